@@ -1,0 +1,30 @@
+/* runtime/sl_base.c - the end of a failed assertion, and the scoped clean-ups of sl_base.h. */
+#include "runtime/sl_base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+_Noreturn void sl_assert_failed(const char *condition, const char *file, int line,
+                                const char *function)
+{
+    /* stderr is the actor's log file under the supervisor, and unbuffered. */
+    fprintf(stderr, "%s:%d: %s: assertion failed: %s\n", file, line, function, condition);
+    abort();
+}
+
+void sl_auto_free(void *at)
+{
+    void **pointer = (void **)at;
+    free(*pointer);
+    *pointer = NULL;
+}
+
+void sl_auto_close(void *at)
+{
+    int *fd = (int *)at;
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}

@@ -1,0 +1,746 @@
+/* runtime/sl_config.c - the table of settings and its four sources. libconfuse reads the file's
+ * syntax; every value from wherever goes through the same typed parser, so that all errors look
+ * alike. */
+#include "runtime/sl_config.h"
+
+#include <confuse.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+extern char **environ;
+
+struct setting_row {
+    const char *name;
+    enum sl_setting_kind kind;
+    const char *standard;
+    uint64_t low, high;
+    const char *help;
+};
+
+#define SETTING_ROW(name, kind, standard, low, high, help) \
+    {#name, SL_SETTING_##kind, standard, low, high, help},
+static const struct setting_row setting_rows[] = {SL_SETTING_TABLE(SETTING_ROW)};
+
+#define SOURCE_BYTES 320
+
+struct setting_value {
+    uint64_t number;
+    char *text;
+    char source[SOURCE_BYTES];
+};
+
+struct sl_config {
+    struct setting_value values[SL_SETTING_COUNT_OF];
+};
+
+/* ---------------------------------------------------------------- typed texts */
+
+static bool text_is_one_of(const char *text, const char *const *words)
+{
+    for (; *words != NULL; words++) {
+        if (strcasecmp(text, *words) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static sl_err parse_bool(const char *text, uint64_t *out, struct sl_error *why)
+{
+    static const char *const yes[] = {"true", "yes", "on", "1", NULL};
+    static const char *const no[] = {"false", "no", "off", "0", NULL};
+    if (text_is_one_of(text, yes)) {
+        *out = 1;
+        return SL_OK;
+    }
+    if (text_is_one_of(text, no)) {
+        *out = 0;
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_INVALID,
+                   "'%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0", text);
+}
+
+/* Digits only: strtoull alone would take signs, spaces and wrap negatives around. */
+static sl_err parse_digits(const char *text, uint64_t *out, const char **rest, struct sl_error *why)
+{
+    *rest = text;
+    if (!isdigit((unsigned char)text[0])) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
+    }
+    errno = 0;
+    char *end = NULL;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno == ERANGE) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+    }
+    *out = value;
+    *rest = end;
+    return SL_OK;
+}
+
+static sl_err parse_count(const char *text, uint64_t *out, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    sl_err err = parse_digits(text, &value, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (*rest != '\0') {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no whole number", text);
+    }
+    *out = value;
+    return SL_OK;
+}
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct unit size_units[] = {
+    {"", 1},
+    {"b", 1},
+    {"kb", 1000},
+    {"mb", 1000000},
+    {"gb", 1000000000},
+    {"tb", 1000000000000},
+    {"k", SL_KIB},
+    {"m", SL_MIB},
+    {"g", SL_GIB},
+    {"t", SL_GIB << 10},
+    {"kib", SL_KIB},
+    {"mib", SL_MIB},
+    {"gib", SL_GIB},
+    {"tib", SL_GIB << 10},
+};
+
+sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    sl_err err = parse_digits(text, &value, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    while (*rest == ' ') {
+        rest++;
+    }
+    for (size_t i = 0; i < SL_COUNT(size_units); i++) {
+        if (strcasecmp(rest, size_units[i].name) != 0) {
+            continue;
+        }
+        if (value > UINT64_MAX / size_units[i].factor) {
+            return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+        }
+        *bytes = value * size_units[i].factor;
+        return SL_OK;
+    }
+    return sl_fail(
+        why, SL_ERR_INVALID,
+        "'%.64s': unknown unit '%.64s'; B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB",
+        text, rest);
+}
+
+/* Whole part and up to nine decimals, in billionths. */
+static sl_err parse_decimal(const char *text, uint64_t *whole, uint64_t *billionths,
+                            const char **rest, struct sl_error *why)
+{
+    sl_err err = parse_digits(text, whole, rest, why);
+    *billionths = 0;
+    if (err != SL_OK || **rest != '.') {
+        return err;
+    }
+    (*rest)++;
+    if (!isdigit((unsigned char)**rest)) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
+    }
+    for (uint64_t place = 100000000; isdigit((unsigned char)**rest); place /= 10, (*rest)++) {
+        *billionths += place * (uint64_t)(**rest - '0');
+    }
+    return SL_OK;
+}
+
+static const struct unit duration_units[] = {
+    {"ns", 1},          {"us", SL_NS_PER_US},      {"ms", SL_NS_PER_MS},
+    {"s", SL_NS_PER_S}, {"min", 60 * SL_NS_PER_S}, {"h", 3600 * SL_NS_PER_S},
+};
+
+sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t whole = 0;
+    uint64_t billionths = 0;
+    sl_err err = parse_decimal(text, &whole, &billionths, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (*rest == '\0' && whole == 0 && billionths == 0) {
+        *ns = 0;
+        return SL_OK;
+    }
+    while (*rest == ' ') {
+        rest++;
+    }
+    for (size_t i = 0; i < SL_COUNT(duration_units); i++) {
+        uint64_t factor = duration_units[i].factor;
+        if (strcmp(rest, duration_units[i].name) != 0) {
+            continue;
+        }
+        if (whole >= UINT64_MAX / factor - 1) {
+            return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+        }
+        *ns = whole * factor + (factor >= SL_NS_PER_S ? billionths * (factor / SL_NS_PER_S)
+                                                      : billionths * factor / SL_NS_PER_S);
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_INVALID, "'%.64s': a duration needs a unit: ns, us, ms, s, min or h",
+                   text);
+}
+
+static sl_err parse_ratio(const char *text, uint64_t *millionths, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t whole = 0;
+    uint64_t billionths = 0;
+    sl_err err = parse_decimal(text, &whole, &billionths, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (*rest != '\0' || whole > 1 || (whole == 1 && billionths > 0)) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no ratio from 0 to 1", text);
+    }
+    *millionths = whole * 1000000 + billionths / 1000;
+    return SL_OK;
+}
+
+static sl_err setting_parse(const struct setting_row *row, const char *text, uint64_t *number,
+                            struct sl_error *why)
+{
+    switch (row->kind) {
+    case SL_SETTING_BOOL:
+        return parse_bool(text, number, why);
+    case SL_SETTING_COUNT:
+        return parse_count(text, number, why);
+    case SL_SETTING_SIZE:
+        return sl_parse_size(text, number, why);
+    case SL_SETTING_DURATION:
+        return sl_parse_duration(text, number, why);
+    case SL_SETTING_RATIO:
+        return parse_ratio(text, number, why);
+    case SL_SETTING_TEXT:
+        *number = strlen(text);
+        return SL_OK;
+    }
+    return SL_ERR_INTERNAL;
+}
+
+/* ---------------------------------------------------------------- values */
+
+static int setting_find(const char *name, size_t length)
+{
+    for (size_t i = 0; i < SL_COUNT(setting_rows); i++) {
+        const char *own = setting_rows[i].name;
+        size_t at = 0;
+        while (at < length && own[at] != '\0' &&
+               (name[at] == own[at] || (name[at] == '-' && own[at] == '_'))) {
+            at++;
+        }
+        if (at == length && own[at] == '\0') {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* The end of a source: of a long path it is the end that tells files apart, and an error's text is
+ * short. */
+static const char *source_end(const char *source)
+{
+    enum { SHOWN_BYTES = 80 };
+    size_t length = strlen(source);
+    return length > SHOWN_BYTES ? source + (length - SHOWN_BYTES) : source;
+}
+
+static const struct {
+    enum sl_setting setting;
+    const char *words; /* one behind the other, each between spaces */
+} text_choices[] = {
+    {SL_SET_log_level, " error warn info debug trace "},
+    {SL_SET_device, " host cuda "},
+};
+
+static sl_err setting_check_text(int index, const char *text, const char *source,
+                                 struct sl_error *why)
+{
+    const char *name = setting_rows[index].name;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (iscntrl((unsigned char)*at)) {
+            return sl_fail(why, SL_ERR_CONFIG, "%s: %s: control character 0x%02x", source, name,
+                           (unsigned)(unsigned char)*at);
+        }
+    }
+    for (size_t i = 0; i < SL_COUNT(text_choices); i++) {
+        char spaced[SL_SETTING_TEXT_BYTES_MAX + 3];
+        (void)snprintf(spaced, sizeof(spaced), " %s ", text);
+        if ((int)text_choices[i].setting == index &&
+            (strchr(text, ' ') != NULL || strstr(text_choices[i].words, spaced) == NULL)) {
+            return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
+                           text_choices[i].words);
+        }
+    }
+    return SL_OK;
+}
+
+static sl_err setting_check_range(int index, uint64_t number, const char *text, const char *source,
+                                  struct sl_error *why)
+{
+    const struct setting_row *row = &setting_rows[index];
+    static const char *const measures[] = {
+        [SL_SETTING_SIZE] = " bytes",
+        [SL_SETTING_DURATION] = " ns",
+        [SL_SETTING_RATIO] = " millionths",
+        [SL_SETTING_TEXT] = " characters",
+    };
+    if (number >= row->low && number <= row->high) {
+        return SL_OK;
+    }
+    const char *measure = measures[row->kind];
+    return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is out of range: %llu to %llu%s", source,
+                   row->name, text, (unsigned long long)row->low, (unsigned long long)row->high,
+                   measure != NULL ? measure : "");
+}
+
+static sl_err setting_assign(struct sl_config *config, int index, const char *text,
+                             const char *source, struct sl_error *why)
+{
+    const struct setting_row *row = &setting_rows[index];
+    const char *shown = source_end(source);
+    struct sl_error inner = {0};
+    uint64_t number = 0;
+    sl_err err = setting_parse(row, text, &number, &inner);
+    if (err != SL_OK) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: %s", shown, row->name, inner.text);
+    }
+    err = setting_check_range(index, number, text, shown, why);
+    if (err == SL_OK && row->kind == SL_SETTING_TEXT) {
+        err = setting_check_text(index, text, shown, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    char *copy = strdup(text);
+    if (copy == NULL) {
+        return sl_fail_os(why, ENOMEM, "%s", row->name);
+    }
+    struct setting_value *value = &config->values[index];
+    free(value->text);
+    value->text = copy;
+    value->number = number;
+    (void)snprintf(value->source, sizeof(value->source), "%s", source);
+    return SL_OK;
+}
+
+sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
+                     const char *source, struct sl_error *why)
+{
+    int index = setting_find(name, strlen(name));
+    if (index < 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", source_end(source), name);
+    }
+    return setting_assign(config, index, text, source, why);
+}
+
+sl_err sl_config_create(struct sl_config **out, struct sl_error *why)
+{
+    struct sl_config *config = calloc(1, sizeof(*config));
+    if (config == NULL) {
+        return sl_fail_os(why, ENOMEM, "settings");
+    }
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        sl_err err = setting_assign(config, i, setting_rows[i].standard, "default", why);
+        if (err != SL_OK) {
+            sl_config_destroy(&config);
+            return err;
+        }
+    }
+    *out = config;
+    return SL_OK;
+}
+
+void sl_config_destroy(struct sl_config **config)
+{
+    if (*config == NULL) {
+        return;
+    }
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        free((*config)->values[i].text);
+    }
+    free(*config);
+    *config = NULL;
+}
+
+/* ---------------------------------------------------------------- file */
+
+/* Far above any real file: what is larger was named by mistake (a disk image, /dev/zero). */
+#define FILE_BYTES_MAX (1024 * 1024)
+
+/* libconfuse's callbacks carry no context of ours: it stands here while a file is parsed. The
+ * library's scanner and getopt keep their state in globals, so loading goes under a lock. */
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local struct {
+    struct sl_config *config;
+    struct sl_error *why;
+    const char *path;
+    const char *text; /* the line */
+    int line;
+    bool probing; /* the text is ours: is the scanner inside of a comment? */
+    bool probed;  /* it is not */
+} file_now;
+
+#define PROBE_NAME "sl_probe"
+
+SL_PRINTF(2, 0) static void file_report(cfg_t *cfg, const char *format, va_list arguments)
+{
+    char text[96];
+    (void)cfg;
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    /* The first complaint is the cause, the others follow from it. */
+    if (file_now.why->code == SL_OK) {
+        (void)sl_fail(file_now.why, SL_ERR_CONFIG, "%s:%d: %s in '%.40s'",
+                      source_end(file_now.path), file_now.line, text, file_now.text);
+    }
+}
+
+/* Called after each `name = value`. */
+static int file_value(cfg_t *cfg, cfg_opt_t *option)
+{
+    char source[SOURCE_BYTES];
+    (void)cfg;
+    if (file_now.probing) {
+        file_now.probed = true;
+        return 0;
+    }
+    const char *text = cfg_opt_getnstr(option, 0);
+    (void)snprintf(source, sizeof(source), "%s:%d", file_now.path, file_now.line);
+    struct sl_error why = {0};
+    if (sl_config_set(file_now.config, cfg_opt_name(option), text != NULL ? text : "", source,
+                      &why) != SL_OK) {
+        if (file_now.why->code == SL_OK) {
+            *file_now.why = why;
+        }
+        return -1;
+    }
+    return 0;
+}
+
+/* Whether the scanner, which goes on from one line to the next, is inside of a comment: there an
+ * assignment is not seen. */
+static bool file_in_comment(cfg_t *cfg)
+{
+    file_now.probing = true;
+    file_now.probed = false;
+    (void)cfg_parse_buf(cfg, PROBE_NAME " = 1\n");
+    file_now.probing = false;
+    return !file_now.probed;
+}
+
+/* Line by line: libconfuse 3.3 counts a line that has a comment twice, and no setting spans lines.
+ * text is cut into lines in place. */
+static sl_err file_parse_lines(cfg_t *cfg, char *text, struct sl_error *why)
+{
+    int comment_line = 0;
+    for (char *line = text, *next; line != NULL; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        file_now.line++;
+        file_now.text = line;
+        if (line[0] == '\0') {
+            continue;
+        }
+        if (cfg_parse_buf(cfg, line) != CFG_SUCCESS) {
+            return why->code != SL_OK
+                       ? SL_ERR_CONFIG
+                       : sl_fail(why, SL_ERR_CONFIG, "%s:%d: '%.40s' cannot be parsed",
+                                 source_end(file_now.path), file_now.line, line);
+        }
+        if (comment_line != 0 || strstr(line, "/*") != NULL) {
+            bool inside = file_in_comment(cfg);
+            comment_line = !inside ? 0 : comment_line != 0 ? comment_line : file_now.line;
+        }
+    }
+    return comment_line == 0 ? SL_OK
+                             : sl_fail(why, SL_ERR_CONFIG, "%s:%d: the comment is never closed",
+                                       source_end(file_now.path), comment_line);
+}
+
+static sl_err file_parse(struct sl_config *config, const char *path, char *text,
+                         struct sl_error *why)
+{
+    cfg_opt_t options[SL_SETTING_COUNT_OF + 2];
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        options[i] = (cfg_opt_t)CFG_STR(setting_rows[i].name, NULL, CFGF_NODEFAULT);
+    }
+    options[SL_SETTING_COUNT_OF] = (cfg_opt_t)CFG_STR(PROBE_NAME, NULL, CFGF_NODEFAULT);
+    options[SL_SETTING_COUNT_OF + 1] = (cfg_opt_t)CFG_END();
+    cfg_t *cfg = cfg_init(options, CFGF_NONE);
+    if (cfg == NULL) {
+        return sl_fail_os(why, ENOMEM, "config file '%s'", path);
+    }
+    struct sl_error inner = {0};
+    file_now.config = config;
+    file_now.why = &inner;
+    file_now.path = path;
+    file_now.line = 0;
+    (void)cfg_set_error_function(cfg, file_report);
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        (void)cfg_set_validate_func(cfg, setting_rows[i].name, file_value);
+    }
+    (void)cfg_set_validate_func(cfg, PROBE_NAME, file_value);
+    sl_err err = file_parse_lines(cfg, text, &inner);
+    if (err != SL_OK && why != NULL) {
+        *why = inner;
+    }
+    (void)cfg_free(cfg);
+    file_now.why = NULL;
+    return err;
+}
+
+/* Gives the whole text, zero-terminated. */
+static sl_err file_read(const char *path, char **out, struct sl_error *why)
+{
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "config file '%s'", path);
+    }
+    SL_AUTO(free) char *text = malloc(FILE_BYTES_MAX + 1);
+    if (text == NULL) {
+        return sl_fail_os(why, ENOMEM, "config file '%s'", path);
+    }
+    size_t filled = 0;
+    ssize_t got = 1;
+    while (got != 0 && filled <= FILE_BYTES_MAX) {
+        got = read(fd, text + filled, FILE_BYTES_MAX + 1 - filled);
+        if (got < 0 && errno != EINTR) {
+            return sl_fail_os(why, errno, "read config file '%s'", path);
+        }
+        filled += got > 0 ? (size_t)got : 0;
+    }
+    if (filled > FILE_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %d bytes",
+                       source_end(path), FILE_BYTES_MAX);
+    }
+    text[filled] = '\0';
+    if (strlen(text) != filled) {
+        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no text: zero byte at offset %zu",
+                       source_end(path), strlen(text));
+    }
+    *out = SL_TAKE(text);
+    return SL_OK;
+}
+
+static sl_err config_load_file(struct sl_config *config, const char *path, struct sl_error *why)
+{
+    SL_AUTO(free) char *text = NULL;
+    sl_err err = file_read(path, &text, why);
+    return err == SL_OK ? file_parse(config, path, text, why) : err;
+}
+
+/* ---------------------------------------------------------------- environment and command line */
+
+/* Variables of ours that are no settings. */
+static const char *const other_variables[] = {"SLUICE_BIN", NULL};
+
+static bool environment_is_other(const char *variable, size_t length)
+{
+    for (const char *const *at = other_variables; *at != NULL; at++) {
+        if (strlen(*at) == length && strncmp(variable, *at, length) == 0) {
+            return true;
+        }
+    }
+    return strncmp(variable, "SLUICE_TEST_", 12) == 0;
+}
+
+static sl_err config_load_environment(struct sl_config *config, struct sl_error *why)
+{
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        const char *equals = strchr(*at, '=');
+        if (equals == NULL || strncmp(*at, "SLUICE_", 7) != 0 ||
+            environment_is_other(*at, (size_t)(equals - *at))) {
+            continue;
+        }
+        char source[64];
+        char name[64];
+        size_t length = (size_t)(equals - *at);
+        (void)snprintf(source, sizeof(source), "%.*s", (int)length, *at);
+        for (size_t i = 7; i <= length && i - 7 < sizeof(name); i++) {
+            name[i - 7] = i == length ? '\0' : (char)tolower((unsigned char)(*at)[i]);
+        }
+        name[sizeof(name) - 1] = '\0';
+        int index = length - 7 < sizeof(name) ? setting_find(name, length - 7) : -1;
+        if (index < 0) {
+            return sl_fail(why, SL_ERR_CONFIG, "environment variable %s: unknown setting", source);
+        }
+        sl_err err = setting_assign(config, index, equals + 1, source, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
+#define OPTION_CONFIG  (SL_SETTING_COUNT_OF + 1)
+#define OPTION_HELP    (SL_SETTING_COUNT_OF + 2)
+#define OPTION_VERSION (SL_SETTING_COUNT_OF + 3)
+#define OPTION_BASE    1000 /* getopt's values for ours: clear of '?' and ':' */
+
+struct option_names {
+    struct option rows[SL_SETTING_COUNT_OF + 4];
+    char names[SL_SETTING_COUNT_OF][32];
+};
+
+static void option_names_fill(struct option_names *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        (void)snprintf(out->names[i], sizeof(out->names[i]), "%s", setting_rows[i].name);
+        for (char *at = out->names[i]; *at != '\0'; at++) {
+            *at = *at == '_' ? '-' : *at;
+        }
+        out->rows[i] = (struct option){out->names[i], required_argument, NULL, OPTION_BASE + i};
+    }
+    out->rows[SL_SETTING_COUNT_OF] =
+        (struct option){"config", required_argument, NULL, OPTION_BASE + OPTION_CONFIG};
+    out->rows[SL_SETTING_COUNT_OF + 1] =
+        (struct option){"help", no_argument, NULL, OPTION_BASE + OPTION_HELP};
+    out->rows[SL_SETTING_COUNT_OF + 2] =
+        (struct option){"version", no_argument, NULL, OPTION_BASE + OPTION_VERSION};
+}
+
+/* One walk over the arguments. With assign false only --config is looked for (into *file). */
+static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, char **argv,
+                             const char **file, int *rest, struct sl_error *why)
+{
+    struct option_names names;
+    option_names_fill(&names);
+    optind = 0; /* glibc: start over */
+    opterr = 0;
+    for (;;) {
+        int shown = optind == 0 ? 1 : optind;
+        int row = 0;
+        int got = getopt_long(argc, argv, "+:", names.rows, &row);
+        if (got == -1) {
+            break;
+        }
+        const char *word = shown < argc ? argv[shown] : "";
+        if (got == ':') {
+            return sl_fail(why, SL_ERR_CONFIG, "%.80s: a value is missing", word);
+        }
+        /* getopt takes beginnings for the whole: what is meant by --disk-s must not change with a
+         * new setting. */
+        if (got == '?' || strcspn(word, "=") != strlen(names.rows[row].name) + 2) {
+            return sl_fail(why, SL_ERR_CONFIG, "%.80s: unknown option; see --help", word);
+        }
+        int option = got - OPTION_BASE;
+        if (option == OPTION_HELP || option == OPTION_VERSION) {
+            return sl_fail(why, SL_ERR_CANCELLED, "%s", option == OPTION_HELP ? "help" : "version");
+        }
+        if (option == OPTION_CONFIG) {
+            *file = optarg;
+        } else if (assign) {
+            char source[40];
+            (void)snprintf(source, sizeof(source), "--%s", names.names[option]);
+            sl_err err = setting_assign(config, option, optarg, source, why);
+            if (err != SL_OK) {
+                return err;
+            }
+        }
+    }
+    if (rest != NULL) {
+        *rest = optind;
+    } else if (optind < argc) {
+        return sl_fail(why, SL_ERR_CONFIG, "unexpected argument '%.80s'; see --help", argv[optind]);
+    }
+    return SL_OK;
+}
+
+static sl_err config_load(struct sl_config *config, const char *file, int argc, char **argv,
+                          int *rest, struct sl_error *why)
+{
+    sl_err err = argc > 0 ? arguments_walk(config, false, argc, argv, &file, rest, why) : SL_OK;
+    if (err == SL_OK && file != NULL) {
+        err = config_load_file(config, file, why);
+    }
+    if (err == SL_OK) {
+        err = config_load_environment(config, why);
+    }
+    if (err == SL_OK && argc > 0) {
+        err = arguments_walk(config, true, argc, argv, &file, rest, why);
+    }
+    return err;
+}
+
+sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char **argv, int *rest,
+                      struct sl_error *why)
+{
+    (void)pthread_mutex_lock(&load_lock);
+    sl_err err = config_load(config, file, argc, argv, rest, why);
+    (void)pthread_mutex_unlock(&load_lock);
+    return err;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+bool sl_config_bool(const struct sl_config *config, enum sl_setting setting)
+{
+    SL_ASSERT(setting_rows[setting].kind == SL_SETTING_BOOL);
+    return config->values[setting].number != 0;
+}
+
+uint64_t sl_config_u64(const struct sl_config *config, enum sl_setting setting)
+{
+    SL_ASSERT(setting_rows[setting].kind != SL_SETTING_TEXT);
+    return config->values[setting].number;
+}
+
+const char *sl_config_text(const struct sl_config *config, enum sl_setting setting)
+{
+    return config->values[setting].text;
+}
+
+const char *sl_config_source(const struct sl_config *config, enum sl_setting setting)
+{
+    return config->values[setting].source;
+}
+
+const char *sl_setting_name(enum sl_setting setting)
+{
+    return setting_rows[setting].name;
+}
+
+void sl_config_print_help(void *stream)
+{
+    static const char *const kinds[] = {"BOOL", "N", "SIZE", "DURATION", "RATIO", "TEXT"};
+    struct option_names names;
+    option_names_fill(&names);
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        const struct setting_row *row = &setting_rows[i];
+        char left[64];
+        (void)snprintf(left, sizeof(left), "--%s %s", names.names[i], kinds[row->kind]);
+        (void)fprintf(stream, "  %-34s %s (default: %s)\n", left, row->help,
+                      row->standard[0] != '\0' ? row->standard : "none");
+    }
+    (void)fprintf(stream, "  %-34s %s\n", "--config FILE",
+                  "settings file: lines of `name = value`, # comments");
+}

@@ -1,0 +1,132 @@
+/* runtime/sl_config.h - settings: one table, four sources, strict types.
+ *
+ * A value comes from, in rising order: the default in the table, the config file, the environment
+ * (SLUICE_NAME, upper case), the command line (--name VALUE or --name=VALUE, `_` written as `-`).
+ * Unknown name, wrong type and out of range are SL_ERR_CONFIG, and the text names the source: file
+ * and line, variable, or option. Empty text is an error for everything but strings. */
+#ifndef SL_CONFIG_H
+#define SL_CONFIG_H
+
+#include "runtime/sl_error.h"
+
+enum sl_setting_kind {
+    SL_SETTING_BOOL,  /* true false yes no on off 1 0; anything else ("flase") is an error */
+    SL_SETTING_COUNT, /* decimal integer */
+    SL_SETTING_SIZE, /* bytes: integer with optional B KB MB GB TB (10^3n) KiB MiB GiB TiB, any case
+                      */
+    SL_SETTING_DURATION, /* ns: integer or decimal with ns us ms s min h; a unit is required but for
+                            0 */
+    SL_SETTING_RATIO,    /* 0..1 as decimal; kept as parts per million in u64 */
+    SL_SETTING_TEXT,     /* at most SL_SETTING_TEXT_BYTES_MAX bytes */
+};
+#define SL_SETTING_TEXT_BYTES_MAX 1023u
+
+/* X(name, KIND, default text, min, max, help). For TEXT max is the longest length. */
+#define SL_SETTING_TABLE(X)                                                                       \
+    X(instance, TEXT, "default", 1, 40, "name of the node on this machine: [a-z0-9-]")            \
+    X(runtime_dir, TEXT, "", 0, 1023, "sockets and logs; empty: chosen by uid and instance")      \
+    X(shm_dir, TEXT, "", 0, 1023, "shared memory; empty: /dev/shm/sluice-UID/INSTANCE")           \
+    X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
+    X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
+    X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \
+      "lines a second an actor may log; the rest is counted")                                     \
+    X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \
+    X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                   \
+    X(memory, SIZE, "1GiB", 1048576, 17592186044416, "ceiling of the arena")                      \
+    X(memory_chunk, SIZE, "1GiB", 1048576, 1073741824, "largest chunk; no value may be larger")   \
+    X(index_memory, SIZE, "0", 0, 1099511627776,                                                  \
+      "ceiling of the index; 0: memory/8 + disk/16 (at most memory or 1 GiB), at least 64 MiB")   \
+    X(index_keys, COUNT, "0", 0, 1000000000,                                                      \
+      "keys the hash table is sized for; 0: from index_memory")                                   \
+    X(populate_threads, COUNT, "2", 1, 64, "threads that prefault the arena while it serves")     \
+    X(disk, SIZE, "0", 0, 1125899906842624, "byte ceiling of the disk tier; 0: no disk tier")     \
+    X(disk_path, TEXT, "", 0, 1023, "directory of the disk tier; empty: RUNTIME_DIR/disk")        \
+    X(disk_segment, SIZE, "64MiB", 1048576, 1073741824, "size of one segment file")               \
+    X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                      \
+    X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
+    X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "bytes of staging for disk reads (5.5)") \
+    X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
+    X(disk_commit_delay, DURATION, "2ms", 0, 1000000000,                                          \
+      "longest wait to batch writes for one sync")                                                \
+    X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
+    X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \
+      "how long a reservation is kept for its owner")                                             \
+    X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                        \
+      "an actor that acknowledges no fence for so long is killed")                                \
+    X(io_grace, DURATION, "30s", 0, 3600000000000,                                                \
+      "quarantine after the death of a process with disk i/o in flight")                          \
+    X(call_retry, DURATION, "100ms", 1000000, 10000000000,                                        \
+      "resend an unanswered idempotent request after")                                            \
+    X(heartbeat, DURATION, "500ms", 10000000, 60000000000,                                        \
+      "an actor says hello to the registrar this often")                                          \
+    X(reservations_max, COUNT, "65536", 16, 16777216, "live reservations of all owners")          \
+    X(clients_max, COUNT, "256", 1, 65535, "attached processes, actors included")                 \
+    X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                     \
+    X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "bytes one client may pin; 0: half of memory")                                              \
+    X(engines_max, COUNT, "16", 1, 1024, "registered engines")                                    \
+    X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \
+    X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \
+    X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
+    X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
+    X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \
+    X(swap_staging, SIZE, "32MiB", 65536, 17179869184, "staging of one swapper, two halves")      \
+    X(device, TEXT, "host", 4, 4, "device back end: host or cuda")                                \
+    X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \
+    X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU") \
+    X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \
+      "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")
+
+#define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
+enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };
+
+struct sl_config; /* opaque; read-only after loading, then any thread */
+
+/* Gives *out all defaults. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_config_create(struct sl_config **out, struct sl_error *why);
+void sl_config_destroy(struct sl_config **config);
+
+/* Loads config file (NULL: none), environment and command line, in that order of rising strength.
+ * A `--config FILE` among the arguments wins over file. argv[0] is skipped; on success *rest (may
+ * be NULL) is the index of the first argument that is no option, argc when there is none; with rest
+ * NULL such an argument is an error. `--help` and `--version` are left to the caller: they give
+ * SL_ERR_CANCELLED with the word in why->text.
+ * Errors: SL_ERR_CONFIG (names source and value), SL_ERR_NOT_FOUND / SL_ERR_OS (file). */
+sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char **argv, int *rest,
+                      struct sl_error *why);
+/* Sets one setting from text; source is named in errors ("test", "file.conf:12"). */
+sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
+                     const char *source, struct sl_error *why);
+
+bool sl_config_bool(const struct sl_config *config, enum sl_setting setting);
+uint64_t sl_config_u64(const struct sl_config *config, enum sl_setting setting); /* all but TEXT */
+const char *sl_config_text(const struct sl_config *config, enum sl_setting setting);
+/* Where the value in force came from: "default", "FILE:LINE", "SLUICE_MEMORY", "--memory". */
+const char *sl_config_source(const struct sl_config *config, enum sl_setting setting);
+const char *sl_setting_name(enum sl_setting setting);
+/* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
+void sl_config_print_help(void *stream);
+
+/* Parsers, for other texts with the same rules. Errors: SL_ERR_INVALID. */
+sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why);
+sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why);
+
+/* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
+ * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, a
+ * path too long for a socket). Runtime directory: $XDG_RUNTIME_DIR or /tmp, then
+ * /sluice-UID/INSTANCE. */
+struct sl_paths {
+    char runtime_dir[1024];
+    char shm_dir[1024];
+    char log_dir[1040];
+    char disk_dir[1040];
+};
+sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why);
+/* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
+ * and be closed to others. Below a directory in which everybody may make names, what exists must
+ * belong to this uid or root. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN, SL_ERR_INVALID (empty),
+ * SL_ERR_OS. */
+sl_err sl_dir_make(const char *path, struct sl_error *why);
+
+#endif

@@ -1,0 +1,37 @@
+/* runtime/sl_digest.h - the digest of a value: XXH3-128 over the XXH3-64s of its 16 KiB chunks.
+ *
+ * Format (fixed: disk, wire and shared memory hold it): the value is cut into chunks of 16,384
+ * bytes, the last may be shorter; XXH3_64bits (seed 0) of each, written as little-endian u64, one
+ * after the other; XXH3_128bits (seed 0) of that sequence is the digest. */
+#ifndef SL_DIGEST_H
+#define SL_DIGEST_H
+
+#include "runtime/sl_base.h"
+
+#define SL_DIGEST_CHUNK_BYTES 16384u
+
+struct sl_digest {
+    uint64_t low;  /* low64 of XXH128_hash_t */
+    uint64_t high; /* high64 */
+};
+
+static inline bool sl_digest_equal(struct sl_digest a, struct sl_digest b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes);
+
+/* The same in pieces, in order, of any sizes. One owner at a time; no allocation. */
+struct sl_digest_stream {
+    _Alignas(64) unsigned char state[1216]; /* two XXH3_state_t */
+    uint64_t chunk_filled_bytes;
+};
+void sl_digest_start(struct sl_digest_stream *stream);
+void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t length_bytes);
+struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
+
+/* Copies and digests in one pass over the source: chunk by chunk while it is in the cache. */
+struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
+
+#endif

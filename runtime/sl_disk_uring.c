@@ -1,0 +1,587 @@
+/* runtime/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files.
+ *
+ * Every request is an entry of a fixed table; its number is the user data of the submission, so a
+ * completion finds its way back without memory of the caller. A short transfer is submitted again
+ * for the rest and the caller sees one completion. */
+#include "runtime/sl_disk_uring.h"
+
+#include "runtime/sl_config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DISK_FILES_MAX      8192u
+#define DISK_LOCK_NAME      "lock"
+#define DISK_PROBE_NAME     "probe.tmp"
+#define DISK_TRANSFER_MAX   SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
+#define DISK_RETRIES_MAX    64u    /* EAGAIN and EINTR in a row before the caller hears of it */
+#define DISK_FDS_FOR_OTHERS 512u   /* sockets, logs, segments of the process */
+
+struct uring_io {
+    struct sl_disk_request request;
+    uint64_t done_bytes;
+    uint32_t retries;
+    uint32_t next_free; /* index + 1 */
+    bool busy;
+};
+
+struct uring_disk {
+    struct sl_disk base; /* first: the ops get this address */
+    struct io_uring ring;
+    bool ring_open;
+    bool files_registered;
+    int dir_fd;
+    int lock_fd;
+    int event_fd;
+    uint32_t queue_depth;
+    uint32_t free_io; /* index + 1; 0: all are busy */
+    struct uring_io *ios;
+    int *files;         /* descriptor of each handle, -1: free */
+    uint32_t file_high; /* handles at and above were never used */
+};
+
+static struct uring_disk *disk_of(struct sl_disk *disk)
+{
+    return (struct uring_disk *)disk;
+}
+
+/* ---- files ---- */
+
+static sl_err disk_file_slot(struct uring_disk *self, uint32_t *slot, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < self->file_high; i++) {
+        if (self->files[i] < 0) {
+            *slot = i;
+            return SL_OK;
+        }
+    }
+    if (self->file_high == DISK_FILES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u open disk files", DISK_FILES_MAX);
+    }
+    *slot = self->file_high++;
+    return SL_OK;
+}
+
+static sl_err disk_name_check(const char *name, struct sl_error *why)
+{
+    if (name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL || strlen(name) > 255 ||
+        strcmp(name, DISK_LOCK_NAME) == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "'%s' is no name for a disk file", name);
+    }
+    return SL_OK;
+}
+
+/* Allocates and makes allocation and name durable. */
+static sl_err disk_file_allocate(struct uring_disk *self, int fd, const char *name, bool fresh,
+                                 uint64_t allocate_bytes, struct sl_error *why)
+{
+    if (allocate_bytes > 0) {
+        int result;
+        do {
+            result = fallocate(fd, 0, 0, (off_t)allocate_bytes);
+        } while (result < 0 && errno == EINTR);
+        if (result < 0 && errno == EOPNOTSUPP) {
+            /* No allocation on this file system: the size alone is set, and a write may meet
+             * ENOSPC. */
+            result = ftruncate(fd, (off_t)allocate_bytes);
+        }
+        if (result < 0) {
+            return sl_fail_os(why, errno, "allocate %llu bytes for '%s'",
+                              (unsigned long long)allocate_bytes, name);
+        }
+        if (fdatasync(fd) < 0) {
+            return sl_fail_os(why, errno, "sync '%s'", name);
+        }
+    }
+    if (fresh && fsync(self->dir_fd) < 0) {
+        return sl_fail_os(why, errno, "sync the directory of '%s'", name);
+    }
+    return SL_OK;
+}
+
+static sl_err disk_file_adopt(struct uring_disk *self, int fd, int *file, struct sl_error *why)
+{
+    uint32_t slot = 0;
+    sl_err err = disk_file_slot(self, &slot, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (self->files_registered) {
+        int result = io_uring_register_files_update(&self->ring, slot, &fd, 1);
+        if (result < 0) {
+            return sl_fail_os(why, -result, "register a disk file");
+        }
+    }
+    self->files[slot] = fd;
+    *file = (int)slot;
+    return SL_OK;
+}
+
+static sl_err uring_file_open(struct sl_disk *disk, const char *name, bool create,
+                              uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                              struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    sl_err err = disk_name_check(name, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (self->base.direct ? O_DIRECT : 0);
+    bool fresh = false;
+    int fd = -1;
+    if (create) {
+        fd = openat(self->dir_fd, name, flags | O_CREAT | O_EXCL, 0600);
+        fresh = fd >= 0;
+    }
+    if (fd < 0 && (!create || errno == EEXIST)) {
+        fd = openat(self->dir_fd, name, flags);
+    }
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open disk file '%s'", name);
+    }
+    struct stat status;
+    err = disk_file_allocate(self, fd, name, fresh, allocate_bytes, why);
+    if (err == SL_OK && fstat(fd, &status) < 0) {
+        err = sl_fail_os(why, errno, "stat disk file '%s'", name);
+    }
+    if (err == SL_OK && !S_ISREG(status.st_mode)) {
+        err = sl_fail(why, SL_ERR_INVALID, "'%s' is no regular file", name);
+    }
+    if (err == SL_OK) {
+        err = disk_file_adopt(self, fd, file, why);
+    }
+    if (err != SL_OK) {
+        close(fd);
+        if (fresh) {
+            (void)unlinkat(self->dir_fd, name, 0);
+        }
+        return err;
+    }
+    *size_bytes = (uint64_t)status.st_size;
+    return SL_OK;
+}
+
+static void uring_file_close(struct sl_disk *disk, int file)
+{
+    struct uring_disk *self = disk_of(disk);
+    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
+    if (self->files_registered) {
+        int none = -1;
+        (void)io_uring_register_files_update(&self->ring, (unsigned)file, &none, 1);
+    }
+    close(self->files[file]);
+    self->files[file] = -1;
+}
+
+static sl_err uring_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    sl_err err = disk_name_check(name, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (unlinkat(self->dir_fd, name, 0) < 0) {
+        return sl_fail_os(why, errno, "remove disk file '%s'", name);
+    }
+    if (fsync(self->dir_fd) < 0) {
+        return sl_fail_os(why, errno, "sync the directory of '%s'", name);
+    }
+    return SL_OK;
+}
+
+static sl_err uring_list(struct sl_disk *disk,
+                         void (*each)(void *context, const char *name, uint64_t bytes),
+                         void *context, struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    int fd = openat(self->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open the disk directory for listing");
+    }
+    DIR *directory = fdopendir(fd);
+    if (directory == NULL) {
+        int code = errno;
+        close(fd);
+        return sl_fail_os(why, code, "list the disk directory");
+    }
+    sl_err err = SL_OK;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(directory);
+        if (entry == NULL) {
+            if (errno != 0) {
+                err = sl_fail_os(why, errno, "list the disk directory");
+            }
+            break;
+        }
+        struct stat status;
+        if (fstatat(self->dir_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+            if (errno == ENOENT) {
+                continue;
+            }
+            err = sl_fail_os(why, errno, "stat disk file '%s'", entry->d_name);
+            break;
+        }
+        if (S_ISREG(status.st_mode) && strcmp(entry->d_name, DISK_LOCK_NAME) != 0) {
+            each(context, entry->d_name, (uint64_t)status.st_blocks * 512u);
+        }
+    }
+    closedir(directory);
+    return err;
+}
+
+static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
+                             uint64_t length_bytes, uint64_t *got, struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
+    uint64_t done = 0;
+    while (done < length_bytes) {
+        size_t want = (size_t)SL_MIN(length_bytes - done, DISK_TRANSFER_MAX);
+        ssize_t result = pread(self->files[file], (unsigned char *)memory + done, want,
+                               (off_t)(offset_bytes + done));
+        if (result < 0 && errno == EINTR) {
+            continue;
+        }
+        if (result < 0) {
+            return sl_fail_os(why, errno, "read %zu bytes at %llu", want,
+                              (unsigned long long)offset_bytes + done);
+        }
+        done += (uint64_t)result;
+        if (result == 0 || (self->base.direct && done % SL_PAGE_BYTES != 0)) {
+            break; /* the end of the file; direct reads cannot go on from the middle of a page */
+        }
+    }
+    *got = done;
+    return SL_OK;
+}
+
+/* ---- requests ---- */
+
+/* Puts the rest of io on the submission queue. False: that queue is full. */
+static bool disk_io_queue(struct uring_disk *self, uint32_t index)
+{
+    struct uring_io *io = &self->ios[index];
+    const struct sl_disk_request *request = &io->request;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&self->ring);
+    if (sqe == NULL) {
+        return false;
+    }
+    int fd = self->files_registered ? request->file : self->files[request->file];
+    void *at = (unsigned char *)request->memory + io->done_bytes;
+    uint64_t offset = request->offset_bytes + io->done_bytes;
+    unsigned length = (unsigned)SL_MIN(request->length_bytes - io->done_bytes, DISK_TRANSFER_MAX);
+    switch (request->verb) {
+    case SL_DISK_READ:
+        io_uring_prep_read(sqe, fd, at, length, offset);
+        break;
+    case SL_DISK_WRITE:
+        io_uring_prep_write(sqe, fd, at, length, offset);
+        break;
+    case SL_DISK_SYNC:
+        io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
+        break;
+    }
+    if (self->files_registered) {
+        sqe->flags |= IOSQE_FIXED_FILE;
+    }
+    io_uring_sqe_set_data64(sqe, index);
+    return true;
+}
+
+static sl_err uring_submit(struct sl_disk *disk, const struct sl_disk_request *request,
+                           struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    SL_ASSERT(request->file >= 0 && (uint32_t)request->file < self->file_high);
+    SL_ASSERT(self->files[request->file] >= 0);
+    SL_ASSERT(!self->base.direct ||
+              (request->offset_bytes | request->length_bytes | (uintptr_t)request->memory) %
+                      SL_PAGE_BYTES ==
+                  0);
+    if (self->free_io == 0) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u disk requests are in flight", self->queue_depth);
+    }
+    uint32_t index = self->free_io - 1;
+    struct uring_io *io = &self->ios[index];
+    uint32_t next_free = io->next_free;
+    *io = (struct uring_io){.request = *request, .busy = true};
+    if (!disk_io_queue(self, index)) {
+        *io = (struct uring_io){.next_free = next_free};
+        return sl_fail(why, SL_ERR_LIMIT, "the submission queue of the disk is full");
+    }
+    self->free_io = next_free;
+    return SL_OK;
+}
+
+static sl_err uring_flush(struct sl_disk *disk, struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    while (io_uring_sq_ready(&self->ring) > 0) {
+        int result = io_uring_submit(&self->ring);
+        if (result == -EINTR) {
+            continue;
+        }
+        if (result == -EAGAIN || result == -EBUSY || result == 0) {
+            /* The kernel is short of memory or has completions to deliver first: the next reap or
+             * flush hands the rest over. The event makes sure that there is one. */
+            uint64_t one = 1;
+            (void)!write(self->event_fd, &one, sizeof(one));
+            return SL_OK;
+        }
+        if (result < 0) {
+            return sl_fail_os(why, -result, "submit disk requests");
+        }
+    }
+    return SL_OK;
+}
+
+/* Takes one result in. True: the request is over, *bytes and *os_code are its outcome. */
+static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result, uint64_t *bytes,
+                            int *os_code)
+{
+    struct uring_io *io = &self->ios[index];
+    const struct sl_disk_request *request = &io->request;
+    bool again = false;
+    *os_code = 0;
+    if (result == -EINTR || result == -EAGAIN) {
+        again = ++io->retries <= DISK_RETRIES_MAX;
+        *os_code = -result;
+    } else if (result < 0) {
+        *os_code = -result;
+    } else if (request->verb != SL_DISK_SYNC) {
+        io->retries = 0;
+        io->done_bytes += (uint64_t)result;
+        bool middle = self->base.direct && io->done_bytes % SL_PAGE_BYTES != 0;
+        if (request->verb == SL_DISK_WRITE && result == 0) {
+            *os_code = EIO; /* no progress and no reason: do not ask for ever */
+        } else if (request->verb == SL_DISK_WRITE && middle) {
+            io->done_bytes -=
+                io->done_bytes % SL_PAGE_BYTES; /* the page is written once more, whole */
+            again = ++io->retries <= DISK_RETRIES_MAX;
+            *os_code = EIO;
+        } else {
+            again = io->done_bytes < request->length_bytes && result > 0 && !middle;
+        }
+    }
+    if (again && disk_io_queue(self, index)) {
+        return false;
+    }
+    *bytes = io->done_bytes;
+    *os_code =
+        again ? EAGAIN : *os_code; /* the submission queue holds every request: cannot be full */
+    return true;
+}
+
+void sl_disk_uring_reap(struct sl_disk *disk,
+                        void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
+                        void *context)
+{
+    struct uring_disk *self = disk_of(disk);
+    uint64_t count = 0;
+    (void)!read(self->event_fd, &count,
+                sizeof(count)); /* non-blocking; first, so nothing is missed */
+    /* Bounded: what done() submits may complete at once, and is for the next call. */
+    unsigned waiting = io_uring_cq_ready(&self->ring);
+    for (unsigned i = 0; i < waiting; i++) {
+        struct io_uring_cqe *cqe = NULL;
+        if (io_uring_peek_cqe(&self->ring, &cqe) != 0) {
+            break;
+        }
+        uint32_t index = (uint32_t)io_uring_cqe_get_data64(cqe);
+        int result = cqe->res;
+        io_uring_cqe_seen(&self->ring, cqe);
+        SL_ASSERT(index < self->queue_depth && self->ios[index].busy);
+        uint64_t bytes = 0;
+        int os_code = 0;
+        if (!disk_io_advance(self, index, result, &bytes, &os_code)) {
+            continue;
+        }
+        uint64_t cookie = self->ios[index].request.cookie;
+        self->ios[index] = (struct uring_io){.next_free = self->free_io};
+        self->free_io = index + 1;
+        done(context, cookie, bytes, os_code);
+    }
+    (void)uring_flush(disk, NULL);
+    if (io_uring_cq_ready(&self->ring) > 0) {
+        uint64_t one = 1;
+        (void)!write(self->event_fd, &one, sizeof(one));
+    }
+}
+
+/* ---- opening ---- */
+
+static void uring_destroy(struct sl_disk *disk)
+{
+    struct uring_disk *self = disk_of(disk);
+    if (self->ring_open) {
+        io_uring_queue_exit(&self->ring);
+    }
+    for (uint32_t i = 0; i < self->file_high; i++) {
+        if (self->files[i] >= 0) {
+            close(self->files[i]);
+        }
+    }
+    if (self->event_fd >= 0) {
+        close(self->event_fd);
+    }
+    if (self->lock_fd >= 0) {
+        close(self->lock_fd); /* ends the lock */
+    }
+    if (self->dir_fd >= 0) {
+        close(self->dir_fd);
+    }
+    free(self->ios);
+    free(self->files);
+    free(self);
+}
+
+static const struct sl_disk_ops uring_ops = {
+    .open = uring_file_open,
+    .close = uring_file_close,
+    .remove = uring_file_remove,
+    .list = uring_list,
+    .submit = uring_submit,
+    .flush = uring_flush,
+    .read_now = uring_read_now,
+    .destroy = uring_destroy,
+};
+
+static sl_err disk_lock(struct uring_disk *self, const char *directory, struct sl_error *why)
+{
+    self->dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self->dir_fd < 0) {
+        return sl_fail_os(why, errno, "open disk directory '%s'", directory);
+    }
+    self->lock_fd =
+        openat(self->dir_fd, DISK_LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (self->lock_fd < 0) {
+        return sl_fail_os(why, errno, "open '%s/%s'", directory, DISK_LOCK_NAME);
+    }
+    if (flock(self->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK) {
+            return sl_fail(why, SL_ERR_BUSY, "disk directory '%s' is in use by another process",
+                           directory);
+        }
+        return sl_fail_os(why, errno, "lock '%s/%s'", directory, DISK_LOCK_NAME);
+    }
+    return SL_OK;
+}
+
+/* Whether a page can be written past the page cache: some file systems refuse the open, some the
+ * write. */
+static bool disk_direct_works(const struct uring_disk *self)
+{
+    int fd = openat(self->dir_fd, DISK_PROBE_NAME,
+                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, 0600);
+    (void)unlinkat(self->dir_fd, DISK_PROBE_NAME,
+                   0); /* an open without O_DIRECT support may leave it */
+    if (fd < 0) {
+        return false;
+    }
+    bool works = false;
+    void *page = aligned_alloc(SL_PAGE_BYTES, SL_PAGE_BYTES);
+    if (page != NULL) {
+        memset(page, 0, SL_PAGE_BYTES);
+        works = pwrite(fd, page, SL_PAGE_BYTES, 0) >= 0 || errno != EINVAL;
+    }
+    free(page);
+    close(fd);
+    return works;
+}
+
+/* A large disk has thousands of segment files: take what the hard limit gives. */
+static void disk_descriptors_raise(void)
+{
+    struct rlimit limit;
+    rlim_t want = DISK_FILES_MAX + DISK_FDS_FOR_OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < want) {
+        limit.rlim_cur = SL_MIN(limit.rlim_max, want);
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static sl_err disk_ring_open(struct uring_disk *self, struct sl_error *why)
+{
+    int result = io_uring_queue_init(self->queue_depth, &self->ring, 0);
+    if (result < 0) {
+        if (result == -ENOSYS || result == -EPERM) {
+            return sl_fail(why, SL_ERR_UNSUPPORTED, "io_uring is not available here: %s",
+                           strerror(-result));
+        }
+        return sl_fail_os(why, -result, "set up io_uring with %u entries", self->queue_depth);
+    }
+    self->ring_open = true;
+    self->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->event_fd < 0) {
+        return sl_fail_os(why, errno, "make an eventfd for disk completions");
+    }
+    result = io_uring_register_eventfd(&self->ring, self->event_fd);
+    if (result < 0) {
+        return sl_fail_os(why, -result, "register the eventfd of disk completions");
+    }
+    /* Kernels or limits without a sparse table cost a descriptor look-up a request, nothing else.
+     */
+    self->files_registered = io_uring_register_files_sparse(&self->ring, DISK_FILES_MAX) == 0;
+    return SL_OK;
+}
+
+sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool direct,
+                          struct sl_disk **out, int *event_fd, struct sl_error *why)
+{
+    if (queue_depth == 0 || queue_depth > 4096) {
+        return sl_fail(why, SL_ERR_INVALID, "disk queue depth %u is not within 1..4096",
+                       queue_depth);
+    }
+    sl_err err = sl_dir_make(directory, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct uring_disk *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a disk");
+    }
+    *self = (struct uring_disk){.base = {.ops = &uring_ops},
+                                .dir_fd = -1,
+                                .lock_fd = -1,
+                                .event_fd = -1,
+                                .queue_depth = queue_depth};
+    self->ios = calloc(queue_depth, sizeof(*self->ios));
+    self->files = malloc(DISK_FILES_MAX * sizeof(*self->files));
+    if (self->ios == NULL || self->files == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u disk requests", queue_depth);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < DISK_FILES_MAX; i++) {
+        self->files[i] = -1;
+    }
+    for (uint32_t i = queue_depth; i-- > 0;) {
+        self->ios[i].next_free = self->free_io;
+        self->free_io = i + 1;
+    }
+    err = disk_lock(self, directory, why);
+    if (err != SL_OK) {
+        goto fail;
+    }
+    disk_descriptors_raise();
+    self->base.direct = direct && disk_direct_works(self);
+    err = disk_ring_open(self, why);
+    if (err != SL_OK) {
+        goto fail;
+    }
+    *out = &self->base;
+    *event_fd = self->event_fd;
+    return SL_OK;
+fail:
+    uring_destroy(&self->base);
+    return err;
+}

@@ -1,0 +1,28 @@
+/* runtime/sl_log.h - one JSON object a line: {"ts":"2026-..Z","ns":..,"level":"info","actor":"..",
+ * "pid":..,"trace":"16 hex","msg":"text"}. Lines over the rate are dropped and counted; the next
+ * line that passes carries "dropped":N. error and warn have a bucket of their own, so that chatter
+ * cannot silence them. A line is one write(2) to an O_APPEND file. */
+#ifndef SL_LOG_H
+#define SL_LOG_H
+
+#include "runtime/sl_error.h"
+
+enum sl_log_level { SL_LOG_ERROR, SL_LOG_WARN, SL_LOG_INFO, SL_LOG_DEBUG, SL_LOG_TRACE };
+
+struct sl_log; /* opaque; any thread */
+
+struct sl_log_options {
+    const char *path; /* NULL: stderr */
+    const char *actor;
+    enum sl_log_level level;
+    uint32_t lines_per_s;
+};
+sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, struct sl_error *why);
+void sl_log_close(struct sl_log **log);
+sl_err sl_log_level_parse(const char *text, enum sl_log_level *out, struct sl_error *why);
+
+/* log may be NULL (nothing is written). trace_id 0: none. */
+void sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id,
+                  const char *format, ...) SL_PRINTF(4, 5);
+
+#endif

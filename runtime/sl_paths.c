@@ -1,0 +1,166 @@
+/* runtime/sl_paths.c - where a node keeps its sockets, segments, logs and disk files. */
+#include "runtime/sl_config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Longest socket name below the runtime directory: "/transporter.63.attach" and some room. */
+#define SOCKET_NAME_BYTES 40
+
+static sl_err paths_check_instance(const char *instance, struct sl_error *why)
+{
+    size_t good = strspn(instance, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    if (instance[good] != '\0' || instance[0] == '-') {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "instance '%s': only a-z, 0-9 and - (not first) are allowed", instance);
+    }
+    return SL_OK;
+}
+
+static const char *runtime_base(void)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    return base != NULL && base[0] == '/' ? base : "/tmp";
+}
+
+/* Processes of one node start in different places: a relative path would be a different one for
+ * each. */
+static sl_err paths_check_absolute(const struct sl_config *config, enum sl_setting setting,
+                                   struct sl_error *why)
+{
+    const char *text = sl_config_text(config, setting);
+    if (text[0] != '\0' && text[0] != '/') {
+        return sl_fail(why, SL_ERR_CONFIG, "%.100s: %s: '%.64s' must begin with /",
+                       sl_config_source(config, setting), sl_setting_name(setting), text);
+    }
+    return SL_OK;
+}
+
+sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why)
+{
+    const char *instance = sl_config_text(config, SL_SET_instance);
+    sl_err err = paths_check_instance(instance, why);
+    static const enum sl_setting places[] = {SL_SET_runtime_dir, SL_SET_shm_dir, SL_SET_log_dir,
+                                             SL_SET_disk_path};
+    for (size_t i = 0; err == SL_OK && i < SL_COUNT(places); i++) {
+        err = paths_check_absolute(config, places[i], why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_paths paths;
+    const char *runtime_dir = sl_config_text(config, SL_SET_runtime_dir);
+    const char *shm_dir = sl_config_text(config, SL_SET_shm_dir);
+    const char *log_dir = sl_config_text(config, SL_SET_log_dir);
+    const char *disk_dir = sl_config_text(config, SL_SET_disk_path);
+    unsigned uid = (unsigned)geteuid();
+    int used = runtime_dir[0] != '\0'
+                   ? snprintf(paths.runtime_dir, sizeof(paths.runtime_dir), "%s", runtime_dir)
+                   : snprintf(paths.runtime_dir, sizeof(paths.runtime_dir), "%s/sluice-%u/%s",
+                              runtime_base(), uid, instance);
+    size_t socket_room = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_BYTES;
+    if (used < 0 || (size_t)used > socket_room) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "runtime_dir '%.80s...': longer than the %zu bytes that sockets leave",
+                       paths.runtime_dir, socket_room);
+    }
+    if (shm_dir[0] != '\0') {
+        (void)snprintf(paths.shm_dir, sizeof(paths.shm_dir), "%s", shm_dir);
+    } else {
+        (void)snprintf(paths.shm_dir, sizeof(paths.shm_dir), "/dev/shm/sluice-%u/%s", uid,
+                       instance);
+    }
+    (void)snprintf(paths.log_dir, sizeof(paths.log_dir), "%s%s",
+                   log_dir[0] != '\0' ? log_dir : paths.runtime_dir,
+                   log_dir[0] != '\0' ? "" : "/log");
+    (void)snprintf(paths.disk_dir, sizeof(paths.disk_dir), "%s%s",
+                   disk_dir[0] != '\0' ? disk_dir : paths.runtime_dir,
+                   disk_dir[0] != '\0' ? "" : "/disk");
+    *out = paths;
+    return SL_OK;
+}
+
+static sl_err dir_check_own(int fd, const char *path, struct sl_error *why)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        return sl_fail_os(why, errno, "directory '%s'", path);
+    }
+    if (status.st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_FOREIGN, "directory '%s' belongs to uid %u, not %u", path,
+                       (unsigned)status.st_uid, (unsigned)geteuid());
+    }
+    if ((status.st_mode & 0077) != 0) {
+        return sl_fail(why, SL_ERR_PERMISSION,
+                       "directory '%s' is open to others (mode %04o): chmod 0700 it", path,
+                       (unsigned)status.st_mode & 07777);
+    }
+    return SL_OK;
+}
+
+/* Opens name in the directory *fd, made 0700 when it is missing, and puts it in the place of *fd.
+ * In a directory where everybody may make names (/tmp) somebody else may have made this one first,
+ * as a directory or as a link: what is below it would be in his hands. */
+static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl_error *why)
+{
+    struct stat above;
+    struct stat status;
+    if (fstat(*fd, &above) != 0) {
+        return sl_fail_os(why, errno, "directory '%s'", path);
+    }
+    bool shared = (above.st_mode & S_IWOTH) != 0;
+    int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0);
+    int next = openat(*fd, name, flags);
+    if (next < 0 && errno == ENOENT) {
+        if (mkdirat(*fd, name, 0700) != 0 && errno != EEXIST) {
+            return sl_fail_os(why, errno, "make directory '%s' ('%s')", path, name);
+        }
+        next = openat(*fd, name, flags);
+    }
+    if (next < 0) {
+        return errno == ENOTDIR || errno == ELOOP
+                   ? sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' is no directory", path,
+                             name)
+                   : sl_fail_os(why, errno, "directory '%s' ('%s')", path, name);
+    }
+    (void)close(*fd);
+    *fd = next;
+    if (fstat(next, &status) != 0) {
+        return sl_fail_os(why, errno, "directory '%s'", path);
+    }
+    if (shared && status.st_uid != 0 && status.st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' belongs to uid %u, not %u", path,
+                       name, (unsigned)status.st_uid, (unsigned)geteuid());
+    }
+    return SL_OK;
+}
+
+sl_err sl_dir_make(const char *path, struct sl_error *why)
+{
+    if (path[0] == '\0') {
+        return sl_fail(why, SL_ERR_INVALID, "a directory needs a name");
+    }
+    SL_AUTO(close) int fd = open(path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "directory '%s'", path);
+    }
+    SL_AUTO(free) char *copy = strdup(path);
+    if (copy == NULL) {
+        return sl_fail_os(why, ENOMEM, "directory '%s'", path);
+    }
+    char *rest = NULL;
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy has its clean-up */
+    for (char *name = strtok_r(copy, "/", &rest); name != NULL; name = strtok_r(NULL, "/", &rest)) {
+        sl_err err = dir_descend(&fd, name, path, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return dir_check_own(fd, path, why);
+}

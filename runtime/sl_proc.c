@@ -1,0 +1,102 @@
+/* runtime/sl_proc.c - process identities from /proc, and pidfds of exactly one process. */
+#include "runtime/sl_proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Fields of /proc/PID/stat are counted behind the last ')': the command name may hold anything. */
+#define STAT_FIELD_STATE      0  /* field 3 of proc(5) */
+#define STAT_FIELD_THREADS    17 /* field 20 */
+#define STAT_FIELD_START_TIME 19 /* field 22 */
+
+static sl_err proc_parse_stat(char *stat, struct sl_proc_id *out)
+{
+    char *at = strrchr(stat, ')');
+    if (at == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    char *rest = NULL;
+    int field = 0;
+    bool ended = false;
+    for (char *word = strtok_r(at + 1, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest)) {
+        if (field == STAT_FIELD_STATE) {
+            ended = word[0] == 'Z' || word[0] == 'X'; /* dead, only not yet reaped */
+        }
+        if (field == STAT_FIELD_THREADS && ended && strtoull(word, NULL, 10) <= 1) {
+            return SL_ERR_NOT_FOUND; /* with more threads only its first has ended: it lives */
+        }
+        if (field == STAT_FIELD_START_TIME) {
+            out->start_time = strtoull(word, NULL, 10);
+            return SL_OK;
+        }
+        field++;
+    }
+    return SL_ERR_NOT_FOUND;
+}
+
+sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
+{
+    char path[64];
+    char stat[1024];
+    (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT || errno == ESRCH
+                   ? sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", pid)
+                   : sl_fail_os(why, errno, "open '%s'", path);
+    }
+    ssize_t got = read(fd, stat, sizeof(stat) - 1);
+    if (got <= 0) {
+        return got < 0 && errno != ESRCH ? sl_fail_os(why, errno, "read '%s'", path)
+                                         : sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", pid);
+    }
+    stat[got] = '\0';
+    struct sl_proc_id id = {.pid = pid};
+    if (proc_parse_stat(stat, &id) != SL_OK) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u has ended", pid);
+    }
+    *out = id;
+    return SL_OK;
+}
+
+bool sl_proc_alive(struct sl_proc_id id)
+{
+    struct sl_proc_id now = {0};
+    sl_err err = id.pid != 0 ? sl_proc_id_of(id.pid, &now, NULL) : SL_ERR_NOT_FOUND;
+    return err == SL_OK ? sl_proc_id_equal(now, id) : err != SL_ERR_NOT_FOUND;
+}
+
+struct sl_proc_id sl_proc_id_self(void)
+{
+    struct sl_proc_id self = {0};
+    sl_err err = sl_proc_id_of((uint32_t)getpid(), &self, NULL);
+    SL_ASSERT(err == SL_OK); /* /proc is mounted wherever Sluice runs */
+    return self;
+}
+
+sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why)
+{
+    SL_AUTO(close) int opened = (int)syscall(SYS_pidfd_open, (pid_t)id.pid, 0);
+    if (opened < 0) {
+        return errno == ESRCH || errno == EINVAL
+                   ? sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", id.pid)
+                   : sl_fail_os(why, errno, "pidfd of %u", id.pid);
+    }
+    struct sl_proc_id now;
+    sl_err err = sl_proc_id_of(id.pid, &now, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (!sl_proc_id_equal(now, id)) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u is another one by now", id.pid);
+    }
+    *fd = opened;
+    opened = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
+    return SL_OK;
+}

@@ -1,0 +1,30 @@
+/* runtime/sl_proc.h - the identity of a process that survives the reuse of its pid. */
+#ifndef SL_PROC_H
+#define SL_PROC_H
+
+#include "runtime/sl_error.h"
+
+/* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody. */
+struct sl_proc_id {
+    uint64_t start_time;
+    uint32_t pid;
+    uint32_t reserved; /* 0; part of shared-memory layouts */
+};
+
+static inline bool sl_proc_id_equal(struct sl_proc_id a, struct sl_proc_id b)
+{
+    return a.pid == b.pid && a.start_time == b.start_time;
+}
+
+/* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no such process, or a zombie), SL_ERR_OS.
+ */
+sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why);
+/* Whether exactly this process still runs. When the system cannot tell (no descriptors left, ...)
+ * it counts as running: the dead may wait, the living must not lose their claims. */
+bool sl_proc_alive(struct sl_proc_id id);
+struct sl_proc_id sl_proc_id_self(void);
+/* A pidfd of exactly this process (checked after the open). Gives a close-on-exec descriptor.
+ * Errors: SL_ERR_NOT_FOUND (it is gone, or the pid is another process now), SL_ERR_OS. */
+sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why);
+
+#endif

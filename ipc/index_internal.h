@@ -1,0 +1,260 @@
+/* ipc/index_internal.h - layout of the index segment and what its source files share.
+ *
+ * All words that more than one process touches are 64-bit atomics. Orders and partners:
+ * - slot: release store by the writer (a complete record lies behind it), acquire load by readers;
+ * - version (word 0 of a record): release store of the new version after the other words; readers
+ * load it with acquire, copy words (relaxed), fence (acquire), load version and slot again
+ * (relaxed): changed means torn. The writer fences (release) between version 0 and the first word
+ * it overwrites: partner of the readers' fence;
+ * - overflow count: raised (release) before the slot it leads to is stored, lowered after that slot
+ * is cleared; loaded (acquire) after the bucket's slots: a key that is there is never hidden by its
+ * counts;
+ * - state word of a group: release store when its last part is in the table, acquire load by
+ * readers;
+ * - slab_count: release store after the slabs are populated, acquire load by readers.
+ * Everything else is relaxed: written by one thread, guarded by a version. */
+#ifndef SL_INDEX_INTERNAL_H
+#define SL_INDEX_INTERNAL_H
+
+#include "ipc/sl_index.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+
+typedef _Atomic uint64_t index_word;
+
+#define INDEX_FILE       "index"
+#define INDEX_UNIT_BYTES 64u
+#define INDEX_UNIT_WORDS 8u
+#define INDEX_SLAB_BYTES 65536u
+#define INDEX_SLAB_UNITS \
+    1024u /* the first one is the slab's head: word 0 is the class of its records */
+#define INDEX_GROW_SLABS   16u /* populated at a time: 1 MiB */
+#define INDEX_BUCKET_SLOTS 7u
+#define INDEX_TRIES_MAX    64u
+
+/* The index's part of the header page. */
+struct index_header {
+    uint64_t seed;                 /* of the hash */
+    uint64_t arena_birth;          /* names the arena whose generations are the versions */
+    uint64_t bucket_count;         /* below 2^31 */
+    uint64_t records_offset_bytes; /* in the data; buckets start at 0 */
+    uint64_t slab_count_max;
+    index_word slab_count; /* populated; 0: a dead index, ask the registrar */
+    index_word key_count, group_count, record_units_used;
+};
+static_assert(sizeof(struct index_header) == 72, "format of the index header");
+
+struct index_bucket {
+    index_word overflow;
+    index_word slots[INDEX_BUCKET_SLOTS]; /* tag << 32 | ref; 0: empty */
+};
+static_assert(sizeof(struct index_bucket) == 64, "a bucket is a cache line");
+
+/* Words of a record. */
+enum {
+    RECORD_VERSION = 0,
+    RECORD_WHAT = 1, /* kind, units << 32, key length << 48 */
+    RECORD_HASH = 2,
+    RECORD_GROUP = 3, /* ref, part index << 32, arena << 48 */
+    RECORD_GROUP_VERSION = 4,
+    RECORD_GENERATION = 5,
+    RECORD_OFFSET = 6,
+    RECORD_LENGTH = 7,
+    RECORD_DIGEST_LOW = 8,
+    RECORD_DIGEST_HIGH = 9,
+    RECORD_DISK_OFFSET = 10,
+    RECORD_DISK = 11,  /* segment, disk << 32, valid << 48 */
+    RECORD_LINKS = 12, /* struct sl_links, two words, the writer's alone */
+    RECORD_DEADLINE = 14,
+    RECORD_OP = 15, /* a BLOB's tag */
+    RECORD_OWNER_START = 16,
+    RECORD_WRITER_START = 17,
+    RECORD_PIDS = 18, /* owner, writer << 32 */
+    RECORD_KEY = 19,
+    /* GROUP: the same words but */
+    GROUP_STATE = 3,
+    GROUP_PARTS = 4,
+    GROUP_TRANSIENT = 5,
+    GROUP_COMMITTED = 6,
+    GROUP_FILLED = 19, /* eight words */
+    GROUP_KEY = 27,
+};
+static_assert(sizeof(struct sl_links) == 16, "links take two words");
+/* A record's words up to its key, padded to full units with room for no key at all, stay inside any
+ * slab. */
+#define INDEX_UNITS_MIN        ((RECORD_KEY * 8u + 8u + INDEX_UNIT_BYTES - 1u) / INDEX_UNIT_BYTES)
+#define INDEX_SLAB_RECORDS_MAX ((INDEX_SLAB_UNITS - 1u) / INDEX_UNITS_MIN)
+#define INDEX_SLAB_MASK_WORDS  ((INDEX_SLAB_RECORDS_MAX + 63u) / 64u)
+
+struct sl_index_view {
+    struct sl_segment segment;
+    struct index_header
+        *header; /* read-only memory in a reader; only its atomics are read after the open */
+    struct index_bucket *buckets;
+    index_word *records;
+    uint64_t seed; /* checked copies of the header's constants */
+    uint64_t bucket_count;
+    uint64_t slab_count_max;
+};
+
+/* Private book-keeping of one slab. */
+struct index_slab {
+    uint16_t units;    /* class; 0: free slab */
+    uint16_t capacity; /* records */
+    uint16_t free_count;
+    bool clean; /* all zero since it was populated */
+    uint32_t next, prev;
+    uint64_t live[INDEX_SLAB_MASK_WORDS];
+    uint64_t linked[INDEX_SLAB_MASK_WORDS]; /* recovery: has its slot */
+};
+
+struct sl_index {
+    struct sl_index_view view;
+    struct sl_arena *arena;
+    struct index_slab *slabs;
+    uint32_t slab_count;                /* populated */
+    uint32_t free_slab;                 /* list of slabs without class; INDEX_NONE: empty */
+    uint32_t partial[INDEX_SLAB_UNITS]; /* by class: slabs with a free record */
+    uint32_t *recount; /* overflow counts during recovery: one for each bucket; NULL: nothing to
+                          recover */
+    uint64_t now_ns;   /* 0: ask the clock */
+    bool recovered, starved; /* starved: the system had no memory for the last growth */
+};
+#define INDEX_NONE UINT32_MAX
+
+/* Kill points: builds with SL_INDEX_KILL_POINTS call this after every store that another process
+ * can see. */
+#ifdef SL_INDEX_KILL_POINTS
+extern void (*sl_index_kill_point)(void);
+#define INDEX_STEP()                       \
+    do {                                   \
+        if (sl_index_kill_point != NULL) { \
+            sl_index_kill_point();         \
+        }                                  \
+    } while (0)
+#else
+#define INDEX_STEP() ((void)0)
+#endif
+
+static inline uint64_t word_get(index_word *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline uint64_t word_get_acquire(index_word *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void word_set(index_word *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+    INDEX_STEP();
+}
+
+static inline void word_publish(index_word *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+    INDEX_STEP();
+}
+
+static inline enum sl_record_kind what_kind(uint64_t what)
+{
+    return (enum sl_record_kind)(what & 0xff);
+}
+
+static inline uint32_t what_units(uint64_t what)
+{
+    return (uint32_t)(what >> 32) & 0xffff;
+}
+
+static inline uint32_t what_key_length(uint64_t what)
+{
+    return (uint32_t)(what >> 48);
+}
+
+static inline uint64_t what_make(enum sl_record_kind kind, uint32_t units, uint32_t key_length)
+{
+    return (uint64_t)kind | (uint64_t)units << 32 | (uint64_t)key_length << 48;
+}
+
+static inline uint32_t record_key_word(enum sl_record_kind kind)
+{
+    return kind == SL_RECORD_GROUP ? GROUP_KEY : RECORD_KEY;
+}
+
+static inline uint32_t record_units(enum sl_record_kind kind, uint32_t key_length)
+{
+    uint32_t bytes = record_key_word(kind) * 8u + (uint32_t)sl_align_up(key_length, 8);
+    return SL_MAX((bytes + INDEX_UNIT_BYTES - 1) / INDEX_UNIT_BYTES, INDEX_UNITS_MIN);
+}
+
+static inline index_word *record_at(const struct sl_index_view *view, sl_ref ref)
+{
+    return view->records + (uint64_t)ref * INDEX_UNIT_WORDS;
+}
+
+/* Whether [ref, +units) is inside the records of one populated slab; ref may be any number. */
+static inline bool ref_in_bounds(const struct sl_index_view *view, sl_ref ref, uint32_t units)
+{
+    uint64_t slab_count = SL_MIN(word_get_acquire(&view->header->slab_count), view->slab_count_max);
+    uint32_t within = ref % INDEX_SLAB_UNITS;
+    return within != 0 && within + units <= INDEX_SLAB_UNITS && ref / INDEX_SLAB_UNITS < slab_count;
+}
+
+static inline uint64_t hash_bucket(const struct sl_index_view *view, uint64_t hash)
+{
+    return (hash >> 32) * view->bucket_count >> 32;
+}
+
+static inline uint32_t hash_tag(uint64_t hash)
+{
+    return (uint32_t)hash;
+}
+
+static inline uint64_t slot_make(uint64_t hash, sl_ref ref)
+{
+    return (uint64_t)hash_tag(hash) << 32 | ref;
+}
+
+static inline uint64_t bucket_after(const struct sl_index_view *view, uint64_t bucket)
+{
+    return bucket + 1 == view->bucket_count ? 0 : bucket + 1;
+}
+
+uint64_t index_hash(const struct sl_index_view *view, const char *key, uint32_t key_length);
+/* What a view needs, from a mapped segment; checks the header. */
+sl_err index_view_adopt(struct sl_index_view *view, struct sl_error *why);
+
+/* Parses a copy of a record's words up to its key; key points into the mapping. */
+void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t words[RECORD_KEY],
+                 struct sl_entry *out);
+/* Whether the record's key is this one; the caller checked bounds and length. */
+bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
+                  uint32_t key_length);
+
+/* Records (index_records.c). take: SL_ERR_NO_SPACE; the record is version 0 and free. */
+sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref);
+void index_record_give(struct sl_index *index, sl_ref ref); /* version is 0 already */
+bool index_record_live(const struct sl_index *index, sl_ref ref);
+void index_slab_adopt(struct sl_index *index,
+                      uint32_t slab); /* recovery: lists it by its live mask */
+void index_slab_forget(struct sl_index *index, uint32_t slab); /* recovery: it holds nothing */
+
+/* Slots (index_writer.c). */
+struct index_place {
+    uint64_t bucket;
+    uint32_t slot;
+};
+bool index_place_free(const struct sl_index *index, uint64_t hash, struct index_place *place);
+bool index_place_of(const struct sl_index *index, uint64_t hash, sl_ref ref,
+                    struct index_place *place);
+void index_link(struct sl_index *index, uint64_t hash, struct index_place place, sl_ref ref);
+void index_count(index_word *counter, int64_t amount);
+/* Ends a record that is in no slot, and gives its memory back. */
+void index_record_free(struct sl_index *index, sl_ref ref);
+/* Makes a COMMITTED record that is in no slot RETIRED, under a new version. */
+void index_record_retire(struct sl_index *index, sl_ref ref);
+
+#endif

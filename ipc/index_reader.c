@@ -1,0 +1,434 @@
+/* ipc/index_reader.c - look-ups in a mapping that another process writes, and that nobody vouches
+ * for.
+ *
+ * Every reference, length and count is bounded before it is used, whatever the memory says: a torn
+ * or hostile index costs wrong answers at worst, never a fault or an endless loop. index_internal.h
+ * names the orders. */
+#include "ipc/index_internal.h"
+
+#include <string.h>
+
+#define BATCH_WIDTH \
+    32u /* keys in flight: enough to cover the latency of memory, few enough to stay in L1 */
+
+struct wanted {
+    const char *key;
+    uint32_t key_length;
+    bool object, group; /* which kinds count */
+    uint64_t hash;
+};
+
+/* What a look at one slot's record said. */
+enum look { LOOK_OTHER, LOOK_FOUND, LOOK_TORN };
+
+struct found {
+    uint64_t words[RECORD_KEY];
+    sl_ref ref;
+};
+
+bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
+                  uint32_t key_length)
+{
+    index_word *words = record + record_key_word(kind);
+    uint32_t whole = key_length / 8;
+    uint64_t differs = 0;
+    for (uint32_t i = 0; i < whole; i++) {
+        uint64_t part;
+        memcpy(&part, key + i * 8, 8);
+        differs |= part ^ word_get(&words[i]);
+    }
+    if (key_length % 8 != 0) {
+        uint64_t part = 0; /* the record is padded with zeros */
+        memcpy(&part, key + whole * 8, key_length % 8);
+        differs |= part ^ word_get(&words[whole]);
+    }
+    return differs == 0;
+}
+
+void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t words[RECORD_KEY],
+                 struct sl_entry *out)
+{
+    enum sl_record_kind kind = what_kind(words[RECORD_WHAT]);
+    *out = (struct sl_entry){
+        .ref = ref,
+        .kind = (uint32_t)kind,
+        .version = words[RECORD_VERSION],
+        .hash = words[RECORD_HASH],
+        .owner = {.start_time = words[RECORD_OWNER_START], .pid = (uint32_t)words[RECORD_PIDS]},
+        .writer = {.start_time = words[RECORD_WRITER_START],
+                   .pid = (uint32_t)(words[RECORD_PIDS] >> 32)},
+        .deadline_ns = words[RECORD_DEADLINE],
+        .op_id = words[RECORD_OP],
+        .key_length = (uint16_t)what_key_length(words[RECORD_WHAT]),
+        .key = (const char *)(const void *)(record_at(view, ref) + record_key_word(kind)),
+    };
+    if (kind == SL_RECORD_GROUP || kind == SL_RECORD_BLOB) {
+        return; /* the other words mean something else there */
+    }
+    out->extent = (struct sl_extent){.generation = words[RECORD_GENERATION],
+                                     .offset_bytes = words[RECORD_OFFSET],
+                                     .length_bytes = words[RECORD_LENGTH],
+                                     .arena = (uint32_t)(words[RECORD_GROUP] >> 48)};
+    out->digest =
+        (struct sl_digest){.low = words[RECORD_DIGEST_LOW], .high = words[RECORD_DIGEST_HIGH]};
+    out->disk = (struct sl_disk_place){.offset_bytes = words[RECORD_DISK_OFFSET],
+                                       .segment = (uint32_t)words[RECORD_DISK],
+                                       .disk = (uint16_t)(words[RECORD_DISK] >> 32),
+                                       .valid = (uint16_t)(words[RECORD_DISK] >> 48)};
+    out->group = (sl_ref)words[RECORD_GROUP];
+    out->part_index = (uint16_t)(words[RECORD_GROUP] >> 32);
+}
+
+/* One record behind a slot whose word was just loaded (acquire). found->words holds the first count
+ * words when LOOK_FOUND. Whatever is answered was true at one moment: version and slot are checked
+ * again at the end. */
+static enum look record_look(const struct sl_index_view *view, const struct wanted *wanted,
+                             index_word *slot, uint64_t slot_word, uint32_t count,
+                             struct found *found)
+{
+    sl_ref ref = (sl_ref)slot_word;
+    if (!ref_in_bounds(view, ref, record_units(SL_RECORD_COMMITTED, wanted->key_length))) {
+        return LOOK_TORN;
+    }
+    index_word *record = record_at(view, ref);
+    uint64_t version = word_get_acquire(&record[RECORD_VERSION]);
+    if (version == 0) {
+        return LOOK_TORN;
+    }
+    found->ref = ref;
+    found->words[RECORD_VERSION] = version;
+    for (uint32_t i = 1; i < count; i++) {
+        found->words[i] = word_get(&record[i]);
+    }
+    uint64_t what = found->words[RECORD_WHAT];
+    enum sl_record_kind kind = what_kind(what);
+    bool counts =
+        kind == SL_RECORD_COMMITTED ? wanted->object : kind == SL_RECORD_GROUP && wanted->group;
+    bool same = counts && found->words[RECORD_HASH] == wanted->hash &&
+                what_key_length(what) == wanted->key_length &&
+                ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
+                index_key_is(record, kind, wanted->key, wanted->key_length);
+    atomic_thread_fence(memory_order_acquire);
+    if (word_get(&record[RECORD_VERSION]) != version || word_get(slot) != slot_word) {
+        return LOOK_TORN;
+    }
+    return same ? LOOK_FOUND : LOOK_OTHER;
+}
+
+/* One pass over the buckets that may hold the key. */
+static enum look table_look(const struct sl_index_view *view, const struct wanted *wanted,
+                            uint32_t count, struct found *found)
+{
+    uint64_t at = hash_bucket(view, wanted->hash);
+    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
+    for (uint64_t n = 0; n < bucket_count_max; n++) {
+        struct index_bucket *bucket = &view->buckets[at];
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            uint64_t word = word_get_acquire(&bucket->slots[i]);
+            if ((uint32_t)(word >> 32) != hash_tag(wanted->hash) || (sl_ref)word == 0) {
+                continue;
+            }
+            enum look look = record_look(view, wanted, &bucket->slots[i], word, count, found);
+            if (look != LOOK_OTHER) {
+                return look;
+            }
+        }
+        if (word_get_acquire(&bucket->overflow) == 0) {
+            break;
+        }
+        at = bucket_after(view, at);
+    }
+    return LOOK_OTHER;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static sl_err table_find(const struct sl_index_view *view, const struct wanted *wanted,
+                         uint32_t count, struct found *found)
+{
+    for (uint32_t i = 0; i < INDEX_TRIES_MAX; i++) {
+        enum look look = table_look(view, wanted, count, found);
+        if (look != LOOK_TORN) {
+            return look == LOOK_FOUND ? SL_OK : SL_ERR_NOT_FOUND;
+        }
+        relax();
+    }
+    return SL_ERR_BUSY;
+}
+
+/* State of the group a record points at; 0 when the group is gone. Its memory may be another record
+ * by now: the version tells. */
+static uint64_t group_state(const struct sl_index_view *view, sl_ref ref, uint64_t version)
+{
+    if (version == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
+        return 0;
+    }
+    index_word *record = record_at(view, ref);
+    if (word_get_acquire(&record[RECORD_VERSION]) != version) {
+        return 0;
+    }
+    uint64_t state = word_get_acquire(&record[GROUP_STATE]);
+    atomic_thread_fence(memory_order_acquire);
+    return word_get(&record[RECORD_VERSION]) == version ? state : 0;
+}
+
+static bool object_visible(const struct sl_index_view *view, const uint64_t *words)
+{
+    sl_ref group = (sl_ref)words[RECORD_GROUP];
+    return group == 0 ||
+           group_state(view, group, words[RECORD_GROUP_VERSION]) == SL_GROUP_COMMITTED;
+}
+
+static bool key_length_good(uint32_t key_length)
+{
+    return key_length >= 1 && key_length <= SL_KEY_BYTES_MAX;
+}
+
+static sl_err object_find(const struct sl_index_view *view, const struct wanted *wanted,
+                          struct sl_entry *out)
+{
+    struct found found;
+    sl_err err =
+        table_find(view, wanted, out != NULL ? RECORD_KEY : RECORD_GROUP_VERSION + 1, &found);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (!object_visible(view, found.words)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (out != NULL) {
+        index_parse(view, found.ref, found.words, out);
+    }
+    return SL_OK;
+}
+
+sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t key_length,
+                     struct sl_entry *out)
+{
+    if (!key_length_good(key_length)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    struct wanted wanted = {.key = key,
+                            .key_length = key_length,
+                            .object = true,
+                            .hash = index_hash(view, key, key_length)};
+    return object_find(view, &wanted, out);
+}
+
+sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
+                         struct sl_entry *out)
+{
+    const struct sl_index_view *view = &index->view;
+    struct found found;
+    if (!key_length_good(key_length)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    struct wanted wanted = {.key = key,
+                            .key_length = key_length,
+                            .object = true,
+                            .group = true,
+                            .hash = index_hash(view, key, key_length)};
+    sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
+    if (err == SL_OK && out != NULL) {
+        index_parse(view, found.ref, found.words, out);
+    }
+    return err;
+}
+
+sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length)
+{
+    struct found found;
+    if (!key_length_good(key_length)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    struct wanted wanted = {.key = key,
+                            .key_length = key_length,
+                            .group = true,
+                            .hash = index_hash(view, key, key_length)};
+    sl_err err = table_find(view, &wanted, RECORD_GROUP_VERSION + 1, &found);
+    if (err != SL_OK) {
+        return err;
+    }
+    switch (group_state(view, found.ref, found.words[RECORD_VERSION])) {
+    case SL_GROUP_COMMITTED:
+        return SL_OK;
+    case SL_GROUP_PENDING:
+        return SL_ERR_BUSY;
+    default:
+        return SL_ERR_NOT_FOUND;
+    }
+}
+
+/* ---- batches: each step asks for the lines that the next one needs, for all keys in flight ----
+ */
+
+static void prefetch(const void *at)
+{
+    __builtin_prefetch(at, 0, 3);
+}
+
+static void batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
+                               struct wanted *wanted)
+{
+    *wanted = (struct wanted){.key = key->at, .key_length = key->length, .object = true};
+    if (key_length_good(key->length)) {
+        wanted->hash = index_hash(view, key->at, key->length);
+        prefetch(&view->buckets[hash_bucket(view, wanted->hash)]);
+    }
+}
+
+/* The record behind the first slot with the key's tag; a key in a later bucket is found all the
+ * same, slower. */
+static sl_ref batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted)
+{
+    if (!key_length_good(wanted->key_length)) {
+        return 0;
+    }
+    struct index_bucket *bucket = &view->buckets[hash_bucket(view, wanted->hash)];
+    for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+        uint64_t word = word_get(&bucket->slots[i]);
+        sl_ref ref = (sl_ref)word;
+        uint32_t units = record_units(SL_RECORD_COMMITTED, wanted->key_length);
+        if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) && ref_in_bounds(view, ref, units)) {
+            const char *record = (const char *)(const void *)record_at(view, ref);
+            prefetch(record);
+            for (uint32_t line = RECORD_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
+                prefetch(record +
+                         line *
+                             INDEX_UNIT_BYTES); /* longer keys: the hardware follows the stream */
+            }
+            return ref;
+        }
+    }
+    if (word_get(&bucket->overflow) != 0) {
+        prefetch(&view->buckets[bucket_after(view, hash_bucket(view, wanted->hash))]);
+    }
+    return 0;
+}
+
+static void batch_fetch_group(const struct sl_index_view *view, sl_ref ref)
+{
+    if (ref != 0) {
+        sl_ref group = (sl_ref)word_get(&record_at(view, ref)[RECORD_GROUP]);
+        if (group != 0 && ref_in_bounds(view, group, INDEX_UNITS_MIN)) {
+            prefetch((const void *)record_at(view, group));
+        }
+    }
+}
+
+void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *keys,
+                         uint32_t count, struct sl_entry *out, sl_err *codes)
+{
+    struct wanted wanted[BATCH_WIDTH];
+    sl_ref refs[BATCH_WIDTH];
+    for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
+        uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
+        for (uint32_t i = 0; i < width; i++) {
+            batch_fetch_bucket(view, &keys[from + i], &wanted[i]);
+        }
+        for (uint32_t i = 0; i < width; i++) {
+            refs[i] = batch_fetch_record(view, &wanted[i]);
+        }
+        for (uint32_t i = 0; i < width; i++) {
+            batch_fetch_group(view, refs[i]);
+        }
+        for (uint32_t i = 0; i < width; i++) {
+            codes[from + i] =
+                !key_length_good(wanted[i].key_length)
+                    ? SL_ERR_NOT_FOUND
+                    : object_find(view, &wanted[i], out != NULL ? &out[from + i] : NULL);
+        }
+    }
+}
+
+/* ---- re-checks ---- */
+
+bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry)
+{
+    atomic_thread_fence(memory_order_acquire); /* after the reads of the bytes */
+    return entry->version != 0 && ref_in_bounds(view, entry->ref, INDEX_UNITS_MIN) &&
+           word_get(&record_at(view, entry->ref)[RECORD_VERSION]) == entry->version;
+}
+
+bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_t generation)
+{
+    if (generation == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
+        return false;
+    }
+    index_word *record = record_at(view, ref);
+    uint64_t version = word_get_acquire(&record[RECORD_VERSION]);
+    enum sl_record_kind kind = what_kind(word_get_acquire(&record[RECORD_WHAT]));
+    uint64_t found = word_get(&record[RECORD_GENERATION]);
+    atomic_thread_fence(memory_order_acquire);
+    return version != 0 && word_get(&record[RECORD_VERSION]) == version && found == generation &&
+           (kind == SL_RECORD_RESERVED || kind == SL_RECORD_PROMOTING);
+}
+
+/* ---- scan ---- */
+
+/* Copies words and key of the record behind a slot; LOOK_OTHER: nothing to give there. */
+static enum look scan_look(const struct sl_index_view *view, index_word *slot, struct found *found,
+                           char *key_out)
+{
+    uint64_t slot_word = word_get_acquire(slot);
+    sl_ref ref = (sl_ref)slot_word;
+    if (ref == 0) {
+        return LOOK_OTHER;
+    }
+    if (!ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
+        return LOOK_TORN;
+    }
+    index_word *record = record_at(view, ref);
+    found->ref = ref;
+    found->words[RECORD_VERSION] = word_get_acquire(&record[RECORD_VERSION]);
+    if (found->words[RECORD_VERSION] == 0) {
+        return LOOK_TORN;
+    }
+    for (uint32_t i = 1; i < RECORD_KEY; i++) {
+        found->words[i] = word_get(&record[i]);
+    }
+    uint64_t what = found->words[RECORD_WHAT];
+    uint32_t key_length = what_key_length(what);
+    bool object = what_kind(what) == SL_RECORD_COMMITTED && key_length_good(key_length) &&
+                  ref_in_bounds(view, ref, record_units(SL_RECORD_COMMITTED, key_length));
+    for (uint32_t i = 0; object && i < key_length; i += 8) {
+        uint64_t part = word_get(&record[RECORD_KEY + i / 8]);
+        memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
+    }
+    atomic_thread_fence(memory_order_acquire);
+    if (word_get(&record[RECORD_VERSION]) != found->words[RECORD_VERSION] ||
+        word_get(slot) != slot_word) {
+        return LOOK_TORN;
+    }
+    return object ? LOOK_FOUND : LOOK_OTHER;
+}
+
+bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
+                   char *key_out)
+{
+    uint64_t slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
+    for (uint64_t at = *cursor; at < slot_count; at++) {
+        struct found found;
+        enum look look = LOOK_TORN;
+        index_word *slot = &view->buckets[at / INDEX_BUCKET_SLOTS].slots[at % INDEX_BUCKET_SLOTS];
+        for (uint32_t i = 0; i < INDEX_TRIES_MAX && look == LOOK_TORN; i++) {
+            look = scan_look(view, slot, &found, key_out);
+        }
+        if (look == LOOK_FOUND && object_visible(view, found.words)) {
+            index_parse(view, found.ref, found.words, out);
+            key_out[out->key_length] = '\0';
+            out->key = key_out;
+            *cursor = at + 1;
+            return true;
+        }
+    }
+    *cursor = UINT64_MAX;
+    return false;
+}

@@ -1,0 +1,201 @@
+/* ipc/index_records.c - memory of records: slabs of one size class each, which records are live.
+ *
+ * Which records are live is written in the records (version); the lists and masks here are private
+ * and are rebuilt by recovery. A slab whose records are all free goes back to the free slabs and
+ * may take another class: else the space of keys of one length would stay lost to keys of another
+ * when everything has been evicted. */
+#include "ipc/index_internal.h"
+
+#include <string.h>
+
+static index_word *slab_head(const struct sl_index *index, uint32_t slab)
+{
+    return record_at(&index->view, slab * INDEX_SLAB_UNITS);
+}
+
+static void slab_link_partial(struct sl_index *index, uint32_t at)
+{
+    struct index_slab *slab = &index->slabs[at];
+    uint32_t *head = &index->partial[slab->units];
+    slab->prev = INDEX_NONE;
+    slab->next = *head;
+    if (*head != INDEX_NONE) {
+        index->slabs[*head].prev = at;
+    }
+    *head = at;
+}
+
+static void slab_unlink_partial(struct sl_index *index, uint32_t at)
+{
+    struct index_slab *slab = &index->slabs[at];
+    if (slab->prev != INDEX_NONE) {
+        index->slabs[slab->prev].next = slab->next;
+    } else {
+        index->partial[slab->units] = slab->next;
+    }
+    if (slab->next != INDEX_NONE) {
+        index->slabs[slab->next].prev = slab->prev;
+    }
+}
+
+static void slab_push_free(struct sl_index *index, uint32_t at, bool clean)
+{
+    index->slabs[at] = (struct index_slab){.clean = clean, .next = index->free_slab};
+    index->free_slab = at;
+}
+
+/* Populates some more slabs. They count for readers only once they do not fault any more. */
+static sl_err slabs_grow(struct sl_index *index)
+{
+    uint64_t left = index->view.slab_count_max - index->slab_count;
+    uint32_t count = (uint32_t)SL_MIN(left, INDEX_GROW_SLABS);
+    if (count == 0) {
+        return SL_ERR_NO_SPACE;
+    }
+    uint64_t base_bytes =
+        (uint64_t)((unsigned char *)index->view.records - index->view.segment.data);
+    sl_err err = sl_segment_populate(&index->view.segment,
+                                     base_bytes + (uint64_t)index->slab_count * INDEX_SLAB_BYTES,
+                                     (uint64_t)count * INDEX_SLAB_BYTES, NULL);
+    index->starved = err != SL_OK;
+    if (err != SL_OK) {
+        return SL_ERR_NO_SPACE;
+    }
+    /* From the last to the first: the list then gives them in rising order. Zero since the file was
+     * made: a slab below the published count alone was ever written to. */
+    for (uint32_t i = count; i > 0; i--) {
+        slab_push_free(index, index->slab_count + i - 1, true);
+    }
+    index->slab_count += count;
+    word_publish(&index->view.header->slab_count, index->slab_count);
+    return SL_OK;
+}
+
+/* Gives a free slab a class. What it held before must not look like records of the new class: zeros
+ * first. */
+static sl_err slab_open(struct sl_index *index, uint32_t units)
+{
+    if (index->free_slab == INDEX_NONE) {
+        sl_err err = slabs_grow(index);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    uint32_t at = index->free_slab;
+    struct index_slab *slab = &index->slabs[at];
+    index_word *head = slab_head(index, at);
+    index->free_slab = slab->next;
+    if (!slab->clean) {
+        for (uint32_t i = 0; i < INDEX_SLAB_BYTES / sizeof(*head); i++) {
+            atomic_store_explicit(&head[i], 0, memory_order_relaxed);
+        }
+        INDEX_STEP();
+    }
+    uint16_t capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / units);
+    *slab =
+        (struct index_slab){.units = (uint16_t)units, .capacity = capacity, .free_count = capacity};
+    word_publish(head, units);
+    slab_link_partial(index, at);
+    return SL_OK;
+}
+
+static uint32_t slab_first_free(const struct index_slab *slab)
+{
+    for (uint32_t i = 0; i < INDEX_SLAB_MASK_WORDS; i++) {
+        if (slab->live[i] != UINT64_MAX) {
+            return i * 64 + (uint32_t)__builtin_ctzll(~slab->live[i]);
+        }
+    }
+    return INDEX_NONE;
+}
+
+sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
+{
+    SL_ASSERT(index->recovered); /* else live records would be overwritten */
+    SL_ASSERT(units >= INDEX_UNITS_MIN);
+    SL_ASSERT(units < INDEX_SLAB_UNITS);
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond ; it does not see that SL_ASSERT ends here */
+    if (index->partial[units] == INDEX_NONE) {
+        sl_err err = slab_open(index, units);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    uint32_t at = index->partial[units];
+    struct index_slab *slab = &index->slabs[at];
+    uint32_t number = slab_first_free(slab);
+    SL_ASSERT(number < slab->capacity);
+    slab->live[number / 64] |= UINT64_C(1) << (number % 64);
+    if (--slab->free_count == 0) {
+        slab_unlink_partial(index, at);
+    }
+    *ref = at * INDEX_SLAB_UNITS + 1 + number * units;
+    index_count(&index->view.header->record_units_used, units);
+    return SL_OK;
+}
+
+static bool record_number(const struct sl_index *index, sl_ref ref, uint32_t *number)
+{
+    uint32_t at = ref / INDEX_SLAB_UNITS;
+    uint32_t within = ref % INDEX_SLAB_UNITS;
+    if (at >= index->slab_count || within == 0 || index->slabs[at].units == 0) {
+        return false;
+    }
+    *number = (within - 1) / index->slabs[at].units;
+    return (within - 1) % index->slabs[at].units == 0 && *number < index->slabs[at].capacity;
+}
+
+bool index_record_live(const struct sl_index *index, sl_ref ref)
+{
+    uint32_t number = 0;
+    return record_number(index, ref, &number) &&
+           (index->slabs[ref / INDEX_SLAB_UNITS].live[number / 64] >> (number % 64) & 1) != 0;
+}
+
+bool sl_index_ref_live(const struct sl_index *index, sl_ref ref)
+{
+    return index_record_live(index, ref);
+}
+
+void index_record_give(struct sl_index *index, sl_ref ref)
+{
+    uint32_t at = ref / INDEX_SLAB_UNITS;
+    uint32_t number = 0;
+    struct index_slab *slab = &index->slabs[at];
+    SL_ASSERT(index_record_live(index, ref));
+    SL_ASSERT(record_number(index, ref, &number));
+    index_count(&index->view.header->record_units_used, -(int64_t)slab->units);
+    slab->live[number / 64] &= ~(UINT64_C(1) << (number % 64));
+    if (slab->free_count++ == 0) {
+        slab_link_partial(index, at);
+    }
+    if (slab->free_count == slab->capacity) {
+        slab_unlink_partial(index, at);
+        word_publish(slab_head(index, at), 0);
+        slab_push_free(index, at, false);
+    }
+}
+
+void index_slab_forget(struct sl_index *index, uint32_t at)
+{
+    word_publish(slab_head(index, at), 0);
+    slab_push_free(index, at, false);
+}
+
+void index_slab_adopt(struct sl_index *index, uint32_t at)
+{
+    struct index_slab *slab = &index->slabs[at];
+    uint32_t live_count = 0;
+    for (uint32_t i = 0; i < INDEX_SLAB_MASK_WORDS; i++) {
+        live_count += (uint32_t)__builtin_popcountll(slab->live[i]);
+    }
+    if (live_count == 0) {
+        index_slab_forget(index, at);
+        return;
+    }
+    SL_ASSERT(live_count <= slab->capacity);
+    slab->free_count = (uint16_t)(slab->capacity - live_count);
+    if (slab->free_count > 0) {
+        slab_link_partial(index, at);
+    }
+}

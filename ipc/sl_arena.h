@@ -1,0 +1,87 @@
+/* ipc/sl_arena.h - the segment that holds values, and the allocator of its extents.
+ *
+ * The data is cut into chunks of chunk_bytes (at most 1 GiB, the last may be shorter); no extent
+ * crosses a chunk edge. Data starts 2 MiB-aligned. Space is handed out only from the populated
+ * prefix, which grows while the node already serves. Generations are unique for all time: one
+ * 64-bit counter in the header, which jumps by 2^32 whenever a registrar opens the arena for
+ * writing. */
+#ifndef SL_ARENA_H
+#define SL_ARENA_H
+
+#include "ipc/sl_segment.h"
+
+struct sl_extent {
+    uint64_t generation;   /* 0: none */
+    uint64_t offset_bytes; /* in the arena's data */
+    uint64_t length_bytes; /* of the value; the space is sl_extent_space(length) */
+    uint32_t arena;
+    uint32_t reserved;
+};
+/* Space an extent of length takes: from 4 KiB up whole pages, below in classes of 64 bytes. */
+uint64_t sl_extent_space(uint64_t length_bytes);
+
+struct sl_arena; /* opaque; mapping of one arena file */
+struct sl_arena_options {
+    const char *directory;
+    uint32_t id; /* file arena.ID */
+    uint64_t data_bytes;
+    uint64_t chunk_bytes;
+};
+/* Registrar: opens a matching arena or creates one; *created says which. Starts a new life of
+ * generations. Sizes are rounded down to whole pages; a chunk is at most 1 GiB and at most the
+ * data. The first generation of an arena made anew follows from the wall clock (seconds x 2^32), so
+ * it lies above those of an arena that is gone. Errors: those of segments; SL_ERR_CONFIG when an
+ * existing arena has another size or chunk plan. */
+sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
+                           struct sl_arena **out, struct sl_error *why);
+/* Everyone else. */
+sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
+                       struct sl_error *why);
+void sl_arena_close(struct sl_arena **arena);
+/* Address of [offset, +length): NULL when it is not within one chunk of the data (bounds come from
+ * outside). */
+void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);
+uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
+uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
+uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
+uint64_t sl_arena_next_generation(struct sl_arena *arena);       /* owner */
+uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
+uint64_t
+sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names this arena */
+uint32_t sl_arena_id(const struct sl_arena *arena);
+
+/* Populating by several threads while serving: each thread calls step until SL_ERR_NOT_FOUND (all
+ * done). A step takes the next granule (32 MiB), populates it, and publishes the longest populated
+ * prefix. SL_ERR_NO_SPACE: the system has no more; the arena stays at its prefix, what the step
+ * took is given back, and a later step tries again. Thread-safe. */
+sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why);
+
+/* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
+struct sl_alloc; /* opaque; one thread */
+struct sl_alloc_options {
+    uint64_t data_bytes;
+    uint64_t chunk_bytes;
+};
+sl_err sl_alloc_create(const struct sl_alloc_options *options, struct sl_alloc **out,
+                       struct sl_error *why);
+void sl_alloc_destroy(struct sl_alloc **alloc);
+/* The populated prefix grew to populated_bytes. */
+void sl_alloc_grow(struct sl_alloc *alloc, uint64_t populated_bytes);
+/* Gives the offset of length_bytes (1..chunk). O(1). Errors: SL_ERR_NO_SPACE, SL_ERR_INVALID. */
+sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *offset_bytes);
+void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
+/* Rebuild: marks what records claim, before the first take or give, in any order, before or after
+ * grow; the same extent may be claimed more than once (it counts once, so give it once). Errors:
+ * SL_ERR_CORRUPT (overlaps another extent partly, out of bounds, misaligned), SL_ERR_INVALID (after
+ * the first take or give). */
+sl_err sl_alloc_claim(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
+struct sl_alloc_stats {
+    uint64_t usable_bytes; /* populated */
+    uint64_t used_bytes;   /* space of live extents */
+    uint64_t extent_count;
+    uint64_t largest_free_bytes; /* lower bound, exact to the size class; 0 before the first take or
+                                    give */
+};
+void sl_alloc_stats(const struct sl_alloc *alloc, struct sl_alloc_stats *out);
+
+#endif

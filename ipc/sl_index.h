@@ -1,0 +1,245 @@
+/* ipc/sl_index.h - the shared-memory hash table from key to where the value is, and every claim on
+ * an extent. Written by the registrar alone, mapped read-only by everyone else.
+ *
+ * Layout. Header page; a table of 64-byte buckets (one word of overflow count, seven slots: 32-bit
+ * tag and 32-bit record reference); a region of records in size classes of 64 bytes (slabs of 64
+ * KiB, populated when first used: sparse until then). A probe starts at the bucket of the hash and
+ * goes on to the next one while the bucket's overflow count is not zero, SL_INDEX_PROBE_MAX buckets
+ * at most.
+ *
+ * Records are type-stable: freed memory stays a record (a slab whose records are all free may take
+ * another class; readers notice by re-checking the slot too). Each begins with a `version` (unique
+ * for all time, from the arena's generation counter; 0: being written or free). Readers re-check it
+ * after reading: changed means retry. A committed record is never edited in place: a change writes
+ * a fresh record and switches the slot by one 8-byte release store; then the old version becomes 0.
+ * So a registrar killed anywhere stops no reader.
+ *
+ * A record's `kind` is the claim on its extent: RESERVED, COMMITTED, RETIRED, QUARANTINED,
+ * PROMOTING. It is written before the extent is used and says, with owner and writer, after any
+ * crash who may still touch the bytes. Blocks: a GROUP record under the key MODEL/BLOCK holds the
+ * state word that all parts point at. */
+#ifndef SL_INDEX_H
+#define SL_INDEX_H
+
+#include "ipc/sl_arena.h"
+#include "runtime/sl_digest.h"
+
+#define SL_INDEX_PROBE_MAX 256u /* buckets a key may lie behind its own */
+#define SL_GROUP_PARTS_MAX 512u
+#define SL_BLOB_BYTES_MAX  61440u
+
+typedef uint32_t sl_ref; /* number of a 64-byte unit of the record region; 0: none */
+
+enum sl_record_kind {
+    SL_RECORD_FREE = 0,
+    SL_RECORD_RESERVED = 1,    /* granted to writer; not in the table */
+    SL_RECORD_COMMITTED = 2,   /* in the table (visible when its group is, if it has one) */
+    SL_RECORD_RETIRED = 3,     /* out of the table, its extent still pinned */
+    SL_RECORD_QUARANTINED = 4, /* reservation over, its writer may still write */
+    SL_RECORD_PROMOTING = 5,   /* extent that the tierer (writer) fills; not in the table */
+    SL_RECORD_GROUP = 6,       /* a block: in the table under its own key, hidden from objects */
+    SL_RECORD_BLOB =
+        7, /* the registrar's own durable notes (engines, clients): no key, no extent */
+};
+
+struct sl_disk_place {
+    uint64_t offset_bytes;
+    uint32_t segment;
+    uint16_t disk;  /* tierer number */
+    uint16_t valid; /* 0: not on disk */
+};
+
+/* A snapshot of a record. */
+struct sl_entry {
+    sl_ref ref;
+    uint32_t kind; /* enum sl_record_kind */
+    uint64_t version;
+    uint64_t hash;
+    struct sl_extent
+        extent; /* generation 0: no copy in memory; length_bytes is always the value's */
+    struct sl_digest digest;
+    struct sl_disk_place disk;
+    struct sl_proc_id owner;  /* of a reservation: who reserved */
+    struct sl_proc_id writer; /* who may write the bytes */
+    uint64_t deadline_ns;     /* of a reservation or a pending group (monotonic) */
+    uint64_t op_id;           /* that made the reservation or group */
+    sl_ref group;             /* 0: none */
+    uint16_t part_index;
+    uint16_t key_length;
+    const char *key; /* in the mapping: may change under a reader; the writer reads it freely */
+};
+
+/* ------------------------------------------------ readers
+ * ------------------------------------------------ */
+struct sl_index_view; /* opaque; read-only mapping; any number of threads */
+
+sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why);
+void sl_index_view_close(struct sl_index_view **view);
+/* Looks a key up among visible objects (COMMITTED, and its group, if any, committed).
+ * SL_OK fills *out; SL_ERR_NOT_FOUND; SL_ERR_BUSY after 64 torn tries: ask the registrar. */
+sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t key_length,
+                     struct sl_entry *out);
+struct sl_key {
+    const char *at;
+    uint32_t length;
+};
+/* A batch with prefetching: codes[i] as above; out may be NULL (exists only). */
+void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *keys,
+                         uint32_t count, struct sl_entry *out, sl_err *codes);
+/* After copying bytes out: acquire fence, then whether the record still is the one found (an
+ * object's record; the state of its group is not asked again: its bytes are right as long as the
+ * record stands). */
+bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry);
+/* A writer's own claim: kind is RESERVED or PROMOTING, with this extent generation. */
+bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_t generation);
+/* State of a block: SL_OK visible, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND. */
+sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length);
+/* Walks visible objects in no order; cursor starts at 0 and ends at UINT64_MAX. key_out needs
+ * SL_KEY_BYTES_MAX + 1 bytes and receives a stable copy, zero-terminated; out->key points at it.
+ * What stays in the table during the whole walk is given exactly once. False: the end. */
+bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
+                   char *key_out);
+struct sl_index_stats {
+    uint64_t bucket_count, key_count, group_count, record_bytes_used, record_bytes_max,
+        mapped_bytes;
+};
+void sl_index_view_stats(const struct sl_index_view *view, struct sl_index_stats *out);
+
+/* ------------------------------------------------- writer
+ * ------------------------------------------------- */
+struct sl_index; /* opaque; the registrar; one thread */
+struct sl_index_options {
+    const char *shm_dir;
+    uint64_t index_bytes_max; /* ceiling of buckets and records together */
+    uint64_t
+        key_count; /* the bucket table is sized for; 0: from index_bytes_max at 320 bytes a key */
+    struct sl_arena *arena; /* source of versions; borrowed */
+};
+/* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
+ * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,
+ * and *created is true. Errors: those of segments; SL_ERR_CONFIG (index_bytes_max too small for
+ * key_count; an existing index has another size: remove it or restore the setting), SL_ERR_CORRUPT.
+ */
+sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
+                     struct sl_error *why);
+void sl_index_close(struct sl_index **index);
+/* A view on the same mapping, for the registrar's own look-ups. Borrowed. */
+const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
+
+/* After open of an existing index, before anything else: frees half-written records, relinks
+ * committed records that are in no slot unless their key is, drops duplicates, recounts overflow
+ * counts; then calls each() for every live record of any kind. Readers are served all the while. In
+ * detail:
+ * - an extent generation is claimed by one record afterwards: a claim outside the table whose
+ * generation a COMMITTED record holds is freed; a COMMITTED record that lost its slot to a fresh
+ * one becomes RETIRED when it holds an extent of its own (a reader may have pinned it), else it is
+ * freed;
+ * - a PENDING group's filled bits are those of its committed parts, and the group is committed when
+ * all are there;
+ * - parts of a group that is gone leave the table: COMMITTED becomes RETIRED (or is freed when it
+ * has no extent), RESERVED becomes QUARANTINED. Parts of a DROPPED group are given as they are: the
+ * caller unlinks them;
+ * - links are 0 in every record.
+ * each() may be NULL and may change or free the record it is given, and no other. */
+void sl_index_recover(struct sl_index *index,
+                      void (*each)(void *context, const struct sl_entry *entry), void *context);
+
+/* Reads a record without checks of version (the writer's own view). */
+void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
+/* Whether ref, which may be any number from outside, names a record that is not free. What it is,
+ * read tells. */
+bool sl_index_ref_live(const struct sl_index *index, sl_ref ref);
+/* Any COMMITTED record or GROUP under this key, visible or not. SL_ERR_NOT_FOUND. The extent and
+ * digest of a GROUP's entry are zero. */
+sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
+                         struct sl_entry *out);
+
+/* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
+ * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
+ * op_id, group, part_index, digest, disk, key, key_length; the hash is computed here. The group, if
+ * any, must be live. Errors: SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena
+ * over 65535, part index). */
+sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
+                      struct sl_error *why);
+/* RESERVED -> COMMITTED with its digest, and into the table. The key must not be there (the caller
+ * looked). Errors: SL_ERR_NO_SPACE (table full; the record stays RESERVED). */
+sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest digest);
+/* Inserts a COMMITTED record directly (recovery from disk): extent may be none. */
+sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
+                       struct sl_error *why);
+/* Replaces a COMMITTED record by a fresh one with another extent and/or disk place; everything else
+ * is kept, links too. *fresh is the new reference. The old version is 0 afterwards, its memory
+ * free. extent and disk: NULL keeps what is there; a generation of 0 means no copy in memory any
+ * more. The value's length never changes. References to the old record in other records' links are
+ * changed to *fresh here: `newer` of the older one, `older` of the newer one, and next_part of the
+ * part before it in the ring (or list) of its group, the group's own first part included. What the
+ * caller holds outside of records (head and tail of the LRU, tables by ref) is the caller's to
+ * change. Errors: SL_ERR_NO_SPACE (nothing changed).
+ *
+ * The old extent is in no record afterwards. When a reader may have pinned it, use switch_retire
+ * instead: pins name generations only, so a restart between the switch and the scan of the pins
+ * would find its space unclaimed. */
+sl_err sl_index_switch(struct sl_index *index, sl_ref ref, const struct sl_extent *extent,
+                       const struct sl_disk_place *disk, sl_ref *fresh);
+/* The same, but the old record stays outside the table as RETIRED with its extent and a new version
+ * (so that readers see the change), until sl_index_set_kind(index, ref, SL_RECORD_FREE) after a
+ * scan of the pins. Its links are 0 and free for use. When it has no extent, or the fresh record
+ * has the same one, this is sl_index_switch; *retired tells. */
+sl_err sl_index_switch_retire(struct sl_index *index, sl_ref ref, const struct sl_extent *extent,
+                              const struct sl_disk_place *disk, sl_ref *fresh, bool *retired);
+/* Takes a COMMITTED record or GROUP out of the table; it stays as `kind` (RETIRED, or FREE at
+ * once). Either way its version changes first, so readers and pins taken too late see it. Parts
+ * before their group. Links of a RETIRED record stay as they were. */
+void sl_index_unlink(struct sl_index *index, sl_ref ref, enum sl_record_kind kind);
+/* Changes a claim outside the table: RESERVED -> QUARANTINED, anything -> FREE (memory reusable).
+ * BLOBs too. */
+void sl_index_set_kind(struct sl_index *index, sl_ref ref, enum sl_record_kind kind);
+void sl_index_set_deadline(struct sl_index *index, sl_ref ref, uint64_t deadline_ns);
+
+/* Blocks. Makes a PENDING group in the table. Errors: SL_ERR_EXISTS (an object or group has the
+ * key), SL_ERR_NO_SPACE, SL_ERR_INVALID (key length, part count). */
+struct sl_group_want {
+    struct sl_key key;
+    uint32_t part_count; /* 1..512 */
+    uint64_t deadline_ns, op_id, transient_ns;
+    struct sl_proc_id owner;
+};
+sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want *want, sl_ref *ref,
+                             struct sl_error *why);
+/* Sets the bit of a part; when all are set, flips the state word to committed by one release store.
+ * Gives true when this call did so. The part's record is committed before. Stamps committed_ns with
+ * the time given by sl_index_set_now, the monotonic clock when that was never called. */
+bool sl_index_group_fill(struct sl_index *index, sl_ref group, uint32_t part_index);
+void sl_index_set_now(struct sl_index *index, uint64_t now_ns);
+enum sl_group_state { SL_GROUP_PENDING = 1, SL_GROUP_COMMITTED = 2, SL_GROUP_DROPPED = 3 };
+struct sl_group_info {
+    enum sl_group_state state;
+    uint32_t part_count, filled_count;
+    uint64_t deadline_ns, op_id, transient_ns, committed_ns;
+    struct sl_proc_id owner;
+};
+void sl_index_group_info(const struct sl_index *index, sl_ref group, struct sl_group_info *out);
+/* Makes all parts invisible at once; the caller then unlinks parts and group. */
+void sl_index_group_drop(struct sl_index *index, sl_ref group);
+
+/* Durable notes of the registrar: survive its restart, are given by recover (kind BLOB, bytes as
+ * key). */
+sl_err sl_index_blob_put(struct sl_index *index, const void *bytes, uint32_t length_bytes,
+                         uint32_t tag, sl_ref *ref, struct sl_error *why); /* <= 60 KiB */
+const void *sl_index_blob_at(const struct sl_index *index, sl_ref ref, uint32_t *length_bytes,
+                             uint32_t *tag);
+
+/* The registrar's own words in a record: readers ignore them, restart leaves them undefined. */
+struct sl_links {
+    sl_ref older, newer; /* LRU of units (groups, and objects without one) */
+    sl_ref next_part;    /* ring of the parts of a group; in the group: its first part */
+    uint16_t flags;      /* SL_LINK_... of the registrar */
+    uint16_t spare;
+};
+struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref);
+
+/* SL_ERR_NO_SPACE above means: evict, then try again. True from 90 % of the records or a table load
+ * of 0.85 on. */
+bool sl_index_nearly_full(const struct sl_index *index);
+
+#endif

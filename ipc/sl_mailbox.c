@@ -1,0 +1,648 @@
+/* ipc/sl_mailbox.c - frames over ZeroMQ: one ROUTER for those who come to us, one DEALER for each
+ * we talk to.
+ *
+ * The descriptors of ZeroMQ are edge-triggered in effect: any call on a socket, a send too, may
+ * swallow the wake-up of a frame that has arrived. So each socket has a mark `hot`: "a frame may
+ * wait here without its descriptor saying so". A readable descriptor and every send set it, an
+ * empty receive clears it. All descriptors are in one epoll of the mailbox's own, which is the
+ * single descriptor a loop sees. */
+#include "ipc/sl_mailbox.h"
+#include "ipc/msg_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* 64 swappers, the other actors, and room: who sends to more names than that has lost count of
+ * them. */
+#define PEERS_MAX 256u
+/* "DIRECTORY/NAME.sock" with the longest name fits in a socket address. */
+#define SOCKET_PATH_BYTES   sizeof(((struct sockaddr_un *)0)->sun_path)
+#define DIRECTORY_BYTES_MAX (SOCKET_PATH_BYTES - sizeof("/.sock") - SL_NAME_BYTES_MAX)
+#define RECONNECT_MS        10
+/* Time that frames already handed over get to leave when the mailbox closes: the last replies of a
+ * drained actor. Frames to nobody do not wait: they are refused at once, never queued. */
+#define CLOSE_LINGER_MS 20
+/* A killed actor's socket may look alive until the kernel has torn its mappings down. */
+#define STALE_TRIES    20u
+#define STALE_SLEEP_NS (10 * SL_NS_PER_MS)
+/* Refused frames that one receive skips before it gives the loop its turn. */
+#define DROPS_MAX  1024u
+#define EVENTS_MAX 64
+
+struct source {
+    void *socket;
+    bool hot;
+};
+struct peer {
+    char name[SL_NAME_BYTES_MAX + 1];
+    struct source dealer;
+    void *monitor;  /* tells whether the connection stands */
+    bool connected; /* the handshake is over */
+    bool usable;    /* and the socket has taken note of it: EAGAIN now means a full queue */
+};
+struct sl_mailbox {
+    char directory[DIRECTORY_BYTES_MAX + 1];
+    char name[SL_NAME_BYTES_MAX + 1];
+    uint64_t message_bytes_max;
+    int queue_messages;
+    void *context;
+    struct source router; /* socket NULL: a client */
+    struct peer *peers;
+    uint32_t peer_count;
+    uint32_t turn; /* source that is asked first: 0 the router, 1.. the peers */
+    bool bound;
+    bool polled; /* descriptors were asked since the last SL_ERR_NOT_FOUND */
+    int epoll_fd;
+    zmq_msg_t frame;
+    char from[SL_NAME_BYTES_MAX + 1];
+    uint64_t dropped_count;
+    uint64_t connect_count;
+};
+/* epoll data: source number, with this bit for a peer's monitor. */
+#define TAG_MONITOR 0x10000u
+
+static sl_err fail_zmq(struct sl_error *why, int os_code, const char *what, const char *name)
+{
+    return sl_fail(why, os_code == ENOMEM ? SL_ERR_NO_MEMORY : SL_ERR_OS, "%s of mailbox '%s': %s",
+                   what, name, zmq_strerror(os_code));
+}
+
+static struct source *source_at(struct sl_mailbox *mailbox, uint32_t number)
+{
+    return number == 0 ? &mailbox->router : &mailbox->peers[number - 1].dealer;
+}
+
+/* ----------------------------------------------- opening sockets
+ * ----------------------------------------------- */
+
+static int set_int(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+/* Options of both kinds of socket. 0 or -1 with errno. */
+static int set_common(const struct sl_mailbox *mailbox, void *socket)
+{
+    int64_t message_bytes_max = (int64_t)mailbox->message_bytes_max;
+    if (set_int(socket, ZMQ_LINGER, 0) != 0 ||
+        set_int(socket, ZMQ_SNDHWM, mailbox->queue_messages) != 0 ||
+        set_int(socket, ZMQ_RCVHWM, mailbox->queue_messages) != 0 ||
+        set_int(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS) != 0 ||
+        set_int(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS) != 0 ||
+        set_int(socket, ZMQ_IMMEDIATE, 1) != 0) {
+        return -1;
+    }
+    return zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &message_bytes_max, sizeof(message_bytes_max));
+}
+
+static int add_to_epoll(const struct sl_mailbox *mailbox, void *socket, uint32_t tag)
+{
+    int fd = -1;
+    size_t size = sizeof(fd);
+    if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) != 0) {
+        return -1;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u32 = tag}};
+    return epoll_ctl(mailbox->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void socket_path(const struct sl_mailbox *mailbox, const char *name, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    (void)snprintf(out->sun_path, sizeof(out->sun_path), "%s/%.31s.sock", mailbox->directory, name);
+}
+
+/* Whether somebody listens at the path. */
+static bool is_served(const struct sockaddr_un *address)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return false;
+    }
+    bool served =
+        connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN;
+    (void)close(fd);
+    return served;
+}
+
+/* libzmq replaces whatever file is there, so a living actor is looked for first. */
+static sl_err refuse_second(const struct sl_mailbox *mailbox, struct sl_error *why)
+{
+    struct sockaddr_un address;
+    socket_path(mailbox, mailbox->name, &address);
+    for (uint32_t i = 0; i < STALE_TRIES; i++) {
+        if (!is_served(&address)) {
+            return SL_OK;
+        }
+        const struct timespec pause = {.tv_nsec = (long)STALE_SLEEP_NS};
+        (void)nanosleep(&pause, NULL);
+    }
+    return sl_fail(why, SL_ERR_EXISTS, "'%s' runs already: its socket %s is served", mailbox->name,
+                   address.sun_path);
+}
+
+static sl_err router_bind(struct sl_mailbox *mailbox, struct sl_error *why)
+{
+    struct sockaddr_un address;
+    char endpoint[sizeof(address.sun_path) + 8];
+    socket_path(mailbox, mailbox->name, &address);
+    (void)snprintf(endpoint, sizeof(endpoint), "ipc://%s", address.sun_path);
+    /* The file must never exist with wider rights; one thread runs as yet. */
+    mode_t before = umask(0177);
+    int rc = zmq_bind(mailbox->router.socket, endpoint);
+    int os_code = errno;
+    (void)umask(before);
+    mailbox->bound = rc == 0;
+    return rc == 0 ? SL_OK : fail_zmq(why, os_code, endpoint, mailbox->name);
+}
+
+static sl_err router_open(struct sl_mailbox *mailbox, struct sl_error *why)
+{
+    sl_err err = refuse_second(mailbox, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    mailbox->router.socket = zmq_socket(mailbox->context, ZMQ_ROUTER);
+    void *socket = mailbox->router.socket;
+    if (socket == NULL || set_common(mailbox, socket) != 0 ||
+        set_int(socket, ZMQ_ROUTER_MANDATORY, 1) != 0 ||
+        set_int(socket, ZMQ_ROUTER_HANDOVER, 1) != 0) {
+        return fail_zmq(why, errno, "make the router", mailbox->name);
+    }
+    err = router_bind(mailbox, why);
+    if (err == SL_OK && add_to_epoll(mailbox, socket, 0) != 0) {
+        err = fail_zmq(why, errno, "watch the router", mailbox->name);
+    }
+    mailbox->router.hot = true; /* what came before the descriptor was watched */
+    return err;
+}
+
+static void peer_close(struct peer *peer)
+{
+    if (peer->dealer.socket != NULL) {
+        (void)zmq_socket_monitor(peer->dealer.socket, NULL, 0);
+        (void)set_int(peer->dealer.socket, ZMQ_LINGER, CLOSE_LINGER_MS);
+        (void)zmq_close(peer->dealer.socket);
+    }
+    if (peer->monitor != NULL) {
+        (void)zmq_close(peer->monitor);
+    }
+    *peer = (struct peer){0};
+}
+
+/* 0 or -1 with errno. */
+static int monitor_open(struct sl_mailbox *mailbox, struct peer *peer, uint32_t number)
+{
+    char endpoint[32];
+    (void)snprintf(endpoint, sizeof(endpoint), "inproc://peer.%" PRIu32, number);
+    peer->monitor = zmq_socket(mailbox->context, ZMQ_PAIR);
+    if (peer->monitor == NULL || set_int(peer->monitor, ZMQ_LINGER, 0) != 0 ||
+        zmq_socket_monitor(peer->dealer.socket, endpoint,
+                           ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) != 0 ||
+        zmq_connect(peer->monitor, endpoint) != 0) {
+        return -1;
+    }
+    return add_to_epoll(mailbox, peer->monitor, number | TAG_MONITOR);
+}
+
+static int peer_open(struct sl_mailbox *mailbox, struct peer *peer, const char *name,
+                     uint32_t number)
+{
+    struct sockaddr_un address;
+    char endpoint[sizeof(address.sun_path) + 8];
+    socket_path(mailbox, name, &address);
+    (void)snprintf(endpoint, sizeof(endpoint), "ipc://%s", address.sun_path);
+    (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
+    peer->dealer.socket = zmq_socket(mailbox->context, ZMQ_DEALER);
+    void *socket = peer->dealer.socket;
+    if (socket == NULL || set_common(mailbox, socket) != 0 ||
+        zmq_setsockopt(socket, ZMQ_ROUTING_ID, mailbox->name, strlen(mailbox->name)) != 0 ||
+        monitor_open(mailbox, peer, number) != 0 || add_to_epoll(mailbox, socket, number) != 0) {
+        return -1;
+    }
+    peer->dealer.hot = true;
+    return zmq_connect(socket, endpoint);
+}
+
+/* The peer of this name, made on its first use. */
+static sl_err peer_of(struct sl_mailbox *mailbox, const char *name, struct peer **out)
+{
+    for (uint32_t i = 0; i < mailbox->peer_count; i++) {
+        if (strcmp(mailbox->peers[i].name, name) == 0) {
+            *out = &mailbox->peers[i];
+            return SL_OK;
+        }
+    }
+    if (mailbox->peer_count == PEERS_MAX) {
+        return SL_ERR_LIMIT;
+    }
+    struct peer *peer = &mailbox->peers[mailbox->peer_count];
+    if (peer_open(mailbox, peer, name, mailbox->peer_count + 1) != 0) {
+        peer_close(peer);
+        return SL_ERR_OS;
+    }
+    mailbox->peer_count++;
+    *out = peer;
+    return SL_OK;
+}
+
+/* --------------------------------------------- opening and closing
+ * --------------------------------------------- */
+
+static sl_err options_check(const struct sl_mailbox_options *options, struct sl_error *why)
+{
+    if (!sl_actor_name_is_clean(options->name, strlen(options->name))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "mailbox name '%s' is not 1..31 letters, digits, '.', '_', '-'",
+                       options->name);
+    }
+    if (strlen(options->runtime_dir) > DIRECTORY_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "runtime directory '%s' is too long for the path of a socket (%zu bytes)",
+                       options->runtime_dir, DIRECTORY_BYTES_MAX);
+    }
+    if (options->queue_messages == 0 || options->queue_messages > (1u << 20)) {
+        return sl_fail(why, SL_ERR_INVALID, "queue of %" PRIu32 " messages is not in 1..2^20",
+                       options->queue_messages);
+    }
+    if (options->message_bytes_max < 64 || options->message_bytes_max > SL_GIB) {
+        return sl_fail(why, SL_ERR_INVALID, "message bound of %" PRIu64 " bytes is not in 64..2^30",
+                       options->message_bytes_max);
+    }
+    return SL_OK;
+}
+
+static sl_err mailbox_start(struct sl_mailbox *mailbox, bool bind, struct sl_error *why)
+{
+    mailbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (mailbox->epoll_fd < 0) {
+        return sl_fail_os(why, errno, "make the epoll of mailbox '%s'", mailbox->name);
+    }
+    mailbox->peers = calloc(PEERS_MAX, sizeof(*mailbox->peers));
+    if (mailbox->peers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for mailbox '%s'", mailbox->name);
+    }
+    mailbox->context = zmq_ctx_new();
+    if (mailbox->context == NULL || zmq_ctx_set(mailbox->context, ZMQ_IO_THREADS, 1) != 0) {
+        return fail_zmq(why, errno, "make the context", mailbox->name);
+    }
+    return bind ? router_open(mailbox, why) : SL_OK;
+}
+
+sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,
+                       struct sl_error *why)
+{
+    sl_err err = options_check(options, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_mailbox *mailbox = calloc(1, sizeof(*mailbox));
+    if (mailbox == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for mailbox '%s'", options->name);
+    }
+    (void)snprintf(mailbox->directory, sizeof(mailbox->directory), "%s", options->runtime_dir);
+    (void)snprintf(mailbox->name, sizeof(mailbox->name), "%s", options->name);
+    mailbox->queue_messages = (int)options->queue_messages;
+    mailbox->message_bytes_max = options->message_bytes_max;
+    mailbox->epoll_fd = -1;
+    (void)zmq_msg_init(&mailbox->frame);
+    err = mailbox_start(mailbox, options->bind, why);
+    if (err != SL_OK) {
+        sl_mailbox_close(&mailbox);
+        return err;
+    }
+    *out = mailbox;
+    return SL_OK;
+}
+
+void sl_mailbox_close(struct sl_mailbox **mailbox)
+{
+    if (mailbox == NULL || *mailbox == NULL) {
+        return;
+    }
+    struct sl_mailbox *self = *mailbox;
+    (void)zmq_msg_close(&self->frame);
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        peer_close(&self->peers[i]);
+    }
+    if (self->router.socket != NULL) {
+        /* Bound sockets leave their file behind. It goes while it is served still, so that it
+         * cannot be a successor's; a name that was refused to us was never ours. */
+        struct sockaddr_un address;
+        socket_path(self, self->name, &address);
+        if (self->bound) {
+            (void)unlink(address.sun_path);
+        }
+        (void)set_int(self->router.socket, ZMQ_LINGER, CLOSE_LINGER_MS);
+        (void)zmq_close(self->router.socket);
+    }
+    if (self->context != NULL) {
+        while (zmq_ctx_term(self->context) != 0 && errno == EINTR) {
+            /* a signal came: the wait, which linger bounds, goes on */
+        }
+    }
+    if (self->epoll_fd >= 0) {
+        (void)close(self->epoll_fd);
+    }
+    free(self->peers);
+    free(self);
+    *mailbox = NULL;
+}
+
+/* ---------------------------------------------------- sending
+ * ---------------------------------------------------- */
+
+/* Takes what the monitor says; the last word counts. */
+static void peer_hear_monitor(struct sl_mailbox *mailbox, struct peer *peer)
+{
+    for (;;) {
+        unsigned char head[6]; /* u16 event, u32 value */
+        char address[128];
+        int got = zmq_recv(peer->monitor, head, sizeof(head), ZMQ_DONTWAIT);
+        if (got < 0) {
+            return;
+        }
+        (void)zmq_recv(peer->monitor, address, sizeof(address), ZMQ_DONTWAIT);
+        uint16_t event;
+        memcpy(&event, head, sizeof(event));
+        peer->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        peer->usable = peer->usable && peer->connected;
+        mailbox->connect_count += peer->connected ? 1 : 0;
+    }
+}
+
+/* ZMQ_POLLIN, ZMQ_POLLOUT. Asking makes the socket process what its thread has told it; a send does
+ * that at times only, and so says EAGAIN for a millisecond after a connection stands or a queue has
+ * drained. */
+static int events_of(void *socket)
+{
+    int events = 0;
+    size_t size = sizeof(events);
+    return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 ? events : 0;
+}
+
+/* 0 or -1 with errno. */
+static int send_part(void *socket, const void *bytes, size_t length_bytes, int flags)
+{
+    if (zmq_send(socket, bytes, length_bytes, flags | ZMQ_DONTWAIT) >= 0) {
+        return 0;
+    }
+    if (errno != EAGAIN) {
+        return -1;
+    }
+    (void)events_of(socket);
+    return zmq_send(socket, bytes, length_bytes, flags | ZMQ_DONTWAIT) >= 0 ? 0 : -1;
+}
+
+static sl_err send_reply(struct sl_mailbox *mailbox, const char *to, const void *frame,
+                         size_t length_bytes)
+{
+    if (mailbox->router.socket == NULL) {
+        return SL_ERR_UNREACHABLE;
+    }
+    mailbox->router.hot = true;
+    if (send_part(mailbox->router.socket, to, strlen(to), ZMQ_SNDMORE) != 0) {
+        return errno == EAGAIN         ? SL_ERR_LIMIT
+               : errno == EHOSTUNREACH ? SL_ERR_UNREACHABLE
+                                       : SL_ERR_OS;
+    }
+    if (send_part(mailbox->router.socket, frame, length_bytes, 0) != 0) {
+        return errno == EHOSTUNREACH ? SL_ERR_UNREACHABLE : SL_ERR_OS;
+    }
+    return SL_OK;
+}
+
+static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const void *frame,
+                           size_t length_bytes)
+{
+    struct peer *peer = NULL;
+    sl_err err = peer_of(mailbox, to, &peer);
+    if (err != SL_OK) {
+        return err;
+    }
+    peer->dealer.hot = true;
+    if (send_part(peer->dealer.socket, frame, length_bytes, 0) == 0) {
+        peer->usable = true;
+        return SL_OK;
+    }
+    if (errno != EAGAIN) {
+        return SL_ERR_OS;
+    }
+    /* ZeroMQ has one answer for "nobody there" and "queue full"; the monitor tells them apart. */
+    peer_hear_monitor(mailbox, peer);
+    return peer->usable ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
+}
+
+sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
+                       size_t length_bytes, bool reply)
+{
+    if (!sl_actor_name_is_clean(to, strlen(to)) || length_bytes > mailbox->message_bytes_max) {
+        return SL_ERR_INVALID;
+    }
+    return reply ? send_reply(mailbox, to, frame, length_bytes)
+                 : send_request(mailbox, to, frame, length_bytes);
+}
+
+/* --------------------------------------------------- receiving
+ * --------------------------------------------------- */
+
+/* Asks the descriptors, marks what is readable. */
+static void poll_sources(struct sl_mailbox *mailbox)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int count = epoll_wait(mailbox->epoll_fd, events, EVENTS_MAX, 0);
+    for (int i = 0; i < count; i++) {
+        uint32_t tag = events[i].data.u32;
+        if ((tag & TAG_MONITOR) != 0) {
+            peer_hear_monitor(mailbox, &mailbox->peers[(tag & ~TAG_MONITOR) - 1]);
+        } else {
+            source_at(mailbox, tag)->hot = true;
+        }
+    }
+}
+
+/* Takes one message off a socket into mailbox->frame. 1: taken; 0: none; -1: one was there and was
+ * refused. */
+static int take_parts(struct sl_mailbox *mailbox, void *socket, bool has_routing_id)
+{
+    if (zmq_msg_recv(&mailbox->frame, socket, ZMQ_DONTWAIT) < 0) {
+        return 0;
+    }
+    bool good = true;
+    if (has_routing_id) {
+        size_t length = zmq_msg_size(&mailbox->frame);
+        good = sl_actor_name_is_clean(zmq_msg_data(&mailbox->frame), length) &&
+               zmq_msg_more(&mailbox->frame) != 0;
+        if (good) {
+            memcpy(mailbox->from, zmq_msg_data(&mailbox->frame), length);
+            mailbox->from[length] = '\0';
+        }
+        if (zmq_msg_more(&mailbox->frame) != 0) {
+            (void)zmq_msg_recv(&mailbox->frame, socket, ZMQ_DONTWAIT);
+        }
+    }
+    /* Parts of a message arrive together. Only a stranger sends more of them than we speak. */
+    while (zmq_msg_more(&mailbox->frame) != 0) {
+        good = false;
+        if (zmq_msg_recv(&mailbox->frame, socket, ZMQ_DONTWAIT) < 0) {
+            break;
+        }
+    }
+    mailbox->dropped_count += good ? 0 : 1;
+    return good ? 1 : -1;
+}
+
+/* Next frame of the marked sources, one source after the other. False: none is marked any more. */
+static bool take_next(struct sl_mailbox *mailbox, uint32_t *drops_left)
+{
+    uint32_t source_count = mailbox->peer_count + 1;
+    for (uint32_t i = 0; i < source_count; i++) {
+        uint32_t number = (mailbox->turn + i) % source_count;
+        struct source *source = source_at(mailbox, number);
+        while (source->hot && *drops_left > 0) {
+            int got = source->socket != NULL ? take_parts(mailbox, source->socket, number == 0) : 0;
+            if (got > 0) {
+                if (number > 0) {
+                    memcpy(mailbox->from, mailbox->peers[number - 1].name, sizeof(mailbox->from));
+                }
+                mailbox->turn = (number + 1) % source_count;
+                return true;
+            }
+            source->hot = got < 0;
+            *drops_left -= 1;
+        }
+    }
+    return false;
+}
+
+sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const void **frame,
+                          size_t *length_bytes)
+{
+    uint32_t drops_left = DROPS_MAX;
+    bool taken = take_next(mailbox, &drops_left);
+    if (!taken && !mailbox->polled) {
+        /* Once between two SL_ERR_NOT_FOUND: what comes later wakes the loop again. */
+        mailbox->polled = true;
+        poll_sources(mailbox);
+        taken = take_next(mailbox, &drops_left);
+    }
+    if (!taken) {
+        mailbox->polled = false;
+        return SL_ERR_NOT_FOUND;
+    }
+    *from = mailbox->from;
+    *frame = zmq_msg_data(&mailbox->frame);
+    *length_bytes = zmq_msg_size(&mailbox->frame);
+    return SL_OK;
+}
+
+/* Whether a marked source has a frame, which stays where it is; empty ones lose their mark. */
+static bool frame_waits(struct sl_mailbox *mailbox)
+{
+    for (uint32_t i = 0; i <= mailbox->peer_count; i++) {
+        struct source *source = source_at(mailbox, i);
+        if (!source->hot || source->socket == NULL) {
+            continue;
+        }
+        if ((events_of(source->socket) & ZMQ_POLLIN) != 0) {
+            return true;
+        }
+        source->hot = false;
+    }
+    return false;
+}
+
+static void sleep_on_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
+{
+    struct pollfd waited = {.fd = mailbox->epoll_fd, .events = POLLIN};
+    const struct timespec limit = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
+                                   .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
+    if (ppoll(&waited, 1, &limit, NULL) > 0) {
+        poll_sources(mailbox);
+    }
+}
+
+/* Longest single sleep: a lost wake-up would cost this and not a hang. */
+#define SLEEP_NS_MAX (50 * SL_NS_PER_MS)
+
+sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
+{
+    uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
+    poll_sources(mailbox);
+    for (;;) {
+        if (frame_waits(mailbox)) {
+            return SL_OK;
+        }
+        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
+        if (left_ns == 0) {
+            return SL_ERR_TIMEOUT;
+        }
+        sleep_on_sources(mailbox, SL_MIN(left_ns, SLEEP_NS_MAX));
+    }
+}
+
+sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns)
+{
+    struct peer *peer = NULL;
+    if (!sl_actor_name_is_clean(to, strlen(to))) {
+        return SL_ERR_INVALID;
+    }
+    sl_err err = peer_of(mailbox, to, &peer);
+    uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
+    while (err == SL_OK) {
+        peer_hear_monitor(mailbox, peer);
+        peer->usable = peer->connected && (events_of(peer->dealer.socket) & ZMQ_POLLOUT) != 0;
+        peer->dealer.hot = true;
+        if (peer->usable) {
+            return SL_OK;
+        }
+        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
+        if (left_ns == 0) {
+            return SL_ERR_UNREACHABLE;
+        }
+        sleep_on_sources(mailbox, SL_MIN(left_ns, peer->connected ? SL_NS_PER_MS : SLEEP_NS_MAX));
+    }
+    return err;
+}
+
+bool sl_mailbox_pending(const struct sl_mailbox *mailbox)
+{
+    if (mailbox->router.hot && mailbox->router.socket != NULL) {
+        return true;
+    }
+    for (uint32_t i = 0; i < mailbox->peer_count; i++) {
+        if (mailbox->peers[i].dealer.hot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox)
+{
+    return mailbox->connect_count;
+}
+
+uint64_t sl_mailbox_dropped_count(const struct sl_mailbox *mailbox)
+{
+    return mailbox->dropped_count;
+}
+
+uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max)
+{
+    if (max > 0) {
+        fds[0] = mailbox->epoll_fd;
+    }
+    return max > 0 ? 1 : 0;
+}

@@ -1,0 +1,447 @@
+/* ipc/sl_pins.c - pin slots, the ring of sampled accesses; a reader's side and the registrar's.
+ *
+ * Orders and partners:
+ * - pin: slots_used and slot are stored (relaxed), fence (seq_cst), the entry's version is loaded.
+ * The registrar unlinks, fences (seq_cst), loads slots_used and slots: of the two, at least one
+ * sees the other's store;
+ * - unpin: slot 0 (release) after the last read of the bytes; the scan loads slots with acquire, so
+ * the bytes' next writer comes after those reads;
+ * - access ring: each entry carries the low half of its position, stored (release) after its
+ * generation; the drain loads it (acquire), reads, fences (acquire), loads it again. */
+#include "ipc/sl_pins.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PINS_SLOTS_MAX    (1u << 20)
+#define PINS_ACCESSES_MAX (1u << 20)
+#define PINS_NONE         UINT32_MAX
+#define PINS_NAME_BYTES   64u
+
+/* The pins' part of the header page. What changes has a cache line of its own. */
+struct pins_header {
+    struct sl_proc_id owner;
+    uint32_t slot_count;
+    uint32_t access_count; /* power of two */
+    uint64_t reserved0[5];
+    _Atomic uint64_t slots_used; /* no slot from here on was ever used */
+    uint64_t reserved1[7];
+    _Atomic uint64_t access_position;
+    uint64_t reserved2[7];
+    _Atomic uint64_t pinned_bytes;
+    uint64_t reserved3[7];
+};
+static_assert(sizeof(struct pins_header) == 256, "format of the pins header");
+
+struct pins_access {
+    _Atomic uint64_t generation;
+    _Atomic uint64_t ref_and_position; /* ref, low 32 bits of position << 32 */
+};
+
+/* The data: slots, then accesses. */
+static uint64_t pins_data_bytes(uint64_t slot_count, uint64_t access_count)
+{
+    return slot_count * sizeof(uint64_t) + access_count * sizeof(struct pins_access);
+}
+
+struct pins_slot { /* private to the client */
+    uint64_t length_bytes;
+    _Atomic uint32_t next; /* free list */
+};
+
+struct sl_pins {
+    struct sl_segment segment;
+    struct pins_header *header;
+    _Atomic uint64_t *slots;
+    struct pins_access *accesses;
+    struct pins_slot *private_slots;
+    _Atomic uint64_t free_head; /* slot, count of changes << 32 (a head that came back is told from
+                                   one that stayed) */
+    uint32_t slot_count, access_count;
+    uint64_t pinned_bytes_max;
+    char directory[1024];
+    char name[PINS_NAME_BYTES];
+};
+
+/* Accepts "pins.NAME" and plain "NAME". */
+static sl_err pins_file_name(const char *name, char out[PINS_NAME_BYTES], struct sl_error *why)
+{
+    const char *prefix = strncmp(name, "pins.", 5) == 0 ? "" : "pins.";
+    int length = snprintf(out, PINS_NAME_BYTES, "%s%s", prefix, name);
+    if (length < 0 || length >= (int)PINS_NAME_BYTES) {
+        return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin segment is too long", name);
+    }
+    return SL_OK;
+}
+
+/* ---- the client's side ---- */
+
+static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+{
+    memcpy(sl_segment_own(segment), context, sizeof(struct pins_header));
+    return sl_segment_populate(segment, 0, segment->data_bytes, why);
+}
+
+/* Removes what a dead process, an earlier boot or another format left under our name. */
+static sl_err pins_remove_dead(const char *directory, const char *name, struct sl_error *why)
+{
+    struct sl_pins_view *old = NULL;
+    struct sl_proc_id now;
+    sl_err err = sl_pins_view_open(directory, name, &old, NULL);
+    if (err == SL_ERR_NOT_FOUND) {
+        return SL_OK;
+    }
+    if (err == SL_OK && old != NULL) {
+        struct sl_proc_id owner = sl_pins_view_owner(old);
+        sl_pins_view_close(&old);
+        if (owner.pid != 0 && sl_proc_id_of(owner.pid, &now, NULL) == SL_OK &&
+            sl_proc_id_equal(now, owner)) {
+            return sl_fail(why, SL_ERR_EXISTS,
+                           "pin segment '%s' belongs to process %u, which is alive", name,
+                           owner.pid);
+        }
+    } else if (err != SL_ERR_FOREIGN && err != SL_ERR_VERSION && err != SL_ERR_CORRUPT) {
+        return sl_fail(why, err, "pin segment '%s' exists and cannot be opened", name);
+    }
+    err = sl_segment_remove(directory, name, why);
+    return err == SL_ERR_NOT_FOUND ? SL_OK : err;
+}
+
+static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_options *options,
+                                struct sl_error *why)
+{
+    struct pins_header header = {.owner = options->self,
+                                 .slot_count = options->slot_count,
+                                 .access_count = options->access_count};
+    struct sl_segment_want want = {.directory = pins->directory,
+                                   .name = pins->name,
+                                   .kind = SL_SEGMENT_PINS,
+                                   .data_bytes =
+                                       pins_data_bytes(options->slot_count, options->access_count),
+                                   .data_align_bytes = SL_PAGE_BYTES,
+                                   .prepare = pins_prepare,
+                                   .prepare_context = &header};
+    sl_err err = sl_segment_create(&want, &pins->segment, why);
+    if (err == SL_ERR_EXISTS) {
+        err = pins_remove_dead(pins->directory, pins->name, why);
+        if (err == SL_OK) {
+            err = sl_segment_create(&want, &pins->segment, why);
+        }
+    }
+    return err;
+}
+
+static sl_err pins_check_options(const struct sl_pins_options *options, struct sl_error *why)
+{
+    if (options->slot_count == 0 || options->slot_count > PINS_SLOTS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "%u pin slots, expected 1..%u", options->slot_count,
+                       PINS_SLOTS_MAX);
+    }
+    if (options->access_count == 0 || options->access_count > PINS_ACCESSES_MAX ||
+        (options->access_count & (options->access_count - 1)) != 0) {
+        return sl_fail(why, SL_ERR_INVALID, "access ring of %u, expected a power of two up to %u",
+                       options->access_count, PINS_ACCESSES_MAX);
+    }
+    return SL_OK;
+}
+
+static void pins_init_slots(struct sl_pins *pins)
+{
+    for (uint32_t i = 0; i < pins->slot_count; i++) {
+        atomic_init(&pins->private_slots[i].next, i + 1 < pins->slot_count ? i + 1 : PINS_NONE);
+    }
+    atomic_init(&pins->free_head, 0);
+    pins->header = sl_segment_own(&pins->segment);
+    pins->slots = (_Atomic uint64_t *)(void *)pins->segment.data;
+    pins->accesses = (struct pins_access *)(void *)(pins->segment.data +
+                                                    (uint64_t)pins->slot_count * sizeof(uint64_t));
+}
+
+sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **out,
+                      struct sl_error *why)
+{
+    sl_err err = pins_check_options(options, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_pins *pins = calloc(1, sizeof(*pins));
+    if (pins == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "pins handle");
+    }
+    pins->segment.fd = -1;
+    pins->slot_count = options->slot_count;
+    pins->access_count = options->access_count;
+    pins->pinned_bytes_max = options->pinned_bytes_max;
+    pins->private_slots = calloc(options->slot_count, sizeof(*pins->private_slots));
+    int length = snprintf(pins->directory, sizeof(pins->directory), "%s", options->shm_dir);
+    if (pins->private_slots == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "%u pin slots", options->slot_count);
+    } else if (length < 0 || length >= (int)sizeof(pins->directory)) {
+        err = sl_fail(why, SL_ERR_INVALID, "path of the shared memory directory is too long");
+    } else {
+        err = pins_file_name(options->name, pins->name, why);
+    }
+    if (err == SL_OK) {
+        err = pins_make_segment(pins, options, why);
+    }
+    if (err != SL_OK) {
+        free(pins->private_slots);
+        free(pins);
+        return err;
+    }
+    pins_init_slots(pins);
+    *out = pins;
+    return SL_OK;
+}
+
+void sl_pins_destroy(struct sl_pins **pins)
+{
+    if (pins == NULL || *pins == NULL) {
+        return;
+    }
+    (void)sl_segment_remove((*pins)->directory, (*pins)->name, NULL); /* gone already: fine too */
+    sl_segment_close(&(*pins)->segment);
+    free((*pins)->private_slots);
+    free(*pins);
+    *pins = NULL;
+}
+
+/* Lowest numbers first: the scan stays short. */
+static uint32_t slot_pop(struct sl_pins *pins)
+{
+    uint64_t head = atomic_load_explicit(&pins->free_head, memory_order_acquire);
+    for (;;) {
+        uint32_t slot = (uint32_t)head;
+        if (slot == PINS_NONE) {
+            return PINS_NONE;
+        }
+        uint32_t next = atomic_load_explicit(&pins->private_slots[slot].next, memory_order_relaxed);
+        uint64_t fresh = (uint64_t)((uint32_t)(head >> 32) + 1) << 32 | next;
+        if (atomic_compare_exchange_weak_explicit(&pins->free_head, &head, fresh,
+                                                  memory_order_acq_rel, memory_order_acquire)) {
+            return slot;
+        }
+    }
+}
+
+static void slot_push(struct sl_pins *pins, uint32_t slot)
+{
+    uint64_t head = atomic_load_explicit(&pins->free_head, memory_order_acquire);
+    uint64_t fresh = 0;
+    do {
+        atomic_store_explicit(&pins->private_slots[slot].next, (uint32_t)head,
+                              memory_order_relaxed);
+        fresh = (uint64_t)((uint32_t)(head >> 32) + 1) << 32 | slot;
+    } while (!atomic_compare_exchange_weak_explicit(&pins->free_head, &head, fresh,
+                                                    memory_order_acq_rel, memory_order_acquire));
+}
+
+static bool bytes_charge(struct sl_pins *pins, uint64_t length_bytes)
+{
+    uint64_t pinned = atomic_load_explicit(&pins->header->pinned_bytes, memory_order_relaxed);
+    do {
+        if (length_bytes > pins->pinned_bytes_max ||
+            pinned > pins->pinned_bytes_max - length_bytes) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&pins->header->pinned_bytes, &pinned,
+                                                    pinned + length_bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+static void slot_note_used(struct sl_pins *pins, uint32_t slot)
+{
+    uint64_t used = atomic_load_explicit(&pins->header->slots_used, memory_order_relaxed);
+    while (used <= slot && !atomic_compare_exchange_weak_explicit(
+                               &pins->header->slots_used, &used, (uint64_t)slot + 1,
+                               memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
+                    const struct sl_entry *entry, sl_pin *pin)
+{
+    if (entry->extent.generation == 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    uint64_t length_bytes = entry->extent.length_bytes;
+    if (!bytes_charge(pins, length_bytes)) {
+        return SL_ERR_LIMIT;
+    }
+    uint32_t slot = slot_pop(pins);
+    if (slot == PINS_NONE) {
+        atomic_fetch_sub_explicit(&pins->header->pinned_bytes, length_bytes, memory_order_relaxed);
+        return SL_ERR_LIMIT;
+    }
+    pins->private_slots[slot].length_bytes = length_bytes;
+    slot_note_used(pins, slot);
+    atomic_store_explicit(&pins->slots[slot], entry->extent.generation, memory_order_relaxed);
+    /* The pin is seen by the registrar's scan, or its unlink is seen here; nothing weaker orders a
+     * store before a load. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!sl_index_unchanged(view, entry)) {
+        sl_pins_give(pins, slot + 1);
+        return SL_ERR_STALE;
+    }
+    *pin = slot + 1;
+    return SL_OK;
+}
+
+void sl_pins_give(struct sl_pins *pins, sl_pin pin)
+{
+    if (pin == 0) {
+        return;
+    }
+    uint32_t slot = pin - 1;
+    SL_ASSERT(slot < pins->slot_count);
+    uint64_t length_bytes = pins->private_slots[slot].length_bytes;
+    uint64_t was = atomic_exchange_explicit(&pins->slots[slot], 0, memory_order_release);
+    SL_ASSERT(was != 0); /* given twice */
+    atomic_fetch_sub_explicit(&pins->header->pinned_bytes, length_bytes, memory_order_relaxed);
+    slot_push(pins, slot);
+}
+
+void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)
+{
+    uint64_t position =
+        atomic_fetch_add_explicit(&pins->header->access_position, 1, memory_order_relaxed);
+    struct pins_access *access = &pins->accesses[position & (pins->access_count - 1)];
+    /* Not this entry any more, not yet the next one: the position half says so while the two words
+     * change. */
+    atomic_store_explicit(&access->ref_and_position, (position ^ UINT64_C(0x80000000)) << 32,
+                          memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&access->generation, generation, memory_order_relaxed);
+    atomic_store_explicit(&access->ref_and_position, position << 32 | ref, memory_order_release);
+}
+
+uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins)
+{
+    return atomic_load_explicit(&pins->header->pinned_bytes, memory_order_relaxed);
+}
+
+/* ---- the registrar's side ---- */
+
+struct sl_pins_view {
+    struct sl_segment segment;
+    struct pins_header *header;
+    _Atomic uint64_t *slots;
+    struct pins_access *accesses;
+    struct sl_proc_id owner; /* copies, checked once */
+    uint32_t slot_count, access_count;
+    uint64_t drained_position;
+};
+
+static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struct sl_error *why)
+{
+    view->header = sl_segment_own(&view->segment);
+    view->owner = view->header->owner;
+    view->slot_count = view->header->slot_count;
+    view->access_count = view->header->access_count;
+    if (view->slot_count == 0 || view->slot_count > PINS_SLOTS_MAX || view->access_count == 0 ||
+        view->access_count > PINS_ACCESSES_MAX ||
+        (view->access_count & (view->access_count - 1)) != 0 ||
+        pins_data_bytes(view->slot_count, view->access_count) > view->segment.data_bytes) {
+        return sl_fail(why, SL_ERR_CORRUPT,
+                       "pin segment '%s': %u slots and %u accesses in %" PRIu64 " bytes", name,
+                       view->slot_count, view->access_count, view->segment.data_bytes);
+    }
+    view->slots = (_Atomic uint64_t *)(void *)view->segment.data;
+    view->accesses = (struct pins_access *)(void *)(view->segment.data +
+                                                    (uint64_t)view->slot_count * sizeof(uint64_t));
+    return SL_OK;
+}
+
+sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
+                         struct sl_error *why)
+{
+    char file[PINS_NAME_BYTES];
+    sl_err err = pins_file_name(name, file, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_pins_view *view = calloc(1, sizeof(*view));
+    if (view == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin segment '%s'", file);
+    }
+    view->segment.fd = -1;
+    struct sl_segment_want want = {.directory = shm_dir, .name = file, .kind = SL_SEGMENT_PINS};
+    err = sl_segment_open(&want, false, &view->segment, why);
+    if (err == SL_OK) {
+        err = pins_view_adopt(view, file, why);
+    }
+    if (err != SL_OK) {
+        sl_pins_view_close(&view);
+        return err;
+    }
+    *out = view;
+    return SL_OK;
+}
+
+void sl_pins_view_close(struct sl_pins_view **view)
+{
+    if (view == NULL || *view == NULL) {
+        return;
+    }
+    sl_segment_close(&(*view)->segment);
+    free(*view);
+    *view = NULL;
+}
+
+void sl_pins_view_scan(const struct sl_pins_view *view,
+                       void (*each)(void *context, uint64_t generation), void *context)
+{
+    uint64_t used = atomic_load_explicit(&view->header->slots_used, memory_order_acquire);
+    uint32_t slot_count = (uint32_t)SL_MIN(used, view->slot_count);
+    for (uint32_t i = 0; i < slot_count; i++) {
+        uint64_t generation = atomic_load_explicit(&view->slots[i], memory_order_acquire);
+        if (generation != 0) {
+            each(context, generation);
+        }
+    }
+}
+
+/* False: overwritten or not yet complete. */
+static bool access_read(const struct sl_pins_view *view, uint64_t position, struct sl_access *out)
+{
+    struct pins_access *access = &view->accesses[position & (view->access_count - 1)];
+    uint64_t tag = atomic_load_explicit(&access->ref_and_position, memory_order_acquire);
+    uint64_t generation = atomic_load_explicit(&access->generation, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (tag >> 32 != (position & UINT32_MAX) ||
+        atomic_load_explicit(&access->ref_and_position, memory_order_relaxed) != tag) {
+        return false;
+    }
+    *out = (struct sl_access){.generation = generation, .ref = (sl_ref)tag};
+    return true;
+}
+
+uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, uint32_t max)
+{
+    uint64_t end = atomic_load_explicit(&view->header->access_position, memory_order_acquire);
+    uint64_t from = view->drained_position;
+    uint32_t count = 0;
+    if (end < from || end - from > view->access_count) {
+        from = end > view->access_count ? end - view->access_count
+                                        : 0; /* what lies before is overwritten */
+    }
+    for (; from < end && count < max; from++) {
+        if (access_read(view, from, &out[count])) {
+            count++;
+        }
+    }
+    view->drained_position = from;
+    return count;
+}
+
+struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view)
+{
+    return view->owner;
+}

@@ -1,0 +1,56 @@
+/* ipc/sl_pins.h - a reader's claims: its own writable segment with pin slots, a lossy ring of
+ * sampled accesses, and counters. The registrar maps it read-only and trusts none of it.
+ *
+ * Order (DESIGN section 4). Reader: store generation in a slot; fence(seq_cst); re-check the entry.
+ * Registrar: unlink the victims; fence(seq_cst); scan all slots; reuse what is not pinned, retire
+ * the rest. */
+#ifndef SL_PINS_H
+#define SL_PINS_H
+
+#include "ipc/sl_index.h"
+
+struct sl_pins; /* opaque; owned by one client; pin and release from any of its threads */
+
+struct sl_pins_options {
+    const char *shm_dir;
+    const char *name; /* file name: "pins.CLIENTNAME"; "CLIENTNAME" alone is the same */
+    uint32_t slot_count;
+    uint32_t access_count; /* power of two: entries of the access ring */
+    struct sl_proc_id self;
+    uint64_t pinned_bytes_max;
+};
+/* Creates the segment; one of that name that a dead process left is replaced. Errors: SL_ERR_EXISTS
+ * (its process is alive), SL_ERR_INVALID (counts, name), SL_ERR_NO_SPACE. */
+sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **out,
+                      struct sl_error *why);
+void sl_pins_destroy(struct sl_pins **pins); /* removes the file */
+
+typedef uint32_t sl_pin; /* slot number + 1; 0: none */
+/* Pins the extent of an entry found in view. SL_ERR_STALE: it changed, look it up again;
+ * SL_ERR_LIMIT: slots or bytes; SL_ERR_NOT_FOUND: the entry has no copy in memory. */
+sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
+                    const struct sl_entry *entry, sl_pin *pin);
+void sl_pins_give(struct sl_pins *pins, sl_pin pin);
+/* Notes an access; overwrites the oldest. For a chain call tail first, head last. */
+void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
+uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
+
+/* Registrar's side. */
+struct sl_pins_view; /* opaque */
+sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
+                         struct sl_error *why);
+void sl_pins_view_close(struct sl_pins_view **view);
+/* After the caller's seq_cst fence: calls each() for every slot that is not 0. */
+void sl_pins_view_scan(const struct sl_pins_view *view,
+                       void (*each)(void *context, uint64_t generation), void *context);
+/* Gives accesses noted since the last call, oldest first, at most max; lost ones are skipped.
+ * Hints: check that ref is live and has this generation before using one. */
+struct sl_access {
+    uint64_t generation;
+    sl_ref ref;
+    uint32_t reserved;
+};
+uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, uint32_t max);
+struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
+
+#endif

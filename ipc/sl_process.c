@@ -1,0 +1,506 @@
+/* ipc/sl_process.c - main() of every actor: set-up, turns of the loop, messages to the actor,
+ * drain, end. */
+#include "ipc/process_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define EXIT_FAILED    1
+#define EXIT_WRONG_USE 2
+
+/* -------------------------------------------------- messages
+ * -------------------------------------------------- */
+
+void sl_process_fail(struct sl_process *process, const struct sl_error *why)
+{
+    sl_log_write(process->env.log, SL_LOG_ERROR, 0, "%s ends: %s", process->name, why->text);
+    process->failed = true;
+    sl_loop_stop(process->loop);
+}
+
+static void judge(struct sl_process *process, sl_err result, const char *what, uint64_t trace_id)
+{
+    if (result == SL_OK) {
+        return;
+    }
+    sl_metric_add(process->env.metrics, process->counters.failed, 1);
+    if (sl_err_class(result) == SL_CLASS_RESTART) {
+        struct sl_error why = {0};
+        (void)sl_fail(&why, result, "%s: %s", what, sl_err_text(result));
+        sl_process_fail(process, &why);
+        return;
+    }
+    enum sl_log_level level = sl_err_class(result) == SL_CLASS_ANSWER ? SL_LOG_DEBUG : SL_LOG_WARN;
+    sl_log_write(process->env.log, level, trace_id, "%s: %s, the actor goes on", what,
+                 sl_err_text(result));
+}
+
+void sl_process_dispatch(struct sl_process *process, struct sl_msg *msg)
+{
+    struct sl_env *env = &process->env;
+    env->now_ns = sl_clock_monotonic_ns();
+    msg->received_ns = env->now_ns;
+    sl_err result = process->actor->handle(process->state, msg);
+    sl_histogram_add(env->metrics, process->counters.handle_ns,
+                     sl_clock_monotonic_ns() - env->now_ns);
+    judge(process, result, sl_msg_name(msg->type), msg->trace_id);
+}
+
+static void process_drain(struct sl_process *process, const char *because)
+{
+    if (process->draining) {
+        return;
+    }
+    process->draining = true;
+    process->env.now_ns = sl_clock_monotonic_ns();
+    process->drain_deadline_ns = sl_deadline_ns(process->env.now_ns, SL_PROCESS_DRAIN_NS);
+    sl_metrics_health(process->env.metrics, SL_HEALTH_DRAINING, because);
+    sl_log_write(process->env.log, SL_LOG_INFO, 0, "draining: %s", because);
+    if (process->actor->drain != NULL) {
+        process->actor->drain(process->state);
+    } else {
+        process->env.ops->finish(&process->env);
+    }
+}
+
+/* PING and DRAIN are answered here, for every actor alike. */
+static bool answered_here(struct sl_process *process, const struct sl_msg *msg)
+{
+    if (msg->type == SL_MSG_PING) {
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.pong.name = sl_text_of(process->name);
+        reply.body.pong.pid = process->env.self.pid;
+        reply.body.pong.draining = process->draining;
+        reply.body.pong.start_time = process->env.self.start_time;
+        sl_reply(&process->env, msg, &reply);
+        return true;
+    }
+    if (msg->type == SL_MSG_DRAIN) {
+        sl_reply_code(&process->env, msg, SL_OK, NULL);
+        process_drain(process, "asked to");
+        return true;
+    }
+    return false;
+}
+
+/* A frame that is no message: counted, said, and answered when its envelope says whom and what. */
+static void refuse_frame(struct sl_process *process, const char *from, bool is_senders,
+                         const struct sl_error *why)
+{
+    struct sl_msg envelope;
+    sl_metric_add(process->env.metrics, process->counters.refused, 1);
+    sl_log_write(process->env.log, SL_LOG_WARN, 0, "message from %s refused: %s", from, why->text);
+    if (is_senders && sl_codec_last_envelope(process->codec, &envelope) &&
+        !SL_MSG_IS_REPLY(envelope.type)) {
+        envelope.received_ns = process->env.now_ns;
+        sl_reply_code(&process->env, &envelope, why->code, why);
+    }
+}
+
+static void process_frame(struct sl_process *process, const char *from, const void *frame,
+                          size_t length_bytes)
+{
+    struct sl_msg msg;
+    struct sl_error why = {0};
+    process->env.now_ns = sl_clock_monotonic_ns();
+    sl_metric_add(process->env.metrics, process->counters.received, 1);
+    sl_err err = sl_codec_decode(process->codec, frame, length_bytes, &msg, &why);
+    /* The transport knows who sent it: an envelope in another's name is an error or a lie. */
+    struct sl_msg envelope;
+    bool is_senders =
+        sl_codec_last_envelope(process->codec, &envelope) && strcmp(envelope.sender.at, from) == 0;
+    if (err == SL_OK && !is_senders) {
+        err = sl_fail(&why, SL_ERR_PROTOCOL, "envelope.sender: '%s' is not the peer's name",
+                      envelope.sender.at);
+    }
+    if (err != SL_OK) {
+        refuse_frame(process, from, is_senders, &why);
+        return;
+    }
+    sl_msg_trace(&process->env, &msg, false, from);
+    if (!answered_here(process, &msg)) {
+        sl_process_dispatch(process, &msg);
+    }
+}
+
+static void drain_mailbox(struct sl_process *process)
+{
+    for (uint32_t i = 0; i < SL_PROCESS_BATCH && !process->failed && !process->finished; i++) {
+        const char *from = NULL;
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        if (sl_mailbox_receive(process->mailbox, &from, &frame, &length_bytes) != SL_OK) {
+            return;
+        }
+        process_frame(process, from, frame, length_bytes);
+    }
+}
+
+static void mailbox_ready(void *context, int fd, uint32_t events)
+{
+    (void)fd;
+    (void)events;
+    drain_mailbox(context);
+}
+
+/* ---------------------------------------------------- turns
+ * ---------------------------------------------------- */
+
+static void say_hello(struct sl_process *process, uint64_t now_ns)
+{
+    struct sl_env *env = &process->env;
+    char segment[SL_NAME_BYTES_MAX + 8];
+    char path[sizeof(process->paths.shm_dir) + sizeof(segment) + 1];
+    (void)snprintf(segment, sizeof(segment), "pins.%s", process->name);
+    (void)snprintf(path, sizeof(path), "%s/%s", process->paths.shm_dir, segment);
+    struct sl_msg hello = {.type = SL_MSG_HELLO};
+    hello.body.hello.role = sl_text_of(process->actor->role);
+    hello.body.hello.name = sl_text_of(process->name);
+    hello.body.hello.pid = env->self.pid;
+    hello.body.hello.start_time = env->self.start_time;
+    /* By its name the pin segment is the actor's, if it has made one. */
+    hello.body.hello.segment = sl_text_of(access(path, F_OK) == 0 ? segment : "");
+    uint64_t heartbeat_ns = sl_config_u64(process->config, SL_SET_heartbeat);
+    sl_err err = sl_send(env, "registrar", &hello, NULL);
+    process->hello_at_ns =
+        now_ns + (err == SL_OK ? heartbeat_ns : SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS));
+}
+
+/* A connection that stands anew may be a new registrar: it hears of us at once. */
+static void note_connects(struct sl_process *process)
+{
+    uint64_t connects = sl_mailbox_connect_count(process->mailbox);
+    if (connects != process->connects_seen && process->hello_at_ns != SL_NEVER_NS) {
+        process->hello_at_ns = 0;
+    }
+    process->connects_seen = connects;
+}
+
+static void run_due(struct sl_process *process, uint64_t now_ns)
+{
+    process->env.now_ns = now_ns;
+    if (process->tick_at_ns <= now_ns) {
+        process->tick_at_ns = SL_NEVER_NS;
+        if (process->actor->tick != NULL) {
+            judge(process, process->actor->tick(process->state, now_ns), "tick", 0);
+        }
+    }
+    note_connects(process);
+    if (process->hello_at_ns <= now_ns) {
+        say_hello(process, now_ns);
+    }
+    if (process->drain_deadline_ns <= now_ns && !process->finished) {
+        struct sl_error why = {0};
+        (void)sl_fail(&why, SL_ERR_TIMEOUT, "not drained within %" PRIu64 " s",
+                      SL_PROCESS_DRAIN_NS / SL_NS_PER_S);
+        process->drain_deadline_ns = SL_NEVER_NS;
+        sl_process_fail(process, &why);
+    }
+}
+
+/* Before the loop sleeps: what is due, what a send has hidden in the mailbox, and the disks'
+ * requests. */
+static uint64_t before_wait(void *context, uint64_t now_ns)
+{
+    struct sl_process *process = context;
+    run_due(process, now_ns);
+    if (sl_mailbox_pending(process->mailbox)) {
+        drain_mailbox(process);
+    }
+    sl_process_disks_flush(process);
+    sl_metrics_beat(process->env.metrics, now_ns);
+    if (sl_mailbox_pending(process->mailbox) || process->failed || process->finished) {
+        return 0;
+    }
+    return SL_MIN(SL_MIN(process->tick_at_ns, process->hello_at_ns), process->drain_deadline_ns);
+}
+
+static void got_signal(void *context, int signal_number)
+{
+    process_drain(context, signal_number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+/* ---------------------------------------------------- set-up
+ * ---------------------------------------------------- */
+
+static sl_err make_name(struct sl_process *process, struct sl_error *why)
+{
+    const char *role = process->actor->role;
+    int length = process->actor->ranked
+                     ? snprintf(process->name, sizeof(process->name), "%s.%" PRIu64, role,
+                                sl_config_u64(process->config, SL_SET_rank))
+                     : snprintf(process->name, sizeof(process->name), "%s", role);
+    if (length < 0 || (size_t)length >= sizeof(process->name)) {
+        return sl_fail(why, SL_ERR_INVALID, "name of actor '%s' is too long", role);
+    }
+    return SL_OK;
+}
+
+static sl_err make_places(struct sl_process *process, struct sl_error *why)
+{
+    sl_err err = sl_paths_from(process->config, &process->paths, why);
+    if (err == SL_OK) {
+        err = sl_dir_make(process->paths.runtime_dir, why);
+    }
+    if (err == SL_OK) {
+        err = sl_dir_make(process->paths.shm_dir, why);
+    }
+    if (err == SL_OK) {
+        err = sl_dir_make(process->paths.log_dir, why);
+    }
+    return err;
+}
+
+static sl_err open_log(struct sl_process *process, struct sl_error *why)
+{
+    char path[sizeof(process->paths.log_dir) + SL_NAME_BYTES_MAX + 16];
+    (void)snprintf(path, sizeof(path), "%s/%s.jsonl", process->paths.log_dir, process->name);
+    struct sl_log_options options = {
+        .path = path,
+        .actor = process->name,
+        .lines_per_s = (uint32_t)sl_config_u64(process->config, SL_SET_log_lines_per_s),
+    };
+    sl_err err =
+        sl_log_level_parse(sl_config_text(process->config, SL_SET_log_level), &options.level, why);
+    return err == SL_OK ? sl_log_open(&options, &process->env.log, why) : err;
+}
+
+static sl_err open_metrics(struct sl_process *process, struct sl_error *why)
+{
+    char path[sizeof(process->paths.shm_dir) + SL_NAME_BYTES_MAX + 16];
+    (void)snprintf(path, sizeof(path), "%s/metrics.%s", process->paths.shm_dir, process->name);
+    const struct sl_metrics_options options = {
+        .path = path,
+        .actor = process->name,
+        .self = process->env.self,
+        .trace_events = (uint32_t)sl_config_u64(process->config, SL_SET_trace_events),
+    };
+    sl_err err = sl_metrics_open(&options, &process->env.metrics, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_metrics *metrics = process->env.metrics;
+    process->counters = (struct sl_process_metrics){
+        .received = sl_metric_define(metrics, "messages_received"),
+        .sent = sl_metric_define(metrics, "messages_sent"),
+        .refused = sl_metric_define(metrics, "messages_refused"),
+        .unreachable = sl_metric_define(metrics, "sends_unreachable"),
+        .limited = sl_metric_define(metrics, "sends_limited"),
+        .failed = sl_metric_define(metrics, "handler_errors"),
+        .handle_ns = sl_histogram_define(metrics, "handle_ns"),
+    };
+    sl_metrics_health(metrics, SL_HEALTH_STARTING, "");
+    return SL_OK;
+}
+
+static sl_err open_loop(struct sl_process *process, struct sl_error *why)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    process->watch_count_max = (uint32_t)sl_config_u64(process->config, SL_SET_clients_max) +
+                               (uint32_t)sl_config_u64(process->config, SL_SET_engines_max);
+    const struct sl_loop_options options = {
+        .fds_max = 64, .timers_max = 16, .processes_max = SL_MIN(process->watch_count_max, 65536u)};
+    process->watches = calloc(process->watch_count_max, sizeof(*process->watches));
+    process->jobs = calloc(SL_PROCESS_JOBS_MAX, sizeof(*process->jobs));
+    if (process->watches == NULL || process->jobs == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of a process");
+    }
+    sl_err err = sl_loop_create(&options, &process->loop, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_loop_before_wait(process->loop, before_wait, process);
+    sl_loop_on_wake(process->loop, sl_process_jobs_collect, process);
+    /* Before any thread is made, so that signals come to the loop alone. */
+    return sl_loop_signals(process->loop, signals, SL_COUNT(signals), got_signal, process, why);
+}
+
+static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
+{
+    const struct sl_mailbox_options options = {
+        .runtime_dir = process->paths.runtime_dir,
+        .name = process->name,
+        .bind = true,
+        .queue_messages = (uint32_t)sl_config_u64(process->config, SL_SET_queue_messages),
+        .message_bytes_max = sl_config_u64(process->config, SL_SET_message_bytes_max),
+    };
+    sl_err err = sl_codec_create(options.message_bytes_max, &process->codec, why);
+    if (err == SL_OK) {
+        err = sl_mailbox_open(&options, &process->mailbox, why);
+    }
+    int fds[8];
+    uint32_t fd_count = err == SL_OK ? sl_mailbox_fds(process->mailbox, fds, SL_COUNT(fds)) : 0;
+    for (uint32_t i = 0; err == SL_OK && i < fd_count; i++) {
+        err = sl_loop_fd_add(process->loop, fds[i], SL_LOOP_READ, mailbox_ready, process, why);
+    }
+    return err;
+}
+
+static sl_err process_open(struct sl_process *process, struct sl_error *why)
+{
+    process->env.self = sl_proc_id_self();
+    /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
+     * sent. */
+    process->env.next_seq = sl_clock_monotonic_ns();
+    sl_err err = make_name(process, why);
+    if (err == SL_OK) {
+        err = make_places(process, why);
+    }
+    if (err == SL_OK) {
+        err = open_log(process, why);
+    }
+    if (err == SL_OK) {
+        err = open_metrics(process, why);
+    }
+    if (err == SL_OK) {
+        err = open_loop(process, why);
+    }
+    return err == SL_OK ? open_mailbox(process, why) : err;
+}
+
+/* Every peer costs ZeroMQ a handful of descriptors, every watched process one. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* ----------------------------------------------------- life
+ * ----------------------------------------------------- */
+
+static sl_err actor_start(struct sl_process *process, struct sl_error *why)
+{
+    process->state = calloc(1, SL_MAX(process->actor->state_bytes, (size_t)1));
+    if (process->state == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the state of '%s'", process->name);
+    }
+    process->env.now_ns = sl_clock_monotonic_ns();
+    process->state_is_live = true;
+    sl_err err = process->actor->init(process->state, &process->env, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_metrics_beat(process->env.metrics, process->env.now_ns);
+    sl_metrics_health(process->env.metrics, SL_HEALTH_READY, "");
+    sl_log_write(process->env.log, SL_LOG_INFO, 0, "ready, version %s", SL_VERSION);
+    (void)printf("ready %s\n", process->name);
+    (void)fflush(stdout);
+    return SL_OK;
+}
+
+static void process_close(struct sl_process *process)
+{
+    if (!sl_process_jobs_end(process)) {
+        /* Helper threads still use the actor's memory: the kernel frees it all at once. */
+        sl_log_write(process->env.log, SL_LOG_WARN, 0,
+                     "helper threads still run at the end: exit without clean-up");
+        sl_metrics_health(process->env.metrics, SL_HEALTH_STOPPED,
+                          "exit with running helper threads");
+        _exit(process->failed ? EXIT_FAILED : 0);
+    }
+    if (process->state_is_live && process->actor->fini != NULL) {
+        process->actor->fini(process->state);
+    }
+    free(process->state);
+    sl_process_disks_close(process);
+    sl_mailbox_close(&process->mailbox);
+    sl_codec_destroy(&process->codec);
+    sl_loop_destroy(&process->loop);
+    sl_metrics_health(process->env.metrics, SL_HEALTH_STOPPED,
+                      process->failed ? "failed" : "drained");
+    sl_metrics_close(&process->env.metrics);
+    sl_log_close(&process->env.log);
+    free(process->watches);
+    free(process->jobs);
+    (void)pthread_mutex_destroy(&process->jobs_lock);
+    sl_config_destroy(&process->config);
+}
+
+static int process_run(struct sl_process *process)
+{
+    struct sl_error why = {0};
+    sl_err err = process_open(process, &why);
+    if (err == SL_OK) {
+        err = actor_start(process, &why);
+    }
+    if (err != SL_OK) {
+        (void)fprintf(stderr, "sluice-%s: %s\n", process->actor->role, why.text);
+        sl_log_write(process->env.log, SL_LOG_ERROR, 0, "not started: %s", why.text);
+        process->failed = true;
+        return EXIT_FAILED;
+    }
+    process->hello_at_ns = strcmp(process->actor->role, "registrar") == 0 ? SL_NEVER_NS : 0;
+    while (!process->finished && !process->failed) {
+        err = sl_loop_run(process->loop, &why);
+        if (err != SL_OK) {
+            sl_process_fail(process, &why);
+        }
+    }
+    return process->failed ? EXIT_FAILED : 0;
+}
+
+static void print_help(const struct sl_actor *actor)
+{
+    (void)printf(
+        "usage: sluice-%s [--config FILE] [--SETTING VALUE ...]\n\n"
+        "Runs the actor '%s' of a Sluice node until SIGTERM. Normally sluice-node starts it.\n\n",
+        actor->role, actor->role);
+    sl_config_print_help(stdout);
+}
+
+/* Reads the settings. Gives true when the process shall run, else its exit code. */
+static bool settings_read(struct sl_process *process, int argc, char **argv, int *exit_code)
+{
+    struct sl_error why = {0};
+    sl_err err = sl_config_create(&process->config, &why);
+    if (err == SL_OK) {
+        err = sl_config_load(process->config, NULL, argc, argv, NULL, &why);
+    }
+    if (err == SL_OK) {
+        process->env.config = process->config;
+        return true;
+    }
+    *exit_code = EXIT_WRONG_USE;
+    if (err == SL_ERR_CANCELLED) {
+        *exit_code = 0;
+        if (strstr(why.text, "version") != NULL) {
+            (void)printf("sluice-%s %s\n", process->actor->role, SL_VERSION);
+        } else {
+            print_help(process->actor);
+        }
+        return false;
+    }
+    (void)fprintf(stderr, "sluice-%s: %s\n", process->actor->role, why.text);
+    return false;
+}
+
+int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
+{
+    struct sl_process process = {
+        .env = {.ops = &sl_process_env_ops},
+        .actor = actor,
+        .tick_at_ns = SL_NEVER_NS,
+        .hello_at_ns = SL_NEVER_NS,
+        .drain_deadline_ns = SL_NEVER_NS,
+        .jobs_lock = PTHREAD_MUTEX_INITIALIZER,
+    };
+    process.env.name = process.name;
+    process.env.paths = &process.paths;
+    int exit_code = 0;
+    (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
+    raise_descriptor_limit();
+    if (settings_read(&process, argc, argv, &exit_code)) {
+        exit_code = process_run(&process);
+    }
+    process_close(&process);
+    return exit_code;
+}

@@ -1,0 +1,459 @@
+/* ipc/sl_segment.c - files in the shm directory: made unnamed and complete, checked when opened,
+ * mapped. */
+#include "ipc/sl_segment.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE \
+    23 /* Linux 5.14; older kernels answer EINVAL and fallocate does the work */
+#endif
+
+#define SEGMENT_MAGIC         UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
+#define SEGMENT_BOOT_ID_BYTES 40u
+#define SEGMENT_HUGE_BYTES    (2u * SL_MIB)
+
+struct segment_header {
+    uint64_t magic;
+    uint32_t format;
+    uint32_t kind;
+    uint32_t uid;
+    uint32_t reserved;
+    uint64_t data_offset_bytes;
+    uint64_t data_bytes;
+    char boot_id[SEGMENT_BOOT_ID_BYTES]; /* zero-padded */
+};
+static_assert(sizeof(struct segment_header) == 80, "format of the segment header");
+static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
+              "own part comes behind");
+
+static sl_err segment_boot_id(char out[SEGMENT_BOOT_ID_BYTES], struct sl_error *why)
+{
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    memset(out, 0, SEGMENT_BOOT_ID_BYTES);
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open '%s'", path);
+    }
+    ssize_t got = read(fd, out, SEGMENT_BOOT_ID_BYTES - 1);
+    if (got < 0) {
+        return sl_fail_os(why, errno, "read '%s'", path);
+    }
+    if (got < 36) { /* a UUID in text */
+        return sl_fail(why, SL_ERR_OS, "'%s' holds %zd bytes instead of a uuid", path, got);
+    }
+    out[36] = '\0';
+    return SL_OK;
+}
+
+/* Maps the whole file so that its data lies on a huge page's edge when the data offset asks for it:
+ * the kernel maps huge pages only where file offset and address agree. */
+static void *segment_map_at(int fd, uint64_t file_bytes, bool writable, uint64_t align_bytes)
+{
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (align_bytes < SEGMENT_HUGE_BYTES) {
+        return mmap(NULL, file_bytes, protection, MAP_SHARED, fd, 0);
+    }
+    uint64_t room_bytes = file_bytes + align_bytes;
+    unsigned char *room =
+        mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return MAP_FAILED;
+    }
+    uint64_t skip_bytes =
+        sl_align_up((uint64_t)(uintptr_t)room, align_bytes) - (uint64_t)(uintptr_t)room;
+    unsigned char *at = room + skip_bytes;
+    if (mmap(at, file_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int os_code = errno;
+        munmap(room, room_bytes);
+        errno = os_code;
+        return MAP_FAILED;
+    }
+    uint64_t end_bytes = sl_align_up(file_bytes, SL_PAGE_BYTES);
+    if (skip_bytes > 0) {
+        munmap(room, skip_bytes);
+    }
+    if (room_bytes - skip_bytes > end_bytes) {
+        munmap(at + end_bytes, room_bytes - skip_bytes - end_bytes);
+    }
+    return at;
+}
+
+static sl_err segment_map(struct sl_segment *segment, const struct segment_header *header,
+                          const char *name, struct sl_error *why)
+{
+    uint64_t file_bytes = header->data_offset_bytes + header->data_bytes;
+    uint64_t align_bytes =
+        header->data_offset_bytes % SEGMENT_HUGE_BYTES == 0 ? SEGMENT_HUGE_BYTES : SL_PAGE_BYTES;
+    void *at = segment_map_at(segment->fd, file_bytes, segment->writable, align_bytes);
+    if (at == MAP_FAILED) {
+        return sl_fail_os(why, errno, "map segment '%s' of %llu bytes", name,
+                          (unsigned long long)file_bytes);
+    }
+    segment->header = at;
+    segment->data = (unsigned char *)at + header->data_offset_bytes;
+    segment->data_bytes = header->data_bytes;
+    segment->mapped_bytes = file_bytes;
+    if (align_bytes == SEGMENT_HUGE_BYTES) {
+        /* Best effort: tmpfs takes the advice only where the system's shmem policy says "advise".
+         */
+        (void)madvise(segment->data, segment->data_bytes, MADV_HUGEPAGE);
+    }
+    return SL_OK;
+}
+
+static sl_err segment_open_directory(const char *directory, int *out, struct sl_error *why)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open directory '%s'", directory);
+    }
+    *out = fd;
+    return SL_OK;
+}
+
+/* An unnamed file where the file system has them, else one with a name nobody looks for: temporary
+ * is "" or that name. */
+static int segment_make_file(int directory, const char *name, char temporary[300])
+{
+    temporary[0] = '\0';
+    int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
+        return fd;
+    }
+    snprintf(temporary, 300, ".%s.%ld.new", name, (long)getpid());
+    (void)unlinkat(directory, temporary, 0); /* left by a process that had this pid before */
+    return openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* The name appears in one step and never replaces another file. */
+static sl_err segment_publish(int directory, int fd, const char *temporary, const char *name,
+                              struct sl_error *why)
+{
+    char self[64];
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+    int failed = temporary[0] != '\0' ? linkat(directory, temporary, directory, name, 0)
+                                      : linkat(AT_FDCWD, self, directory, name, AT_SYMLINK_FOLLOW);
+    if (failed != 0) {
+        return sl_fail_os(why, errno, "name segment '%s'", name);
+    }
+    return SL_OK;
+}
+
+/* Sizes the file and writes its header page; write(2) finds a full file system without SIGBUS. */
+static sl_err segment_write_header(int fd, const struct segment_header *header, const char *name,
+                                   struct sl_error *why)
+{
+    unsigned char page[SL_PAGE_BYTES] = {0};
+    memcpy(page, header, sizeof(*header));
+    if (fchmod(fd, 0600) != 0) {
+        return sl_fail_os(why, errno, "set mode of segment '%s'", name);
+    }
+    off_t file_bytes = (off_t)(header->data_offset_bytes + header->data_bytes);
+    if (ftruncate(fd, file_bytes) != 0) {
+        return sl_fail_os(why, errno, "size segment '%s' to %lld bytes", name,
+                          (long long)file_bytes);
+    }
+    ssize_t wrote = pwrite(fd, page, sizeof(page), 0);
+    if (wrote < 0) {
+        return sl_fail_os(why, errno, "write header of segment '%s'", name);
+    }
+    if (wrote != (ssize_t)sizeof(page)) {
+        return sl_fail(why, SL_ERR_NO_SPACE, "header of segment '%s': %zd of %zu bytes written",
+                       name, wrote, sizeof(page));
+    }
+    return SL_OK;
+}
+
+static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_error *why)
+{
+    uint64_t align = want->data_align_bytes;
+    if (want->name[0] == '\0' || strchr(want->name, '/') != NULL || strlen(want->name) > 250) {
+        return sl_fail(why, SL_ERR_INVALID, "segment name '%.64s' is not a file name", want->name);
+    }
+    if (align < SL_PAGE_BYTES || align > SEGMENT_HUGE_BYTES || (align & (align - 1)) != 0) {
+        return sl_fail(why, SL_ERR_INVALID, "segment '%s': alignment %llu bytes", want->name,
+                       (unsigned long long)align);
+    }
+    if (want->data_bytes == 0 || want->data_bytes > (uint64_t)INT64_MAX / 2) {
+        return sl_fail(why, SL_ERR_INVALID, "segment '%s': size %llu bytes", want->name,
+                       (unsigned long long)want->data_bytes);
+    }
+    return SL_OK;
+}
+
+static sl_err segment_fill(int directory, const struct sl_segment_want *want,
+                           const struct segment_header *header, struct sl_segment *segment,
+                           struct sl_error *why)
+{
+    char temporary[300];
+    sl_err err = SL_OK;
+    segment->fd = segment_make_file(directory, want->name, temporary);
+    if (segment->fd < 0) {
+        return sl_fail_os(why, errno, "create segment '%s/%s'", want->directory, want->name);
+    }
+    err = segment_write_header(segment->fd, header, want->name, why);
+    if (err == SL_OK) {
+        err = segment_map(segment, header, want->name, why);
+    }
+    if (err == SL_OK && want->prepare != NULL) {
+        err = want->prepare(segment, want->prepare_context, why);
+    }
+    if (err == SL_OK) {
+        err = segment_publish(directory, segment->fd, temporary, want->name, why);
+    }
+    if (temporary[0] != '\0') {
+        (void)unlinkat(directory, temporary, 0);
+    }
+    return err;
+}
+
+sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *out,
+                         struct sl_error *why)
+{
+    struct sl_segment segment = {.fd = -1, .writable = true};
+    struct segment_header header = {
+        .magic = SEGMENT_MAGIC,
+        .format = SL_SEGMENT_FORMAT,
+        .kind = (uint32_t)want->kind,
+        .uid = (uint32_t)geteuid(),
+        .data_offset_bytes = want->data_align_bytes,
+        .data_bytes = want->data_bytes,
+    };
+    sl_err err = segment_check_want(want, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = segment_boot_id(header.boot_id, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    SL_AUTO(close) int directory = -1;
+    err = segment_open_directory(want->directory, &directory, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = segment_fill(directory, want, &header, &segment, why);
+    if (err != SL_OK) {
+        sl_segment_close(&segment);
+        return err;
+    }
+    *out = segment;
+    return SL_OK;
+}
+
+/* Whether a header, copied out of the file, is ours. Order: what it is, how it is written, whose it
+ * is. */
+static sl_err segment_check_header(const struct segment_header *header,
+                                   const struct sl_segment_want *want, const struct stat *file,
+                                   struct sl_error *why)
+{
+    char boot_id[SEGMENT_BOOT_ID_BYTES];
+    if (header->magic != SEGMENT_MAGIC) {
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016llx", want->name,
+                       (unsigned long long)header->magic);
+    }
+    if (header->format != SL_SEGMENT_FORMAT) {
+        return sl_fail(why, SL_ERR_VERSION, "segment '%s': format %u, understood is %u", want->name,
+                       header->format, SL_SEGMENT_FORMAT);
+    }
+    if (header->kind != (uint32_t)want->kind) {
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
+                       header->kind, (unsigned)want->kind);
+    }
+    if (header->uid != (uint32_t)geteuid()) {
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made by uid %u, this is uid %u",
+                       want->name, header->uid, (unsigned)geteuid());
+    }
+    sl_err err = segment_boot_id(boot_id, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (memcmp(header->boot_id, boot_id, sizeof(boot_id)) != 0) {
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made under boot %.36s, this is %.36s",
+                       want->name, header->boot_id, boot_id);
+    }
+    uint64_t file_bytes = (uint64_t)file->st_size;
+    bool offset_good = header->data_offset_bytes == SL_PAGE_BYTES ||
+                       header->data_offset_bytes == SEGMENT_HUGE_BYTES ||
+                       (header->data_offset_bytes > SL_PAGE_BYTES &&
+                        header->data_offset_bytes < SEGMENT_HUGE_BYTES &&
+                        (header->data_offset_bytes & (header->data_offset_bytes - 1)) == 0);
+    if (!offset_good || header->data_bytes == 0 || header->data_bytes > file_bytes ||
+        header->data_offset_bytes != file_bytes - header->data_bytes) {
+        return sl_fail(
+            why, SL_ERR_CORRUPT, "segment '%s': data of %llu bytes at %llu in a file of %llu bytes",
+            want->name, (unsigned long long)header->data_bytes,
+            (unsigned long long)header->data_offset_bytes, (unsigned long long)file_bytes);
+    }
+    if (want->data_bytes != 0 && want->data_bytes != header->data_bytes) {
+        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s': data of %llu bytes instead of %llu",
+                       want->name, (unsigned long long)header->data_bytes,
+                       (unsigned long long)want->data_bytes);
+    }
+    return SL_OK;
+}
+
+static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
+                                 struct segment_header *header, struct sl_error *why)
+{
+    struct stat file;
+    if (fstat(fd, &file) != 0) {
+        return sl_fail_os(why, errno, "stat segment '%s'", want->name);
+    }
+    if (!S_ISREG(file.st_mode)) {
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is not a file", want->name);
+    }
+    if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
+        return sl_fail(why, SL_ERR_FOREIGN,
+                       "segment '%s': owner uid %u, mode %03o; expected uid %u, mode 600",
+                       want->name, (unsigned)file.st_uid, (unsigned)(file.st_mode & 0777),
+                       (unsigned)geteuid());
+    }
+    ssize_t got = pread(fd, header, sizeof(*header), 0);
+    if (got < 0) {
+        return sl_fail_os(why, errno, "read header of segment '%s'", want->name);
+    }
+    if (got != (ssize_t)sizeof(*header) || file.st_size < (off_t)SL_PAGE_BYTES) {
+        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s' has %lld bytes: no header", want->name,
+                       (long long)file.st_size);
+    }
+    return segment_check_header(header, want, &file, why);
+}
+
+sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
+                       struct sl_error *why)
+{
+    struct sl_segment segment = {.fd = -1, .writable = writable};
+    struct segment_header header = {0};
+    SL_AUTO(close) int directory = -1;
+    sl_err err = segment_open_directory(want->directory, &directory, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    /* O_NONBLOCK: a fifo of this name must not hang the opener; files do not care. */
+    segment.fd = openat(directory, want->name,
+                        (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (segment.fd < 0) {
+        return errno == ELOOP
+                   ? sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is a link", want->name)
+                   : sl_fail_os(why, errno, "open segment '%s/%s'", want->directory, want->name);
+    }
+    err = segment_check_file(segment.fd, want, &header, why);
+    if (err == SL_OK) {
+        err = segment_map(&segment, &header, want->name, why);
+    }
+    if (err != SL_OK) {
+        sl_segment_close(&segment);
+        return err;
+    }
+    *out = segment;
+    return SL_OK;
+}
+
+void sl_segment_close(struct sl_segment *segment)
+{
+    if (segment == NULL) {
+        return;
+    }
+    if (segment->header != NULL) {
+        munmap(segment->header, segment->mapped_bytes);
+    }
+    if (segment->fd >= 0) {
+        close(segment->fd);
+    }
+    *segment = (struct sl_segment){.fd = -1};
+}
+
+sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)
+{
+    SL_AUTO(close) int at = -1;
+    sl_err err = segment_open_directory(directory, &at, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (unlinkat(at, name, 0) != 0) {
+        return sl_fail_os(why, errno, "remove segment '%s/%s'", directory, name);
+    }
+    return SL_OK;
+}
+
+/* Without MADV_POPULATE_WRITE: allocated is enough against SIGBUS, the first touch costs a minor
+ * fault. */
+static sl_err segment_allocate(const struct sl_segment *segment, uint64_t file_offset_bytes,
+                               uint64_t length_bytes, struct sl_error *why)
+{
+    int os_code = 0;
+    do {
+        os_code = fallocate(segment->fd, 0, (off_t)file_offset_bytes, (off_t)length_bytes) == 0
+                      ? 0
+                      : errno;
+    } while (os_code == EINTR);
+    if (os_code == 0) {
+        return SL_OK;
+    }
+    if (os_code == ENOMEM) {
+        return sl_fail(why, SL_ERR_NO_SPACE, "no memory for %llu bytes of a segment",
+                       (unsigned long long)length_bytes);
+    }
+    return sl_fail_os(why, os_code, "allocate %llu bytes of a segment",
+                      (unsigned long long)length_bytes);
+}
+
+sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes, struct sl_error *why)
+{
+    SL_ASSERT(segment->writable);
+    if (offset_bytes > segment->data_bytes || length_bytes > segment->data_bytes - offset_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "populate %llu bytes at %llu of %llu",
+                       (unsigned long long)length_bytes, (unsigned long long)offset_bytes,
+                       (unsigned long long)segment->data_bytes);
+    }
+    if (length_bytes == 0) {
+        return SL_OK;
+    }
+    uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
+    uint64_t from = (base_bytes + offset_bytes) & ~(uint64_t)(SL_PAGE_BYTES - 1);
+    uint64_t to = sl_align_up(base_bytes + offset_bytes + length_bytes, SL_PAGE_BYTES);
+    int os_code = 0;
+    do {
+        os_code =
+            madvise((unsigned char *)segment->header + from, to - from, MADV_POPULATE_WRITE) == 0
+                ? 0
+                : errno;
+    } while (os_code == EINTR || os_code == EAGAIN);
+    switch (os_code) {
+    case 0:
+        return SL_OK;
+    case EFAULT: /* touching would raise SIGBUS: the file system is full */
+    case ENOMEM:
+    case ENOSPC:
+        return sl_fail(why, SL_ERR_NO_SPACE,
+                       "the system has no room for %llu bytes more of shared memory",
+                       (unsigned long long)length_bytes);
+    case EINVAL:
+    case ENOSYS:
+        return segment_allocate(segment, from, SL_MIN(to, segment->mapped_bytes) - from, why);
+    default:
+        return sl_fail_os(why, os_code, "populate %llu bytes of a segment",
+                          (unsigned long long)length_bytes);
+    }
+}
+
+void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes)
+{
+    uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
+    SL_ASSERT(offset_bytes <= segment->data_bytes &&
+              length_bytes <= segment->data_bytes - offset_bytes);
+    /* Failure costs memory alone: the range stays allocated. */
+    (void)fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    (off_t)(base_bytes + offset_bytes), (off_t)length_bytes);
+}

@@ -1,0 +1,58 @@
+/* ipc/sl_segment.h - files in the shm directory that outlive processes: create, open, check, map.
+ *
+ * Every segment starts with one page of header: magic, format version, boot id, uid, kind, sizes.
+ * What does not match is refused, not guessed at. */
+#ifndef SL_SEGMENT_H
+#define SL_SEGMENT_H
+
+#include "runtime/sl_proc.h"
+
+#define SL_SEGMENT_FORMAT 1u
+/* The header page belongs to the kind of the segment from here on. */
+#define SL_SEGMENT_OWN_OFFSET_BYTES 1024u
+enum sl_segment_kind { SL_SEGMENT_ARENA = 1, SL_SEGMENT_INDEX = 2, SL_SEGMENT_PINS = 3 };
+
+struct sl_segment {
+    void *header; /* the mapping: header page, then data at data_offset_bytes */
+    unsigned char *data;
+    uint64_t data_bytes;   /* size of the data as created */
+    uint64_t mapped_bytes; /* whole mapping */
+    int fd;                /* -1: closed */
+    bool writable;
+};
+
+struct sl_segment_want {
+    const char *directory;
+    const char *name; /* file name */
+    enum sl_segment_kind kind;
+    uint64_t data_bytes;       /* create: size; open: 0 or the expected size */
+    uint64_t data_align_bytes; /* create: power of two, 4096 or 2 MiB; where data starts */
+    /* create, may be NULL: fills header and data before the segment gets its name, so that nobody
+     * opens a half-made one. What it returns ends the creation. */
+    sl_err (*prepare)(struct sl_segment *segment, void *context, struct sl_error *why);
+    void *prepare_context;
+};
+/* Creates NAME anew (sparse: nothing is allocated but the header), 0600, complete before it gets
+ * its name. Errors: SL_ERR_EXISTS, SL_ERR_NO_SPACE, SL_ERR_OS. */
+sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *out,
+                         struct sl_error *why);
+/* Opens and checks. Errors: SL_ERR_NOT_FOUND, SL_ERR_FOREIGN (uid, boot id, kind, magic),
+ * SL_ERR_VERSION, SL_ERR_CORRUPT (sizes do not fit the file), SL_ERR_OS. */
+sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
+                       struct sl_error *why);
+void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
+sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
+/* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.
+ * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */
+sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes, struct sl_error *why);
+/* Gives [offset, +length) of the data back to the system; reads as zeros afterwards. */
+void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes);
+/* The part of the header page that belongs to the segment's kind. */
+static inline void *sl_segment_own(const struct sl_segment *segment)
+{
+    return (unsigned char *)segment->header + SL_SEGMENT_OWN_OFFSET_BYTES;
+}
+
+#endif

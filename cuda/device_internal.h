@@ -1,0 +1,16 @@
+/* cuda/device_internal.h - the back ends' openers; private to cuda/. */
+#ifndef SL_DEVICE_INTERNAL_H
+#define SL_DEVICE_INTERNAL_H
+
+#include "cuda/sl_device.h"
+
+struct sl_device_options {
+    uint32_t device_index;
+    uint64_t staging_bytes;
+};
+sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_device **out,
+                           struct sl_error *why);
+sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_device **out,
+                           struct sl_error *why);
+
+#endif

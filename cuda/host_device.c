@@ -1,0 +1,370 @@
+/* cuda/host_device.c - the device `host`: shared memory of the engine process stands for GPU
+ * memory. It plans as a GPU would and runs the kernels' bodies with one worker, so that what is
+ * tested here is what a GPU runs. */
+#include "cuda/device_internal.h"
+#include "cuda/sl_plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Tables in use at once: engines x pools of one rank. */
+#define HOST_TABLES_MAX 8192u
+/* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
+ * ns. */
+#define HOST_PIECE_COPY_BYTES 512u
+/* Blocks of one kernel run. */
+#define HOST_BATCH_BLOCKS 256u
+
+struct host_device {
+    struct sl_device base;
+    struct sl_layer_table *tables; /* a free slot has no layers */
+    uint32_t table_count;
+    unsigned char *staging; /* half of staging_bytes is used at a time, as a GPU's two halves are */
+    uint64_t half_bytes;
+    uint64_t block_ids[HOST_BATCH_BLOCKS]; /* of the batch in the staging */
+};
+
+static struct host_device *host_of(struct sl_device *device)
+{
+    return (struct host_device *)device;
+}
+
+/* ---- mapping ---- */
+
+static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_t length_bytes,
+                          struct sl_mapping *out, struct sl_error *why)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        return sl_fail_os(why, errno, "fstat of descriptor %d of process %u", handle->fd,
+                          handle->pid);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d of process %u is no memory file",
+                       handle->fd, handle->pid);
+    }
+    if (status.st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_PERMISSION, "descriptor %d of process %u belongs to uid %u",
+                       handle->fd, handle->pid, status.st_uid);
+    }
+    if (length_bytes == 0 || (uint64_t)status.st_size < length_bytes) {
+        return sl_fail(
+            why, SL_ERR_INVALID, "descriptor %d of process %u has %lld bytes, %llu are registered",
+            handle->fd, handle->pid, (long long)status.st_size, (unsigned long long)length_bytes);
+    }
+    void *base = mmap(NULL, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        return sl_fail_os(why, errno, "map %llu bytes of descriptor %d of process %u",
+                          (unsigned long long)length_bytes, handle->fd, handle->pid);
+    }
+    *out = (struct sl_mapping){.base = base, .length_bytes = length_bytes};
+    return SL_OK;
+}
+
+static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *handle,
+                       uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
+{
+    (void)device;
+    char path[64];
+    if (handle->kind != SL_MEMORY_SHARED_FD) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "memory kind %d: device host maps shared descriptors only",
+                       (int)handle->kind);
+    }
+    if (handle->fd < 0) {
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
+    }
+    snprintf(path, sizeof(path), "/proc/%u/fd/%d", handle->pid, handle->fd);
+    /* O_NONBLOCK: a descriptor that is a FIFO must not stop us before fstat refuses it. */
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        int os_code = errno;
+        if (os_code == ENXIO) { /* a socket */
+            return sl_fail(why, SL_ERR_INVALID, "'%s' is no memory file", path);
+        }
+        return sl_fail_os(why, os_code, "open '%s'", path);
+    }
+    sl_err err = host_map_fd(fd, handle, length_bytes, out, why);
+    (void)close(fd); /* the mapping holds the memory */
+    return err;
+}
+
+static void host_unmap(struct sl_device *device, struct sl_mapping *mapping)
+{
+    (void)device;
+    if (mapping->base != NULL) {
+        (void)munmap(mapping->base, mapping->length_bytes);
+    }
+    *mapping = (struct sl_mapping){0};
+}
+
+/* ---- tables ---- */
+
+static sl_err host_layers_add(struct sl_device *device, const struct sl_layer *layers,
+                              uint32_t layer_count, uint32_t *layers_index, struct sl_error *why)
+{
+    struct host_device *host = host_of(device);
+    uint32_t slot = 0;
+    while (slot < host->table_count && host->tables[slot].layers != NULL) {
+        slot++;
+    }
+    if (slot == HOST_TABLES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u layer tables are in use", HOST_TABLES_MAX);
+    }
+    if (slot == host->table_count) {
+        struct sl_layer_table *tables = realloc(host->tables, (slot + 1) * sizeof(*tables));
+        if (tables == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layer table %u", slot);
+        }
+        host->tables = tables;
+        host->tables[slot] = (struct sl_layer_table){0};
+        host->table_count++;
+    }
+    sl_err err =
+        sl_layer_table_init(&host->tables[slot], layers, layer_count, HOST_PIECE_COPY_BYTES, why);
+    if (err == SL_OK) {
+        *layers_index = slot;
+    }
+    return err;
+}
+
+static void host_layers_remove(struct sl_device *device, uint32_t layers_index)
+{
+    struct host_device *host = host_of(device);
+    SL_ASSERT(layers_index < host->table_count);
+    sl_layer_table_fini(&host->tables[layers_index]);
+}
+
+/* ---- moving ---- */
+
+static void copy_value(struct sl_move *move, unsigned char *device, uint64_t length_bytes,
+                       bool to_host, bool digest)
+{
+    if (!to_host) {
+        memcpy(device, move->host, length_bytes);
+    } else if (digest) {
+        move->digest = sl_digest_copy(move->host, device, length_bytes);
+    } else {
+        memcpy(move->host, device, length_bytes);
+    }
+    move->done = 1;
+}
+
+static void host_move_runs(const struct sl_layer_table *table, struct sl_move *moves,
+                           uint32_t count, bool to_host, bool digests)
+{
+    const struct sl_swap_layer *layer = &table->layers[0];
+    for (uint32_t i = 0; i < count;) {
+        uint32_t run = digests && to_host ? 1 : sl_plan_run(table, moves + i, count - i);
+        unsigned char *device = layer->base + moves[i].device_block * layer->stride_bytes;
+        copy_value(&moves[i], device, run * table->value_bytes, to_host, digests);
+        for (uint32_t k = 1; k < run; k++) {
+            moves[i + k].done = 1;
+        }
+        i += run;
+    }
+}
+
+/* Copies and digests while the bytes are in the cache. */
+static void copy_and_feed(struct sl_digest_stream *stream, unsigned char *to,
+                          const unsigned char *from, uint64_t length_bytes)
+{
+    for (uint64_t at = 0; at < length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
+        uint64_t part = SL_MIN(length_bytes - at, SL_DIGEST_CHUNK_BYTES);
+        memcpy(to + at, from + at, part);
+        sl_digest_feed(stream, to + at, part);
+    }
+}
+
+static void host_move_pieces(const struct sl_layer_table *table, struct sl_move *moves,
+                             uint32_t count, bool to_host, bool digests)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_digest_stream stream;
+        if (digests) {
+            sl_digest_start(&stream);
+        }
+        for (uint32_t l = 0; l < table->layer_count; l++) {
+            const struct sl_swap_layer *layer = &table->layers[l];
+            unsigned char *device = layer->base + moves[i].device_block * layer->stride_bytes;
+            unsigned char *value = moves[i].host + layer->value_offset_bytes;
+            if (!to_host) {
+                memcpy(device, value, layer->piece_bytes);
+            } else if (digests) {
+                copy_and_feed(&stream, value, device, layer->piece_bytes);
+            } else {
+                memcpy(value, device, layer->piece_bytes);
+            }
+        }
+        if (digests) {
+            moves[i].digest = sl_digest_finish(&stream);
+        }
+        moves[i].done = 1;
+    }
+}
+
+/* As many whole values as half of the staging holds. */
+static void host_move_batch(struct host_device *host, const struct sl_layer_table *table,
+                            struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+{
+    SL_ASSERT(count <= HOST_BATCH_BLOCKS && count * table->value_bytes <= host->half_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        host->block_ids[i] = moves[i].device_block;
+    }
+    struct sl_swap swap =
+        sl_plan_swap(table, 0, table->layer_count, host->block_ids, count, host->staging);
+    if (to_host) {
+        sl_gather_body(&swap, 0, 1);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        copy_value(&moves[i], host->staging + i * table->value_bytes, table->value_bytes, to_host,
+                   digests);
+    }
+    if (!to_host) {
+        sl_scatter_body(&swap, 0, 1);
+    }
+}
+
+/* One value that is larger than half of the staging: layer slice by layer slice. */
+static void host_move_sliced(struct host_device *host, const struct sl_layer_table *table,
+                             struct sl_move *move, bool to_host, bool digests)
+{
+    struct sl_digest_stream stream;
+    if (digests) {
+        sl_digest_start(&stream);
+    }
+    for (uint32_t first = 0; first < table->layer_count;) {
+        uint32_t layers = sl_plan_slice(table, first, host->half_bytes);
+        struct sl_swap swap =
+            sl_plan_swap(table, first, layers, &move->device_block, 1, host->staging);
+        unsigned char *value = move->host + table->layers[first].value_offset_bytes;
+        /* One layer whose piece alone exceeds the room: the kernel writes to the value itself. */
+        bool direct = swap.value_bytes > host->half_bytes;
+        if (direct) {
+            swap.values = value;
+        }
+        if (!to_host && !direct) {
+            memcpy(host->staging, value, swap.value_bytes);
+        }
+        if (to_host) {
+            sl_gather_body(&swap, 0, 1);
+        } else {
+            sl_scatter_body(&swap, 0, 1);
+        }
+        if (to_host && !direct) {
+            memcpy(value, host->staging, swap.value_bytes);
+        }
+        if (to_host && digests) {
+            sl_digest_feed(&stream, swap.values, swap.value_bytes);
+        }
+        first += layers;
+    }
+    if (digests) {
+        move->digest = sl_digest_finish(&stream);
+    }
+    move->done = 1;
+}
+
+static void host_move_staged(struct host_device *host, const struct sl_layer_table *table,
+                             struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+{
+    uint64_t room = SL_MIN(host->half_bytes / table->value_bytes, (uint64_t)HOST_BATCH_BLOCKS);
+    for (uint32_t i = 0; i < count;) {
+        if (room == 0) {
+            host_move_sliced(host, table, &moves[i++], to_host, digests);
+            continue;
+        }
+        uint32_t batch = (uint32_t)SL_MIN(room, (uint64_t)(count - i));
+        host_move_batch(host, table, moves + i, batch, to_host, digests);
+        i += batch;
+    }
+}
+
+static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                        bool to_host, bool digests, struct sl_error *why)
+{
+    struct host_device *host = host_of(device);
+    digests = digests && to_host;
+    for (uint32_t i = 0; i < count; i++) {
+        moves[i].done = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = moves[i].layers_index;
+        if (index >= host->table_count || host->tables[index].layers == NULL) {
+            return sl_fail(why, SL_ERR_INVALID, "move %u: layer table %u is unknown", i, index);
+        }
+        if (moves[i].device_block >= host->tables[index].block_count) {
+            return sl_fail(why, SL_ERR_INVALID, "move %u: device block %llu of %llu", i,
+                           (unsigned long long)moves[i].device_block,
+                           (unsigned long long)host->tables[index].block_count);
+        }
+    }
+    for (uint32_t i = 0; i < count;) {
+        const struct sl_layer_table *table = &host->tables[moves[i].layers_index];
+        uint32_t same = 1;
+        while (i + same < count && moves[i + same].layers_index == moves[i].layers_index) {
+            same++;
+        }
+        switch (table->path) {
+        case SL_PLAN_RUNS:
+            host_move_runs(table, moves + i, same, to_host, digests);
+            break;
+        case SL_PLAN_PIECES:
+            host_move_pieces(table, moves + i, same, to_host, digests);
+            break;
+        case SL_PLAN_STAGED:
+            host_move_staged(host, table, moves + i, same, to_host, digests);
+            break;
+        }
+        i += same;
+    }
+    return SL_OK;
+}
+
+static void host_destroy(struct sl_device *device)
+{
+    struct host_device *host = host_of(device);
+    for (uint32_t i = 0; i < host->table_count; i++) {
+        sl_layer_table_fini(&host->tables[i]);
+    }
+    free(host->tables);
+    free(host->staging);
+    free(host);
+}
+
+static const struct sl_device_ops host_ops = {
+    .name = "host",
+    .map = host_map,
+    .unmap = host_unmap,
+    .layers_add = host_layers_add,
+    .layers_remove = host_layers_remove,
+    .move = host_move,
+    .destroy = host_destroy,
+};
+
+sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_device **out,
+                           struct sl_error *why)
+{
+    struct host_device *host = calloc(1, sizeof(*host));
+    if (host == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device host");
+    }
+    host->base.ops = &host_ops;
+    host->base.staging_bytes = options->staging_bytes;
+    host->half_bytes = options->staging_bytes / 2 / SL_WORD_BYTES * SL_WORD_BYTES;
+    host->staging =
+        aligned_alloc(SL_CACHE_LINE_BYTES, sl_align_up(host->half_bytes, SL_CACHE_LINE_BYTES));
+    if (host->staging == NULL) {
+        host_destroy(&host->base);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %llu bytes of staging",
+                       (unsigned long long)options->staging_bytes);
+    }
+    *out = &host->base;
+    return SL_OK;
+}

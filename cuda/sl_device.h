@@ -1,0 +1,79 @@
+/* cuda/sl_device.h - device memory behind one interface: `host` (ordinary shared memory; demo and
+ * tests) and `cuda` (found at run time; says SL_ERR_UNSUPPORTED and why where there is no driver).
+ *
+ * One thread a device. Memory given to a job is lent until its completion. */
+#ifndef SL_DEVICE_H
+#define SL_DEVICE_H
+
+#include "runtime/sl_digest.h"
+#include "runtime/sl_error.h"
+
+/* How another process names memory. */
+enum sl_memory_kind {
+    SL_MEMORY_SHARED_FD = 1, /* host: /proc/PID/fd/FD, a memfd or file of the same uid */
+    SL_MEMORY_CUDA_IPC = 2,  /* cudaIpcMemHandle_t in handle, plus offset */
+    SL_MEMORY_CUDA_FD = 3,   /* shareable descriptor, /proc/PID/fd/FD */
+};
+
+struct sl_memory_handle {
+    enum sl_memory_kind kind;
+    uint32_t pid;
+    int32_t fd;
+    uint32_t device_index;
+    unsigned char ipc[64];
+};
+
+struct sl_device; /* base of the back ends */
+struct sl_mapping {
+    void *base;
+    uint64_t length_bytes;
+    void *private_data;
+};
+
+/* One layer of a pool: block b starts at base + b * block_stride_bytes, piece_bytes of it count. */
+struct sl_layer {
+    unsigned char *base; /* device address */
+    uint64_t block_stride_bytes;
+    uint64_t piece_bytes;
+    uint64_t block_count;
+};
+
+/* One part to move: device block <-> value at host (in an arena). The value is the layers' pieces
+ * one after the other: value = [layer][piece_bytes of that layer]. */
+struct sl_move {
+    unsigned char *host;
+    uint64_t device_block;
+    uint32_t layers_index;   /* which registered layer table */
+    uint32_t done;           /* out: 1 when moved */
+    struct sl_digest digest; /* out, device to host: of the value */
+};
+
+struct sl_device_ops {
+    const char *name; /* "host" */
+    /* Maps memory of another process. Errors: SL_ERR_PERMISSION, SL_ERR_NOT_FOUND, SL_ERR_INVALID
+     * (shorter than length), SL_ERR_UNSUPPORTED (kind). */
+    sl_err (*map)(struct sl_device *device, const struct sl_memory_handle *handle,
+                  uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
+    void (*unmap)(struct sl_device *device, struct sl_mapping *mapping);
+    /* Makes a table of layers known once; gives its number. The layers are copied. */
+    sl_err (*layers_add)(struct sl_device *device, const struct sl_layer *layers,
+                         uint32_t layer_count, uint32_t *layers_index, struct sl_error *why);
+    void (*layers_remove)(struct sl_device *device, uint32_t layers_index);
+    /* Moves all, through bounded staging where the path wants it; a job larger than the staging is
+     * a pipeline. Blocking up to completion; each move says whether it is done. digests: compute
+     * them (to host). Errors: SL_ERR_DEVICE. */
+    sl_err (*move)(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
+                   bool digests, struct sl_error *why);
+    void (*destroy)(struct sl_device *device);
+};
+struct sl_device {
+    const struct sl_device_ops *ops;
+    uint64_t staging_bytes;
+};
+
+/* Opens the back end `name` ("host", "cuda"). Errors: SL_ERR_UNSUPPORTED (the text says why). */
+sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
+                      struct sl_device **out, struct sl_error *why);
+void sl_device_close(struct sl_device **device);
+
+#endif

@@ -1,0 +1,142 @@
+/* cuda/sl_plan.c - tables of layers and the choice of path. */
+#include "cuda/sl_plan.h"
+
+#include <stdlib.h>
+
+/* Each layer's piece follows the one before on the device, for every block: cross-layer contiguous.
+ */
+static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_count)
+{
+    for (uint32_t i = 1; i < layer_count; i++) {
+        if (layers[i].base != layers[i - 1].base + layers[i - 1].piece_bytes ||
+            layers[i].block_stride_bytes != layers[0].block_stride_bytes) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static sl_err layer_check(const struct sl_layer *layer, uint32_t index, struct sl_error *why)
+{
+    if (layer->base == NULL || layer->piece_bytes == 0 || layer->piece_bytes > SL_VALUE_BYTES_MAX ||
+        layer->block_count == 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "layer %u: base, piece or block count is 0, or the piece over 1 GiB", index);
+    }
+    uint64_t last_bytes = 0, end = 0;
+    if (layer->piece_bytes > layer->block_stride_bytes ||
+        __builtin_mul_overflow(layer->block_count - 1, layer->block_stride_bytes, &last_bytes) ||
+        __builtin_add_overflow(last_bytes, layer->piece_bytes, &end) ||
+        __builtin_add_overflow(end, (uint64_t)(uintptr_t)layer->base, &end)) {
+        return sl_fail(why, SL_ERR_INVALID, "layer %u: piece over stride, or size overflows",
+                       index);
+    }
+    return SL_OK;
+}
+
+static enum sl_plan_path path_of(const struct sl_layer *layers, uint32_t layer_count,
+                                 uint64_t piece_copy_bytes_min)
+{
+    if (layers_contiguous(layers, layer_count)) {
+        return SL_PLAN_RUNS;
+    }
+    for (uint32_t i = 0; i < layer_count; i++) {
+        if (layers[i].piece_bytes < piece_copy_bytes_min) {
+            return SL_PLAN_STAGED;
+        }
+    }
+    return SL_PLAN_PIECES;
+}
+
+sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *layers,
+                           uint32_t layer_count, uint64_t piece_copy_bytes_min,
+                           struct sl_error *why)
+{
+    if (layer_count == 0 || layer_count > SL_PLAN_LAYERS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "%u layers: 1..%u are possible", layer_count,
+                       SL_PLAN_LAYERS_MAX);
+    }
+    for (uint32_t i = 0; i < layer_count; i++) {
+        sl_err err = layer_check(&layers[i], i, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    struct sl_layer_table table = {
+        .layers = calloc(layer_count, sizeof(*table.layers)),
+        .layer_count = layer_count,
+        .block_count = UINT64_MAX,
+        .piece_words = (layers[0].piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES,
+        .path = path_of(layers, layer_count, piece_copy_bytes_min),
+    };
+    if (table.layers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of %u layers", layer_count);
+    }
+    for (uint32_t i = 0; i < layer_count; i++) {
+        uint64_t words = (layers[i].piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES;
+        table.layers[i] = (struct sl_swap_layer){.base = layers[i].base,
+                                                 .stride_bytes = layers[i].block_stride_bytes,
+                                                 .piece_bytes = layers[i].piece_bytes,
+                                                 .value_offset_bytes = table.value_bytes,
+                                                 .first_word = table.value_words};
+        table.value_bytes += layers[i].piece_bytes; /* at most 4096 x 1 GiB */
+        table.value_words += words;
+        table.block_count = SL_MIN(table.block_count, layers[i].block_count);
+        if (words != table.piece_words) {
+            table.piece_words = 0;
+        }
+    }
+    *out = table;
+    return SL_OK;
+}
+
+void sl_layer_table_fini(struct sl_layer_table *table)
+{
+    free(table->layers);
+    *table = (struct sl_layer_table){0};
+}
+
+uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *moves,
+                     uint32_t count)
+{
+    uint32_t length = 1;
+    if (table->layers[0].stride_bytes != table->value_bytes) {
+        return 1;
+    }
+    while (length < count && moves[length].layers_index == moves[0].layers_index &&
+           moves[length].device_block == moves[0].device_block + length &&
+           moves[length].host == moves[0].host + length * table->value_bytes) {
+        length++;
+    }
+    return length;
+}
+
+uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer,
+                       uint64_t room_bytes)
+{
+    uint64_t used_bytes = 0;
+    uint32_t i = first_layer;
+    while (i < table->layer_count && used_bytes + table->layers[i].piece_bytes <= room_bytes) {
+        used_bytes += table->layers[i++].piece_bytes;
+    }
+    return SL_MAX(i - first_layer, 1u);
+}
+
+struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_layer,
+                            uint32_t layer_count, const uint64_t *block_ids, uint64_t block_count,
+                            unsigned char *values)
+{
+    const struct sl_swap_layer *first = &table->layers[first_layer];
+    const struct sl_swap_layer *last = first + layer_count - 1;
+    uint64_t last_words = (last->piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES;
+    return (struct sl_swap){
+        .layers = first,
+        .block_ids = block_ids,
+        .values = values,
+        .layer_count = layer_count,
+        .block_count = block_count,
+        .value_bytes = last->value_offset_bytes + last->piece_bytes - first->value_offset_bytes,
+        .value_words = last->first_word + last_words - first->first_word,
+        .piece_words = table->piece_words,
+    };
+}

@@ -1,0 +1,47 @@
+/* cuda/sl_plan.h - how a job is moved: pure functions over a table of layers, shared by the back
+ * ends. */
+#ifndef SL_PLAN_H
+#define SL_PLAN_H
+
+#include "cuda/sl_device.h"
+#include "cuda/sl_kernel_body.h"
+
+#define SL_PLAN_LAYERS_MAX 4096u
+enum sl_plan_path {
+    SL_PLAN_RUNS,   /* a block is one run on the device: plain copies, adjacent blocks merged */
+    SL_PLAN_PIECES, /* one copy a piece */
+    SL_PLAN_STAGED, /* gather or scatter through staging */
+};
+
+struct sl_layer_table {
+    struct sl_swap_layer *layers; /* owned */
+    uint32_t layer_count;
+    uint64_t block_count; /* least of all layers */
+    uint64_t value_bytes;
+    uint64_t value_words;
+    uint64_t piece_words; /* of every layer, 0 when they differ */
+    enum sl_plan_path path;
+};
+
+/* Gives *out. Pieces below piece_copy_bytes_min go through staging and a kernel, larger ones are
+ * worth a copy each; where that lies is the back end's to know. Errors: SL_ERR_INVALID (no layer, a
+ * piece of 0 or over its stride, an address or size that overflows), SL_ERR_NO_MEMORY. */
+sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *layers,
+                           uint32_t layer_count, uint64_t piece_copy_bytes_min,
+                           struct sl_error *why);
+void sl_layer_table_fini(struct sl_layer_table *table);
+
+/* How many moves from moves[0] on lie one after the other both on the device and on the host, so
+ * that one copy does them: 1..count. Only for SL_PLAN_RUNS. */
+uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *moves,
+                     uint32_t count);
+
+/* Layers from first_layer on whose pieces fit into room_bytes: at least 1, whatever it needs. */
+uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer,
+                       uint64_t room_bytes);
+/* The kernel's view of layers [first, +count) for the given blocks. */
+struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_layer,
+                            uint32_t layer_count, const uint64_t *block_ids, uint64_t block_count,
+                            unsigned char *values);
+
+#endif

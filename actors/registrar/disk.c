@@ -1,0 +1,568 @@
+/* actors/registrar/disk.c - the disk tier as the registrar sees it: is it there, what does it hold,
+ * what leaves it. */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SWEEP_STEP 4096u
+
+/* ---- is it there ---- */
+
+void reg_disk_arrived(struct registrar *self, uint32_t peer)
+{
+    if (!self->disk.on) {
+        return;
+    }
+    self->disk.tierer = peer;
+    self->disk.state = REG_DISK_SCANNING; /* until it said what it holds */
+}
+
+static void forget_unsend(struct registrar *self)
+{
+    for (struct reg_forget *forget = self->forget_first; forget != NULL; forget = forget->next) {
+        forget->sent = false;
+    }
+    self->forget_seq = 0;
+}
+
+void reg_disk_left(struct registrar *self)
+{
+    if (!self->disk.on) {
+        return;
+    }
+    self->disk.state = REG_DISK_ABSENT;
+    self->disk.absent_since_ns = self->env->now_ns;
+    self->disk.sweeping = false;
+    self->disk.failing = false;
+    self->disk.failing_since_ns = 0;
+    self->disk.retry_ns = 0;
+    reg_writes_requeue(self);
+    reg_reads_requeue(self);
+    if (self->forget_seq != 0) {
+        sl_calls_forget(self->calls, self->forget_seq);
+    }
+    forget_unsend(self);
+}
+
+bool reg_disk_usable(const struct registrar *self)
+{
+    return self->disk.on && self->disk.state == REG_DISK_READY;
+}
+
+bool reg_disk_required(const struct registrar *self)
+{
+    const struct reg_disk *disk = &self->disk;
+    uint64_t now_ns = self->env->now_ns;
+    if (!disk->on ||
+        (disk->state == REG_DISK_ABSENT && now_ns - disk->absent_since_ns > REG_DISK_ABSENT_NS)) {
+        return false;
+    }
+    return disk->failing_since_ns == 0 || now_ns - disk->failing_since_ns <= REG_DISK_ABSENT_NS;
+}
+
+/* ---- losing a place ---- */
+
+static void place_clear(struct registrar *self, const struct sl_entry *entry,
+                        const struct reg_drop *how, bool spent)
+{
+    static const struct sl_disk_place nowhere = {0};
+    sl_ref fresh;
+    if (entry->extent.generation != 0) {
+        sl_err err = reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh);
+        if (err == SL_OK && spent) {
+            sl_index_links(self->index, fresh)->flags |= REG_FLAG_SPENT;
+        } else if (err == SL_OK) {
+            reg_queue_add(self, fresh, entry->extent.generation);
+        }
+        if (err == SL_OK) {
+            return;
+        }
+    }
+    (void)reg_unit_drop(self, reg_unit_of(entry), how);
+}
+
+void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
+{
+    struct sl_entry entry;
+    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    uint64_t from = self->retired_count;
+    sl_index_read(self->index, ref, &entry);
+    sl_metric_add(self->env->metrics, self->metric.corrupt_count, 1);
+    reg_log(self, SL_LOG_WARN, 0, "object %016llx: its copy on disk is lost (%s): forgotten",
+            (unsigned long long)reg_hash(entry.key, entry.key_length), sl_err_text(code));
+    place_clear(self, &entry, &how, false);
+    reg_retired_scan(self, from);
+}
+
+/* ---- a segment goes ---- */
+
+void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
+{
+    uint32_t segment = (uint32_t)msg->body.disk_reclaim.segment;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    struct sl_error why = {0};
+    if (peer == REG_NONE || !self->peers[peer].tierer) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at), &why);
+        return;
+    }
+    sl_ref *refs;
+    uint32_t count;
+    struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
+    uint64_t from = self->retired_count;
+    reg_segment_gone(self, 0, segment);
+    reg_segment_take(self, 0, segment, &refs, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_entry entry;
+        if (!sl_index_ref_live(self->index, refs[i])) {
+            continue; /* went with another part of its block */
+        }
+        sl_index_read(self->index, refs[i], &entry);
+        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 &&
+            entry.disk.segment == segment) {
+            place_clear(self, &entry, &how, true);
+        }
+    }
+    free(refs);
+    reg_retired_scan(self, from);
+    self->space_freed = true;
+    reg_log(self, SL_LOG_DEBUG, msg->trace_id, "segment %u leaves the disk: %u places forgotten",
+            segment, count);
+    struct sl_msg reply = {.code = SL_OK};
+    sl_reply(self->env, msg, &reply);
+}
+
+/* ---- what a scan finds ---- */
+
+static struct sl_disk_place found_place(const struct sl_item_found *found)
+{
+    return (struct sl_disk_place){
+        .offset_bytes = found->disk_offset_bytes,
+        .segment = (uint32_t)found->segment,
+        .disk = 0,
+        .valid = 1,
+    };
+}
+
+static bool found_known(struct registrar *self, const struct sl_item_found *found,
+                        const struct sl_entry *entry)
+{
+    struct sl_digest digest = {.low = found->digest_low, .high = found->digest_high};
+    struct sl_disk_place place = found_place(found);
+    struct sl_links *links = sl_index_links(self->index, entry->ref);
+    bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == self->disk.parity;
+    if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
+        entry->extent.length_bytes != found->length_bytes) {
+        return false;
+    }
+    if (entry->disk.valid != 0 && entry->disk.segment == place.segment &&
+        entry->disk.offset_bytes == place.offset_bytes) {
+        if (!seen) {
+            links->flags ^= REG_FLAG_SCAN;
+            self->disk.unseen -= self->disk.unseen > 0 ? 1 : 0;
+        }
+        return true;
+    }
+    if (entry->disk.valid != 0 && seen) {
+        return false; /* a second copy */
+    }
+    if ((links->flags & REG_FLAG_WRITING) != 0) {
+        return true; /* the place that the write gives will do */
+    }
+    bool replaced = entry->disk.valid != 0;
+    sl_ref fresh;
+    sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
+    if (err == SL_OK && replaced) {
+        self->disk.unseen -= self->disk.unseen > 0 ? 1 : 0;
+    }
+    return err == SL_OK;
+}
+
+/* The block of a found part: SL_OK and its pending slot, made when it is new. */
+static sl_err found_group(struct registrar *self, const struct sl_item_found *found, uint32_t *slot)
+{
+    struct sl_entry entry;
+    struct sl_group_info info;
+    if (found->part_count == 0 || found->part_index >= found->part_count) {
+        return SL_ERR_INVALID;
+    }
+    if (sl_index_find_any(self->index, found->group_key.at, (uint32_t)found->group_key.length,
+                          &entry) == SL_OK) {
+        *slot = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, entry.ref) : REG_NONE;
+        if (*slot == REG_NONE || !self->groups[*slot].found ||
+            reg_group_has(&self->groups[*slot], found->part_index)) {
+            return SL_ERR_NOT_FOUND; /* complete without it, or a writer is at it */
+        }
+        sl_index_group_info(self->index, entry.ref, &info);
+        return info.part_count == found->part_count ? SL_OK : SL_ERR_INVALID;
+    }
+    struct sl_group_want want = {
+        .key = {.at = found->group_key.at, .length = (uint32_t)found->group_key.length},
+        .part_count = (uint32_t)found->part_count,
+        .deadline_ns = SL_NEVER_NS, /* until the scan is over */
+    };
+    struct reg_group fresh = {.found = true};
+    sl_err err = sl_index_group_create(self->index, &want, &fresh.ref, NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    *slot = reg_group_add(self, &fresh, SL_NEVER_NS);
+    if (*slot == REG_NONE) {
+        sl_index_group_drop(self->index, fresh.ref);
+        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
+        return SL_ERR_LIMIT;
+    }
+    return SL_OK;
+}
+
+static sl_err found_insert(struct registrar *self, const struct sl_item_found *found)
+{
+    uint32_t slot = REG_NONE;
+    sl_err err = found->group_key.length == 0 ? SL_OK : found_group(self, found, &slot);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_entry want = {
+        .kind = SL_RECORD_COMMITTED,
+        .extent = {.length_bytes = found->length_bytes},
+        .digest = {.low = found->digest_low, .high = found->digest_high},
+        .disk = found_place(found),
+        .group = slot == REG_NONE ? 0 : self->groups[slot].ref,
+        .part_index = (uint16_t)found->part_index,
+        .key = found->key.at,
+        .key_length = (uint16_t)found->key.length,
+    };
+    sl_ref ref;
+    err = sl_index_insert(self->index, &want, &ref, NULL);
+    if (err != SL_OK) {
+        return err; /* a block made for it alone goes when the scan ends */
+    }
+    reg_segment_note(self, ref, &want.disk, true);
+    if (slot == REG_NONE) {
+        reg_unit_place(self, ref);
+        return SL_OK;
+    }
+    reg_group_mark(&self->groups[slot], found->part_index, true);
+    reg_part_join(self, self->groups[slot].ref, ref);
+    if (sl_index_group_fill(self->index, self->groups[slot].ref, (uint32_t)found->part_index)) {
+        reg_group_done(self, slot);
+    }
+    return SL_OK;
+}
+
+/* ---- tombstones ---- */
+
+static struct reg_forget **forget_head(const struct registrar *self,
+                                       const struct sl_disk_place *place)
+{
+    uint64_t mixed = (place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u) *
+                     UINT64_C(0x9e3779b97f4a7c15);
+    return &self->forget_heads[mixed >> 32 & (REG_FORGET_HEADS - 1)];
+}
+
+static void forget_hash(struct registrar *self, struct reg_forget *forget)
+{
+    struct reg_forget **head = forget_head(self, &forget->place);
+    forget->hash_next = *head;
+    *head = forget;
+}
+
+static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
+{
+    if (forget->place.valid != 0) {
+        struct reg_forget **at = forget_head(self, &forget->place);
+        while (*at != forget) {
+            at = &(*at)->hash_next;
+        }
+        *at = forget->hash_next;
+    } else {
+        self->forget_unplaced--;
+    }
+    if (forget->previous != NULL) {
+        forget->previous->next = forget->next;
+    } else {
+        self->forget_first = forget->next;
+    }
+    if (forget->next != NULL) {
+        forget->next->previous = forget->previous;
+    } else {
+        self->forget_last = forget->previous;
+    }
+    self->forget_count--;
+    if (done && forget->remove_id != 0) {
+        reg_remove_done(self, forget->remove_id, forget->remove_index);
+    }
+    free(forget);
+}
+
+void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                    uint64_t length_bytes, const struct sl_disk_place *place,
+                    const struct reg_drop *how)
+{
+    if (!self->disk.on) {
+        return;
+    }
+    struct reg_forget *forget =
+        self->forget_count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
+    if (forget == NULL) {
+        /* It may come back after a restart of the tierer; a REMOVE never gets here (it waits for
+         * room). */
+        sl_metric_add(self->env->metrics, self->metric.forget_skipped_count, 1);
+        return;
+    }
+    *forget = (struct reg_forget){
+        .length_bytes = length_bytes,
+        .place = *place,
+        .remove_id = how->remove_id,
+        .remove_index = how->remove_index,
+        .key_length = key_length,
+        .previous = self->forget_last,
+    };
+    memcpy(forget->key, key, key_length);
+    forget->key[key_length] = '\0';
+    if (self->forget_last != NULL) {
+        self->forget_last->next = forget;
+    } else {
+        self->forget_first = forget;
+    }
+    self->forget_last = forget;
+    self->forget_count++;
+    if (place->valid != 0) {
+        forget_hash(self, forget);
+    } else {
+        self->forget_unplaced++;
+    }
+    if (how->remove_id != 0) {
+        reg_remove_wait(self, how->remove_id, how->remove_index);
+    }
+}
+
+void reg_forget_add(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how)
+{
+    reg_forget_key(self, record->key, record->key_length, record->extent.length_bytes,
+                   &record->disk, how);
+}
+
+/* Whether what was found is to be forgotten; one whose place was not known learns it. */
+static bool forget_covers(struct registrar *self, const struct sl_item_found *found)
+{
+    struct sl_disk_place place = found_place(found);
+    for (struct reg_forget *at = self->forget_count > 0 ? *forget_head(self, &place) : NULL;
+         at != NULL; at = at->hash_next) {
+        if (at->place.segment == place.segment && at->place.offset_bytes == place.offset_bytes) {
+            return true;
+        }
+    }
+    for (struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL; at != NULL;
+         at = at->next) {
+        if (at->place.valid == 0 && at->key_length == found->key.length &&
+            memcmp(at->key, found->key.at, at->key_length) == 0) {
+            at->place = place;
+            self->forget_unplaced--;
+            forget_hash(self, at);
+            return true;
+        }
+    }
+    return false;
+}
+
+void reg_forgets_pump(struct registrar *self)
+{
+    if (self->forget_first == NULL || self->forget_seq != 0 || !reg_disk_usable(self) ||
+        self->env->now_ns < self->forget_retry_ns) {
+        return;
+    }
+    struct sl_item_forget *items = calloc(REG_FORGET_ITEMS_MAX, sizeof(*items));
+    if (items == NULL) {
+        return;
+    }
+    uint32_t count = 0;
+    for (struct reg_forget *at = self->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
+         at = at->next) {
+        if (at->place.valid != 0) {
+            at->sent = true;
+            items[count++] = (struct sl_item_forget){
+                .key = {.at = at->key, .length = at->key_length},
+                .segment = at->place.segment,
+                .disk_offset_bytes = at->place.offset_bytes,
+                .length_bytes = at->length_bytes,
+            };
+        }
+    }
+    struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+    msg.body.disk_forget.items.at = items;
+    msg.body.disk_forget.items.count = count;
+    sl_err err = SL_OK;
+    if (count > 0) {
+        err = sl_calls_send(self->calls, self->peers[self->disk.tierer].name, &msg,
+                            sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
+                            reg_cookie(REG_CALL_FORGET, 0), &self->forget_seq);
+    }
+    free(items);
+    if (err != SL_OK) {
+        forget_unsend(self);
+        self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    }
+}
+
+void reg_forget_reply(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_u64s *codes = &msg->body.disk_forget_reply.codes;
+    uint64_t i = 0;
+    bool failed = false;
+    self->forget_seq = 0;
+    struct reg_forget *at = self->forget_first;
+    while (at != NULL) {
+        struct reg_forget *next = at->next;
+        if (at->sent) {
+            uint64_t code =
+                msg->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)SL_ERR_IO;
+            i++;
+            at->sent = false;
+            if (code == SL_OK || code == SL_ERR_NOT_FOUND) {
+                forget_end(self, at, true);
+            } else {
+                failed = true;
+            }
+        }
+        at = next;
+    }
+    if (failed) {
+        self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    }
+}
+
+void reg_forget_expired(struct registrar *self)
+{
+    forget_unsend(self);
+    self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+}
+
+void reg_forgets_fini(struct registrar *self)
+{
+    while (self->forget_first != NULL) {
+        forget_end(self, self->forget_first, false);
+    }
+    free(self->forget_heads);
+}
+
+/* ---- DISK_FOUND ---- */
+
+static sl_err found_one(struct registrar *self, const struct sl_item_found *found)
+{
+    struct sl_entry entry;
+    if (reg_segment_reclaimed(self, 0, (uint32_t)found->segment) || forget_covers(self, found) ||
+        reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
+                         found->key.length) != REG_NONE) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length, &entry) ==
+        SL_OK) {
+        return found_known(self, found, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
+    }
+    sl_err err = found_insert(self, found);
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+        err = found_insert(self, found);
+    }
+    return err == SL_OK ? SL_OK : SL_ERR_NOT_FOUND;
+}
+
+static void scan_begin(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
+{
+    struct reg_disk *disk = &self->disk;
+    if (disk->scan_seq == msg->seq && sl_proc_id_equal(disk->scan_proc, self->peers[peer].proc)) {
+        return; /* sent again */
+    }
+    disk->scan_seq = msg->seq;
+    disk->scan_proc = self->peers[peer].proc;
+    disk->parity = !disk->parity;
+    disk->unseen = disk->place_count;
+    disk->sweeping = false;
+    disk->reclaimed_count = 0;
+    if (disk->state == REG_DISK_READY) {
+        disk->state = REG_DISK_SCANNING;
+    }
+}
+
+static void scan_end(struct registrar *self)
+{
+    uint32_t dropped = 0;
+    for (uint32_t i = 0; i < self->group_high; i++) {
+        if (self->groups[i].used && self->groups[i].found) {
+            reg_group_abandon(self, i, REG_GHOST_EXPIRED);
+            dropped++;
+        }
+    }
+    struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL;
+    while (at != NULL) { /* not found: it never reached the disk */
+        struct reg_forget *next = at->next;
+        if (at->place.valid == 0) {
+            forget_end(self, at, true);
+        }
+        at = next;
+    }
+    if (self->disk.state != REG_DISK_READY) {
+        reg_log(self, SL_LOG_INFO, 0,
+                "disk tier ready: %llu values found, %u incomplete blocks dropped",
+                (unsigned long long)self->disk.place_count, dropped);
+    }
+    self->disk.state = REG_DISK_READY;
+    self->disk.sweeping = self->disk.unseen > 0;
+    self->disk.sweep_cursor = 0;
+    self->space_freed = true;
+}
+
+void reg_disk_found(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_found *body = &msg->body.disk_found;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    struct sl_error why = {0};
+    if (!self->disk.on || peer == REG_NONE || !self->peers[peer].tierer ||
+        !self->peers[peer].present) {
+        sl_reply_code(
+            self->env, msg,
+            sl_fail(&why, SL_ERR_PERMISSION, "no HELLO of a tierer from %s", msg->sender.at), &why);
+        return;
+    }
+    if (body->first) {
+        scan_begin(self, msg, peer);
+    }
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        self->codes[i] = (uint64_t)found_one(self, &body->items.at[i]);
+    }
+    if (body->last) {
+        scan_end(self);
+    }
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+/* What a place was known for and the scan did not find is not on disk any more. */
+void reg_disk_sweep(struct registrar *self)
+{
+    struct reg_disk *disk = &self->disk;
+    char key[SL_KEY_BYTES_MAX + 1];
+    struct sl_entry seen;
+    struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = false};
+    uint64_t from = self->retired_count;
+    for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
+        if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
+            disk->sweeping = false;
+            break;
+        }
+        struct sl_entry entry;
+        if (seen.disk.valid == 0 ||
+            sl_index_find_any(self->index, key, seen.key_length, &entry) != SL_OK) {
+            continue;
+        }
+        bool current =
+            ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
+        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && !current) {
+            place_clear(self, &entry, &how, false);
+        }
+    }
+    reg_retired_scan(self, from);
+}

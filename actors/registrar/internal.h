@@ -1,0 +1,717 @@
+/* actors/registrar/internal.h - the registrar's state and what its files ask of each other.
+ *
+ * What must survive the process stands in records of the index; everything here is rebuilt from
+ * them (recover.c). A `unit` is what is evicted together: a block with all its parts (unit = its
+ * GROUP record), or an object without a block (unit = its own record). */
+#ifndef SL_REGISTRAR_INTERNAL_H
+#define SL_REGISTRAR_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "ipc/sl_index.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+
+#define REG_NONE       UINT32_MAX
+#define REG_NAME_BYTES 32u
+#define REG_PARTS_MAX  512u                 /* parts of a block, from the message table */
+#define REG_TICK_NS    (100 * SL_NS_PER_MS) /* longest sleep: access rings are drained this often */
+#define REG_RETIRED_SCAN_NS                                                                 \
+    (10 * SL_NS_PER_MS)                    /* how often retired extents are looked at again \
+                                            */
+#define REG_POPULATE_NS (5 * SL_NS_PER_MS) /* how often the populated prefix is looked at */
+#define REG_DISK_CALL_NS                                                    \
+    (30 * SL_NS_PER_S) /* a tierer that answers nothing for so long is slow \
+                        */
+#define REG_DISK_RETRY_NS (500 * SL_NS_PER_MS) /* pause after a disk error */
+/* A promotion that gets no space for so long is told: what its reader has pinned may be what is in
+ * the way. */
+#define REG_PROMOTE_WAIT_NS (100 * SL_NS_PER_MS)
+#define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
+/* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
+#define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
+
+/* ---- timers.c: a heap of deadlines by id, each id in it at most once ---- */
+struct reg_timers {
+    uint32_t *ids;      /* the heap */
+    uint32_t *places;   /* id -> position in the heap, REG_NONE: not in it */
+    uint64_t *deadline; /* id -> when */
+    uint32_t count, id_max;
+};
+sl_err reg_timers_init(struct reg_timers *timers, uint32_t id_max, struct sl_error *why);
+void reg_timers_fini(struct reg_timers *timers);
+void reg_timers_set(struct reg_timers *timers, uint32_t id, uint64_t deadline_ns);
+void reg_timers_clear(struct reg_timers *timers, uint32_t id);
+uint64_t reg_timers_next(const struct reg_timers *timers); /* SL_NEVER_NS: none */
+bool reg_timers_pop(struct reg_timers *timers, uint64_t now_ns, uint32_t *id);
+
+/* ---- peers ---- */
+struct reg_peer {
+    bool used;
+    bool present; /* false: an actor that died; its name stays known, since it will be restarted */
+    bool client;
+    bool tierer;
+    char name[REG_NAME_BYTES];
+    char role[REG_NAME_BYTES];
+    char segment[64];
+    struct sl_proc_id proc;
+    struct sl_pins_view *pins;
+    sl_ref blob;
+    uint64_t quarantined_bytes; /* that it caused as owner */
+    uint32_t owned;             /* first of the live claims it owns */
+    uint32_t held;              /* first of the quarantined claims it may still write to */
+    uint64_t fence_seq;         /* of the FENCE in flight, 0: none */
+};
+
+/* ---- claims: extents granted to a writer, until they are committed or free again ---- */
+enum reg_claim_state {
+    REG_CLAIM_FREE,
+    REG_CLAIM_RESERVED,
+    REG_CLAIM_PROMOTING,
+    /* quarantined: */
+    REG_CLAIM_HELD,    /* the writer is a client: until it commits, aborts or dies */
+    REG_CLAIM_UNASKED, /* the writer is an actor, its FENCE is still to be sent */
+    REG_CLAIM_ASKED,   /* FENCE is in flight */
+    REG_CLAIM_GRACE,   /* nobody to ask: free when the timer ends */
+};
+struct reg_node {
+    uint32_t next, previous;
+};
+enum reg_list { REG_LIST_PEER, REG_LIST_GROUP, REG_LIST_COUNT };
+struct reg_claim {
+    enum reg_claim_state state;
+    sl_ref ref;
+    struct sl_extent extent;
+    uint64_t hash; /* of the key */
+    uint64_t op_id;
+    uint64_t seq; /* of the request: tells requests without op id apart */
+    struct sl_proc_id owner;
+    uint32_t owner_peer;  /* REG_NONE: gone */
+    uint32_t writer_peer; /* REG_NONE: unknown after a restart */
+    uint32_t group;       /* pending group, REG_NONE: none */
+    uint32_t key_next, generation_next;
+    struct reg_node
+        node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
+    uint16_t part_index;
+    bool charged; /* counted in the owner's quarantined_bytes */
+};
+
+/* ---- groups being written ---- */
+struct reg_group {
+    bool used;
+    bool found;   /* of a disk scan: has no owner */
+    bool aborted; /* its owner gave a part up: the block goes when its last claim ends */
+    sl_ref ref;
+    struct sl_proc_id owner;
+    uint64_t op_id, seq;
+    uint64_t parts[REG_PARTS_MAX / 64]; /* part indexes that are claimed or filled */
+    uint32_t claims;                    /* first of its live claims */
+};
+static inline bool reg_group_has(const struct reg_group *group, uint64_t part)
+{
+    return (group->parts[part / 64] >> (part % 64) & 1) != 0;
+}
+static inline void reg_group_mark(struct reg_group *group, uint64_t part, bool there)
+{
+    uint64_t bit = UINT64_C(1) << (part % 64);
+    group->parts[part / 64] =
+        there ? group->parts[part / 64] | bit : group->parts[part / 64] & ~bit;
+}
+
+/* ---- extents out of the table that may be pinned or under write ---- */
+struct reg_retired {
+    sl_ref ref;
+    bool lent; /* the tierer still reads it */
+    struct sl_extent extent;
+};
+
+/* ---- units ---- */
+struct reg_units {
+    sl_ref oldest, newest;
+    uint64_t count;
+};
+/* bits of sl_links.flags */
+enum {
+    REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
+    REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
+    REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
+    REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
+    REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
+};
+
+/* ---- write-behind ---- */
+#define REG_WRITES_MAX      4u
+#define REG_WRITE_ITEMS_MAX 64u
+#define REG_WRITE_BYTES_MAX (4 * SL_MIB)
+struct reg_write_item {
+    sl_ref ref;
+    uint64_t generation;
+    uint64_t order; /* of the commit: what FLUSH waits for */
+};
+struct reg_write {
+    bool used;
+    uint64_t seq;
+    uint32_t count;
+    struct reg_write_item items[REG_WRITE_ITEMS_MAX];
+    /* Set when the record was removed while it was written: the place must be forgotten. */
+    struct {
+        bool doomed;
+        char *key;
+        uint64_t length_bytes;
+        uint64_t remove_id;
+        uint32_t remove_index;
+    } fate[REG_WRITE_ITEMS_MAX];
+};
+struct reg_queue { /* ring of write items, oldest first; grows with what is committed */
+    struct reg_write_item *items;
+    uint64_t head, count, capacity;
+};
+
+/* ---- promotion ---- */
+#define REG_READS_MAX      8u
+#define REG_READ_ITEMS_MAX 256u
+#define REG_READ_BYTES_MAX (16 * SL_MIB)
+#define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
+struct reg_fetch { /* one key on its way from disk to memory */
+    bool used;
+    bool reading;
+    uint32_t claim;
+    sl_ref source;
+    uint64_t source_version;
+    uint32_t waiters; /* first */
+    uint32_t next;    /* in the queue, or in the free list */
+    uint32_t hash_next;
+};
+struct reg_waiter {
+    uint32_t op, item, next;
+    uint64_t serial; /* of the op: its slot may have another by now */
+};
+struct reg_read {
+    bool used;
+    uint64_t seq;
+    uint32_t count;
+    uint32_t fetches[REG_READ_ITEMS_MAX];
+};
+struct reg_promote {
+    bool used;
+    uint64_t serial;
+    struct sl_return back;
+    uint64_t *codes;
+    uint32_t count, left;
+};
+
+/* ---- removal and tombstones ---- */
+#define REG_FORGETS_MAX       65536u
+#define REG_FORGET_ITEMS_MAX  1024u
+#define REG_FORGET_HEADS      16384u
+#define REG_REMOVES_MAX       64u
+#define REG_REMOVE_STEP_UNITS 4096u
+struct reg_forget {
+    struct reg_forget *next, *previous, *hash_next;
+    bool sent;
+    uint64_t length_bytes;
+    struct sl_disk_place place;
+    uint64_t remove_id; /* 0: nobody waits */
+    uint32_t remove_index;
+    uint32_t key_length;
+    char key[];
+};
+struct reg_remove {
+    uint64_t id; /* 0: free */
+    struct sl_return back;
+    char *keys; /* zero-terminated, one after the other; NULL: all */
+    uint64_t keys_at;
+    uint32_t count, next;
+    uint64_t all_left;
+    uint64_t *codes;
+    uint32_t *left; /* tombstones a key waits for */
+    uint64_t outstanding;
+};
+struct reg_flush {
+    bool used;
+    struct sl_return back;
+    uint64_t order;
+};
+
+/* ---- what is where on disk ---- */
+struct reg_segment {
+    uint64_t number; /* disk << 32 | segment */
+    sl_ref *refs;    /* records that had a place here when they were noted */
+    uint32_t count, capacity;
+    uint32_t live;
+};
+enum reg_disk_state { REG_DISK_NONE, REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
+#define REG_RECLAIMED_MAX 1024u
+struct reg_disk {
+    bool on;
+    enum reg_disk_state state;
+    uint64_t absent_since_ns;
+    bool failing; /* the last write failed */
+    uint64_t failing_since_ns;
+    uint32_t batch_items; /* of one DISK_WRITE: fewer when the tierer says that it is too much */
+    uint64_t batch_bytes_max;
+    uint64_t unseen; /* places known when the scan began: what it does not find is not there */
+    uint64_t retry_ns;
+    uint32_t tierer; /* peer */
+    uint64_t scan_seq;
+    struct sl_proc_id scan_proc;
+    bool parity;
+    bool sweeping;
+    uint64_t sweep_cursor;
+    uint64_t place_count;
+    struct reg_segment *segments; /* sorted by number */
+    uint32_t segment_count, segment_capacity;
+    uint64_t reclaimed[REG_RECLAIMED_MAX]; /* a ring: numbers that are never used again */
+    uint32_t reclaimed_count;
+};
+
+/* ---- parked RESERVEs ---- */
+struct reg_request { /* a RESERVE as the pass needs it; of a message or of a parked copy */
+    const struct sl_item_want *items;
+    const struct sl_item_group *groups;
+    uint32_t item_count, group_count;
+    bool wait;
+    uint64_t ttl_ns, op_id, seq, trace_id;
+    uint32_t peer;
+    struct sl_proc_id owner;
+};
+struct reg_parked {
+    struct reg_parked *next;
+    struct sl_return back;
+    struct reg_request request;
+    uint64_t bytes;      /* of this copy */
+    uint64_t need_bytes; /* of the arena */
+};
+
+/* ---- engines ---- */
+struct reg_engine {
+    bool used;
+    uint64_t id;
+    struct sl_proc_id proc;
+    uint64_t seq; /* of the registration */
+    char sender[REG_NAME_BYTES];
+    unsigned char *frame; /* ENGINE_GET_REPLY, encoded */
+    uint64_t frame_bytes;
+    sl_ref *blobs;
+    uint32_t blob_count;
+};
+
+/* ---- ghosts ---- */
+enum reg_ghost_reason {
+    REG_GHOST_EVICTED = 1,
+    REG_GHOST_INDEX_FULL,
+    REG_GHOST_DISK_RECLAIMED,
+    REG_GHOST_DISK_FAILED,
+    REG_GHOST_CORRUPT,
+    REG_GHOST_REMOVED,
+    REG_GHOST_TRANSIENT,
+    REG_GHOST_EXPIRED,
+    REG_GHOST_REFUSED,
+};
+struct reg_ghost {
+    uint64_t hash;
+    uint64_t at_ns;
+    uint32_t reason;
+    uint32_t reserved;
+};
+struct reg_ghosts {
+    struct reg_ghost *ring;
+    uint64_t count, capacity;
+};
+
+struct reg_transient { /* a block with a time to live */
+    uint64_t at_ns, version;
+    sl_ref ref;
+};
+struct reg_transients { /* heap by at_ns; entries whose block is gone are dropped when they come up
+                         */
+    struct reg_transient *heap;
+    uint32_t count, capacity;
+};
+
+/* Scratch of one RESERVE, so that the pass allocates nothing. */
+enum reg_item_state { REG_ITEM_DONE, REG_ITEM_NEED, REG_ITEM_TAKEN, REG_ITEM_GRANTED };
+struct reg_item {
+    enum reg_item_state state;
+    uint32_t slot;
+    uint32_t writer;
+    uint64_t hash;
+    uint64_t offset_bytes;
+};
+struct reg_want_group {
+    sl_err code; /* SL_OK: parts may be granted; else every part's answer */
+    uint64_t busy_ns;
+    uint32_t slot; /* pending group, REG_NONE: to be made */
+    bool made;     /* by this request */
+};
+struct reg_scratch {
+    struct reg_item *items;
+    struct reg_want_group *groups;
+    struct sl_item_grant *grants;
+    uint32_t *seen; /* hash set over the items of a request */
+};
+
+struct reg_metrics {
+    sl_metric used_bytes, usable_bytes, object_count, block_count, disk_object_count, reserve_count,
+        busy_count, parked_count;
+    sl_metric commit_count, stale_count, abort_count, expired_count, evicted_count, evicted_bytes,
+        dropped_count;
+    sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
+        written_count, written_bytes;
+    sl_metric write_failed_count, promoted_count, promoted_bytes, promote_failed_count,
+        corrupt_count, ghost_count;
+    sl_metric fence_count, killed_count, peer_count, died_count, engine_count, forget_pending_count;
+    sl_metric forget_skipped_count, refused_count, index_bytes, segment_count;
+};
+
+struct reg_settings {
+    uint64_t memory, memory_chunk, disk_segment, index_memory, index_keys, reservation_ttl_ns,
+        fence_timeout_ns, io_grace_ns;
+    uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max;
+    uint32_t reservations_max, clients_max, engines_max, evict_batch, ranks, populate_threads,
+        queue_messages;
+};
+
+struct reg_populate { /* lent to the helper threads */
+    struct sl_arena *arena;
+    _Atomic bool stop;
+};
+
+/* One a process, in the order of its topics: padding costs nothing. */
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
+struct registrar {
+    struct sl_env *env;
+    struct reg_settings set;
+    int lock_fd; /* + 1; 0: none */
+    struct sl_arena *arena;
+    struct sl_alloc *alloc;
+    struct sl_index *index;
+    struct sl_calls *calls;
+    struct sl_codec *codec; /* of stored engine frames */
+    struct reg_metrics metric;
+
+    struct reg_populate populate;
+    bool populating;
+    uint64_t populated_bytes;
+    bool populate_failed;
+
+    struct reg_peer *peers;
+    uint64_t *peer_hash;
+    uint32_t peer_count;
+
+    struct reg_claim *claims;
+    uint32_t claim_count, claim_high, claim_free;
+    uint32_t *key_heads, *generation_heads;
+    uint32_t heads_mask;
+    struct reg_group *groups;
+    uint32_t group_count, group_high;
+    uint32_t *group_free;
+    uint32_t group_free_count;
+    struct reg_timers timers; /* ids: claims, then reservations_max + groups */
+    uint64_t quarantined_bytes;
+    bool fences_due;
+
+    uint64_t *recent_ring, *recent_table; /* generations committed lately */
+    uint64_t recent_count;
+
+    struct reg_retired *retired;
+    uint64_t retired_count, retired_capacity;
+    uint64_t retired_scan_ns;
+    uint64_t *victim_table; /* scratch of the scan: generations */
+    bool *victim_pinned;
+    uint64_t victim_capacity;
+
+    struct reg_units hot, cold;
+    uint64_t object_count, block_count;
+    struct reg_transients transients;
+
+    struct reg_disk disk;
+    struct reg_queue queue;
+    uint64_t next_order;
+    struct reg_write writes[REG_WRITES_MAX];
+    struct reg_flush *flushes;
+    uint32_t flush_count;
+    struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
+
+    struct reg_fetch *fetches;
+    uint32_t fetch_free, fetch_high, fetch_count;
+    uint32_t fetch_first, fetch_last; /* queue of those that wait for an extent */
+    uint32_t *fetch_heads;
+    struct reg_waiter *waiters;
+    uint32_t waiter_free, waiter_high;
+    struct reg_read *reads;
+    struct reg_promote *promotes;
+    uint32_t promote_count;
+    uint64_t promote_serial;
+    bool fetch_blocked;        /* no space for the next one until some is freed */
+    uint64_t fetch_blocked_ns; /* since when no fetch got an extent, 0: the last one did */
+    struct sl_item_fill *fills;
+
+    struct reg_forget *forget_first, *forget_last;
+    struct reg_forget **forget_heads;
+    uint32_t forget_count;
+    uint32_t forget_unplaced; /* of these: a scan must tell where they are */
+    uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
+    uint64_t forget_retry_ns;
+    struct reg_remove removes[REG_REMOVES_MAX];
+    uint64_t next_remove;
+    uint32_t remove_count;
+
+    struct reg_parked *parked_first, *parked_last;
+    uint32_t parked_count;
+    uint64_t parked_bytes;
+    bool space_freed; /* since the parked were last tried */
+    struct reg_scratch scratch;
+
+    struct reg_engine *engines;
+    uint32_t engine_count;
+    struct reg_ghosts ghosts;
+    uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
+    bool draining;
+    bool finished;
+    uint64_t drain_until_ns;
+    char health_reason[96];
+};
+
+/* cookies of calls */
+enum reg_call_kind { REG_CALL_FENCE = 1, REG_CALL_WRITE, REG_CALL_READ, REG_CALL_FORGET };
+static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)
+{
+    return ((uint64_t)kind << 32) | index;
+}
+
+uint64_t reg_hash(const void *key, uint64_t length);
+static inline bool reg_proc_none(struct sl_proc_id proc)
+{
+    return proc.pid == 0;
+}
+
+/* ---- lock.c ---- */
+/* Takes RUNTIME_DIR/registrar.lock, waiting 2 s at most. Errors: SL_ERR_BUSY, SL_ERR_OS. */
+sl_err reg_lock_take(const char *runtime_dir, int *fd, struct sl_error *why);
+
+/* ---- registrar.c ---- */
+/* A reply that carries one code for each item asked. */
+void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
+                     uint64_t count);
+void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,
+             ...) SL_PRINTF(4, 5);
+void reg_space_grow(struct registrar *self); /* the allocator learns of the populated prefix */
+
+/* ---- peers.c ---- */
+sl_err reg_peers_init(struct registrar *self, struct sl_error *why);
+void reg_peers_fini(struct registrar *self);
+uint32_t reg_peer_find(const struct registrar *self, const char *name,
+                       uint64_t length); /* REG_NONE */
+uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
+/* Whether it can still touch memory: its process is alive. */
+bool reg_peer_alive(const struct registrar *self, uint32_t peer);
+void reg_peer_hello(struct registrar *self, const struct sl_msg *msg);
+/* The process is gone: pins, claims, engines and waiting requests with it. */
+void reg_process_died(struct registrar *self, struct sl_proc_id proc);
+void reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                      uint32_t length_bytes);
+void reg_peers_check(struct registrar *self);     /* after a restart: who died meanwhile */
+uint32_t reg_peers_drain(struct registrar *self); /* access rings -> LRU */
+bool reg_watch(struct registrar *self, struct sl_proc_id proc);
+
+/* ---- claims.c ---- */
+sl_err reg_claims_init(struct registrar *self, struct sl_error *why);
+void reg_claims_fini(struct registrar *self);
+uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim); /* REG_NONE: full */
+void reg_claim_remove(struct registrar *self, uint32_t slot);                  /* the slot alone */
+uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const char *key,
+                          uint64_t length);
+uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generation);
+void reg_claim_unkey(struct registrar *self, uint32_t slot);
+void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
+void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
+uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,
+                       uint64_t deadline_ns);                 /* REG_NONE: full */
+void reg_group_remove(struct registrar *self, uint32_t slot); /* the slot alone */
+uint32_t reg_group_slot(struct registrar *self,
+                        sl_ref ref); /* pending group of a GROUP record, or REG_NONE */
+static inline uint32_t reg_group_timer(const struct registrar *self, uint32_t slot)
+{
+    return self->set.reservations_max + slot;
+}
+void reg_recent_add(struct registrar *self, uint64_t generation);
+bool reg_recent_has(const struct registrar *self, uint64_t generation);
+
+/* ---- reserve.c ---- */
+void reg_reserve(struct registrar *self, const struct sl_msg *msg);
+void reg_parked_retry(struct registrar *self);
+void reg_parked_expire(struct registrar *self, uint64_t now_ns);
+void reg_parked_forget(struct registrar *self, struct sl_proc_id owner);
+void reg_parked_fini(struct registrar *self);
+void reg_parked_refuse(struct registrar *self, sl_err code);
+uint64_t reg_parked_next(const struct registrar *self);
+
+/* ---- reservations.c ---- */
+void reg_commit(struct registrar *self, const struct sl_msg *msg);
+void reg_abort(struct registrar *self, const struct sl_msg *msg);
+void reg_timers_expire(struct registrar *self, uint64_t now_ns);
+void reg_transients_expire(struct registrar *self, uint64_t now_ns);
+uint64_t reg_transients_next(const struct registrar *self);
+void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns);
+/* Ends a block that is being written: parts vanish, claims end as a reservation does. */
+void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason);
+/* A block became visible. */
+void reg_group_done(struct registrar *self, uint32_t slot);
+/* The extent is nobody's any more. */
+void reg_claim_release(struct registrar *self, uint32_t slot);
+
+/* ---- fences.c ---- */
+/* The reservation is over, its bytes may still be written: key free, extent quarantined until the
+ * writer is known to be out. */
+void reg_claim_quarantine(struct registrar *self, uint32_t slot);
+void reg_fences_send(struct registrar *self);
+void reg_fence_reply(struct registrar *self, uint32_t peer, sl_err code);
+void reg_fence_expired(struct registrar *self, uint32_t peer);
+void reg_claims_writer_died(struct registrar *self, uint32_t peer);
+/* What a restart finds quarantined or promoting. */
+void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct sl_proc_id writer,
+                                  uint64_t deadline_ns);
+
+/* ---- units.c ---- */
+struct reg_parts {
+    sl_ref refs[REG_PARTS_MAX];
+    uint32_t count;
+};
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out);
+sl_ref reg_unit_of(const struct sl_entry *record);
+void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
+void reg_unit_unlist(struct registrar *self, sl_ref unit);
+void reg_unit_touch(struct registrar *self, sl_ref unit);
+void reg_part_join(struct registrar *self, sl_ref group, sl_ref part);
+/* sl_index_switch that keeps lists, parts and places right. */
+sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                         const struct sl_disk_place *place, sl_ref *fresh);
+/* Takes the unit out for good: invisible at once, extents retired, places forgotten on disk when
+ * forget. */
+struct reg_drop {
+    enum reg_ghost_reason reason;
+    bool forget;
+    uint64_t remove_id; /* who waits for the tombstones, 0: nobody */
+    uint32_t remove_index;
+};
+sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);
+sl_err reg_part_drop(struct registrar *self, sl_ref part,
+                     const struct reg_drop *how); /* a hidden part */
+
+/* ---- evict.c ---- */
+sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for so many */
+void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent);
+void reg_retired_returned(struct registrar *self, uint64_t generation); /* no longer lent */
+void reg_retired_scan(struct registrar *self, uint64_t from);
+uint64_t reg_free_bytes(const struct registrar *self);
+/* Makes want_bytes free, evicting; false: less is. */
+bool reg_make_room(struct registrar *self, uint64_t want_bytes);
+/* One extent, evicting when it must. Errors: SL_ERR_NO_SPACE. */
+sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_bytes);
+void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
+bool reg_make_index_room(
+    struct registrar *self); /* drops units from the index; false: none could go */
+
+/* ---- write_behind.c ---- */
+void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
+void reg_unit_queue(struct registrar *self, sl_ref unit);
+void reg_writes_pump(struct registrar *self);
+void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
+void reg_write_expired(struct registrar *self, uint32_t index);
+void reg_writes_requeue(struct registrar *self); /* the tierer died */
+void reg_write_doom(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how);
+void reg_flush(struct registrar *self, const struct sl_msg *msg);
+void reg_flushes_check(struct registrar *self, uint64_t now_ns);
+void reg_flushes_forget(struct registrar *self, const char *name);
+uint64_t reg_flushes_next(const struct registrar *self);
+uint64_t reg_writes_pending(const struct registrar *self);
+void reg_writes_fini(struct registrar *self);
+
+/* ---- promote.c ---- */
+sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
+void reg_promotes_fini(struct registrar *self);
+void reg_promote(struct registrar *self, const struct sl_msg *msg);
+void reg_promotes_pump(struct registrar *self);
+void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
+void reg_read_expired(struct registrar *self, uint32_t index);
+void reg_reads_requeue(struct registrar *self);
+void reg_promotes_expire(struct registrar *self, uint64_t now_ns);
+void reg_promotes_forget(struct registrar *self, const char *name);
+uint64_t reg_promotes_next(const struct registrar *self);
+
+/* ---- segments.c ---- */
+void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
+                      bool fresh);
+void reg_segment_left(struct registrar *self, const struct sl_disk_place *place);
+/* Gives *refs (free): records that may still have a place in the segment. */
+void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
+                      uint32_t *count);
+bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t segment);
+void reg_segment_gone(struct registrar *self, uint32_t disk,
+                      uint32_t segment); /* it was reclaimed */
+void reg_segments_fini(struct registrar *self);
+
+/* ---- disk.c ---- */
+void reg_disk_arrived(struct registrar *self, uint32_t peer);
+void reg_disk_left(struct registrar *self);
+bool reg_disk_usable(const struct registrar *self);   /* ready for reads and writes now */
+bool reg_disk_required(const struct registrar *self); /* eviction must have a copy on disk */
+void reg_disk_found(struct registrar *self, const struct sl_msg *msg);
+void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
+void reg_disk_sweep(struct registrar *self);
+/* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */
+void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
+void reg_forget_add(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how);
+void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                    uint64_t length_bytes, const struct sl_disk_place *place,
+                    const struct reg_drop *how);
+void reg_forgets_pump(struct registrar *self);
+void reg_forget_reply(struct registrar *self, const struct sl_msg *msg);
+void reg_forget_expired(struct registrar *self);
+void reg_forgets_fini(struct registrar *self);
+
+/* ---- remove.c ---- */
+void reg_remove(struct registrar *self, const struct sl_msg *msg);
+void reg_removes_run(struct registrar *self, uint64_t now_ns);
+void reg_remove_wait(struct registrar *self, uint64_t id,
+                     uint32_t index); /* one more tombstone to wait for */
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index);
+void reg_removes_forget(struct registrar *self, const char *name);
+uint64_t reg_removes_next(const struct registrar *self);
+void reg_removes_fini(struct registrar *self);
+void reg_lookup(struct registrar *self, const struct sl_msg *msg);
+
+/* ---- engines.c ---- */
+sl_err reg_engines_init(struct registrar *self, struct sl_error *why);
+void reg_engines_fini(struct registrar *self);
+void reg_engine_register(struct registrar *self, const struct sl_msg *msg);
+void reg_engine_get(struct registrar *self, const struct sl_msg *msg);
+void reg_engine_end(struct registrar *self, const struct sl_msg *msg);
+void reg_engines_died(struct registrar *self, struct sl_proc_id proc);
+bool reg_engines_of(const struct registrar *self, struct sl_proc_id proc);
+void reg_engine_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                        uint32_t length_bytes);
+void reg_engines_check(struct registrar *self);
+/* Errors: SL_ERR_INVALID (names what is wrong). */
+sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
+
+/* ---- ghosts.c ---- */
+sl_err reg_ghosts_init(struct reg_ghosts *ghosts, uint64_t capacity, struct sl_error *why);
+void reg_ghosts_fini(struct reg_ghosts *ghosts);
+void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
+                   enum reg_ghost_reason reason);
+/* The newest reason why the key is not there; false: not remembered. */
+bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t length,
+                    struct reg_ghost *out);
+const char *reg_ghost_text(enum reg_ghost_reason reason);
+
+/* ---- recover.c ---- */
+sl_err reg_recover(struct registrar *self, struct sl_error *why);
+
+/* tags of BLOB records */
+enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2 };
+
+#endif

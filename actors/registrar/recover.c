@@ -1,0 +1,339 @@
+/* actors/registrar/recover.c - a new registrar learns everything from the records of the index.
+ *
+ * Order: processes first (their pins are open before an extent can be reused), then all extents are
+ * claimed from the allocator, then blocks, what is being written, the LRU (from generations), and
+ * last the deaths that were missed. */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+
+#define RECENT_UNITS 65536u /* units whose COMMIT may still be asked about */
+
+struct recovered { /* a record that recovery has to look at again */
+    uint64_t order;
+    sl_ref ref;
+    uint32_t kind;
+};
+struct recovery {
+    struct registrar *self;
+    struct recovered *all;
+    uint64_t count, capacity;
+    bool failed;
+};
+
+static void recovery_note(void *context, const struct sl_entry *entry)
+{
+    struct recovery *recovery = context;
+    if (recovery->count == recovery->capacity) {
+        uint64_t capacity = SL_MAX(recovery->capacity * 2, UINT64_C(4096));
+        struct recovered *grown = realloc(recovery->all, capacity * sizeof(*grown));
+        if (grown == NULL) {
+            recovery->failed = true;
+            return;
+        }
+        recovery->all = grown;
+        recovery->capacity = capacity;
+    }
+    uint64_t order = entry->extent.generation != 0 ? entry->extent.generation : entry->version;
+    recovery->all[recovery->count++] =
+        (struct recovered){.order = order, .ref = entry->ref, .kind = entry->kind};
+}
+
+/* ---- processes ---- */
+
+static void recover_blob(struct registrar *self, sl_ref ref)
+{
+    uint32_t length = 0, tag = 0;
+    const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
+    if (bytes != NULL && tag == REG_BLOB_PEER) {
+        reg_peer_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_ENGINE) {
+        reg_engine_restore(self, ref, bytes, length);
+    } else {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
+    }
+}
+
+/* ---- extents ---- */
+
+/* False: the record contradicts another one and is gone. */
+static bool recover_extent(struct registrar *self, struct recovered *record)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, record->ref, &entry);
+    if (record->kind == SL_RECORD_GROUP || record->kind == SL_RECORD_BLOB ||
+        entry.extent.generation == 0) {
+        return true;
+    }
+    if (sl_alloc_claim(self->alloc, entry.extent.offset_bytes, entry.extent.length_bytes) ==
+        SL_OK) {
+        return true;
+    }
+    reg_log(self, SL_LOG_ERROR, 0, "record %u claims [%llu, +%llu), which is not its own: dropped",
+            record->ref, (unsigned long long)entry.extent.offset_bytes,
+            (unsigned long long)entry.extent.length_bytes);
+    if (record->kind == SL_RECORD_COMMITTED) {
+        sl_index_unlink(self->index, record->ref, SL_RECORD_FREE);
+    } else {
+        sl_index_set_kind(self->index, record->ref, SL_RECORD_FREE);
+    }
+    return false;
+}
+
+/* ---- blocks ---- */
+
+static void recover_part(struct registrar *self, sl_ref ref)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    if (entry.disk.valid != 0) {
+        reg_segment_note(self, ref, &entry.disk, true);
+    }
+    if (entry.group != 0) {
+        reg_part_join(self, entry.group, ref);
+    }
+}
+
+static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_group_info *info)
+{
+    struct reg_group group = {.ref = ref,
+                              .owner = info->owner,
+                              .op_id = info->op_id,
+                              .found = reg_proc_none(info->owner)};
+    struct reg_parts parts;
+    uint32_t slot = reg_group_add(self, &group, info->deadline_ns);
+    reg_unit_parts(self, ref, &parts);
+    if (slot == REG_NONE) {
+        reg_log(
+            self, SL_LOG_ERROR, 0,
+            "more blocks are being written than reservations_max: one is left to the next restart");
+        return;
+    }
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        reg_group_mark(&self->groups[slot], entry.part_index, true);
+    }
+}
+
+/* A block whose removal was under way, or of which a part is missing. */
+static void recover_drop_group(struct registrar *self, sl_ref ref)
+{
+    struct reg_parts parts;
+    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    reg_unit_parts(self, ref, &parts);
+    sl_index_group_drop(self->index, ref);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        (void)reg_part_drop(self, parts.refs[i], &how);
+    }
+    sl_index_unlink(self->index, ref, SL_RECORD_FREE);
+}
+
+/* Gives whether the block is a unit now; *order is that of its youngest part. */
+static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
+{
+    struct sl_group_info info;
+    struct reg_parts parts;
+    sl_index_group_info(self->index, ref, &info);
+    if (info.state == SL_GROUP_PENDING) {
+        recover_pending(self, ref, &info);
+        return false;
+    }
+    reg_unit_parts(self, ref, &parts);
+    if (info.state != SL_GROUP_COMMITTED || parts.count != info.part_count) {
+        recover_drop_group(self, ref);
+        return false;
+    }
+    *order = 0;
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        *order =
+            SL_MAX(*order, entry.extent.generation != 0 ? entry.extent.generation : entry.version);
+    }
+    if (info.transient_ns != 0) {
+        reg_transient_add(self, ref, sl_deadline_ns(info.committed_ns, info.transient_ns));
+    }
+    return true;
+}
+
+/* ---- what is being written ---- */
+
+static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry *entry,
+                                   enum reg_claim_state state)
+{
+    struct reg_claim claim = {
+        .state = state,
+        .ref = entry->ref,
+        .extent = entry->extent,
+        .hash = reg_hash(entry->key, entry->key_length),
+        .op_id = entry->op_id,
+        .owner = entry->owner,
+        .owner_peer = reg_peer_by_proc(self, entry->owner),
+        .writer_peer = reg_peer_by_proc(self, entry->writer),
+        .group = REG_NONE,
+        .part_index = entry->part_index,
+    };
+    uint32_t slot = reg_claim_add(self, &claim);
+    if (slot == REG_NONE) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "more reservations than reservations_max: an extent is left to the next restart");
+    }
+    return slot;
+}
+
+static void recover_reserved(struct registrar *self, const struct sl_entry *entry)
+{
+    uint32_t slot = recover_claim_slot(self, entry, REG_CLAIM_RESERVED);
+    if (slot == REG_NONE) {
+        return;
+    }
+    struct reg_claim *claim = &self->claims[slot];
+    bool grouped = entry->group != 0 && sl_index_ref_live(self->index, entry->group);
+    uint32_t group = grouped ? reg_group_slot(self, entry->group) : REG_NONE;
+    if (claim->owner_peer != REG_NONE) {
+        reg_list_add(self, REG_LIST_PEER, &self->peers[claim->owner_peer].owned, slot);
+    }
+    if (group != REG_NONE) {
+        claim->group = group;
+        reg_list_add(self, REG_LIST_GROUP, &self->groups[group].claims, slot);
+        reg_group_mark(&self->groups[group], entry->part_index, true);
+    } else {
+        reg_timers_set(&self->timers, slot, entry->deadline_ns);
+    }
+    if (claim->owner_peer != REG_NONE && (entry->group == 0 || group != REG_NONE)) {
+        return;
+    }
+    if (claim->writer_peer == REG_NONE && !self->env->ops->alive(self->env, entry->writer)) {
+        reg_claim_release(self, slot); /* its writer, a client, is gone and forgotten */
+    } else {
+        reg_claim_quarantine(self, slot);
+    }
+}
+
+static void recover_claim(struct registrar *self, const struct recovered *record)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, record->ref, &entry);
+    if (record->kind == SL_RECORD_RESERVED) {
+        recover_reserved(self, &entry);
+    } else if (record->kind == SL_RECORD_PROMOTING) {
+        uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_PROMOTING);
+        if (slot != REG_NONE) {
+            reg_claim_quarantine(self, slot); /* the tierer may be writing into it at this moment */
+        }
+    } else if (record->kind == SL_RECORD_QUARANTINED) {
+        uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_GRACE);
+        if (slot != REG_NONE) {
+            reg_claim_restore_quarantine(self, slot, entry.writer, entry.deadline_ns);
+        }
+    } else if (record->kind == SL_RECORD_RETIRED && reg_retired_reserve(self, 1) == SL_OK) {
+        reg_retired_add(self, record->ref, &entry.extent, false);
+    }
+}
+
+/* ---- recency ---- */
+
+static int recovered_order(const void *left, const void *right)
+{
+    uint64_t a = ((const struct recovered *)left)->order;
+    uint64_t b = ((const struct recovered *)right)->order;
+    return (a > b) - (a < b);
+}
+
+static void recover_unit(struct registrar *self, sl_ref unit, bool recent)
+{
+    struct reg_parts parts;
+    reg_unit_place(self, unit);
+    reg_unit_queue(self, unit);
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; recent && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.extent.generation != 0) {
+            reg_recent_add(self, entry.extent.generation);
+        }
+    }
+}
+
+/* Objects without a block and complete blocks, oldest first: from the front of the array. */
+static uint64_t recover_collect_units(struct registrar *self, struct recovery *recovery)
+{
+    uint64_t units = 0;
+    for (uint64_t i = 0; i < recovery->count; i++) {
+        struct recovered record = recovery->all[i];
+        struct sl_entry entry;
+        bool unit = false;
+        if (record.kind == SL_RECORD_GROUP) {
+            unit = recover_group(self, record.ref, &record.order);
+        } else if (record.kind == SL_RECORD_COMMITTED) {
+            /* Parts of a block that was just dropped are records no more. */
+            unit = sl_index_ref_live(self->index, record.ref);
+            if (unit) {
+                sl_index_read(self->index, record.ref, &entry);
+                unit = entry.kind == SL_RECORD_COMMITTED && entry.group == 0;
+            }
+        }
+        if (unit) {
+            struct recovered swap = recovery->all[units];
+            recovery->all[units++] = record;
+            recovery->all[i] = swap;
+        }
+    }
+    if (units > 1) {
+        qsort(recovery->all, units, sizeof(*recovery->all), recovered_order);
+    }
+    return units;
+}
+
+static void recover_all(struct registrar *self, struct recovery *recovery)
+{
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < recovery->count; i++) {
+        if (recovery->all[i].kind == SL_RECORD_BLOB) {
+            recover_blob(self, recovery->all[i].ref);
+        } else if (recover_extent(self, &recovery->all[i])) {
+            recovery->all[kept++] = recovery->all[i];
+        }
+    }
+    recovery->count = kept;
+    for (uint64_t i = 0; i < recovery->count; i++) {
+        if (recovery->all[i].kind == SL_RECORD_COMMITTED) {
+            recover_part(self, recovery->all[i].ref);
+        }
+    }
+    uint64_t units = recover_collect_units(self, recovery);
+    for (uint64_t i = units; i < recovery->count; i++) {
+        uint32_t kind = recovery->all[i].kind;
+        if (kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP) {
+            recover_claim(self, &recovery->all[i]);
+        }
+    }
+    for (uint64_t i = 0; i < units; i++) {
+        recover_unit(self, recovery->all[i].ref, units - i <= RECENT_UNITS);
+    }
+}
+
+sl_err reg_recover(struct registrar *self, struct sl_error *why)
+{
+    struct recovery recovery = {.self = self};
+    sl_index_recover(self->index, recovery_note, &recovery);
+    if (recovery.failed) {
+        free(recovery.all);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "more than %llu records to recover",
+                       (unsigned long long)recovery.count);
+    }
+    recover_all(self, &recovery);
+    free(recovery.all);
+    reg_peers_check(self);
+    reg_engines_check(self);
+    /* Blocks whose owner is not among the processes any more. */
+    for (uint32_t i = 0; i < self->group_high; i++) {
+        if (self->groups[i].used && !self->groups[i].found &&
+            reg_peer_by_proc(self, self->groups[i].owner) == REG_NONE) {
+            reg_group_abandon(self, i, REG_GHOST_EXPIRED);
+        }
+    }
+    reg_retired_scan(self, 0);
+    return SL_OK;
+}

@@ -1,0 +1,276 @@
+/* actors/registrar/remove.c - REMOVE, answered when what was on disk has its tombstone; and LOOKUP.
+ */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct reg_remove *remove_find(struct registrar *self, uint64_t id)
+{
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        if (id != 0 && self->removes[i].id == id) {
+            return &self->removes[i];
+        }
+    }
+    return NULL;
+}
+
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    remove->outstanding++;
+    if (remove->left != NULL) {
+        remove->left[index]++;
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
+    }
+}
+
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return; /* answered at its deadline */
+    }
+    remove->outstanding--;
+    if (remove->left != NULL && --remove->left[index] == 0) {
+        remove->codes[index] = (uint64_t)SL_OK;
+    }
+}
+
+static void remove_free(struct registrar *self, struct reg_remove *remove)
+{
+    free(remove->keys);
+    free(remove->codes);
+    free(remove->left);
+    *remove = (struct reg_remove){0};
+    self->remove_count--;
+}
+
+/* ---- working ---- */
+
+static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                       const char *key)
+{
+    struct sl_entry entry;
+    struct sl_group_info info;
+    struct reg_drop how = {.reason = REG_GHOST_REMOVED,
+                           .forget = true,
+                           .remove_id = remove->id,
+                           .remove_index = index};
+    remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
+    if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+        return;
+    }
+    sl_ref unit = reg_unit_of(&entry);
+    if (entry.kind == SL_RECORD_GROUP || entry.group != 0) {
+        sl_index_group_info(self->index, unit, &info);
+        if (info.state != SL_GROUP_COMMITTED) {
+            return; /* not visible yet */
+        }
+    }
+    remove->codes[index] = (uint64_t)SL_OK;
+    sl_err err = reg_unit_drop(self, unit, &how);
+    if (err != SL_OK) {
+        remove->codes[index] = (uint64_t)err;
+    }
+}
+
+/* One bounded step; tombstones have a bound too, so a large removal goes on as they become durable.
+ */
+static void remove_step(struct registrar *self, struct reg_remove *remove)
+{
+    uint64_t from = self->retired_count;
+    struct reg_drop how = {.reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->id};
+    for (uint32_t i = 0;
+         i < REG_REMOVE_STEP_UNITS && self->forget_count + REG_PARTS_MAX <= REG_FORGETS_MAX; i++) {
+        if (remove->keys != NULL && remove->next < remove->count) {
+            const char *key = remove->keys + remove->keys_at;
+            remove->keys_at += strlen(key) + 1;
+            remove_key(self, remove, remove->next++, key);
+            continue;
+        }
+        sl_ref unit = self->cold.oldest != 0 ? self->cold.oldest : self->hot.oldest;
+        if (remove->keys != NULL || remove->all_left == 0 || unit == 0 ||
+            reg_unit_drop(self, unit, &how) != SL_OK) {
+            remove->all_left = 0;
+            break;
+        }
+        remove->all_left--;
+    }
+    reg_retired_scan(self, from);
+}
+
+void reg_removes_run(struct registrar *self, uint64_t now_ns)
+{
+    for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
+        struct reg_remove *remove = &self->removes[i];
+        if (remove->id == 0) {
+            continue;
+        }
+        if (remove->next < remove->count || remove->all_left > 0) {
+            remove_step(self, remove);
+        }
+        bool done =
+            remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
+        if (!done && remove->back.deadline_ns > now_ns) {
+            continue;
+        }
+        if (remove->keys == NULL && !done) {
+            struct sl_msg reply = {
+                .code = SL_ERR_TIMEOUT,
+                .text = sl_text_of("removed in part; the disk has not confirmed all")};
+            sl_return_reply(self->env, &remove->back, &reply);
+        } else {
+            reg_reply_codes(self, &remove->back, remove->codes, remove->count);
+        }
+        remove_free(self, remove);
+    }
+}
+
+/* ---- the message ---- */
+
+static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts *keys)
+{
+    uint64_t bytes = 1;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        bytes += keys->at[i].length + 1;
+    }
+    remove->keys = malloc(bytes);
+    remove->codes = calloc(keys->count + 1, sizeof(*remove->codes));
+    remove->left = calloc(keys->count + 1, sizeof(*remove->left));
+    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    char *at = remove->keys;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        memcpy(at, keys->at[i].at, keys->at[i].length);
+        at += keys->at[i].length;
+        *at++ = '\0';
+        remove->codes[i] = (uint64_t)SL_ERR_TIMEOUT;
+    }
+    remove->count = (uint32_t)keys->count;
+    return SL_OK;
+}
+
+void reg_remove(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_remove *body = &msg->body.remove;
+    struct reg_remove *remove = NULL;
+    struct sl_error why = {0};
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        struct reg_remove *at = &self->removes[i];
+        if (at->id == 0) {
+            remove = remove == NULL ? at : remove;
+        } else if (at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+            return; /* sent again */
+        }
+    }
+    if (body->all && body->keys.count > 0) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.keys: must be empty with all"), &why);
+        return;
+    }
+    if (remove == NULL) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_LIMIT, "%u removals are under way", REG_REMOVES_MAX),
+                      &why);
+        return;
+    }
+    *remove = (struct reg_remove){.id = ++self->next_remove};
+    self->remove_count++;
+    sl_return_keep(msg, &remove->back);
+    if (body->all) {
+        remove->all_left = self->hot.count + self->cold.count;
+    } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %llu keys",
+                              (unsigned long long)body->keys.count),
+                      &why);
+        remove_free(self, remove);
+        return;
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
+                   remove->count);
+    reg_removes_run(self, 0); /* what needs no tombstone is answered at once */
+}
+
+void reg_removes_forget(struct registrar *self, const char *name)
+{
+    for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
+        if (self->removes[i].id != 0 && strcmp(self->removes[i].back.to, name) == 0) {
+            remove_free(self, &self->removes[i]);
+        }
+    }
+}
+
+uint64_t reg_removes_next(const struct registrar *self)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
+        const struct reg_remove *remove = &self->removes[i];
+        if (remove->id == 0) {
+            continue;
+        }
+        bool more = (remove->next < remove->count || remove->all_left > 0) &&
+                    self->forget_count + REG_PARTS_MAX <= REG_FORGETS_MAX;
+        next_ns = more ? 0 : SL_MIN(next_ns, remove->back.deadline_ns);
+    }
+    return next_ns;
+}
+
+void reg_removes_fini(struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        if (self->removes[i].id != 0) {
+            remove_free(self, &self->removes[i]);
+        }
+    }
+}
+
+/* ---- LOOKUP ---- */
+
+static void lookup_one(struct registrar *self, const struct sl_text *key,
+                       struct sl_item_location *out)
+{
+    struct sl_entry entry;
+    *out = (struct sl_item_location){.code = SL_ERR_NOT_FOUND};
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
+        entry.kind != SL_RECORD_COMMITTED) {
+        return;
+    }
+    if (entry.group != 0) {
+        struct sl_group_info info;
+        sl_index_group_info(self->index, entry.group, &info);
+        if (info.state != SL_GROUP_COMMITTED) {
+            return;
+        }
+    }
+    *out = (struct sl_item_location){
+        .code = SL_OK,
+        .ref = entry.ref,
+        .generation = entry.extent.generation,
+        .length_bytes = entry.extent.length_bytes,
+        .on_disk = entry.disk.valid != 0,
+    };
+}
+
+void reg_lookup(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_texts *keys = &msg->body.lookup.keys;
+    struct sl_item_location *items = calloc(keys->count + 1, sizeof(*items));
+    if (items == NULL) {
+        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    for (uint64_t i = 0; i < keys->count; i++) {
+        lookup_one(self, &keys->at[i], &items[i]);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.lookup_reply.items.at = items;
+    reply.body.lookup_reply.items.count = keys->count;
+    sl_reply(self->env, msg, &reply);
+    free(items);
+}

@@ -1,0 +1,300 @@
+/* actors/registrar/reservations.c - the ends of a reservation: commit, abort, deadline, death. */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+
+/* A key has its place near its hash: what goes elsewhere does not help at once. */
+#define COMMIT_INDEX_ROUNDS 64u
+
+/* ---- blocks ---- */
+
+void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason)
+{
+    sl_ref group = self->groups[slot].ref;
+    struct reg_parts parts;
+    struct sl_entry entry;
+    uint64_t from = self->retired_count;
+    struct reg_drop how = {.reason = reason, .forget = true};
+    sl_index_read(self->index, group, &entry);
+    reg_ghost_add(self, entry.key, entry.key_length, reason);
+    sl_index_group_drop(self->index, group);
+    while (self->groups[slot].claims != REG_NONE) {
+        reg_claim_quarantine(self, self->groups[slot].claims);
+    }
+    reg_unit_parts(self, group, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        if (reg_part_drop(self, parts.refs[i], &how) != SL_OK) {
+            /* Without memory for one entry: the parts stay hidden and a restart clears them away.
+             */
+            reg_log(self, SL_LOG_ERROR, 0,
+                    "no memory to drop a block: its space is lost until a restart");
+            reg_group_remove(self, slot);
+            return;
+        }
+    }
+    reg_group_remove(self, slot);
+    sl_index_unlink(self->index, group, SL_RECORD_FREE);
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->metric.expired_count,
+                  reason == REG_GHOST_EXPIRED ? 1 : 0);
+}
+
+void reg_group_done(struct registrar *self, uint32_t slot)
+{
+    sl_ref group = self->groups[slot].ref;
+    struct sl_group_info info;
+    SL_ASSERT(self->groups[slot].claims == REG_NONE);
+    reg_group_remove(self, slot);
+    sl_index_group_info(self->index, group, &info);
+    reg_unit_place(self, group);
+    reg_unit_queue(self, group);
+    if (info.transient_ns != 0) {
+        reg_transient_add(self, group, sl_deadline_ns(info.committed_ns, info.transient_ns));
+    }
+}
+
+/* A block of which its owner aborted a part can never be complete: when nothing of it is being
+ * written any more, its key is free at once instead of at its deadline. */
+static void group_given_up(struct registrar *self, uint32_t slot)
+{
+    if (self->groups[slot].aborted && self->groups[slot].claims == REG_NONE) {
+        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    }
+}
+
+/* ---- commit ---- */
+
+static sl_err claim_commit(struct registrar *self, uint32_t slot, struct sl_digest digest)
+{
+    struct reg_claim *claim = &self->claims[slot];
+    struct sl_entry entry, there;
+    sl_ref ref = claim->ref;
+    uint32_t group = claim->group;
+    uint32_t part_index = claim->part_index;
+    uint64_t generation = claim->extent.generation;
+    sl_index_read(self->index, ref, &entry);
+    if (sl_index_find_any(self->index, entry.key, entry.key_length, &there) != SL_ERR_NOT_FOUND) {
+        reg_claim_release(self, slot); /* a block took this object's key meanwhile */
+        return SL_ERR_EXISTS;
+    }
+    sl_err err = sl_index_commit(self->index, ref, digest);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+        err = sl_index_commit(self->index, ref, digest);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (claim->owner_peer != REG_NONE) {
+        reg_list_remove(self, REG_LIST_PEER, &self->peers[claim->owner_peer].owned, slot);
+    }
+    if (group != REG_NONE) {
+        reg_list_remove(self, REG_LIST_GROUP, &self->groups[group].claims, slot);
+    }
+    reg_claim_remove(self, slot);
+    reg_recent_add(self, generation);
+    *sl_index_links(self->index, ref) = (struct sl_links){0};
+    if (group == REG_NONE) {
+        reg_unit_place(self, ref);
+        reg_unit_queue(self, ref);
+        return SL_OK;
+    }
+    reg_part_join(self, self->groups[group].ref, ref);
+    if (sl_index_group_fill(self->index, self->groups[group].ref, part_index)) {
+        reg_group_done(self, group);
+    } else {
+        group_given_up(self, group);
+    }
+    return SL_OK;
+}
+
+static bool claim_is_of(const struct registrar *self, const struct reg_claim *claim, uint32_t peer)
+{
+    return sl_proc_id_equal(claim->owner, self->peers[peer].proc) || claim->writer_peer == peer;
+}
+
+static sl_err commit_one(struct registrar *self, uint32_t peer, const struct sl_item_claim *item)
+{
+    uint32_t slot = reg_claim_by_generation(self, item->generation);
+    if (slot == REG_NONE) {
+        return reg_recent_has(self, item->generation) ? SL_OK : SL_ERR_STALE;
+    }
+    struct reg_claim *claim = &self->claims[slot];
+    if (claim->ref != item->ref) {
+        return SL_ERR_STALE;
+    }
+    if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
+        return SL_ERR_PERMISSION;
+    }
+    if (claim->state != REG_CLAIM_RESERVED) {
+        if (claim->state == REG_CLAIM_HELD && claim->writer_peer == peer) {
+            reg_claim_release(self, slot); /* the writer itself says that it is done */
+        }
+        return SL_ERR_STALE;
+    }
+    return claim_commit(self, slot,
+                        (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
+}
+
+void reg_commit(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_commit *body = &msg->body.commit;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    uint64_t done = 0;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
+        sl_err code = commit_one(self, peer, &body->items.at[at]);
+        self->codes[at] = (uint64_t)code;
+        done += code == SL_OK ? 1 : 0;
+        sl_metric_add(self->env->metrics, self->metric.stale_count, code == SL_ERR_STALE ? 1 : 0);
+    }
+    sl_metric_add(self->env->metrics, self->metric.commit_count, done);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
+                   (uint32_t)done);
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+/* ---- abort ---- */
+
+/* The sender says that nothing is written there any more. */
+static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_item_claim *item)
+{
+    uint32_t slot = reg_claim_by_generation(self, item->generation);
+    if (slot == REG_NONE || self->claims[slot].ref != item->ref) {
+        return reg_recent_has(self, item->generation) ? SL_ERR_STALE
+                                                      : SL_OK; /* committed, or gone already */
+    }
+    struct reg_claim *claim = &self->claims[slot];
+    if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
+        return SL_ERR_PERMISSION;
+    }
+    uint32_t group = claim->state == REG_CLAIM_RESERVED ? claim->group : REG_NONE;
+    reg_claim_release(self, slot);
+    if (group != REG_NONE) {
+        self->groups[group].aborted = true;
+        group_given_up(self, group);
+    }
+    return SL_OK;
+}
+
+void reg_abort(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_abort *body = &msg->body.abort;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        self->codes[i] = (uint64_t)abort_one(self, peer, &body->items.at[i]);
+    }
+    sl_metric_add(self->env->metrics, self->metric.abort_count, body->items.count);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "abort", msg->sender.at,
+                   (uint32_t)body->items.count);
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+/* ---- deadlines ---- */
+
+void reg_timers_expire(struct registrar *self, uint64_t now_ns)
+{
+    uint32_t id;
+    while (reg_timers_pop(&self->timers, now_ns, &id)) {
+        if (id >= self->set.reservations_max) {
+            reg_group_abandon(self, id - self->set.reservations_max, REG_GHOST_EXPIRED);
+            continue;
+        }
+        if (self->claims[id].state == REG_CLAIM_RESERVED) {
+            struct sl_entry entry;
+            sl_index_read(self->index, self->claims[id].ref, &entry);
+            reg_ghost_add(self, entry.key, entry.key_length, REG_GHOST_EXPIRED);
+            sl_metric_add(self->env->metrics, self->metric.expired_count, 1);
+            reg_claim_quarantine(self, id);
+        } else if (self->claims[id].state == REG_CLAIM_GRACE) {
+            reg_claim_release(self, id);
+        }
+    }
+}
+
+/* ---- blocks with a time to live ---- */
+
+static void transients_sink(struct reg_transients *all, uint32_t at)
+{
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child + 1 < all->count && all->heap[child + 1].at_ns < all->heap[child].at_ns) {
+            child++;
+        }
+        if (child >= all->count || all->heap[at].at_ns <= all->heap[child].at_ns) {
+            return;
+        }
+        struct reg_transient swap = all->heap[at];
+        all->heap[at] = all->heap[child];
+        all->heap[child] = swap;
+        at = child;
+    }
+}
+
+void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns)
+{
+    struct reg_transients *all = &self->transients;
+    struct sl_entry entry;
+    sl_index_read(self->index, group, &entry);
+    if (all->count == all->capacity) {
+        uint32_t capacity = SL_MAX(all->capacity * 2, 1024u);
+        struct reg_transient *grown = realloc(all->heap, capacity * sizeof(*grown));
+        if (grown == NULL) {
+            reg_log(self, SL_LOG_WARN, 0,
+                    "no memory to remember a time to live: the block stays until it is evicted");
+            return;
+        }
+        all->heap = grown;
+        all->capacity = capacity;
+    }
+    uint32_t at = all->count++;
+    all->heap[at] = (struct reg_transient){.at_ns = at_ns, .version = entry.version, .ref = group};
+    while (at > 0 && all->heap[(at - 1) / 2].at_ns > all->heap[at].at_ns) {
+        struct reg_transient swap = all->heap[at];
+        all->heap[at] = all->heap[(at - 1) / 2];
+        all->heap[(at - 1) / 2] = swap;
+        at = (at - 1) / 2;
+    }
+}
+
+uint64_t reg_transients_next(const struct registrar *self)
+{
+    return self->transients.count == 0 ? SL_NEVER_NS : self->transients.heap[0].at_ns;
+}
+
+void reg_transients_expire(struct registrar *self, uint64_t now_ns)
+{
+    struct reg_transients *all = &self->transients;
+    uint64_t from = self->retired_count;
+    while (all->count > 0 && all->heap[0].at_ns <= now_ns) {
+        struct reg_transient due = all->heap[0];
+        all->heap[0] = all->heap[--all->count];
+        transients_sink(all, 0);
+        if (!sl_index_ref_live(self->index, due.ref)) {
+            continue;
+        }
+        struct sl_entry entry;
+        sl_index_read(self->index, due.ref, &entry);
+        struct reg_drop how = {.reason = REG_GHOST_TRANSIENT, .forget = true};
+        if (entry.kind == SL_RECORD_GROUP && entry.version == due.version) {
+            (void)reg_unit_drop(self, due.ref, &how); /* out of memory: evicted some time later */
+        }
+    }
+    reg_retired_scan(self, from);
+}

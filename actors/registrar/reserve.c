@@ -1,0 +1,745 @@
+/* actors/registrar/reserve.c - RESERVE: one pass over the items, grants, and requests that wait for
+ * space.
+ *
+ * The pass: 1. what every block of the request is; 2. what every object is: there, being written,
+ * or in need of an extent; 3. extents, evicting; 4. records of the claims. Nothing is told before
+ * all of it is done, so a request that has to wait (or a block that cannot be had whole) is rolled
+ * back by freeing what it took. */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_ROUNDS_MAX 16u
+
+enum reserve_outcome { RESERVE_ANSWER, RESERVE_PARK };
+
+/* ---- 1: blocks ---- */
+
+static bool same_request(const struct reg_request *req, struct sl_proc_id owner, uint64_t op_id,
+                         uint64_t seq)
+{
+    /* Requests without an op are told apart by their number: two puts of one client are two
+     * writers. */
+    return sl_proc_id_equal(owner, req->owner) && op_id == req->op_id &&
+           (op_id != 0 || seq == req->seq);
+}
+
+static uint64_t timer_left(const struct registrar *self, uint32_t id)
+{
+    return sl_budget_ns(self->env->now_ns, self->timers.deadline[id]);
+}
+
+static struct reg_want_group group_classify(struct registrar *self, const struct reg_request *req,
+                                            const struct sl_item_group *want)
+{
+    struct reg_want_group out = {.code = SL_OK, .slot = REG_NONE};
+    struct sl_entry entry;
+    struct sl_group_info info;
+    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) != SL_OK) {
+        return out;
+    }
+    if (entry.kind != SL_RECORD_GROUP) {
+        out.code = SL_ERR_INVALID; /* an object has this key */
+        return out;
+    }
+    sl_index_group_info(self->index, entry.ref, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        out.code = SL_ERR_EXISTS;
+        return out;
+    }
+    uint32_t slot = reg_group_slot(self, entry.ref);
+    if (slot == REG_NONE) { /* dropped, on its way out */
+        out.code = SL_ERR_BUSY;
+    } else if (self->groups[slot].found) {
+        /* Half of it came up in a scan of the disk: whoever has the bytes at hand is the better
+         * source. */
+        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    } else if (!same_request(req, self->groups[slot].owner, self->groups[slot].op_id,
+                             self->groups[slot].seq)) {
+        out.code = SL_ERR_BUSY;
+        out.busy_ns = timer_left(self, reg_group_timer(self, slot));
+    } else if (info.part_count != want->part_count) {
+        out.code = SL_ERR_INVALID;
+    } else {
+        out.slot = slot;
+        self->groups[slot].aborted = false;
+    }
+    return out;
+}
+
+/* ---- 2: objects ---- */
+
+static struct reg_want_group *item_group(struct registrar *self, const struct sl_item_want *want)
+{
+    return want->group == 0 ? NULL : &self->scratch.groups[want->group - 1];
+}
+
+/* Whether an earlier item of this request has the same key. */
+static bool item_seen(struct registrar *self, const struct reg_request *req, uint32_t index,
+                      uint32_t mask)
+{
+    uint64_t hash = self->scratch.items[index].hash;
+    const struct sl_text *key = &req->items[index].key;
+    uint32_t at = (uint32_t)hash & mask;
+    while (self->scratch.seen[at] != 0) {
+        uint32_t other = self->scratch.seen[at] - 1;
+        if (self->scratch.items[other].hash == hash &&
+            req->items[other].key.length == key->length &&
+            memcmp(req->items[other].key.at, key->at, key->length) == 0) {
+            return true;
+        }
+        at = (at + 1) & mask;
+    }
+    self->scratch.seen[at] = index + 1;
+    return false;
+}
+
+/* A key that is in the table: there, being made visible by another, or not what the request takes
+ * it for. */
+static sl_err item_present(struct registrar *self, const struct sl_item_want *want,
+                           const struct sl_entry *entry, struct sl_item_grant *grant)
+{
+    struct reg_want_group *group = item_group(self, want);
+    if (entry->kind != SL_RECORD_COMMITTED) {
+        return SL_ERR_INVALID; /* a block has this key */
+    }
+    if (entry->group == 0) {
+        return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID;
+    }
+    struct sl_group_info info;
+    sl_index_group_info(self->index, entry->group, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID; /* a part of another block */
+    }
+    if (group != NULL && group->slot != REG_NONE && self->groups[group->slot].ref == entry->group) {
+        return SL_ERR_EXISTS; /* filled by this op already */
+    }
+    uint32_t slot = reg_group_slot(self, entry->group);
+    grant->busy_ns = slot == REG_NONE ? 0 : timer_left(self, reg_group_timer(self, slot));
+    return SL_ERR_BUSY;
+}
+
+static void grant_fill(const struct reg_claim *claim, struct sl_item_grant *grant)
+{
+    *grant = (struct sl_item_grant){
+        .code = SL_OK,
+        .ref = claim->ref,
+        .generation = claim->extent.generation,
+        .arena = claim->extent.arena,
+        .offset_bytes = claim->extent.offset_bytes,
+    };
+}
+
+/* A key that somebody is writing. */
+static sl_err item_claimed(struct registrar *self, const struct reg_request *req,
+                           const struct sl_item_want *want, uint32_t slot,
+                           struct sl_item_grant *grant)
+{
+    const struct reg_claim *claim = &self->claims[slot];
+    const struct reg_want_group *group = item_group(self, want);
+    if (!same_request(req, claim->owner, claim->op_id, claim->seq)) {
+        uint32_t timer = claim->group == REG_NONE ? slot : reg_group_timer(self, claim->group);
+        grant->busy_ns = timer_left(self, timer);
+        return SL_ERR_BUSY;
+    }
+    if (claim->extent.length_bytes != want->length_bytes ||
+        claim->group != (group == NULL ? REG_NONE : group->slot)) {
+        return SL_ERR_INVALID;
+    }
+    grant_fill(claim, grant);
+    return SL_OK;
+}
+
+static sl_err item_writer(struct registrar *self, const struct reg_request *req,
+                          const struct sl_item_want *want, struct reg_item *item)
+{
+    item->writer = want->writer.length == 0
+                       ? req->peer
+                       : reg_peer_find(self, want->writer.at, want->writer.length);
+    return item->writer != REG_NONE ? SL_OK : SL_ERR_UNREACHABLE;
+}
+
+static sl_err item_classify(struct registrar *self, const struct reg_request *req, uint32_t index,
+                            uint32_t mask)
+{
+    const struct sl_item_want *want = &req->items[index];
+    struct reg_item *item = &self->scratch.items[index];
+    struct sl_item_grant *grant = &self->scratch.grants[index];
+    struct reg_want_group *group = item_group(self, want);
+    struct sl_entry entry;
+    *grant = (struct sl_item_grant){0};
+    *item = (struct reg_item){
+        .state = REG_ITEM_DONE, .slot = REG_NONE, .hash = reg_hash(want->key.at, want->key.length)};
+    if (group != NULL && group->code != SL_OK) {
+        grant->busy_ns = group->busy_ns;
+        return group->code;
+    }
+    if (want->length_bytes > self->set.memory_chunk) {
+        return SL_ERR_INVALID; /* no extent crosses a chunk */
+    }
+    if (item_seen(self, req, index, mask)) {
+        grant->busy_ns = req->ttl_ns;
+        return SL_ERR_BUSY; /* the first of its name is being written now */
+    }
+    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) == SL_OK) {
+        return item_present(self, want, &entry, grant);
+    }
+    uint32_t slot = reg_claim_by_key(self, item->hash, want->key.at, want->key.length);
+    if (slot != REG_NONE) {
+        return item_claimed(self, req, want, slot, grant);
+    }
+    if (group != NULL && group->slot != REG_NONE &&
+        reg_group_has(&self->groups[group->slot], want->part_index)) {
+        return SL_ERR_INVALID; /* the part exists under another key */
+    }
+    sl_err err = item_writer(self, req, want, item);
+    if (err == SL_OK) {
+        item->state = REG_ITEM_NEED;
+    }
+    return err;
+}
+
+static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_ns)
+{
+    if (group != NULL && group->code == SL_OK) {
+        group->code = code;
+        group->busy_ns = busy_ns;
+    }
+}
+
+/* What the request needs after everything that needs nothing was answered. */
+struct reserve_need {
+    uint64_t bytes;
+    uint32_t count;
+};
+
+static struct reserve_need request_classify(struct registrar *self, const struct reg_request *req)
+{
+    uint32_t mask = 15;
+    struct reserve_need need = {0};
+    while (mask < 2 * req->item_count) {
+        mask = mask * 2 + 1;
+    }
+    memset(self->scratch.seen, 0, (mask + 1) * sizeof(*self->scratch.seen));
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        self->scratch.groups[i] = group_classify(self, req, &req->groups[i]);
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        sl_err code = item_classify(self, req, i, mask);
+        self->scratch.grants[i].code = (uint64_t)code;
+        if (code != SL_OK && code != SL_ERR_EXISTS) {
+            group_fail(item_group(self, &req->items[i]), code, self->scratch.grants[i].busy_ns);
+        }
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_item *item = &self->scratch.items[i];
+        const struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (item->state == REG_ITEM_NEED && group != NULL && group->code != SL_OK) {
+            item->state = REG_ITEM_DONE;
+            self->scratch.grants[i] =
+                (struct sl_item_grant){.code = (uint64_t)group->code, .busy_ns = group->busy_ns};
+        } else if (item->state == REG_ITEM_NEED) {
+            need.bytes += sl_extent_space(req->items[i].length_bytes);
+            need.count++;
+        }
+    }
+    return need;
+}
+
+/* ---- 4: records ---- */
+
+static sl_err group_make(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    struct reg_want_group *group = &self->scratch.groups[index];
+    const struct sl_item_group *want = &req->groups[index];
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
+    struct sl_group_want make = {
+        .key = {.at = want->key.at, .length = (uint32_t)want->key.length},
+        .part_count = (uint32_t)want->part_count,
+        .deadline_ns = deadline_ns,
+        .op_id = req->op_id,
+        .transient_ns = want->transient_ns,
+        .owner = req->owner,
+    };
+    struct reg_group fresh = {.owner = req->owner, .op_id = req->op_id, .seq = req->seq};
+    sl_err err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    if (err != SL_OK) {
+        return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the same block twice in one request */
+    }
+    group->slot = reg_group_add(self, &fresh, deadline_ns);
+    if (group->slot == REG_NONE) {
+        sl_index_group_drop(self->index, fresh.ref);
+        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
+        return SL_ERR_LIMIT;
+    }
+    group->made = true;
+    return SL_OK;
+}
+
+static sl_err item_record(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    const struct sl_item_want *want = &req->items[index];
+    struct reg_item *item = &self->scratch.items[index];
+    struct reg_want_group *group = item_group(self, want);
+    if (group != NULL && group->slot == REG_NONE) {
+        sl_err err = group_make(self, req, (uint32_t)want->group - 1);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    if (group != NULL && reg_group_has(&self->groups[group->slot], want->part_index)) {
+        return SL_ERR_INVALID; /* two keys for one part */
+    }
+    struct reg_claim claim = {
+        .state = REG_CLAIM_RESERVED,
+        .extent = {.generation = sl_arena_next_generation(self->arena),
+                   .offset_bytes = item->offset_bytes,
+                   .length_bytes = want->length_bytes},
+        .hash = item->hash,
+        .op_id = req->op_id,
+        .seq = req->seq,
+        .owner = req->owner,
+        .owner_peer = req->peer,
+        .writer_peer = item->writer,
+        .group = group == NULL ? REG_NONE : group->slot,
+        .part_index = (uint16_t)want->part_index,
+    };
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
+    struct sl_entry record = {
+        .kind = SL_RECORD_RESERVED,
+        .extent = claim.extent,
+        .owner = req->owner,
+        .writer = self->peers[item->writer].proc,
+        .deadline_ns = deadline_ns,
+        .op_id = req->op_id,
+        .group = group == NULL ? 0 : self->groups[group->slot].ref,
+        .part_index = claim.part_index,
+        .key = want->key.at,
+        .key_length = (uint16_t)want->key.length,
+    };
+    sl_err err = sl_index_claim(self->index, &record, &claim.ref, NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    item->slot = reg_claim_add(self, &claim);
+    SL_ASSERT(item->slot != REG_NONE); /* counted before */
+    reg_list_add(self, REG_LIST_PEER, &self->peers[req->peer].owned, item->slot);
+    if (group != NULL) {
+        reg_list_add(self, REG_LIST_GROUP, &self->groups[group->slot].claims, item->slot);
+        reg_group_mark(&self->groups[group->slot], want->part_index, true);
+    } else {
+        reg_timers_set(&self->timers, item->slot, deadline_ns);
+    }
+    grant_fill(&self->claims[item->slot], &self->scratch.grants[index]);
+    item->state = REG_ITEM_GRANTED;
+    return SL_OK;
+}
+
+/* ---- rolling back ---- */
+
+static void item_undo(struct registrar *self, const struct reg_request *req, uint32_t index,
+                      sl_err code)
+{
+    struct reg_item *item = &self->scratch.items[index];
+    if (item->state == REG_ITEM_GRANTED) {
+        reg_claim_release(self, item->slot); /* nobody was told of it */
+    } else if (item->state == REG_ITEM_TAKEN) {
+        reg_give(self, item->offset_bytes, req->items[index].length_bytes);
+    } else if (item->state != REG_ITEM_NEED) {
+        return;
+    }
+    item->state = REG_ITEM_DONE;
+    self->scratch.grants[index] = (struct sl_item_grant){.code = (uint64_t)code};
+}
+
+/* Blocks that this request made and that got nothing. */
+static void groups_undo(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        struct reg_want_group *group = &self->scratch.groups[i];
+        if (!group->made || self->groups[group->slot].claims != REG_NONE) {
+            continue;
+        }
+        sl_ref ref = self->groups[group->slot].ref;
+        reg_group_remove(self, group->slot);
+        sl_index_group_drop(self->index, ref);
+        sl_index_unlink(self->index, ref, SL_RECORD_FREE);
+        group->made = false;
+        group->slot = REG_NONE;
+    }
+}
+
+static void request_undo(struct registrar *self, const struct reg_request *req, sl_err code)
+{
+    bool freed = self->space_freed;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        item_undo(self, req, i, code);
+    }
+    groups_undo(self, req);
+    self->space_freed = freed; /* what was just taken and given back is no news to who waits */
+}
+
+/* ---- the pass ---- */
+
+static sl_err item_grant(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    struct reg_item *item = &self->scratch.items[index];
+    sl_err err = reg_take(self, req->items[index].length_bytes, &item->offset_bytes);
+    if (err != SL_OK) {
+        return err;
+    }
+    item->state = REG_ITEM_TAKEN;
+    err = item_record(self, req, index);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < INDEX_ROUNDS_MAX && reg_make_index_room(self); i++) {
+        err = item_record(self, req, index);
+    }
+    return err;
+}
+
+/* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
+ * its block. */
+static sl_err request_grant(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (self->scratch.items[i].state != REG_ITEM_NEED) {
+            continue;
+        }
+        sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
+        if (err == SL_ERR_NO_SPACE && req->wait) {
+            return err;
+        }
+        if (err != SL_OK) {
+            group_fail(group, err, 0);
+            item_undo(self, req, i, err);
+        }
+    }
+    bool undone = false;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (group != NULL && group->code != SL_OK &&
+            self->scratch.items[i].state == REG_ITEM_GRANTED) {
+            item_undo(self, req, i, group->code);
+            undone = true;
+        }
+    }
+    if (undone) {
+        groups_undo(self, req);
+    }
+    return SL_OK;
+}
+
+/* Answers every item without granting anything. */
+static enum reserve_outcome request_refuse(struct registrar *self, const struct reg_request *req,
+                                           sl_err code)
+{
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        item_undo(self, req, i, code);
+    }
+    return RESERVE_ANSWER;
+}
+
+static enum reserve_outcome request_run(struct registrar *self, const struct reg_request *req,
+                                        bool may_allocate, uint64_t *need_bytes)
+{
+    /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
+    uint32_t rounds = INDEX_ROUNDS_MAX + req->item_count / 32;
+    for (uint32_t i = 0; i < rounds && may_allocate && sl_index_nearly_full(self->index); i++) {
+        if (!reg_make_index_room(self)) {
+            break;
+        }
+    }
+    struct reserve_need need = request_classify(self, req);
+    *need_bytes = need.bytes;
+    if (need.count == 0) {
+        return RESERVE_ANSWER;
+    }
+    if (self->claim_count + need.count > self->set.reservations_max ||
+        self->peers[req->peer].quarantined_bytes > self->set.quarantine_bytes_max) {
+        return request_refuse(self, req, SL_ERR_LIMIT);
+    }
+    if (need.bytes > sl_arena_data_bytes(self->arena)) {
+        return request_refuse(self, req, SL_ERR_NO_SPACE);
+    }
+    if (!may_allocate || (req->wait && !reg_make_room(self, need.bytes))) {
+        return req->wait ? RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
+    }
+    if (request_grant(self, req) == SL_ERR_NO_SPACE) {
+        request_undo(self, req, SL_ERR_NO_SPACE);
+        return RESERVE_PARK;
+    }
+    return RESERVE_ANSWER;
+}
+
+static void request_answer(struct registrar *self, const struct reg_request *req,
+                           const struct sl_return *back)
+{
+    uint64_t granted = 0, busy = 0, refused = 0;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        const struct sl_text *key = &req->items[i].key;
+        if (self->scratch.grants[i].code == SL_ERR_NO_SPACE) {
+            reg_ghost_add(self, key->at, key->length, REG_GHOST_REFUSED);
+            refused++;
+        }
+        granted += self->scratch.grants[i].code == SL_OK ? 1 : 0;
+        busy += self->scratch.grants[i].code == SL_ERR_BUSY ? 1 : 0;
+    }
+    sl_metric_add(self->env->metrics, self->metric.reserve_count, granted);
+    sl_metric_add(self->env->metrics, self->metric.busy_count, busy);
+    sl_metric_add(self->env->metrics, self->metric.refused_count, refused);
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve", back->to,
+                   (uint32_t)granted);
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.reserve_reply.items.at = self->scratch.grants;
+    reply.body.reserve_reply.items.count = req->item_count;
+    sl_return_reply(self->env, back, &reply);
+}
+
+/* ---- requests that wait ---- */
+
+static struct sl_text text_copy(char **at, struct sl_text text)
+{
+    if (text.length > 0) {
+        memcpy(*at, text.at, text.length);
+    }
+    struct sl_text copy = {.at = *at, .length = text.length};
+    (*at)[text.length] = '\0';
+    *at += text.length + 1;
+    return copy;
+}
+
+static uint64_t request_bytes(const struct reg_request *req)
+{
+    uint64_t bytes = sizeof(struct reg_parked) + req->item_count * sizeof(*req->items) +
+                     req->group_count * sizeof(*req->groups);
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        bytes += req->items[i].key.length + req->items[i].writer.length + 2;
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        bytes += req->groups[i].key.length + 1;
+    }
+    return bytes;
+}
+
+static struct reg_parked *parked_make(const struct reg_request *req, uint64_t bytes)
+{
+    struct reg_parked *parked = malloc(bytes);
+    if (parked == NULL) {
+        return NULL;
+    }
+    struct sl_item_want *items = (struct sl_item_want *)(void *)(parked + 1);
+    struct sl_item_group *groups = (struct sl_item_group *)(void *)(items + req->item_count);
+    char *at = (char *)(groups + req->group_count);
+    *parked = (struct reg_parked){.request = *req, .bytes = bytes};
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        items[i] = req->items[i];
+        items[i].key = text_copy(&at, req->items[i].key);
+        items[i].writer = text_copy(&at, req->items[i].writer);
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        groups[i] = req->groups[i];
+        groups[i].key = text_copy(&at, req->groups[i].key);
+    }
+    parked->request.items = items;
+    parked->request.groups = groups;
+    return parked;
+}
+
+static sl_err request_park(struct registrar *self, const struct reg_request *req,
+                           const struct sl_return *back, uint64_t need_bytes)
+{
+    uint64_t bytes = request_bytes(req);
+    if (self->parked_count >= self->set.queue_messages ||
+        self->parked_bytes + bytes > 4 * self->set.message_bytes_max) {
+        return SL_ERR_LIMIT;
+    }
+    struct reg_parked *parked = parked_make(req, bytes);
+    if (parked == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    parked->back = *back;
+    parked->need_bytes = need_bytes;
+    if (self->parked_last != NULL) {
+        self->parked_last->next = parked;
+    } else {
+        self->parked_first = parked;
+    }
+    self->parked_last = parked;
+    self->parked_count++;
+    self->parked_bytes += bytes;
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve waits", back->to,
+                   req->item_count);
+    return SL_OK;
+}
+
+/* at: where the pointer to it stands. */
+static void parked_free(struct registrar *self, struct reg_parked **at, struct reg_parked *before)
+{
+    struct reg_parked *parked = *at;
+    *at = parked->next;
+    if (self->parked_last == parked) {
+        self->parked_last = before;
+    }
+    self->parked_count--;
+    self->parked_bytes -= parked->bytes;
+    free(parked);
+}
+
+void reg_parked_retry(struct registrar *self)
+{
+    while (self->space_freed && self->parked_first != NULL) {
+        struct reg_parked *parked = self->parked_first;
+        uint64_t need_bytes = 0;
+        if (request_run(self, &parked->request, true, &need_bytes) == RESERVE_PARK) {
+            self->space_freed = false;
+            return;
+        }
+        request_answer(self, &parked->request, &parked->back);
+        parked_free(self, &self->parked_first, NULL);
+    }
+    self->space_freed = false;
+}
+
+void reg_parked_expire(struct registrar *self, uint64_t now_ns)
+{
+    struct reg_parked **at = &self->parked_first;
+    struct reg_parked *before = NULL;
+    while (*at != NULL) {
+        struct reg_parked *parked = *at;
+        if (parked->back.deadline_ns > now_ns) {
+            before = parked;
+            at = &parked->next;
+            continue;
+        }
+        uint64_t need_bytes = 0;
+        parked->request.wait = false;
+        (void)request_run(self, &parked->request, false, &need_bytes);
+        request_answer(self, &parked->request, &parked->back);
+        parked_free(self, at, before);
+        self->space_freed = true; /* who waited behind it may fit */
+    }
+}
+
+void reg_parked_forget(struct registrar *self, struct sl_proc_id owner)
+{
+    struct reg_parked **at = &self->parked_first;
+    struct reg_parked *before = NULL;
+    while (*at != NULL) {
+        if (sl_proc_id_equal((*at)->request.owner, owner)) {
+            parked_free(self, at, before);
+            self->space_freed = true;
+        } else {
+            before = *at;
+            at = &(*at)->next;
+        }
+    }
+}
+
+void reg_parked_refuse(struct registrar *self, sl_err code)
+{
+    while (self->parked_first != NULL) {
+        struct sl_msg reply = {.code = code};
+        sl_return_reply(self->env, &self->parked_first->back, &reply);
+        parked_free(self, &self->parked_first, NULL);
+    }
+}
+
+void reg_parked_fini(struct registrar *self)
+{
+    while (self->parked_first != NULL) {
+        parked_free(self, &self->parked_first, NULL);
+    }
+}
+
+uint64_t reg_parked_next(const struct registrar *self)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (const struct reg_parked *parked = self->parked_first; parked != NULL;
+         parked = parked->next) {
+        next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
+    }
+    return next_ns;
+}
+
+static bool parked_already(const struct registrar *self, const struct sl_return *back)
+{
+    for (const struct reg_parked *parked = self->parked_first; parked != NULL;
+         parked = parked->next) {
+        if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the message ---- */
+
+static sl_err request_check(const struct sl_body_reserve *body, struct sl_error *why)
+{
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        const struct sl_item_want *want = &body->items.at[i];
+        if (want->group > body->groups.count) {
+            return sl_fail(why, SL_ERR_INVALID, "RESERVE.items[%llu].group: %llu of %llu groups",
+                           (unsigned long long)i, (unsigned long long)want->group,
+                           (unsigned long long)body->groups.count);
+        }
+        if (want->group != 0 && want->part_index >= body->groups.at[want->group - 1].part_count) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "RESERVE.items[%llu].part_index: %llu of %llu parts",
+                           (unsigned long long)i, (unsigned long long)want->part_index,
+                           (unsigned long long)body->groups.at[want->group - 1].part_count);
+        }
+    }
+    return SL_OK;
+}
+
+void reg_reserve(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_reserve *body = &msg->body.reserve;
+    struct sl_error why = {0};
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers[peer].present) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    if (request_check(body, &why) != SL_OK) {
+        sl_reply_code(self->env, msg, SL_ERR_INVALID, &why);
+        return;
+    }
+    if (self->draining) {
+        sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
+        return;
+    }
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    if (parked_already(self, &back)) {
+        return;
+    }
+    struct reg_request req = {
+        .items = body->items.at,
+        .groups = body->groups.at,
+        .item_count = (uint32_t)body->items.count,
+        .group_count = (uint32_t)body->groups.count,
+        .wait = body->wait,
+        .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
+        .op_id = msg->op_id,
+        .seq = msg->seq,
+        .trace_id = msg->trace_id,
+        .peer = peer,
+        .owner = self->peers[peer].proc,
+    };
+    uint64_t need_bytes = 0;
+    /* Who came first is served first: nobody overtakes a request that waits for space. */
+    if (request_run(self, &req, self->parked_count == 0, &need_bytes) == RESERVE_ANSWER) {
+        request_answer(self, &req, &back);
+        return;
+    }
+    sl_err err = request_park(self, &req, &back, need_bytes);
+    if (err != SL_OK) {
+        sl_fail(&why, err, "%u requests wait for space already", self->parked_count);
+        sl_reply_code(self->env, msg, err, &why);
+    }
+}

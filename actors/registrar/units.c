@@ -1,0 +1,212 @@
+/* actors/registrar/units.c - units: blocks with their parts, and objects without a block. Two lists
+ * by recency: those with something in memory (hot), and those on disk alone (cold). */
+#include "actors/registrar/internal.h"
+
+sl_ref reg_unit_of(const struct sl_entry *record)
+{
+    return record->group != 0 ? record->group : record->ref;
+}
+
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    out->count = 0;
+    if (entry.kind != SL_RECORD_GROUP) {
+        out->refs[out->count++] = unit;
+        return;
+    }
+    sl_ref part = sl_index_links(self->index, unit)->next_part;
+    while (part != 0) {
+        SL_ASSERT(out->count < REG_PARTS_MAX);
+        out->refs[out->count++] = part;
+        part = sl_index_links(self->index, part)->next_part;
+    }
+}
+
+void reg_part_join(struct registrar *self, sl_ref group, sl_ref part)
+{
+    struct sl_links *links = sl_index_links(self->index, group);
+    sl_index_links(self->index, part)->next_part = links->next_part;
+    links->next_part = part;
+}
+
+/* ---- lists ---- */
+
+static struct reg_units *unit_list(struct registrar *self, const struct sl_links *links)
+{
+    if ((links->flags & REG_FLAG_HOT) != 0) {
+        return &self->hot;
+    }
+    return (links->flags & REG_FLAG_COLD) != 0 ? &self->cold : NULL;
+}
+
+void reg_unit_unlist(struct registrar *self, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    struct reg_units *list = unit_list(self, links);
+    if (list == NULL) {
+        return;
+    }
+    if (links->older != 0) {
+        sl_index_links(self->index, links->older)->newer = links->newer;
+    } else {
+        list->oldest = links->newer;
+    }
+    if (links->newer != 0) {
+        sl_index_links(self->index, links->newer)->older = links->older;
+    } else {
+        list->newest = links->older;
+    }
+    links->older = 0;
+    links->newer = 0;
+    links->flags &= (uint16_t) ~(REG_FLAG_HOT | REG_FLAG_COLD);
+    list->count--;
+}
+
+static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
+{
+    struct reg_units *list = flag == REG_FLAG_HOT ? &self->hot : &self->cold;
+    struct sl_links *links = sl_index_links(self->index, unit);
+    links->flags |= flag;
+    links->newer = 0;
+    links->older = list->newest;
+    if (list->newest != 0) {
+        sl_index_links(self->index, list->newest)->newer = unit;
+    } else {
+        list->oldest = unit;
+    }
+    list->newest = unit;
+    list->count++;
+}
+
+void reg_unit_place(struct registrar *self, sl_ref unit)
+{
+    struct reg_parts parts;
+    uint16_t flag = REG_FLAG_COLD;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count && flag == REG_FLAG_COLD; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        flag = entry.extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
+    }
+    reg_unit_unlist(self, unit);
+    unit_add(self, unit, flag);
+}
+
+void reg_unit_touch(struct registrar *self, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    struct reg_units *list = unit_list(self, links);
+    if (list == NULL || list->newest == unit) {
+        return;
+    }
+    uint16_t flag = (uint16_t)(links->flags & (REG_FLAG_HOT | REG_FLAG_COLD));
+    reg_unit_unlist(self, unit);
+    unit_add(self, unit, flag);
+}
+
+/* ---- changing records ---- */
+
+/* Lists' ends name records by reference; the links between records are kept by the index. */
+static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
+{
+    struct reg_units *lists[] = {&self->hot, &self->cold};
+    for (uint32_t i = 0; i < SL_COUNT(lists); i++) {
+        lists[i]->oldest = lists[i]->oldest == old ? fresh : lists[i]->oldest;
+        lists[i]->newest = lists[i]->newest == old ? fresh : lists[i]->newest;
+    }
+}
+
+sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                         const struct sl_disk_place *place, sl_ref *fresh)
+{
+    struct sl_entry old;
+    bool retired = false;
+    sl_index_read(self->index, ref, &old);
+    bool writing = (sl_index_links(self->index, ref)->flags & REG_FLAG_WRITING) != 0;
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = sl_index_switch_retire(self->index, ref, extent, place, fresh, &retired);
+    if (err != SL_OK) {
+        return err;
+    }
+    units_renamed(self, ref, *fresh);
+    if (retired) {
+        reg_retired_add(self, ref, &old.extent, writing);
+        sl_index_links(self->index, *fresh)->flags &= (uint16_t)~REG_FLAG_WRITING;
+    }
+    if (place != NULL && old.disk.valid != 0) {
+        reg_segment_left(self, &old.disk);
+    }
+    if (place != NULL && place->valid != 0) {
+        reg_segment_note(self, *fresh, place, true);
+    } else if (place == NULL && old.disk.valid != 0) {
+        reg_segment_note(self, *fresh, &old.disk, false);
+    }
+    return SL_OK;
+}
+
+/* The record leaves the table; room among the retired was reserved. */
+static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_drop *how)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    bool writing = (sl_index_links(self->index, ref)->flags & REG_FLAG_WRITING) != 0;
+    if (writing) {
+        reg_write_doom(self, &entry, how);
+    }
+    if (entry.disk.valid != 0) {
+        if (how->forget && !reg_segment_reclaimed(self, entry.disk.disk, entry.disk.segment)) {
+            reg_forget_add(self, &entry, how);
+        }
+        reg_segment_left(self, &entry.disk);
+    }
+    if (entry.extent.generation == 0) {
+        sl_index_unlink(self->index, ref, SL_RECORD_FREE);
+        return;
+    }
+    sl_index_unlink(self->index, ref, SL_RECORD_RETIRED);
+    reg_retired_add(self, ref, &entry.extent, writing);
+}
+
+sl_err reg_part_drop(struct registrar *self, sl_ref part, const struct reg_drop *how)
+{
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err == SL_OK) {
+        part_unlink(self, part, how);
+    }
+    return err;
+}
+
+sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    struct reg_parts parts;
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    uint32_t pending = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, unit) : REG_NONE;
+    if (pending != REG_NONE) {
+        reg_group_abandon(self, pending, how->reason);
+        return SL_OK;
+    }
+    reg_unit_parts(self, unit, &parts);
+    sl_err err = reg_retired_reserve(self, parts.count);
+    if (err != SL_OK) {
+        return err;
+    }
+    reg_ghost_add(self, entry.key, entry.key_length, how->reason);
+    reg_unit_unlist(self, unit);
+    if (entry.kind == SL_RECORD_GROUP) {
+        sl_index_group_drop(self->index, unit);
+    }
+    for (uint32_t i = 0; i < parts.count; i++) {
+        part_unlink(self, parts.refs[i], how);
+    }
+    if (entry.kind == SL_RECORD_GROUP) {
+        sl_index_unlink(self->index, unit, SL_RECORD_FREE);
+    }
+    sl_metric_add(self->env->metrics, self->metric.dropped_count, 1);
+    return SL_OK;
+}

@@ -1,0 +1,554 @@
+/* actors/registrar/write_behind.c - what is committed goes to disk, oldest first, a bounded number
+ * of batches at a time.
+ *
+ * The tierer only reads the arena for it, and digests what it wrote: when it dies, its batches are
+ * simply queued again. Records under write carry REG_FLAG_WRITING and are not evicted. */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- queue ---- */
+
+static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t index)
+{
+    return &queue->items[(queue->head + index) & (queue->capacity - 1)];
+}
+
+/* Whether the record still waits for its first copy on disk. */
+static bool item_wanted(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, item->ref)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation &&
+           entry.disk.valid == 0 &&
+           (sl_index_links(self->index, item->ref)->flags & (REG_FLAG_WRITING | REG_FLAG_SPENT)) ==
+               0;
+}
+
+static bool queue_grow(struct registrar *self)
+{
+    struct reg_queue *queue = &self->queue;
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < queue->count; i++) {
+        struct reg_write_item item = *queue_at(queue, i);
+        if (item_wanted(self, &item)) {
+            *queue_at(queue, kept++) = item;
+        }
+    }
+    queue->count = kept;
+    if (kept < queue->capacity / 4 * 3) {
+        return true;
+    }
+    uint64_t capacity = SL_MAX(queue->capacity * 2, UINT64_C(1024));
+    struct reg_write_item *grown = malloc(capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return kept < queue->capacity;
+    }
+    for (uint64_t i = 0; i < kept; i++) {
+        grown[i] = *queue_at(queue, i);
+    }
+    free(queue->items);
+    *queue = (struct reg_queue){.items = grown, .count = kept, .capacity = capacity};
+    return true;
+}
+
+void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
+{
+    struct reg_queue *queue = &self->queue;
+    if (queue->count == queue->capacity && !queue_grow(self)) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "no memory for the write-behind queue: an object stays in memory alone");
+        return;
+    }
+    *queue_at(queue, queue->count++) =
+        (struct reg_write_item){.ref = ref, .generation = generation, .order = self->next_order++};
+}
+
+/* Back to the front, in the order of the commits. */
+static void queue_return(struct registrar *self, const struct reg_write_item *item)
+{
+    struct reg_queue *queue = &self->queue;
+    if (queue->count == queue->capacity && !queue_grow(self)) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "no memory for the write-behind queue: an object stays in memory alone");
+        return;
+    }
+    queue->head = (queue->head - 1) & (queue->capacity - 1);
+    queue->count++;
+    uint64_t at = 0;
+    while (at + 1 < queue->count && queue_at(queue, at + 1)->order < item->order) {
+        *queue_at(queue, at) = *queue_at(queue, at + 1);
+        at++;
+    }
+    *queue_at(queue, at) = *item;
+}
+
+void reg_unit_queue(struct registrar *self, sl_ref unit)
+{
+    if (!self->disk.on) {
+        return;
+    }
+    struct reg_parts parts;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.extent.generation != 0 && entry.disk.valid == 0) {
+            reg_queue_add(self, parts.refs[i], entry.extent.generation);
+        }
+    }
+}
+
+uint64_t reg_writes_pending(const struct registrar *self)
+{
+    uint64_t pending = self->queue.count;
+    for (uint32_t i = 0; i < REG_WRITES_MAX; i++) {
+        pending += self->writes[i].used ? self->writes[i].count : 0;
+    }
+    return pending;
+}
+
+/* ---- writing ---- */
+
+static void spill_fill(struct registrar *self, const struct sl_entry *entry,
+                       struct sl_item_spill *spill)
+{
+    *spill = (struct sl_item_spill){
+        .key = {.at = entry->key, .length = entry->key_length},
+        .part_index = entry->part_index,
+        .arena = entry->extent.arena,
+        .offset_bytes = entry->extent.offset_bytes,
+        .length_bytes = entry->extent.length_bytes,
+        .generation = entry->extent.generation,
+        .digest_low = entry->digest.low,
+        .digest_high = entry->digest.high,
+    };
+    if (entry->group != 0) {
+        struct sl_group_info info;
+        struct sl_entry group;
+        sl_index_group_info(self->index, entry->group, &info);
+        sl_index_read(self->index, entry->group, &group);
+        spill->group_key = (struct sl_text){.at = group.key, .length = group.key_length};
+        spill->part_count = info.part_count;
+    }
+}
+
+/* Moves the oldest of the queue into the batch. */
+static void write_fill(struct registrar *self, struct reg_write *write)
+{
+    struct reg_queue *queue = &self->queue;
+    uint64_t bytes = 0;
+    write->count = 0;
+    while (queue->count > 0 && write->count < self->disk.batch_items) {
+        struct reg_write_item item = *queue_at(queue, 0);
+        struct sl_entry entry;
+        if (item_wanted(self, &item)) {
+            sl_index_read(self->index, item.ref, &entry);
+            if (write->count > 0 &&
+                bytes + entry.extent.length_bytes > self->disk.batch_bytes_max) {
+                break;
+            }
+            bytes += entry.extent.length_bytes;
+            spill_fill(self, &entry, &self->spills[write->count]);
+            memset(&write->fate[write->count], 0, sizeof(write->fate[0]));
+            write->items[write->count++] = item;
+        }
+        queue->head = (queue->head + 1) & (queue->capacity - 1);
+        queue->count--;
+    }
+}
+
+static void flag_writing(struct registrar *self, sl_ref ref, bool writing)
+{
+    struct sl_links *links = sl_index_links(self->index, ref);
+    links->flags =
+        (uint16_t)(writing ? links->flags | REG_FLAG_WRITING : links->flags & ~REG_FLAG_WRITING);
+}
+
+static bool write_start(struct registrar *self, uint32_t index)
+{
+    struct reg_write *write = &self->writes[index];
+    write_fill(self, write);
+    if (write->count == 0) {
+        return false;
+    }
+    struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
+    msg.body.disk_write.items.at = self->spills;
+    msg.body.disk_write.items.count = write->count;
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS);
+    sl_err err = sl_calls_send(self->calls, self->peers[self->disk.tierer].name, &msg, deadline_ns,
+                               reg_cookie(REG_CALL_WRITE, index), &write->seq);
+    if (err != SL_OK) {
+        for (uint32_t i = write->count; i-- > 0;) {
+            queue_return(self, &write->items[i]);
+        }
+        write->count = 0;
+        return false;
+    }
+    write->used = true;
+    for (uint32_t i = 0; i < write->count; i++) {
+        flag_writing(self, write->items[i].ref, true);
+    }
+    return true;
+}
+
+void reg_writes_pump(struct registrar *self)
+{
+    if (!reg_disk_usable(self) || self->env->now_ns < self->disk.retry_ns) {
+        return;
+    }
+    for (uint32_t i = 0; i < REG_WRITES_MAX && self->queue.count > 0; i++) {
+        if (!self->writes[i].used && !write_start(self, i)) {
+            return;
+        }
+    }
+}
+
+/* ---- endings ---- */
+
+/* The object was removed while it was written: what reached the disk must not come back. */
+static void fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
+                        const struct sl_disk_place *place, bool on_disk)
+{
+    struct reg_drop how = {.forget = true,
+                           .remove_id = write->fate[i].remove_id,
+                           .remove_index = write->fate[i].remove_index};
+    reg_retired_returned(self, write->items[i].generation);
+    if (on_disk) {
+        reg_forget_key(self, write->fate[i].key, (uint32_t)strlen(write->fate[i].key),
+                       write->fate[i].length_bytes, place, &how);
+    }
+    if (how.remove_id != 0) {
+        reg_remove_done(self, how.remove_id,
+                        how.remove_index); /* this wait ends; a tombstone's goes on by itself */
+    }
+    free(write->fate[i].key);
+    write->fate[i].key = NULL;
+}
+
+static bool item_there(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, item->ref)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation;
+}
+
+static void item_durable(struct registrar *self, const struct reg_write_item *item,
+                         const struct sl_disk_place *place)
+{
+    sl_ref fresh;
+    if (reg_segment_reclaimed(self, place->disk, place->segment)) {
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        return;
+    }
+    sl_err err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item)) {
+        err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+    }
+    if (err != SL_OK && item_there(self, item)) {
+        queue_return(self, item);
+    }
+}
+
+static void item_corrupt(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    sl_index_read(self->index, item->ref, &entry);
+    sl_metric_add(self->env->metrics, self->metric.corrupt_count, 1);
+    reg_log(self, SL_LOG_ERROR, 0, "object %016llx: its bytes do not match their digest: dropped",
+            (unsigned long long)reg_hash(entry.key, entry.key_length));
+    uint64_t from = self->retired_count;
+    (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
+    reg_retired_scan(self, from);
+}
+
+static void disk_fails(struct registrar *self)
+{
+    if (self->disk.failing_since_ns == 0) {
+        self->disk.failing_since_ns = self->env->now_ns;
+    }
+    self->disk.failing = true;
+    self->disk.retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+}
+
+/* alone: it was the only one of its batch and the answer was about it. */
+static void item_failed(struct registrar *self, const struct reg_write_item *item, sl_err code,
+                        bool alone)
+{
+    sl_metric_add(self->env->metrics, self->metric.write_failed_count, 1);
+    if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
+        /* It will never be taken (larger than a segment): it lives in memory alone. */
+        reg_log(self, SL_LOG_WARN, 0, "an object cannot go to disk: %s", sl_err_text(code));
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        return;
+    }
+    queue_return(self, item);
+    if (code == SL_ERR_LIMIT || code == SL_ERR_BUSY || code == SL_ERR_DRAINING) {
+        /* Enough for now, or too much at once. */
+        self->disk.batch_items = SL_MAX(self->disk.batch_items / 2, 1u);
+        self->disk.retry_ns = SL_MAX(self->disk.retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
+        return;
+    }
+    if (!self->disk.failing) {
+        reg_log(self, SL_LOG_WARN, 0, "write to disk failed (%s): tried again in %llu ms",
+                sl_err_text(code), (unsigned long long)(REG_DISK_RETRY_NS / SL_NS_PER_MS));
+    }
+    disk_fails(self);
+}
+
+static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32_t i,
+                                                uint64_t generation)
+{
+    const struct sl_body_disk_write_reply *body = &msg->body.disk_write_reply;
+    if (msg->code == SL_OK && i < body->items.count && body->items.at[i].generation == generation) {
+        return &body->items.at[i];
+    }
+    return NULL;
+}
+
+static void write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
+                           const struct sl_msg *msg)
+{
+    const struct reg_write_item item = write->items[i];
+    const struct sl_item_spilled *spilled = spilled_of(msg, i, item.generation);
+    sl_err code = spilled != NULL ? (sl_err)spilled->code
+                                  : (msg->code != SL_OK ? msg->code : SL_ERR_PROTOCOL);
+    struct sl_disk_place place = {.valid = 1, .disk = 0};
+    if (spilled != NULL) {
+        place.segment = (uint32_t)spilled->segment;
+        place.offset_bytes = spilled->disk_offset_bytes;
+    }
+    if (write->fate[i].doomed) {
+        fate_settle(self, write, i, &place, code == SL_OK);
+        return;
+    }
+    if (!item_there(self, &item)) {
+        reg_retired_returned(self, item.generation);
+        return;
+    }
+    flag_writing(self, item.ref, false);
+    if (code == SL_OK) {
+        struct sl_entry entry;
+        sl_index_read(self->index, item.ref, &entry);
+        sl_metric_add(self->env->metrics, self->metric.written_count, 1);
+        sl_metric_add(self->env->metrics, self->metric.written_bytes, entry.extent.length_bytes);
+        item_durable(self, &item, &place);
+    } else if (code == SL_ERR_CORRUPT) {
+        item_corrupt(self, &item);
+    } else {
+        item_failed(self, &item, code, spilled != NULL && write->count == 1);
+    }
+}
+
+static bool write_has_durable(const struct sl_msg *msg)
+{
+    const struct sl_body_disk_write_reply *body = &msg->body.disk_write_reply;
+    for (uint64_t i = 0; msg->code == SL_OK && i < body->items.count; i++) {
+        if (body->items.at[i].code == SL_OK) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
+{
+    if (index >= REG_WRITES_MAX || !self->writes[index].used) {
+        return;
+    }
+    struct reg_write *write = &self->writes[index];
+    bool failing = self->disk.failing;
+    uint32_t batch_items = self->disk.batch_items;
+    self->disk.failing = false;
+    for (uint32_t i = write->count;
+         i-- > 0;) { /* last first: what goes back to the queue keeps its order */
+        write_item_end(self, write, i, msg);
+    }
+    if (failing && !self->disk.failing && !write_has_durable(msg)) {
+        self->disk.failing = true; /* it only had no time */
+    } else if (failing && !self->disk.failing) {
+        self->disk.retry_ns = 0;
+        self->disk.failing_since_ns = 0;
+        reg_log(self, SL_LOG_INFO, 0, "the disk takes writes again");
+    }
+    if (batch_items == self->disk.batch_items) {
+        self->disk.batch_items = SL_MIN(batch_items * 2, REG_WRITE_ITEMS_MAX);
+    } else {
+        self->disk.batch_items = SL_MAX(batch_items / 2, 1u); /* once a reply, not once an item */
+    }
+    write->used = false;
+    self->space_freed = true; /* what is on disk may leave memory */
+}
+
+/* No answer will come: everything goes back to the queue. */
+static void write_return(struct registrar *self, struct reg_write *write)
+{
+    static const struct sl_disk_place unknown = {0};
+    for (uint32_t i = write->count; i-- > 0;) {
+        if (write->fate[i].doomed) {
+            fate_settle(self, write, i, &unknown,
+                        true); /* the next scan tells where, if anywhere */
+        } else if (item_there(self, &write->items[i])) {
+            flag_writing(self, write->items[i].ref, false);
+            queue_return(self, &write->items[i]);
+        }
+    }
+    write->used = false;
+}
+
+void reg_write_expired(struct registrar *self, uint32_t index)
+{
+    if (index < REG_WRITES_MAX && self->writes[index].used) {
+        reg_log(self, SL_LOG_WARN, 0, "the tierer answered no write for %llu s",
+                (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
+        write_return(self, &self->writes[index]);
+        disk_fails(self);
+        self->space_freed = true;
+    }
+}
+
+void reg_writes_requeue(struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_WRITES_MAX; i++) {
+        if (self->writes[i].used) {
+            sl_calls_forget(self->calls, self->writes[i].seq);
+            write_return(self, &self->writes[i]);
+        }
+    }
+}
+
+void reg_write_doom(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how)
+{
+    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+        struct reg_write *write = &self->writes[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            if (write->items[i].ref != record->ref ||
+                write->items[i].generation != record->extent.generation) {
+                continue;
+            }
+            write->fate[i].key = strndup(record->key, record->key_length);
+            write->fate[i].doomed = write->fate[i].key != NULL;
+            write->fate[i].length_bytes = record->extent.length_bytes;
+            write->fate[i].remove_id = how->remove_id;
+            write->fate[i].remove_index = how->remove_index;
+            if (how->remove_id != 0) {
+                reg_remove_wait(self, how->remove_id, how->remove_index);
+            }
+            return;
+        }
+    }
+}
+
+void reg_writes_fini(struct registrar *self)
+{
+    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+        for (uint32_t i = 0; i < self->writes[w].count; i++) {
+            free(self->writes[w].fate[i].key);
+        }
+    }
+    free(self->queue.items);
+    free(self->spills);
+    free(self->flushes);
+}
+
+/* ---- FLUSH ---- */
+
+static uint64_t oldest_order(struct registrar *self)
+{
+    struct reg_queue *queue = &self->queue;
+    while (queue->count > 0 && !item_wanted(self, queue_at(queue, 0))) {
+        queue->head = (queue->head + 1) & (queue->capacity - 1);
+        queue->count--;
+    }
+    uint64_t oldest = queue->count > 0 ? queue_at(queue, 0)->order : UINT64_MAX;
+    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+        for (uint32_t i = 0; self->writes[w].used && i < self->writes[w].count; i++) {
+            oldest = SL_MIN(oldest, self->writes[w].items[i].order);
+        }
+    }
+    return oldest;
+}
+
+void reg_flush(struct registrar *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    if (!self->disk.on) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNSUPPORTED, "this node has no disk tier"), &why);
+        return;
+    }
+    uint32_t slot = REG_NONE;
+    for (uint32_t i = 0; i < self->set.queue_messages; i++) {
+        if (!self->flushes[i].used) {
+            slot = slot == REG_NONE ? i : slot;
+        } else if (self->flushes[i].back.seq == msg->seq &&
+                   strcmp(self->flushes[i].back.to, msg->sender.at) == 0) {
+            return; /* sent again */
+        }
+    }
+    if (slot == REG_NONE) {
+        sl_reply_code(
+            self->env, msg,
+            sl_fail(&why, SL_ERR_LIMIT, "%u flushes wait already", self->set.queue_messages), &why);
+        return;
+    }
+    self->flushes[slot].used = true;
+    self->flush_count++;
+    self->flushes[slot].order = self->next_order;
+    sl_return_keep(msg, &self->flushes[slot].back);
+}
+
+void reg_flushes_check(struct registrar *self, uint64_t now_ns)
+{
+    uint64_t oldest = 0;
+    bool known = false;
+    for (uint32_t i = 0; self->flush_count > 0 && i < self->set.queue_messages; i++) {
+        struct reg_flush *flush = &self->flushes[i];
+        if (!flush->used) {
+            continue;
+        }
+        oldest = known ? oldest : oldest_order(self);
+        known = true;
+        struct sl_msg reply = {.code = SL_OK};
+        if (oldest < flush->order && flush->back.deadline_ns > now_ns) {
+            continue;
+        }
+        if (oldest < flush->order) {
+            reply.code = SL_ERR_TIMEOUT;
+            reply.text =
+                sl_text_of(self->disk.failing ? "the disk is failing" : "write-behind is not done");
+        }
+        sl_return_reply(self->env, &flush->back, &reply);
+        flush->used = false;
+        self->flush_count--;
+    }
+}
+
+void reg_flushes_forget(struct registrar *self, const char *name)
+{
+    for (uint32_t i = 0; self->flush_count > 0 && i < self->set.queue_messages; i++) {
+        if (self->flushes[i].used && strcmp(self->flushes[i].back.to, name) == 0) {
+            self->flushes[i].used = false;
+            self->flush_count--;
+        }
+    }
+}
+
+uint64_t reg_flushes_next(const struct registrar *self)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; self->flush_count > 0 && i < self->set.queue_messages; i++) {
+        next_ns =
+            self->flushes[i].used ? SL_MIN(next_ns, self->flushes[i].back.deadline_ns) : next_ns;
+    }
+    return next_ns;
+}

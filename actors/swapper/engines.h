@@ -1,0 +1,42 @@
+/* actors/swapper/engines.h - engines whose pools of this rank are mapped. */
+#ifndef SL_SWAPPER_ENGINES_H
+#define SL_SWAPPER_ENGINES_H
+
+#include "cuda/sl_device.h"
+#include "ipc/sl_msg.h"
+
+#define SL_SWAPPER_POOLS_MAX 8u /* of the message table */
+
+enum sl_swapper_engine_state {
+    SL_SWAPPER_ENGINE_FREE,
+    SL_SWAPPER_ENGINE_ASKED, /* its registration is on the way */
+    SL_SWAPPER_ENGINE_READY, /* mapped */
+};
+
+struct sl_swapper_pool {
+    bool present; /* this rank has layers of it */
+    uint32_t layers_index;
+    uint64_t value_bytes;
+    uint64_t block_count;
+};
+
+struct sl_swapper_engine {
+    enum sl_swapper_engine_state state;
+    uint64_t engine_id; /* never reused */
+    uint64_t used_ns;   /* last COPY */
+    uint64_t asked_ns;  /* last answer about it, or last question */
+    struct sl_proc_id proc;
+    struct sl_mapping *mappings; /* owned, each with what it maps */
+    uint32_t mapping_count;
+    struct sl_swapper_pool pools[SL_SWAPPER_POOLS_MAX];
+};
+
+/* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
+ * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
+ * double, sizes that do not fit). */
+sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                             uint64_t rank, struct sl_swapper_engine *engine, struct sl_error *why);
+/* Also accepts one that is not mapped. Leaves state, id and times alone. */
+void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine *engine);
+
+#endif

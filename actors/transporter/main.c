@@ -1,0 +1,8 @@
+/* actors/transporter/main.c - the program sluice-transporter. */
+#include "actors/transporter/transporter.h"
+#include "ipc/sl_process.h"
+
+int main(int argc, char **argv)
+{
+    return sl_process_main(&sl_transporter_actor, argc, argv);
+}

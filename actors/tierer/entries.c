@@ -1,0 +1,210 @@
+/* actors/tierer/entries.c - linear hashing over a pool. */
+#include "actors/tierer/entries.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define ENTRIES_POOL_START    1024u
+#define ENTRIES_BUCKETS_START 1024u
+
+struct sl_entries {
+    struct sl_tier_entry *pool;
+    sl_entry_ref *buckets;
+    uint64_t seed;
+    uint32_t count_max;
+    uint32_t pool_capacity, pool_used;
+    uint32_t bucket_capacity;
+    uint32_t bucket_round; /* a power of two: buckets at the start of this round of splits */
+    uint32_t bucket_split; /* buckets below were split in this round */
+    sl_entry_ref free_list;
+    uint64_t live_count;
+    uint64_t live_bytes;
+};
+
+sl_err sl_entries_create(uint64_t seed, uint64_t entry_count_max, struct sl_entries **out,
+                         struct sl_error *why)
+{
+    struct sl_entries *self = calloc(1, sizeof(*self));
+    if (self != NULL) {
+        self->seed = seed;
+        self->count_max = (uint32_t)SL_MIN(entry_count_max, UINT32_MAX / 2);
+        self->bucket_capacity = ENTRIES_BUCKETS_START;
+        self->bucket_round = ENTRIES_BUCKETS_START;
+        self->buckets = calloc(self->bucket_capacity, sizeof(*self->buckets));
+        self->pool_capacity = ENTRIES_POOL_START;
+        self->pool = malloc(self->pool_capacity * sizeof(*self->pool));
+    }
+    if (self == NULL || self->buckets == NULL || self->pool == NULL) {
+        sl_entries_destroy(&self);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of the disk");
+    }
+    *out = self;
+    return SL_OK;
+}
+
+void sl_entries_destroy(struct sl_entries **entries)
+{
+    if (*entries != NULL) {
+        free((*entries)->buckets);
+        free((*entries)->pool);
+        free(*entries);
+        *entries = NULL;
+    }
+}
+
+struct sl_key_hash sl_entries_hash(const struct sl_entries *entries, const char *key,
+                                   uint64_t length)
+{
+    XXH128_hash_t hash = XXH3_128bits_withSeed(key, (size_t)length, entries->seed);
+    return (struct sl_key_hash){hash.low64, hash.high64};
+}
+
+static uint32_t entries_bucket(const struct sl_entries *self, struct sl_key_hash hash)
+{
+    uint32_t bucket = (uint32_t)hash.low & (self->bucket_round - 1);
+    if (bucket < self->bucket_split) {
+        bucket = (uint32_t)hash.low & (self->bucket_round * 2 - 1);
+    }
+    return bucket;
+}
+
+static bool entries_hash_equal(struct sl_key_hash a, struct sl_key_hash b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+static sl_entry_ref *entries_link(struct sl_entries *self, struct sl_key_hash hash)
+{
+    sl_entry_ref *link = &self->buckets[entries_bucket(self, hash)];
+    while (*link != 0 && !entries_hash_equal(self->pool[*link - 1].hash, hash)) {
+        link = &self->pool[*link - 1].chain;
+    }
+    return link;
+}
+
+struct sl_tier_entry *sl_entries_find(struct sl_entries *entries, struct sl_key_hash hash)
+{
+    sl_entry_ref ref = *entries_link(entries, hash);
+    return ref == 0 ? NULL : &entries->pool[ref - 1];
+}
+
+/* Splits one bucket, so that there are about as many buckets as live entries. */
+static sl_err entries_split(struct sl_entries *self)
+{
+    uint32_t count = self->bucket_round + self->bucket_split;
+    if (self->live_count < count || count >= UINT32_MAX / 4) {
+        return SL_OK;
+    }
+    if (count == self->bucket_capacity) {
+        sl_entry_ref *grown =
+            realloc(self->buckets, (size_t)self->bucket_capacity * 2 * sizeof(*grown));
+        if (grown == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        self->buckets = grown;
+        self->bucket_capacity *= 2;
+    }
+    sl_entry_ref moving = self->buckets[self->bucket_split];
+    self->buckets[self->bucket_split] = 0;
+    self->buckets[count] = 0;
+    self->bucket_split++;
+    while (moving != 0) {
+        struct sl_tier_entry *entry = &self->pool[moving - 1];
+        sl_entry_ref next = entry->chain;
+        sl_entry_ref *head = &self->buckets[entries_bucket(self, entry->hash)];
+        entry->chain = *head;
+        *head = moving;
+        moving = next;
+    }
+    if (self->bucket_split == self->bucket_round) {
+        self->bucket_round *= 2;
+        self->bucket_split = 0;
+    }
+    return SL_OK;
+}
+
+static sl_err entries_take(struct sl_entries *self, sl_entry_ref *ref)
+{
+    if (self->free_list != 0) {
+        *ref = self->free_list;
+        self->free_list = self->pool[*ref - 1].chain;
+        return SL_OK;
+    }
+    if (self->pool_used == self->count_max) {
+        return SL_ERR_LIMIT;
+    }
+    if (self->pool_used == self->pool_capacity) {
+        uint32_t capacity = (uint32_t)SL_MIN((uint64_t)self->pool_capacity * 2, self->count_max);
+        struct sl_tier_entry *grown = realloc(self->pool, (size_t)capacity * sizeof(*grown));
+        if (grown == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        self->pool = grown;
+        self->pool_capacity = capacity;
+    }
+    *ref = ++self->pool_used;
+    return SL_OK;
+}
+
+sl_err sl_entries_put(struct sl_entries *entries, const struct sl_tier_entry *want,
+                      sl_entry_ref *list)
+{
+    sl_entry_ref ref = 0;
+    sl_err err = entries_take(entries, &ref);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_entries_kill(entries, want->hash);
+    /* A table that cannot grow only gets slower. */
+    (void)entries_split(entries);
+    sl_entry_ref *head = &entries->buckets[entries_bucket(entries, want->hash)];
+    struct sl_tier_entry *entry = &entries->pool[ref - 1];
+    *entry = *want;
+    entry->live = true;
+    entry->chain = *head;
+    entry->sibling = *list;
+    *head = ref;
+    *list = ref;
+    entries->live_count++;
+    entries->live_bytes += want->length_bytes;
+    return SL_OK;
+}
+
+void sl_entries_kill(struct sl_entries *entries, struct sl_key_hash hash)
+{
+    sl_entry_ref *link = entries_link(entries, hash);
+    if (*link == 0) {
+        return;
+    }
+    struct sl_tier_entry *entry = &entries->pool[*link - 1];
+    *link = entry->chain;
+    entry->chain = 0;
+    entry->live = false;
+    entries->live_count--;
+    entries->live_bytes -= entry->length_bytes;
+}
+
+void sl_entries_drop(struct sl_entries *entries, sl_entry_ref *list)
+{
+    while (*list != 0) {
+        sl_entry_ref ref = *list;
+        struct sl_tier_entry *entry = &entries->pool[ref - 1];
+        *list = entry->sibling;
+        if (entry->live) {
+            sl_entries_kill(entries, entry->hash);
+        }
+        entry->chain = entries->free_list;
+        entries->free_list = ref;
+    }
+}
+
+uint64_t sl_entries_live_count(const struct sl_entries *entries)
+{
+    return entries->live_count;
+}
+
+uint64_t sl_entries_live_bytes(const struct sl_entries *entries)
+{
+    return entries->live_bytes;
+}

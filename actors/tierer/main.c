@@ -1,0 +1,8 @@
+/* actors/tierer/main.c - the tierer as a process. */
+#include "actors/tierer/tierer.h"
+#include "ipc/sl_process.h"
+
+int main(int argc, char **argv)
+{
+    return sl_process_main(&sl_tierer_actor, argc, argv);
+}

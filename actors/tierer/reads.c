@@ -1,0 +1,178 @@
+/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before
+ * anyone is told. */
+#include "actors/tierer/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void item_end(struct tierer *self, struct job *job, struct item *item, sl_err code)
+{
+    item->code = code;
+    item->dead = true;
+    job->ended++;
+    if (item->bounce >= 0) {
+        bounce_give(self, item->bounce);
+        item->bounce = -1;
+    }
+}
+
+/* What is asked for must be what the log has under this key, and the claim on the target must
+ * stand. */
+static sl_err item_check(struct tierer *self, const struct item *item)
+{
+    const struct sl_tier_entry *entry = sl_entries_find(self->entries, item->hash);
+    if (entry == NULL || entry->segment != item->segment ||
+        (uint64_t)entry->page * SL_PAGE_BYTES != item->disk_offset ||
+        entry->length_bytes != item->length_bytes) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (!sl_digest_equal(entry->digest, item->digest)) {
+        return SL_ERR_CORRUPT;
+    }
+    if (self->index == NULL &&
+        sl_index_view_open(self->env->paths->shm_dir, &self->index, NULL) != SL_OK) {
+        return SL_ERR_UNREACHABLE;
+    }
+    if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+        sl_index_view_close(
+            &self->index); /* the registrar may have made the index anew: look once more */
+        if (sl_index_view_open(self->env->paths->shm_dir, &self->index, NULL) != SL_OK) {
+            return SL_ERR_UNREACHABLE;
+        }
+        if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+            return SL_ERR_STALE;
+        }
+    }
+    return tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes) != NULL
+               ? SL_OK
+               : SL_ERR_INVALID;
+}
+
+/* Starts the next item. SL_ERR_BUSY: staging or pages are taken, wait for what is under way. */
+static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
+{
+    struct item *item = &job->items[index];
+    sl_err err = item_check(self, item);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_error why = {0};
+    err = sl_staging_take(&self->staging, item->length_bytes, &why);
+    if (err != SL_OK) {
+        if (err == SL_ERR_LIMIT) {
+            sl_log_write(self->env->log, SL_LOG_WARN, job->back.trace_id, "disk read refused: %s",
+                         why.text);
+        }
+        return err;
+    }
+    struct segment *segment = log_segment(self, item->segment);
+    SL_ASSERT(segment != NULL); /* the entry would have left with it */
+    unsigned char *target =
+        tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+    if (item->length_bytes < SL_PAGE_BYTES) {
+        item->bounce = bounce_take(self);
+        if (item->bounce < 0) {
+            sl_staging_give(&self->staging, item->length_bytes);
+            return SL_ERR_BUSY;
+        }
+        target = bounce_at(self, item->bounce);
+    }
+    struct sl_disk_request request = {.verb = SL_DISK_READ,
+                                      .file = segment->file,
+                                      .memory = target,
+                                      .offset_bytes = item->disk_offset,
+                                      .length_bytes =
+                                          sl_align_up(item->length_bytes, SL_PAGE_BYTES)};
+    if (!io_start(self, IO_READ, job, index, &request)) {
+        sl_staging_give(&self->staging, item->length_bytes);
+        if (item->bounce >= 0) {
+            bounce_give(self, item->bounce);
+            item->bounce = -1;
+        }
+        return SL_ERR_BUSY;
+    }
+    segment->reads++;
+    self->reads_in_flight++;
+    return SL_OK;
+}
+
+static void job_list_remove(struct job_list *list, struct job *job)
+{
+    struct job *before = NULL;
+    for (struct job *at = list->first; at != NULL; before = at, at = at->next) {
+        if (at != job) {
+            continue;
+        }
+        if (before != NULL) {
+            before->next = at->next;
+        } else {
+            list->first = at->next;
+        }
+        list->last = list->last == at ? before : list->last;
+        list->count--;
+        at->next = NULL;
+        return;
+    }
+}
+
+void reads_pump(struct tierer *self)
+{
+    for (struct job *job = self->reads.first; job != NULL;) {
+        struct job *next = job->next;
+        while (job->started < job->item_count) {
+            sl_err err = item_start(self, job, job->started);
+            if (err == SL_ERR_BUSY && self->reads_in_flight > 0) {
+                return; /* the end of a read comes here again; order is kept */
+            }
+            if (err != SL_OK) {
+                item_end(self, job, &job->items[job->started], err);
+            }
+            job->started++;
+        }
+        if (job->ended == job->item_count) {
+            job_list_remove(&self->reads, job);
+            job_reply(self, job);
+        }
+        job = next;
+    }
+}
+
+void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code)
+{
+    struct job *job = io->job;
+    struct item *item = &job->items[io->item];
+    struct segment *segment = log_segment(self, item->segment);
+    sl_err code = SL_OK;
+    self->reads_in_flight--;
+    sl_staging_give(&self->staging, item->length_bytes);
+    if (segment != NULL) {
+        segment->reads--;
+    }
+    if (os_code != 0 || bytes < item->length_bytes) {
+        log_degrade(self, "read", os_code != 0 ? os_code : EIO);
+        code = SL_ERR_IO;
+    } else if (!sl_digest_equal(sl_digest_of(io->request.memory, item->length_bytes),
+                                item->digest)) {
+        sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
+        sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id,
+                     "disk: segment %u at %llu: %llu bytes do not match their digest, not served",
+                     item->segment, (unsigned long long)item->disk_offset,
+                     (unsigned long long)item->length_bytes);
+        sl_entries_kill(self->entries, item->hash);
+        code = SL_ERR_CORRUPT;
+    } else {
+        if (item->bounce >= 0) {
+            unsigned char *target =
+                tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+            if (sl_index_claim_stands(self->index, item->ref, item->generation)) {
+                memcpy(target, bounce_at(self, item->bounce), item->length_bytes);
+            } else {
+                code = SL_ERR_STALE;
+            }
+        }
+        sl_metric_add(self->env->metrics, self->metrics.values_read, 1);
+        sl_metric_add(self->env->metrics, self->metrics.bytes_read, item->length_bytes);
+    }
+    sl_histogram_add(self->env->metrics, self->metrics.read_ns, self->env->now_ns - io->started_ns);
+    item_end(self, job, item, code);
+}

@@ -1,0 +1,554 @@
+/* actors/tierer/tierer.c - the actor contract of the tierer: requests become jobs, completions move
+ * them on. */
+#include "actors/tierer/tierer.h"
+
+#include "actors/tierer/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COOKIE_FOUND_BIT (UINT64_C(1) << 40)
+
+/* ---------------------------------------------------------------- lists, slots, pages */
+
+void job_push(struct job_list *list, struct job *job)
+{
+    job->next = NULL;
+    if (list->last != NULL) {
+        list->last->next = job;
+    } else {
+        list->first = job;
+    }
+    list->last = job;
+    list->count++;
+}
+
+struct job *job_pop(struct job_list *list)
+{
+    struct job *job = list->first;
+    if (job != NULL) {
+        list->first = job->next;
+        list->last = list->first == NULL ? NULL : list->last;
+        list->count--;
+        job->next = NULL;
+    }
+    return job;
+}
+
+int32_t bounce_take(struct tierer *self)
+{
+    for (uint32_t word = 0; word < SL_COUNT(self->bounce_free); word++) {
+        if (self->bounce_free[word] != 0) {
+            int bit = __builtin_ctzll(self->bounce_free[word]);
+            self->bounce_free[word] &= self->bounce_free[word] - 1;
+            self->bounce_free_count--;
+            return (int32_t)(word * 64) + bit;
+        }
+    }
+    return -1;
+}
+
+void bounce_give(struct tierer *self, int32_t page)
+{
+    uint64_t bit = UINT64_C(1) << (page % 64);
+    SL_ASSERT((self->bounce_free[page / 64] & bit) == 0);
+    self->bounce_free[page / 64] |= bit;
+    self->bounce_free_count++;
+}
+
+unsigned char *tierer_arena_at(struct tierer *self, uint32_t arena, uint64_t offset,
+                               uint64_t length)
+{
+    if (arena >= ARENAS_MAX) {
+        return NULL;
+    }
+    if (self->arenas[arena] == NULL && sl_arena_attach(self->env->paths->shm_dir, arena, true,
+                                                       &self->arenas[arena], NULL) != SL_OK) {
+        return NULL;
+    }
+    return sl_arena_at(self->arenas[arena], offset, length);
+}
+
+/* Frees the slot and hands the result on. */
+static void io_end(struct tierer *self, struct io *slot, uint64_t bytes, int os_code)
+{
+    struct io io = *slot;
+    slot->kind = IO_FREE;
+    slot->next = self->io_free;
+    self->io_free = slot;
+    if (io.kind == IO_READ) {
+        reads_io_done(self, &io, bytes, os_code);
+    } else {
+        log_io_done(self, &io, bytes, os_code);
+    }
+}
+
+/* Hands queued requests to the disk as far as it takes them. */
+static void io_pump(struct tierer *self)
+{
+    while (self->io_first != NULL) {
+        struct io *io = self->io_first;
+        struct sl_error why = {0};
+        sl_err err = self->disk->ops->submit(self->disk, &io->request, &why);
+        if (err == SL_ERR_LIMIT) {
+            break;
+        }
+        self->io_first = io->next;
+        self->io_last = self->io_first == NULL ? NULL : self->io_last;
+        io->next = NULL;
+        if (err !=
+            SL_OK) { /* ends like a completion with this error; what it starts joins the queue */
+            sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: request refused: %s", why.text);
+            io_end(self, io, 0, why.os_code != 0 ? why.os_code : EIO);
+        }
+    }
+    (void)self->disk->ops->flush(self->disk, NULL);
+}
+
+bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t item,
+              const struct sl_disk_request *request)
+{
+    struct io *io = self->io_free;
+    if (io == NULL) {
+        return false;
+    }
+    self->io_free = io->next;
+    *io = (struct io){.kind = kind,
+                      .job = job,
+                      .item = item,
+                      .request = *request,
+                      .started_ns = self->env->now_ns};
+    io->request.cookie = (uint64_t)(io - self->ios);
+    if (self->io_last != NULL) {
+        self->io_last->next = io;
+    } else {
+        self->io_first = io;
+    }
+    self->io_last = io;
+    self->batch_ios += kind != IO_READ;
+    return true;
+}
+
+/* ---------------------------------------------------------------- jobs */
+
+static void job_free(struct job *job)
+{
+    free(job->frame);
+    free(job->items);
+    free(job);
+}
+
+void job_reply(struct tierer *self, struct job *job)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_item_spilled *spilled = NULL;
+    uint64_t *codes = NULL;
+    if (job->kind == JOB_WRITE) {
+        spilled = calloc(job->item_count + 1u, sizeof(*spilled));
+    } else {
+        codes = calloc(job->item_count + 1u, sizeof(*codes));
+    }
+    if (spilled == NULL && codes == NULL) {
+        reply.code = SL_ERR_NO_MEMORY;
+        job->item_count = 0;
+    }
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct item *item = &job->items[i];
+        if (job->kind == JOB_WRITE) {
+            bool fine = item->code == SL_OK;
+            spilled[i] =
+                (struct sl_item_spilled){.code = item->code,
+                                         .generation = item->generation,
+                                         .segment = fine ? item->segment : 0,
+                                         .disk_offset_bytes = fine ? item->disk_offset : 0};
+        } else {
+            codes[i] = item->code;
+        }
+    }
+    if (job->kind == JOB_WRITE) {
+        reply.body.disk_write_reply.items.at = spilled;
+        reply.body.disk_write_reply.items.count = job->item_count;
+    } else {
+        reply.body.disk_read_reply.codes = (struct sl_u64s){codes, job->item_count};
+    }
+    sl_return_reply(self->env, &job->back, &reply);
+    free(spilled);
+    free(codes);
+    job_free(job);
+}
+
+static struct job *job_create(struct tierer *self, const struct sl_msg *msg, enum job_kind kind,
+                              uint64_t count, uint64_t text_bytes)
+{
+    struct job *job = calloc(1, sizeof(*job));
+    struct item *items = calloc(1, count * sizeof(*items) + text_bytes + 1);
+    if (job == NULL || items == NULL) {
+        free(job);
+        free(items);
+        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
+        return NULL;
+    }
+    job->kind = kind;
+    job->items = items;
+    job->item_count = (uint32_t)count;
+    for (uint64_t i = 0; i < count; i++) {
+        items[i].bounce = -1;
+    }
+    sl_return_keep(msg, &job->back);
+    return job;
+}
+
+static const char *text_keep(char **at, struct sl_text text)
+{
+    char *kept = *at;
+    if (text.length > 0) {
+        memcpy(kept, text.at, text.length);
+    }
+    *at += text.length;
+    return kept;
+}
+
+static void take_write(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_write *body = &msg->body.disk_write;
+    uint64_t text_bytes = 0;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        text_bytes += body->items.at[i].key.length + body->items.at[i].group_key.length;
+    }
+    struct job *job = job_create(self, msg, JOB_WRITE, body->items.count, text_bytes);
+    if (job == NULL) {
+        return;
+    }
+    char *text = (char *)(job->items + job->item_count);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_spill *from = &body->items.at[i];
+        struct item *to = &job->items[i];
+        to->hash = sl_entries_hash(self->entries, from->key.at, from->key.length);
+        to->digest = (struct sl_digest){from->digest_low, from->digest_high};
+        to->generation = from->generation;
+        to->length_bytes = from->length_bytes;
+        to->arena = (uint32_t)from->arena;
+        to->arena_offset = from->offset_bytes;
+        to->part_index = (uint16_t)from->part_index;
+        to->part_count = (uint16_t)from->part_count;
+        to->key_length = (uint16_t)from->key.length;
+        to->group_length = (uint16_t)from->group_key.length;
+        to->key = text_keep(&text, from->key);
+        to->group = text_keep(&text, from->group_key);
+    }
+    job_push(&self->waiting, job);
+}
+
+static void take_forget(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_forget *body = &msg->body.disk_forget;
+    uint64_t text_bytes = 0;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        text_bytes += body->items.at[i].key.length;
+    }
+    struct job *job = job_create(self, msg, JOB_FORGET, body->items.count, text_bytes);
+    if (job == NULL) {
+        return;
+    }
+    char *text = (char *)(job->items + job->item_count);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_forget *from = &body->items.at[i];
+        struct item *to = &job->items[i];
+        to->hash = sl_entries_hash(self->entries, from->key.at, from->key.length);
+        to->segment = (uint32_t)from->segment;
+        to->disk_offset = from->disk_offset_bytes;
+        to->length_bytes = from->length_bytes;
+        to->key_length = (uint16_t)from->key.length;
+        to->key = text_keep(&text, from->key);
+        to->group = text;
+        if (log_segment(self, to->segment) == NULL) {
+            to->dead = true; /* it left with its segment: forgotten already */
+        }
+    }
+    job_push(&self->waiting, job);
+}
+
+static void take_read(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_read *body = &msg->body.disk_read;
+    struct job *job = job_create(self, msg, JOB_READ, body->items.count, 0);
+    if (job == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_fill *from = &body->items.at[i];
+        struct item *to = &job->items[i];
+        to->hash = sl_entries_hash(self->entries, from->key.at, from->key.length);
+        to->digest = (struct sl_digest){from->digest_low, from->digest_high};
+        to->generation = from->generation;
+        to->ref = (sl_ref)from->ref;
+        to->length_bytes = from->length_bytes;
+        to->arena = (uint32_t)from->arena;
+        to->arena_offset = from->offset_bytes;
+        to->segment = (uint32_t)from->segment;
+        to->disk_offset = from->disk_offset_bytes;
+    }
+    job_push(&self->reads, job);
+}
+
+/* A request that is repeated while its job is under way is answered by that job. */
+static bool job_is_known(const struct tierer *self, const struct sl_msg *msg)
+{
+    const struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads};
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        for (const struct job *job = lists[i]->first; job != NULL; job = job->next) {
+            if (job->back.seq == msg->seq && job->back.type == msg->type &&
+                strcmp(job->back.to, msg->sender.at) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void take_request(struct tierer *self, const struct sl_msg *msg)
+{
+    if (job_is_known(self, msg)) {
+        return;
+    }
+    if (self->draining) {
+        sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
+    } else if (self->waiting.count + self->batch.count + self->reads.count >= JOBS_MAX) {
+        sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
+    } else if (msg->type == SL_MSG_DISK_WRITE) {
+        take_write(self, msg);
+    } else if (msg->type == SL_MSG_DISK_FORGET) {
+        take_forget(self, msg);
+    } else {
+        take_read(self, msg);
+    }
+}
+
+/* ---------------------------------------------------------------- the actor */
+
+static void tierer_metrics(struct tierer *self)
+{
+    struct sl_metrics *metrics = self->env->metrics;
+    self->metrics.bytes_written = sl_metric_define(metrics, "bytes_written");
+    self->metrics.bytes_read = sl_metric_define(metrics, "bytes_read");
+    self->metrics.values_written = sl_metric_define(metrics, "values_written");
+    self->metrics.values_read = sl_metric_define(metrics, "values_read");
+    self->metrics.corrupt = sl_metric_define(metrics, "corrupt_count");
+    self->metrics.io_errors = sl_metric_define(metrics, "io_error_count");
+    self->metrics.segments = sl_metric_define(metrics, "segments");
+    self->metrics.used_bytes = sl_metric_define(metrics, "disk_used_bytes");
+    self->metrics.live_values = sl_metric_define(metrics, "live_values");
+    self->metrics.live_bytes = sl_metric_define(metrics, "live_bytes");
+    self->metrics.reclaimed_segments = sl_metric_define(metrics, "reclaimed_segments");
+    self->metrics.tombstones = sl_metric_define(metrics, "tombstones_written");
+    self->metrics.syncs = sl_metric_define(metrics, "syncs");
+    self->metrics.queue = sl_metric_define(metrics, "queued_requests");
+    self->metrics.write_ns = sl_histogram_define(metrics, "batch_write_ns");
+    self->metrics.read_ns = sl_histogram_define(metrics, "read_ns");
+}
+
+/* Two segments fit under the ceiling at least: one that is written, one that can go. */
+static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    self->disk_bytes_max = sl_config_u64(config, SL_SET_disk);
+    self->segment_bytes =
+        sl_config_u64(config, SL_SET_disk_segment) / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    if (self->disk_bytes_max == 0) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk is 0: there is no disk tier on this node, so no tierer");
+    }
+    uint64_t largest = self->disk_bytes_max / 4 / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    if (largest < 16 * SL_PAGE_BYTES) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk: %llu bytes are too few for a disk tier: 256 KiB at least",
+                       (unsigned long long)self->disk_bytes_max);
+    }
+    if (self->segment_bytes > largest) {
+        self->segment_bytes = largest;
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "disk_segment is more than a quarter of disk, using segments of %llu bytes",
+                     (unsigned long long)largest);
+    }
+    sl_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
+                    sl_config_u64(config, SL_SET_disk_staging_usable));
+    return SL_OK;
+}
+
+static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
+{
+    self->segments = calloc(SEGMENTS_MAX, sizeof(*self->segments));
+    self->ios = calloc(IOS_MAX, sizeof(*self->ios));
+    self->bounce = aligned_alloc(SL_PAGE_BYTES, (size_t)BOUNCE_PAGES * SL_PAGE_BYTES);
+    self->frame_buffer = aligned_alloc(SL_PAGE_BYTES, SL_TIER_FRAME_HEADER_BYTES_MAX);
+    self->scan_hashes = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_hashes));
+    self->scan_places = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_places));
+    if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
+        self->frame_buffer == NULL || self->scan_hashes == NULL || self->scan_places == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
+    }
+    for (uint32_t i = 0; i < IOS_MAX; i++) {
+        self->ios[i].next = i + 1 < IOS_MAX ? &self->ios[i + 1] : NULL;
+    }
+    self->io_free = &self->ios[0];
+    memset(self->bounce_free, 0xff, sizeof(self->bounce_free));
+    self->bounce_free_count = BOUNCE_PAGES;
+    uint64_t entries_max = SL_MIN(self->disk_bytes_max / SL_PAGE_BYTES + 1, UINT64_C(1) << 31);
+    return sl_entries_create(self->env->ops->random_u64(self->env), entries_max, &self->entries,
+                             why);
+}
+
+static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
+{
+    struct tierer *self = state;
+    self->env = env;
+    tierer_metrics(self);
+    sl_err err = tierer_sizes(self, why);
+    if (err == SL_OK) {
+        err = tierer_memory(self, why);
+    }
+    if (err == SL_OK) {
+        err = sl_calls_create(env, 64, &self->calls, why);
+    }
+    if (err == SL_OK) {
+        err =
+            env->ops->disk_open(env, env->paths->disk_dir,
+                                (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
+                                sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
+    }
+    return err == SL_OK ? log_open(self, why) : err;
+}
+
+static void take_io(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_local_io *body = &msg->body.local_io;
+    if (body->cookie < IOS_MAX && self->ios[body->cookie].kind != IO_FREE) {
+        io_end(self, &self->ios[body->cookie], body->bytes, (int)body->os_code);
+    }
+}
+
+static void take_reply(struct tierer *self, const struct sl_msg *msg)
+{
+    struct sl_call call;
+    if (!sl_calls_match(self->calls, msg, &call)) {
+        return;
+    }
+    if (call.type == SL_MSG_DISK_RECLAIM) {
+        log_reclaimed(self, msg);
+    } else if (call.type == SL_MSG_DISK_FOUND &&
+               call.cookie == (COOKIE_FOUND_BIT | self->scan_generation)) {
+        scan_answered(self, msg);
+    }
+}
+
+static void maybe_finish(struct tierer *self)
+{
+    if (self->draining && self->phase == BATCH_IDLE && self->waiting.count == 0 &&
+        self->reads.count == 0) {
+        self->env->ops->finish(self->env);
+    }
+}
+
+static sl_err tierer_handle(void *state, const struct sl_msg *msg)
+{
+    struct tierer *self = state;
+    switch (msg->type) {
+    case SL_MSG_DISK_WRITE:
+    case SL_MSG_DISK_FORGET:
+    case SL_MSG_DISK_READ:
+        take_request(self, msg);
+        break;
+    case SL_MSG_LOCAL_IO:
+        take_io(self, msg);
+        break;
+    case SL_MSG_HELLO_REPLY:
+        if (msg->code == SL_OK && msg->body.hello_reply.boot_generation != self->boot_generation &&
+            !self->draining) {
+            self->boot_generation = msg->body.hello_reply.boot_generation;
+            scan_start(self);
+        }
+        break;
+    case SL_MSG_DISK_RECLAIM_REPLY:
+    case SL_MSG_DISK_FOUND_REPLY:
+        take_reply(self, msg);
+        break;
+    default:
+        if (!SL_MSG_IS_REPLY(msg->type)) {
+            sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
+        }
+        break;
+    }
+    reads_pump(self); /* demand loads go before write-back */
+    log_pump(self);
+    io_pump(self);
+    maybe_finish(self);
+    return SL_OK;
+}
+
+static sl_err tierer_tick(void *state, uint64_t now_ns)
+{
+    struct tierer *self = state;
+    struct sl_call call;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        if (call.type == SL_MSG_DISK_RECLAIM) {
+            log_reclaimed(self, NULL);
+        } else if (call.type == SL_MSG_DISK_FOUND &&
+                   call.cookie == (COOKIE_FOUND_BIT | self->scan_generation)) {
+            scan_answered(self, NULL);
+        }
+    }
+    reads_pump(self);
+    log_pump(self);
+    io_pump(self);
+    maybe_finish(self);
+    return SL_OK;
+}
+
+static void tierer_drain(void *state)
+{
+    struct tierer *self = state;
+    self->draining = true;
+    log_pump(self);
+    io_pump(self);
+    maybe_finish(self);
+}
+
+static void tierer_fini(void *state)
+{
+    struct tierer *self = state;
+    struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads};
+    if (self->disk != NULL) {
+        log_close(self);
+        self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */
+        self->disk = NULL;
+    }
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        for (struct job *job = job_pop(lists[i]); job != NULL; job = job_pop(lists[i])) {
+            job_free(job);
+        }
+    }
+    for (uint32_t i = 0; i < ARENAS_MAX; i++) {
+        sl_arena_close(&self->arenas[i]);
+    }
+    sl_index_view_close(&self->index);
+    sl_calls_destroy(&self->calls);
+    sl_entries_destroy(&self->entries);
+    free(self->segments);
+    free(self->ios);
+    free(self->bounce);
+    free(self->frame_buffer);
+    free(self->scan_hashes);
+    free(self->scan_places);
+}
+
+const struct sl_actor sl_tierer_actor = {
+    .role = "tierer",
+    .ranked = true,
+    .state_bytes = sizeof(struct tierer),
+    .init = tierer_init,
+    .handle = tierer_handle,
+    .tick = tierer_tick,
+    .drain = tierer_drain,
+    .fini = tierer_fini,
+};

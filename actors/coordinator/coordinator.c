@@ -1,0 +1,361 @@
+/* actors/coordinator/coordinator.c - the actor contract: dispatch of messages, answers and time. */
+#include "actors/coordinator/coordinator.h"
+#include "actors/coordinator/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ACCESS_RING_COUNT 8192u
+
+static void metrics_define(struct coordinator *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    struct co_metrics *metric = &self->metric;
+    const struct {
+        sl_metric *metric;
+        const char *name;
+    } names[] = {
+        {&metric->store_count, "stores"},
+        {&metric->load_count, "loads"},
+        {&metric->op_failed_count, "ops_failed"},
+        {&metric->op_timeout_count, "ops_timed_out"},
+        {&metric->op_cancelled_count, "ops_cancelled"},
+        {&metric->op_refused_count, "ops_refused"},
+        {&metric->repeated_count, "ops_repeated"},
+        {&metric->op_active_count, "ops_active"},
+        {&metric->late_reply_count, "late_replies"},
+        {&metric->zombie_count, "ops_ended_unfenced"},
+        {&metric->fence_count, "fences"},
+        {&metric->killed_count, "swappers_killed"},
+        {&metric->settled_count, "copies_settled"},
+        {&metric->block_stored_count, "blocks_stored"},
+        {&metric->block_existed_count, "blocks_existed"},
+        {&metric->block_refused_count, "blocks_not_stored"},
+        {&metric->block_from_memory_count, "blocks_from_memory"},
+        {&metric->block_from_disk_count, "blocks_from_disk"},
+        {&metric->block_from_remote_count, "blocks_from_remote"},
+        {&metric->block_missed_count, "blocks_missed"},
+        {&metric->stored_bytes, "stored_bytes"},
+        {&metric->loaded_bytes, "loaded_bytes"},
+        {&metric->promote_count, "parts_promoted"},
+        {&metric->promote_gave_up_count, "promotes_given_up"},
+        {&metric->pin_limit_count, "pin_limits"},
+        {&metric->length_mismatch_count, "length_mismatches"},
+        {&metric->client_died_count, "engines_died"},
+    };
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        *names[i].metric = sl_metric_define(page, names[i].name);
+    }
+    metric->store_ns = sl_histogram_define(page, "store_ns");
+    metric->load_ns = sl_histogram_define(page, "load_ns");
+}
+
+static sl_err pins_make(struct coordinator *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    uint64_t bytes_max = sl_config_u64(config, SL_SET_client_pin_bytes_max);
+    (void)snprintf(self->pins_name, sizeof(self->pins_name), "pins.%s", self->env->name);
+    struct sl_pins_options options = {
+        .shm_dir = self->env->paths->shm_dir,
+        .name = self->pins_name,
+        .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
+        .access_count = ACCESS_RING_COUNT,
+        .self = self->env->self,
+        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 2,
+    };
+    return sl_pins_create(&options, &self->pins, why);
+}
+
+static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error *why)
+{
+    struct coordinator *self = state;
+    self->env = env;
+    self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
+    metrics_define(self);
+    sl_err err = co_engines_init(self, why);
+    if (err == SL_OK) {
+        err = co_ops_init(self, why);
+    }
+    if (err == SL_OK) {
+        /* An op has one call, or one for each rank; an ABORT may outlive it. */
+        uint32_t call_count =
+            self->op_max * (2 + self->rank_count) + self->engine_max + CO_RANKS_MAX + 1;
+        err = sl_calls_create(env, call_count, &self->calls, why);
+    }
+    if (err == SL_OK) {
+        err = pins_make(self, why);
+    }
+    for (uint32_t rank = 0; err == SL_OK && rank < self->rank_count; rank++) {
+        co_rank_greet(self, rank);
+    }
+    env->ops->wake_at(env, env->now_ns); /* the first HELLO */
+    return err;
+}
+
+/* ---- the registrar ---- */
+
+bool co_view(struct coordinator *self)
+{
+    char path[sizeof(self->env->paths->shm_dir) + 8];
+    struct stat status;
+    (void)snprintf(path, sizeof(path), "%s/index", self->env->paths->shm_dir);
+    if (stat(path, &status) != 0) {
+        return false;
+    }
+    if (self->view != NULL && self->view_device == status.st_dev &&
+        self->view_inode == status.st_ino) {
+        return true;
+    }
+    sl_index_view_close(&self->view);
+    struct sl_error why = {0};
+    if (sl_index_view_open(self->env->paths->shm_dir, &self->view, &why) != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s",
+                     why.text);
+        return false;
+    }
+    self->view_device = status.st_dev;
+    self->view_inode = status.st_ino;
+    return true;
+}
+
+bool co_may_pin(const struct coordinator *self)
+{
+    return self->boot_generation != 0;
+}
+
+/* A registrar must know our pins before we rely on them: it says so in its answer, and we say it
+ * again to each new one. */
+static void hello_send(struct coordinator *self)
+{
+    struct sl_env *env = self->env;
+    struct sl_msg hello = {.type = SL_MSG_HELLO};
+    hello.body.hello = (struct sl_body_hello){
+        .role = sl_text_of("coordinator"),
+        .name = sl_text_of(env->name),
+        .pid = env->self.pid,
+        .start_time = env->self.start_time,
+        .segment = sl_text_of(self->pins_name),
+    };
+    self->hello_due_ns = env->now_ns + sl_config_u64(env->config, SL_SET_heartbeat);
+    if (sl_calls_send(self->calls, "registrar", &hello, sl_deadline_ns(env->now_ns, CO_CALL_NS),
+                      co_cookie(CO_CALL_HELLO, 0, 0), &self->hello_seq) != SL_OK) {
+        self->hello_seq = 0;
+    }
+    env->ops->wake_at(env, self->hello_due_ns);
+}
+
+static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
+{
+    self->hello_seq = 0;
+    if (reply == NULL || reply->code != SL_OK) {
+        self->boot_generation = 0;
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "the registrar does not take our pins, loads wait: %s",
+                     reply == NULL            ? "no answer"
+                     : reply->text.length > 0 ? reply->text.at
+                                              : sl_err_text(reply->code));
+        return;
+    }
+    self->boot_generation = reply->body.hello_reply.boot_generation;
+}
+
+/* An answer to the process's own HELLO, which names no pins. */
+static void hello_seen(struct coordinator *self, const struct sl_msg *reply)
+{
+    if (reply->code == SL_OK && reply->body.hello_reply.boot_generation != self->boot_generation) {
+        self->boot_generation = 0;
+        if (self->hello_seq == 0) {
+            hello_send(self);
+        }
+    }
+}
+
+/* ---- messages ---- */
+
+static void op_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    op->call_seq = 0;
+    if (reply == NULL) {
+        co_reason(op, "deadline passed %s", co_phase_text(op->phase));
+        co_op_end(self, op, SL_ERR_TIMEOUT);
+        return;
+    }
+    switch (op->phase) {
+    case CO_KEYS:
+        co_op_keys(self, op, reply);
+        break;
+    case CO_RESERVE:
+    case CO_COMMIT:
+        co_store_answer(self, op, reply);
+        break;
+    case CO_PROMOTE:
+        co_load_promoted(self, op, reply);
+        break;
+    case CO_FREE:
+    case CO_ENGINE:
+    case CO_GREET:
+    case CO_LOOK:
+    case CO_COPY:
+    case CO_SETTLE:
+    case CO_OTHERS:
+    case CO_ZOMBIE:
+    case CO_DONE:
+        SL_ASSERT(op->phase == CO_KEYS); /* an op in another phase has no call of its own */
+    }
+}
+
+static void call_ended(struct coordinator *self, const struct sl_call *call,
+                       const struct sl_msg *reply)
+{
+    uint32_t index = (uint32_t)call->cookie, rank = (uint32_t)(call->cookie >> 32 & 0xffff);
+    switch ((enum co_call)(call->cookie >> 48)) {
+    case CO_CALL_OP:
+        op_answered(self, &self->ops[index], reply);
+        break;
+    case CO_CALL_SHARE:
+        co_share_answered(self, &self->ops[index], rank, call->type, reply);
+        break;
+    case CO_CALL_ENGINE:
+        co_engine_answered(self, index, reply);
+        break;
+    case CO_CALL_PING:
+        co_rank_pong(self, rank, reply);
+        break;
+    case CO_CALL_HELLO:
+        hello_answered(self, reply);
+        break;
+    case CO_CALL_GREET:
+        co_rank_greeted(self, rank, reply);
+        break;
+    case CO_CALL_NOBODY:
+        break;
+    }
+}
+
+static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
+{
+    struct sl_call call;
+    if (sl_calls_match(self->calls, reply, &call)) {
+        call_ended(self, &call, reply);
+        return;
+    }
+    if (reply->type == SL_MSG_HELLO_REPLY) {
+        hello_seen(self, reply);
+        return;
+    }
+    sl_metric_add(self->env->metrics, self->metric.late_reply_count, 1);
+    if (reply->type == SL_MSG_RESERVE_REPLY && reply->code == SL_OK) {
+        co_store_late_grants(self, reply);
+    }
+}
+
+static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
+{
+    struct coordinator *self = state;
+    switch (msg->type) {
+    case SL_MSG_STORE:
+    case SL_MSG_LOAD:
+        co_op_start(self, msg);
+        break;
+    case SL_MSG_CANCEL:
+        co_cancel(self, msg);
+        break;
+    case SL_MSG_OP_FENCED:
+        co_op_fenced(self, msg);
+        break;
+    case SL_MSG_LOCAL_DIED:
+        co_process_died(self, &msg->body.local_died);
+        break;
+    default:
+        if (SL_MSG_IS_REPLY(msg->type)) {
+            reply_handle(self, msg);
+            break;
+        }
+        struct sl_error why = {0};
+        (void)sl_fail(&why, SL_ERR_UNSUPPORTED, "a coordinator does not answer %s",
+                      sl_msg_name(msg->type));
+        sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, &why);
+        break;
+    }
+    return SL_OK;
+}
+
+/* ---- time ---- */
+
+void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns)
+{
+    op->wake_ns = at_ns;
+    self->env->ops->wake_at(self->env, at_ns);
+}
+
+static uint64_t op_next(const struct co_op *op)
+{
+    uint64_t next_ns = op->wake_ns;
+    if (!op->answered) {
+        next_ns = SL_MIN(next_ns, op->deadline_ns);
+    }
+    for (uint32_t i = 0; i < op->waiter_count; i++) {
+        next_ns = SL_MIN(next_ns, op->waiters[i].deadline_ns);
+    }
+    return next_ns;
+}
+
+static sl_err coordinator_tick(void *state, uint64_t now_ns)
+{
+    struct coordinator *self = state;
+    struct co_op *newer = NULL;
+    for (struct co_op *op = self->active_first; op != NULL; op = newer) {
+        newer = op->newer;
+        co_op_tick(self, op, now_ns);
+    }
+    struct sl_call call;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        call_ended(self, &call, NULL);
+    }
+    if (self->hello_seq == 0 && now_ns >= self->hello_due_ns) {
+        hello_send(self);
+        for (uint32_t rank = 0; rank < self->rank_count; rank++) {
+            co_rank_learn(self, rank);
+        }
+    }
+    uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;
+    for (const struct co_op *op = self->active_first; op != NULL; op = op->newer) {
+        next_ns = SL_MIN(next_ns, op_next(op));
+    }
+    if (next_ns != SL_NEVER_NS) {
+        self->env->ops->wake_at(self->env, next_ns);
+    }
+    return SL_OK;
+}
+
+static void coordinator_drain(void *state)
+{
+    struct coordinator *self = state;
+    self->draining = true;
+    if (self->op_active == 0) {
+        self->env->ops->finish(self->env);
+    }
+}
+
+static void coordinator_fini(void *state)
+{
+    struct coordinator *self = state;
+    sl_calls_destroy(&self->calls);
+    sl_pins_destroy(&self->pins);
+    sl_index_view_close(&self->view);
+    co_ops_fini(self);
+    free(self->engines);
+}
+
+const struct sl_actor sl_coordinator_actor = {
+    .role = "coordinator",
+    .ranked = false,
+    .state_bytes = sizeof(struct coordinator),
+    .init = coordinator_init,
+    .handle = coordinator_handle,
+    .tick = coordinator_tick,
+    .drain = coordinator_drain,
+    .fini = coordinator_fini,
+};

@@ -1,0 +1,244 @@
+/* actors/coordinator/engines.c - what engines registered, as far as ops need it. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+sl_err co_engines_init(struct coordinator *self, struct sl_error *why)
+{
+    self->engine_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_engines_max);
+    self->engines = calloc(self->engine_max, sizeof(*self->engines));
+    if (self->engines == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu32 " engines",
+                       self->engine_max);
+    }
+    return SL_OK;
+}
+
+/* A process may have registered several; it is watched once. */
+static bool process_is_shared(const struct coordinator *self, const struct co_engine *engine)
+{
+    for (uint32_t i = 0; i < self->engine_max; i++) {
+        const struct co_engine *other = &self->engines[i];
+        if (other != engine && other->state == CO_ENGINE_KNOWN &&
+            sl_proc_id_equal(other->proc, engine->proc)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void co_engine_forget(struct coordinator *self, struct co_engine *engine)
+{
+    if (engine->state == CO_ENGINE_KNOWN && !process_is_shared(self, engine)) {
+        self->env->ops->unwatch(self->env, engine->proc);
+    }
+    SL_ASSERT(engine->ops == 0);
+    *engine = (struct co_engine){0};
+}
+
+/* A free row, else the known one that was idle longest. */
+static struct co_engine *engine_room(struct coordinator *self)
+{
+    struct co_engine *oldest = NULL;
+    for (uint32_t i = 0; i < self->engine_max; i++) {
+        struct co_engine *engine = &self->engines[i];
+        if (engine->state == CO_ENGINE_FREE) {
+            return engine;
+        }
+        if (engine->state == CO_ENGINE_KNOWN && engine->ops == 0 &&
+            (oldest == NULL || engine->used_ns < oldest->used_ns)) {
+            oldest = engine;
+        }
+    }
+    if (oldest != NULL) {
+        co_engine_forget(self, oldest);
+    }
+    return oldest;
+}
+
+sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
+                      struct co_engine **out)
+{
+    for (uint32_t i = 0; i < self->engine_max; i++) {
+        if (self->engines[i].state != CO_ENGINE_FREE && self->engines[i].id == id) {
+            *out = &self->engines[i];
+            (*out)->used_ns = self->env->now_ns;
+            return SL_OK;
+        }
+    }
+    struct co_engine *engine = engine_room(self);
+    if (engine == NULL) {
+        return SL_ERR_LIMIT;
+    }
+    struct sl_msg get = {.type = SL_MSG_ENGINE_GET, .trace_id = trace_id};
+    get.body.engine_get.engine_id = id;
+    uint32_t index = (uint32_t)(engine - self->engines);
+    sl_err err =
+        sl_calls_send(self->calls, "registrar", &get, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                      co_cookie(CO_CALL_ENGINE, 0, index), NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    *engine = (struct co_engine){.state = CO_ENGINE_ASKED, .id = id, .used_ns = self->env->now_ns};
+    *out = engine;
+    return SL_OK;
+}
+
+void co_engine_release(struct co_op *op)
+{
+    if (op->engine != NULL) {
+        SL_ASSERT(op->engine->ops > 0);
+        op->engine->ops--;
+        op->engine = NULL;
+    }
+}
+
+/* What the table of messages bounds is bounded; texts are shorter than their rooms. */
+static void text_keep(char *to, size_t room, struct sl_text from)
+{
+    size_t length = SL_MIN((size_t)from.length, room - 1);
+    if (length > 0) {
+        memcpy(to, from.at, length);
+    }
+    to[length] = '\0';
+}
+
+static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
+                             struct sl_error *why)
+{
+    engine->device_block_max = UINT32_MAX;
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        if (region->rank >= engine->world || region->pool >= engine->pool_count) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "regions[%" PRIu64 "]: rank %" PRIu64 " of %u, pool %" PRIu64 " of %u",
+                           i, region->rank, engine->world, region->pool, engine->pool_count);
+        }
+        engine->part_bytes[region->rank][region->pool] += region->piece_bytes;
+        engine->device_block_max = SL_MIN(engine->device_block_max, region->block_count - 1);
+    }
+    for (uint32_t rank = 0; rank < engine->world; rank++) {
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
+            uint64_t bytes = engine->part_bytes[rank][pool];
+            if (bytes == 0 || bytes > SL_VALUE_BYTES_MAX) {
+                return sl_fail(why, SL_ERR_INVALID,
+                               "a part of rank %u, pool %s has %" PRIu64 " bytes", rank,
+                               engine->pool_names[pool], bytes);
+            }
+            engine->block_bytes += bytes;
+        }
+    }
+    return SL_OK;
+}
+
+static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,
+                          const struct sl_body_engine_get_reply *body, struct sl_error *why)
+{
+    if (body->pools.count == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "engine %" PRIu64 " has no pools", engine->id);
+    }
+    if (body->world > self->rank_count) {
+        return sl_fail(why, SL_ERR_INVALID, "engine %" PRIu64 " has %" PRIu64 " ranks, the node %u",
+                       engine->id, body->world, self->rank_count);
+    }
+    engine->world = (uint32_t)body->world;
+    engine->pool_count = (uint32_t)body->pools.count;
+    engine->part_count = engine->world * engine->pool_count;
+    engine->block_tokens = (uint32_t)body->block_tokens;
+    engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
+    text_keep(engine->model, sizeof(engine->model), body->model);
+    text_keep(engine->key_format, sizeof(engine->key_format), body->key_format);
+    text_keep(engine->seed, sizeof(engine->seed), body->seed);
+    for (uint32_t i = 0; i < engine->pool_count; i++) {
+        text_keep(engine->pool_names[i], sizeof(engine->pool_names[i]), body->pools.at[i].name);
+    }
+    return engine_regions(engine, body, why);
+}
+
+static void engine_failed(struct coordinator *self, struct co_engine *engine, sl_err code,
+                          const char *text)
+{
+    struct co_op *newer = NULL;
+    for (struct co_op *op = self->active_first; op != NULL; op = newer) {
+        newer = op->newer;
+        if (op->engine == engine && op->phase == CO_ENGINE) {
+            co_reason(op, "%s", text);
+            co_op_end(self, op, code);
+        }
+    }
+    if (engine->ops == 0) {
+        *engine = (struct co_engine){0};
+    }
+}
+
+void co_engine_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct co_engine *engine = &self->engines[index];
+    struct sl_error why = {0};
+    sl_err err = reply != NULL ? reply->code : SL_ERR_TIMEOUT;
+    if (engine->state != CO_ENGINE_ASKED) {
+        return;
+    }
+    if (err != SL_OK) {
+        (void)sl_fail(&why, err, "engine %" PRIu64 ": %s", engine->id,
+                      reply != NULL && reply->text.length > 0 ? reply->text.at : sl_err_text(err));
+    } else {
+        err = engine_fill(self, engine, &reply->body.engine_get_reply, &why);
+    }
+    if (err != SL_OK) {
+        engine_failed(self, engine, err, why.text);
+        return;
+    }
+    engine->state = CO_ENGINE_KNOWN;
+    /* An engine that dies takes its ops with it. Without a watch they end by their deadlines. */
+    sl_err watched = process_is_shared(self, engine)
+                         ? SL_OK
+                         : self->env->ops->watch(self->env, engine->proc, engine->id);
+    if (watched != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "engine %" PRIu64
+                     ": process %u cannot be watched (%s), its ops end by deadline",
+                     engine->id, engine->proc.pid, sl_err_text(watched));
+    }
+    struct co_op *newer = NULL;
+    for (struct co_op *op = self->active_first; op != NULL; op = newer) {
+        newer = op->newer;
+        if (op->engine == engine && op->phase == CO_ENGINE) {
+            co_op_engine_known(self, op);
+        }
+    }
+}
+
+static void engine_died(struct coordinator *self, struct co_engine *engine)
+{
+    struct co_op *newer = NULL;
+    for (struct co_op *op = self->active_first; op != NULL; op = newer) {
+        newer = op->newer;
+        if (op->engine != engine) {
+            continue;
+        }
+        op->client_gone = true;
+        if (!op->answered) {
+            co_reason(op, "the engine's process %u is gone", engine->proc.pid);
+            co_op_end(self, op, SL_ERR_PEER_DIED);
+        }
+    }
+    sl_metric_add(self->env->metrics, self->metric.client_died_count, 1);
+    if (engine->ops == 0) {
+        co_engine_forget(self, engine);
+    }
+}
+
+void co_process_died(struct coordinator *self, const struct sl_body_local_died *died)
+{
+    struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};
+    for (uint32_t i = 0; i < self->engine_max; i++) {
+        if (self->engines[i].state == CO_ENGINE_KNOWN &&
+            sl_proc_id_equal(self->engines[i].proc, proc)) {
+            engine_died(self, &self->engines[i]);
+        }
+    }
+    co_rank_died(self, proc);
+}

@@ -1,0 +1,337 @@
+/* actors/coordinator/internal.h - state of the coordinator, shared by its files. */
+#ifndef SL_COORDINATOR_INTERNAL_H
+#define SL_COORDINATOR_INTERNAL_H
+
+#include "ipc/sl_index.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+#include "runtime/sl_actor.h"
+
+#define CO_RANKS_MAX       64u
+#define CO_POOLS_MAX       8u
+#define CO_FINISHED_MAX    256u  /* ended ops whose answers are kept for repeated requests */
+#define CO_SLICE_PARTS_MAX 4096u /* parts of one round: bounds messages, pins and scratch */
+#define CO_FIND_MAX        256u  /* keys of one look-up */
+#define CO_PROMOTE_ROUNDS  3u
+#define CO_STALE_ROUNDS                                                       \
+    16u /* an entry that changes so often while it is pinned counts as a miss \
+         */
+#define CO_RESERVE_ROUNDS    3u /* of a block whose other writer gave up */
+#define CO_FENCE_WAITERS_MAX 4u
+#define CO_POLL_NS           (1 * SL_NS_PER_MS)
+#define CO_POLL_NS_MAX       (8 * SL_NS_PER_MS)
+#define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
+#define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
+#define CO_REASON_BYTES      160u
+
+/* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
+struct co_chunk;
+struct co_chunks { /* free chunks, shared by all ops; bounded */
+    struct co_chunk *first;
+    uint32_t count;
+};
+struct co_arena {
+    struct co_chunks *chunks;
+    struct co_chunk *first; /* the one in use */
+};
+/* Zeroed memory that lives until reset. NULL: out of memory. */
+void *co_arena_take(struct co_arena *arena, size_t count, size_t item_bytes);
+void co_arena_reset(struct co_arena *arena);
+void co_chunks_fini(struct co_chunks *chunks);
+
+/* ---- bitmaps.c: bit i & 7 of byte i >> 3, as on the wire ---- */
+static inline bool co_bit(const uint8_t *bits, uint64_t i)
+{
+    return ((uint32_t)bits[i >> 3] >> (i & 7) & 1u) != 0;
+}
+static inline void co_bit_set(uint8_t *bits, uint64_t i)
+{
+    bits[i >> 3] = (uint8_t)((uint32_t)bits[i >> 3] | UINT32_C(1) << (i & 7));
+}
+static inline uint64_t co_bits_bytes(uint64_t count)
+{
+    return (count + 7) / 8;
+}
+uint32_t co_bits_count(const uint8_t *bits, uint32_t count);
+/* How many bits are set before the first that is not. */
+uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count);
+
+/* ---- engines.c: registrations, asked of the registrar when first needed ---- */
+enum co_engine_state { CO_ENGINE_FREE, CO_ENGINE_ASKED, CO_ENGINE_KNOWN };
+struct co_engine {
+    enum co_engine_state state;
+    uint64_t id;
+    struct sl_proc_id proc;
+    uint64_t used_ns;
+    uint64_t part_bytes[CO_RANKS_MAX][CO_POOLS_MAX];
+    uint64_t block_bytes;      /* of all ranks and pools */
+    uint64_t device_block_max; /* largest block id that every region has */
+    uint32_t world, pool_count, part_count, block_tokens;
+    uint32_t ops; /* that use it now */
+    char model[33];
+    char key_format[32];
+    char seed[256];
+    char pool_names[CO_POOLS_MAX][32];
+};
+
+/* ---- ops ---- */
+enum co_kind {
+    CO_STORE,
+    CO_LOAD,
+    CO_UNKNOWN, /* somebody asks whether an op that nobody remembers is fenced */
+};
+enum co_phase {
+    CO_FREE,
+    CO_ENGINE, /* the registration is asked for */
+    CO_KEYS,   /* the keyer works */
+    CO_GREET,  /* swappers may still work for a coordinator that died */
+    CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
+    CO_PROMOTE, /* load: the registrar brings parts in from disk */
+    CO_RESERVE, /* store: the registrar looks for room */
+    CO_COPY,    /* swappers work */
+    CO_SETTLE,  /* copies may have been asked for twice: swappers are fenced before the slice counts
+                 */
+    CO_COMMIT,  /* store: the registrar makes blocks visible */
+    CO_OTHERS,  /* store: other ops write the blocks that are left */
+    CO_ZOMBIE,  /* answered; device blocks stay lent until each swapper has acknowledged a fence or
+                   is dead */
+    CO_DONE,    /* answered and fenced; kept to answer a repeated request */
+};
+enum co_part_state {
+    CO_PART_OPEN,
+    CO_PART_PINNED,
+    CO_PART_ON_DISK,
+    CO_PART_GRANTED,
+    CO_PART_COPIED,
+    CO_PART_GONE
+};
+struct co_part {
+    uint64_t generation, offset_bytes;
+    struct sl_digest digest;
+    sl_ref ref;
+    sl_pin pin;
+    uint16_t arena;
+    uint8_t state; /* enum co_part_state */
+};
+enum co_fate { CO_BLOCK_OPEN, CO_BLOCK_STORED, CO_BLOCK_EXISTED, CO_BLOCK_BUSY, CO_BLOCK_FAILED };
+enum co_tier { CO_TIER_NONE, CO_TIER_MEMORY, CO_TIER_DISK, CO_TIER_REMOTE };
+struct co_block {
+    struct sl_key key; /* in the op's memory; NULL: the format has none for it */
+    uint64_t busy_until_ns;
+    uint64_t note_generation; /* of its first part, for the access ring */
+    sl_ref note_ref;
+    uint32_t device_block;
+    uint8_t fate;  /* store: enum co_fate */
+    uint8_t tier;  /* load: enum co_tier, by first sight, the slowest part counts */
+    uint8_t round; /* store: how often it was asked for */
+};
+/* What a rank has to do for an op. */
+struct co_share {
+    uint64_t call_seq; /* of the COPY or FENCE in flight; 0: none */
+    uint64_t sent_ns;
+    struct sl_proc_id proc; /* that the COPY was first sent to; pid 0: not known */
+    uint32_t item_count;    /* of the COPY */
+};
+
+struct co_op {
+    enum co_kind kind;
+    enum co_phase phase;
+    struct co_op *hash_next;
+    struct co_op *older, *newer; /* list of ops in flight, or of finished ones */
+    struct co_engine *engine;    /* held while in flight */
+    struct sl_return back;
+    uint64_t id, trace_id, engine_id;
+    uint64_t started_ns, deadline_ns, wake_ns;
+    struct co_arena life; /* request and keys: until the op is answered and fenced */
+    struct co_arena work; /* the slice */
+
+    struct sl_bytes tokens; /* kept while the engine is asked for */
+    struct sl_text extras;
+    bool partial;
+    uint32_t first_block, block_count;
+    struct co_block *blocks; /* block_count */
+    uint64_t call_seq;       /* of the one request in flight that is no COPY or FENCE; 0: none */
+
+    /* The slice: blocks slice[0..slice_count), ascending. parts: [block of the slice][rank][pool].
+     */
+    uint32_t *slice;
+    struct co_part *parts;
+    struct sl_key *part_keys;
+    uint32_t slice_count, slice_total;
+    uint32_t at; /* load: first block that is not loaded; store: first that may be open */
+    uint32_t rounds, stale_rounds;
+    uint32_t *asked; /* load: parts of the PROMOTE in flight */
+    uint32_t asked_count;
+    bool last;          /* load: nothing follows this slice */
+    bool many;          /* more than one slice was needed */
+    uint64_t poll_ns;   /* grows while waiting */
+    uint64_t unsettled; /* ranks whose COPY may have been asked for twice */
+    struct co_share shares[CO_RANKS_MAX];
+    uint32_t shares_open;
+
+    /* The answer. */
+    bool answered, client_gone;
+    sl_err code;
+    char reason[CO_REASON_BYTES];
+    uint8_t *stored, *existed; /* bitmaps: room for bitmap_bytes each, kept with the slot */
+    uint64_t bitmap_bytes;
+    uint32_t from_memory, from_disk, from_remote;
+    uint64_t bytes;
+
+    /* Fences. */
+    uint64_t fence_started_ns;
+    uint64_t killed_ranks;
+    struct sl_return waiters[CO_FENCE_WAITERS_MAX];
+    uint32_t waiter_count;
+};
+
+/* ---- ranks, as processes ---- */
+struct co_rank {
+    struct sl_proc_id proc; /* pid 0: not known */
+    bool asked;             /* a PING is in flight */
+    uint64_t died_ns;       /* when the last known process was found dead, 0: never */
+};
+
+enum co_call {
+    CO_CALL_OP = 1, /* cookie carries the op's slot */
+    CO_CALL_SHARE,  /* and the rank */
+    CO_CALL_ENGINE,
+    CO_CALL_PING,
+    CO_CALL_HELLO,
+    CO_CALL_GREET,
+    CO_CALL_NOBODY, /* the answer changes nothing */
+};
+static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
+{
+    return (uint64_t)call << 48 | (uint64_t)rank << 32 | index;
+}
+
+struct co_metrics {
+    sl_metric store_count, load_count, op_failed_count, op_timeout_count, op_cancelled_count,
+        op_refused_count;
+    sl_metric repeated_count, op_active_count, late_reply_count, zombie_count, fence_count,
+        killed_count, settled_count;
+    sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
+    sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
+        loaded_bytes;
+    sl_metric promote_count, promote_gave_up_count, pin_limit_count, length_mismatch_count,
+        client_died_count;
+    sl_histogram store_ns, load_ns;
+};
+
+struct coordinator {
+    struct sl_env *env;
+    struct sl_calls *calls;
+    struct sl_index_view *view; /* NULL: not there yet */
+    uint64_t view_device, view_inode;
+    struct sl_pins *pins;
+    char pins_name[64];
+    uint64_t pins_taken;      /* slots in use */
+    uint64_t boot_generation; /* of the registrar that knows our pins; 0: none does */
+    uint64_t hello_seq, hello_due_ns;
+    uint64_t load_bytes_max, store_bytes_max; /* of a slice; one block always goes */
+    uint32_t load_parts_max, store_parts_max;
+    uint32_t rank_count;
+    bool draining;
+    struct co_rank ranks[CO_RANKS_MAX];
+    uint64_t ungreeted; /* ranks that have not acknowledged the fence of our predecessor's work */
+    struct co_engine *engines;
+    uint32_t engine_max;
+
+    struct co_op *ops; /* op_max + CO_FINISHED_MAX */
+    struct co_op **op_heads;
+    uint32_t op_max, op_slots, op_mask;
+    uint32_t op_active;
+    struct co_op *free_first;
+    struct co_op *active_first, *active_last;
+    struct co_op *done_first, *done_last; /* oldest first */
+    struct co_chunks chunks;
+
+    struct sl_key find_keys[CO_FIND_MAX]; /* scratch of a look-up */
+    struct sl_entry find_entries[CO_FIND_MAX];
+    sl_err find_codes[CO_FIND_MAX];
+    uint32_t find_parts[CO_FIND_MAX];
+    struct co_metrics metric;
+};
+
+/* ---- coordinator.c ---- */
+/* Opens the index, or opens it anew when the registrar has made another. False: there is none. */
+bool co_view(struct coordinator *self);
+/* Loads may pin: the registrar knows our pin segment. */
+bool co_may_pin(const struct coordinator *self);
+void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns);
+
+/* ---- engines.c ---- */
+sl_err co_engines_init(struct coordinator *self, struct sl_error *why);
+/* Asks for the engine when it is not known; state says. Errors: SL_ERR_LIMIT. */
+sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
+                      struct co_engine **out);
+void co_engine_release(struct co_op *op);
+/* reply NULL: nobody answered. */
+void co_engine_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+void co_engine_forget(struct coordinator *self, struct co_engine *engine);
+void co_process_died(struct coordinator *self, const struct sl_body_local_died *died);
+
+/* ---- ops.c ---- */
+sl_err co_ops_init(struct coordinator *self, struct sl_error *why);
+void co_ops_fini(struct coordinator *self);
+struct co_op *co_op_find(const struct coordinator *self, uint64_t id);
+/* A fresh op under this id, in flight. NULL: too many. */
+struct co_op *co_op_new(struct coordinator *self, enum co_kind kind, const struct sl_msg *msg);
+void co_op_start(struct coordinator *self, const struct sl_msg *msg);
+void co_op_engine_known(struct coordinator *self, struct co_op *op);
+void co_op_go(struct coordinator *self, struct co_op *op); /* keys are known */
+void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* The op's one request in flight. False: it could not be sent and the op was ended. */
+bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg);
+void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* the first one stays */
+/* Keys of all parts of the slice. False: out of memory, the op was ended. */
+bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count);
+static inline struct co_part *co_part_at(const struct co_op *op, uint32_t block, uint32_t rank,
+                                         uint32_t pool)
+{
+    return &op->parts[(block * op->engine->world + rank) * op->engine->pool_count + pool];
+}
+/* Ends the op: answers once, fences what is outstanding, gives back. */
+void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);
+void co_op_answer(struct coordinator *self, struct co_op *op);
+/* Answered and fenced. */
+void co_op_done(struct coordinator *self, struct co_op *op);
+void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
+const char *co_phase_text(enum co_phase phase);
+
+/* ---- copy.c: COPY to the ranks and their answers; fences ---- */
+/* One COPY for each rank that has parts in `state`. False: the op was ended. Nothing to copy: the
+ * slice is done at once. */
+void co_copy_start(struct coordinator *self, struct co_op *op, enum co_part_state state);
+void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
+                       const struct sl_msg *reply);
+/* Drops COPYs in flight and asks the ranks for a fence. */
+void co_fence_start(struct coordinator *self, struct co_op *op, uint64_t ranks);
+void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
+void co_op_fenced(struct coordinator *self, const struct sl_msg *msg); /* OP_FENCED */
+void co_cancel(struct coordinator *self, const struct sl_msg *msg);
+void co_waiters_answer(struct coordinator *self, struct co_op *op, sl_err code, bool fenced);
+/* Fences what a coordinator that died has left at the rank. */
+void co_rank_greet(struct coordinator *self, uint32_t rank);
+void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
+void co_rank_learn(struct coordinator *self, uint32_t rank);
+void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
+void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
+
+/* ---- store.c, load.c ---- */
+void co_store_slice(struct coordinator *self, struct co_op *op);
+void co_store_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+void co_store_copied(struct coordinator *self, struct co_op *op);
+void co_store_poll(struct coordinator *self, struct co_op *op);
+/* Gives back what was reserved and is not committed; after fences. */
+void co_store_abort(struct coordinator *self, struct co_op *op);
+void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
+void co_load_slice(struct coordinator *self, struct co_op *op);
+void co_load_look(struct coordinator *self, struct co_op *op);
+void co_load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+void co_load_copied(struct coordinator *self, struct co_op *op);
+void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block);
+void co_load_note(struct coordinator *self, struct co_op *op);
+
+#endif

@@ -1,0 +1,377 @@
+/* actors/coordinator/load.c - LOAD: look up and pin, PROMOTE what is on disk alone, COPY in; slice
+ * by slice, in block order, up to the first block that is nowhere. A slice is bounded in parts and
+ * bytes, so that a load larger than the pins or the memory of the node is a pipeline. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Blocks that are nowhere end a load with SL_OK: that is a miss. Blocks that are there and could
+ * not be brought in end it with SL_ERR_INCOMPLETE, so that nobody takes them for lost. Both answers
+ * carry the prefix that was loaded. */
+static void load_finish(struct coordinator *self, struct co_op *op)
+{
+    co_op_end(self, op, op->code);
+}
+
+static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
+{
+    op->last = true;
+    op->code = SL_ERR_INCOMPLETE;
+    co_reason(op, "block %u: %s", op->first_block + op->at + block, why);
+}
+
+void co_load_slice(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t limit = SL_MAX(self->load_parts_max / engine->part_count, 1u);
+    limit =
+        (uint32_t)SL_MIN(limit, SL_MAX(self->load_bytes_max / engine->block_bytes, UINT64_C(1)));
+    op->many = op->many || op->slice_total > 0;
+    op->slice_count = 0;
+    op->rounds = 0;
+    op->stale_rounds = 0;
+    op->poll_ns = CO_POLL_NS;
+    co_arena_reset(&op->work);
+    uint32_t count = 0;
+    op->slice = co_arena_take(&op->work, limit, sizeof(*op->slice));
+    if (op->slice == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    while (count < limit && op->at + count < op->block_count &&
+           op->blocks[op->at + count].key.at != NULL) {
+        op->slice[count] = op->at + count;
+        count++;
+    }
+    if (count == 0) {
+        load_finish(self, op);
+        return;
+    }
+    if (co_slice_make(self, op, count)) {
+        co_load_look(self, op);
+    }
+}
+
+static void load_wait(struct coordinator *self, struct co_op *op)
+{
+    op->phase = CO_LOOK;
+    co_wake(self, op, self->env->now_ns + op->poll_ns);
+    op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
+}
+
+static void part_unpin(struct coordinator *self, struct co_part *part)
+{
+    if (part->pin != 0) {
+        sl_pins_give(self->pins, part->pin);
+        SL_ASSERT(self->pins_taken > 0);
+        self->pins_taken--;
+    }
+    part->pin = 0;
+    part->state = CO_PART_OPEN;
+}
+
+void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block)
+{
+    uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
+    for (uint32_t i = from_block * part_count; i < op->slice_count * part_count; i++) {
+        part_unpin(self, &op->parts[i]);
+    }
+    op->slice_count = SL_MIN(op->slice_count, from_block);
+}
+
+/* ---- looking ---- */
+
+struct look { /* what a pass over the slice found: first block with such a part, slice_count when
+                 none */
+    uint32_t hole, short_of_pins, waiting;
+    bool stale;
+};
+
+static void block_tier(struct co_op *op, uint32_t block, enum co_tier tier)
+{
+    struct co_block *state = &op->blocks[op->slice[block]];
+    state->tier = (uint8_t)SL_MAX((enum co_tier)state->tier, tier);
+}
+
+/* The tier is that of first sight: what was promoted once counts as disk although it is found in
+ * memory later. */
+static void part_found(struct coordinator *self, struct co_op *op, uint32_t number,
+                       const struct sl_entry *entry, struct look *look)
+{
+    const struct co_engine *engine = op->engine;
+    struct co_part *part = &op->parts[number];
+    uint32_t block = number / engine->part_count, k = number % engine->part_count;
+    uint64_t want_bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count];
+    if (entry->extent.length_bytes != want_bytes) {
+        sl_metric_add(self->env->metrics, self->metric.length_mismatch_count, 1);
+        sl_log_write(self->env->log, SL_LOG_WARN, op->trace_id,
+                     "block %u: a part has %" PRIu64 " bytes, the engine's has %" PRIu64 ": a miss",
+                     op->first_block + op->slice[block], entry->extent.length_bytes, want_bytes);
+        look->hole = SL_MIN(look->hole, block);
+        return;
+    }
+    sl_err err = entry->extent.generation != 0
+                     ? sl_pins_take(self->pins, self->view, entry, &part->pin)
+                     : SL_ERR_NOT_FOUND;
+    if (err == SL_OK) {
+        self->pins_taken++;
+        part->state = CO_PART_PINNED;
+        part->ref = entry->ref;
+        part->generation = entry->extent.generation;
+        part->offset_bytes = entry->extent.offset_bytes;
+        part->arena = (uint16_t)entry->extent.arena;
+        block_tier(op, block, CO_TIER_MEMORY);
+    } else if (err == SL_ERR_LIMIT) {
+        look->short_of_pins = SL_MIN(look->short_of_pins, block);
+    } else if (err == SL_ERR_STALE) {
+        look->stale = true;
+    } else if (entry->disk.valid != 0) {
+        part->state = CO_PART_ON_DISK;
+        block_tier(op, block, CO_TIER_DISK);
+        look->waiting = SL_MIN(look->waiting, block);
+    } else {
+        look->hole = SL_MIN(look->hole, block);
+    }
+}
+
+static void find_flush(struct coordinator *self, struct co_op *op, uint32_t count,
+                       struct look *look)
+{
+    sl_index_find_batch(self->view, self->find_keys, count, self->find_entries, self->find_codes);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t number = self->find_parts[i];
+        uint32_t block = number / op->engine->part_count;
+        if (block >= SL_MIN(look->hole, look->short_of_pins)) {
+            continue; /* behind the end of this slice: pins are for what can be used */
+        }
+        if (self->find_codes[i] == SL_OK) {
+            part_found(self, op, number, &self->find_entries[i], look);
+        } else if (self->find_codes[i] == SL_ERR_BUSY) {
+            op->parts[number].state =
+                CO_PART_ON_DISK; /* the registrar knows: PROMOTE answers for both tiers */
+            look->waiting = SL_MIN(look->waiting, block);
+        } else {
+            look->hole = SL_MIN(look->hole, block);
+        }
+    }
+}
+
+static struct look slice_look(struct coordinator *self, struct co_op *op)
+{
+    struct look look = {
+        .hole = op->slice_count, .short_of_pins = op->slice_count, .waiting = op->slice_count};
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < part_total; i++) {
+        if (op->parts[i].state == CO_PART_PINNED) {
+            continue;
+        }
+        if (op->parts[i].state == CO_PART_GONE) { /* the registrar said so */
+            look.hole = SL_MIN(look.hole, i / op->engine->part_count);
+            break;
+        }
+        op->parts[i].state = CO_PART_OPEN;
+        self->find_keys[count] = op->part_keys[i];
+        self->find_parts[count++] = i;
+        if (count == CO_FIND_MAX) {
+            find_flush(self, op, count, &look);
+            count = 0;
+            if (look.hole < op->slice_count || look.short_of_pins < op->slice_count) {
+                return look;
+            }
+        }
+    }
+    find_flush(self, op, count, &look);
+    return look;
+}
+
+static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks)
+{
+    if (blocks < op->slice_count) {
+        co_load_unpin(self, op, blocks);
+    }
+}
+
+/* No pin was to be had for the first block of the slice. */
+static void load_short_of_pins(struct coordinator *self, struct co_op *op)
+{
+    uint32_t count = op->slice_count;
+    co_load_unpin(self, op, 0);
+    op->slice_count = count;
+    sl_metric_add(self->env->metrics, self->metric.pin_limit_count, 1);
+    if (self->pins_taken > 0) {
+        load_wait(self, op); /* other loads hold them; they end */
+        return;
+    }
+    load_incomplete(op, 0, "its parts are more than may be pinned at once");
+    op->slice_count = 0;
+    load_finish(self, op);
+}
+
+static void load_promote(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    struct sl_text *keys = co_arena_take(&op->work, part_total, sizeof(*keys));
+    op->asked = co_arena_take(&op->work, part_total, sizeof(*op->asked));
+    op->asked_count = 0;
+    if (keys == NULL || op->asked == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    for (uint32_t i = 0; i < part_total; i++) {
+        if (op->parts[i].state == CO_PART_ON_DISK) {
+            keys[op->asked_count] =
+                (struct sl_text){.at = op->part_keys[i].at, .length = op->part_keys[i].length};
+            op->asked[op->asked_count++] = i;
+        }
+    }
+    struct sl_msg promote = {.type = SL_MSG_PROMOTE};
+    promote.body.promote.keys.at = keys;
+    promote.body.promote.keys.count = op->asked_count;
+    op->phase = CO_PROMOTE;
+    op->rounds++;
+    sl_metric_add(self->env->metrics, self->metric.promote_count, op->asked_count);
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promote", "registrar",
+                   op->asked_count);
+    (void)co_op_call(self, op, "registrar", &promote);
+}
+
+/* Goes on by what a look found. */
+static void load_decide(struct coordinator *self, struct co_op *op, const struct look *look)
+{
+    if (look->short_of_pins == 0 && look->hole > 0) {
+        load_short_of_pins(self, op);
+        return;
+    }
+    op->last |= look->hole <= look->short_of_pins && look->hole < op->slice_count;
+    slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));
+    if (look->stale && ++op->stale_rounds < CO_STALE_ROUNDS) {
+        load_wait(self, op);
+        return;
+    }
+    if (look->waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
+        /* Evicted again and again. What stands before it is loaded; a slice that begins there gets
+         * rounds of its own. */
+        sl_metric_add(self->env->metrics, self->metric.promote_gave_up_count, 1);
+        if (look->waiting == 0) {
+            load_incomplete(op, 0, "there is no room to bring it in from disk");
+        }
+        slice_cut(self, op, look->waiting);
+    }
+    uint32_t whole = 0;
+    while (whole < op->slice_count * op->engine->part_count &&
+           op->parts[whole].state == CO_PART_PINNED) {
+        whole++;
+    }
+    if (look->waiting < op->slice_count) {
+        load_promote(self, op);
+        return;
+    }
+    if (whole < op->slice_count * op->engine->part_count) { /* an entry did not come to rest */
+        load_incomplete(op, whole / op->engine->part_count, "its entry does not come to rest");
+        slice_cut(self, op, whole / op->engine->part_count);
+    }
+    if (op->slice_count == 0) {
+        load_finish(self, op);
+        return;
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pinned", "",
+                   op->slice_count);
+    co_copy_start(self, op, CO_PART_PINNED);
+}
+
+void co_load_look(struct coordinator *self, struct co_op *op)
+{
+    if (!co_may_pin(self) || !co_view(self)) {
+        load_wait(self, op);
+        return;
+    }
+    struct look look = slice_look(self, op);
+    load_decide(self, op, &look);
+}
+
+void co_load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    const struct sl_u64s *codes = &reply->body.promote_reply.codes;
+    uint32_t part_count = op->engine->part_count;
+    uint32_t squeezed = op->slice_count;
+    for (uint32_t i = 0; i < op->asked_count; i++) {
+        uint64_t code =
+            reply->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)reply->code;
+        struct co_part *part = &op->parts[op->asked[i]];
+        part->state = CO_PART_OPEN;
+        if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT || code == SL_ERR_IO) {
+            part->state = CO_PART_GONE;
+        } else if (code != SL_OK) {
+            squeezed = SL_MIN(squeezed, op->asked[i] / part_count);
+        }
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promoted", "registrar",
+                   op->asked_count);
+    if (squeezed == op->slice_count) {
+        co_load_look(self, op);
+        return;
+    }
+    /* No room for all: what is there goes first, its pins then make way. */
+    if (squeezed > 0) {
+        slice_cut(self, op, squeezed);
+        co_load_look(self, op);
+    } else if (op->rounds < CO_PROMOTE_ROUNDS) {
+        uint32_t count = op->slice_count;
+        co_load_unpin(self, op, 0);
+        op->slice_count = SL_MAX(count / 2, 1u);
+        load_wait(self, op);
+    } else {
+        co_load_look(self, op);
+    }
+}
+
+/* ---- copied ---- */
+
+static void count_block(struct co_op *op, struct co_block *block)
+{
+    op->from_memory += block->tier == CO_TIER_MEMORY ? 1u : 0u;
+    op->from_disk += block->tier == CO_TIER_DISK ? 1u : 0u;
+    op->from_remote += block->tier == CO_TIER_REMOTE ? 1u : 0u;
+    op->bytes += op->engine->block_bytes;
+    op->at++;
+}
+
+void co_load_copied(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_count = op->engine->part_count;
+    uint32_t whole = 0;
+    while (whole < op->slice_count * part_count && op->parts[whole].state == CO_PART_COPIED) {
+        whole++;
+    }
+    uint32_t loaded = whole / part_count;
+    if (loaded < op->slice_count) {
+        load_incomplete(op, loaded, "a rank did not copy its part");
+    }
+    for (uint32_t i = 0; i < loaded; i++) {
+        struct co_block *block = &op->blocks[op->slice[i]];
+        block->note_ref = op->parts[i * part_count].ref;
+        block->note_generation = op->parts[i * part_count].generation;
+        count_block(op, block);
+    }
+    bool ended = op->last || op->at == op->block_count;
+    co_load_unpin(self, op, 0);
+    if (ended) {
+        load_finish(self, op);
+    } else {
+        co_load_slice(self, op);
+    }
+}
+
+/* Tails first: when memory runs short, heads of chains are worth more. */
+void co_load_note(struct coordinator *self, struct co_op *op)
+{
+    for (uint32_t i = op->block_count; op->blocks != NULL && i-- > 0;) {
+        struct co_block *block = &op->blocks[i];
+        if (block->note_generation != 0) {
+            sl_pins_note_access(self->pins, block->note_ref, block->note_generation);
+            block->note_generation = 0;
+        }
+    }
+}

@@ -1,0 +1,8 @@
+/* actors/coordinator/main.c - the coordinator as a process. */
+#include "actors/coordinator/coordinator.h"
+#include "ipc/sl_process.h"
+
+int main(int argc, char **argv)
+{
+    return sl_process_main(&sl_coordinator_actor, argc, argv);
+}

@@ -1,0 +1,77 @@
+/* actors/coordinator/memory.c - memory of ops: chunks that go from op to op. */
+#include "actors/coordinator/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES     (64 * SL_KIB)
+#define CHUNKS_KEPT_MAX 256u
+
+struct co_chunk {
+    struct co_chunk *next;
+    size_t capacity_bytes, used_bytes;
+    _Alignas(16) unsigned char bytes[];
+};
+
+static struct co_chunk *chunk_get(struct co_chunks *chunks, size_t need_bytes)
+{
+    if (need_bytes <= CHUNK_BYTES && chunks->first != NULL) {
+        struct co_chunk *chunk = chunks->first;
+        chunks->first = chunk->next;
+        chunks->count--;
+        return chunk;
+    }
+    size_t capacity_bytes = SL_MAX(need_bytes, (size_t)CHUNK_BYTES);
+    struct co_chunk *chunk = malloc(sizeof(*chunk) + capacity_bytes);
+    if (chunk != NULL) {
+        chunk->capacity_bytes = capacity_bytes;
+    }
+    return chunk;
+}
+
+void *co_arena_take(struct co_arena *arena, size_t count, size_t item_bytes)
+{
+    if (item_bytes != 0 && count > (SIZE_MAX / 2) / item_bytes) {
+        return NULL;
+    }
+    size_t need_bytes = sl_align_up(SL_MAX(count * item_bytes, (size_t)1), 16);
+    struct co_chunk *chunk = arena->first;
+    if (chunk == NULL || chunk->capacity_bytes - chunk->used_bytes < need_bytes) {
+        chunk = chunk_get(arena->chunks, need_bytes);
+        if (chunk == NULL) {
+            return NULL;
+        }
+        chunk->used_bytes = 0;
+        chunk->next = arena->first;
+        arena->first = chunk;
+    }
+    void *memory = chunk->bytes + chunk->used_bytes;
+    chunk->used_bytes += need_bytes;
+    memset(memory, 0, need_bytes);
+    return memory;
+}
+
+void co_arena_reset(struct co_arena *arena)
+{
+    while (arena->first != NULL) {
+        struct co_chunk *chunk = arena->first;
+        arena->first = chunk->next;
+        if (chunk->capacity_bytes > CHUNK_BYTES || arena->chunks->count == CHUNKS_KEPT_MAX) {
+            free(chunk);
+            continue;
+        }
+        chunk->next = arena->chunks->first;
+        arena->chunks->first = chunk;
+        arena->chunks->count++;
+    }
+}
+
+void co_chunks_fini(struct co_chunks *chunks)
+{
+    while (chunks->first != NULL) {
+        struct co_chunk *chunk = chunks->first;
+        chunks->first = chunk->next;
+        free(chunk);
+    }
+    chunks->count = 0;
+}

@@ -1,0 +1,713 @@
+/* actors/coordinator/ops.c - the table of ops: how they begin, end, and are remembered. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer takes a while to arrive: an op ends so much of its budget before its client's deadline.
+ */
+#define ANSWER_SHARE  20u
+#define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
+/* Frames carry more than keys; what a part takes in a RESERVE or PROMOTE, with the longest common
+ * keys. */
+#define PART_MESSAGE_BYTES 256u
+
+sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    uint64_t memory = sl_config_u64(config, SL_SET_memory);
+    uint64_t pin_bytes = sl_config_u64(config, SL_SET_client_pin_bytes_max);
+    uint64_t pins = sl_config_u64(config, SL_SET_client_pins_max);
+    uint64_t frame_parts = sl_config_u64(config, SL_SET_message_bytes_max) / PART_MESSAGE_BYTES;
+    uint64_t reservations = sl_config_u64(config, SL_SET_reservations_max);
+    pin_bytes = pin_bytes != 0 ? pin_bytes : memory / 2;
+    /* A load leaves room for others: in pins, and in the memory that its own promotions need. */
+    self->load_bytes_max = SL_MIN(pin_bytes / 4, memory / 8);
+    self->load_parts_max = (uint32_t)SL_MIN(SL_MIN(pins / 4, frame_parts), CO_SLICE_PARTS_MAX);
+    self->store_bytes_max = memory / 4;
+    self->store_parts_max =
+        (uint32_t)SL_MIN(SL_MIN(reservations / 4, frame_parts), CO_SLICE_PARTS_MAX);
+
+    self->op_max = (uint32_t)SL_MIN(sl_config_u64(config, SL_SET_queue_messages), 4096);
+    self->op_slots = self->op_max + CO_FINISHED_MAX;
+    uint32_t heads = 1;
+    while (heads < self->op_slots) {
+        heads *= 2;
+    }
+    self->op_mask = heads - 1;
+    self->ops = calloc(self->op_slots, sizeof(*self->ops));
+    self->op_heads = calloc(heads, sizeof(struct co_op *));
+    if (self->ops == NULL || self->op_heads == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu32 " ops", self->op_slots);
+    }
+    for (uint32_t i = self->op_slots; i-- > 0;) {
+        struct co_op *op = &self->ops[i];
+        op->life.chunks = &self->chunks;
+        op->work.chunks = &self->chunks;
+        op->newer = self->free_first;
+        self->free_first = op;
+    }
+    return SL_OK;
+}
+
+void co_ops_fini(struct coordinator *self)
+{
+    for (uint32_t i = 0; self->ops != NULL && i < self->op_slots; i++) {
+        co_arena_reset(&self->ops[i].life);
+        co_arena_reset(&self->ops[i].work);
+        free(self->ops[i].stored);
+    }
+    free(self->ops);
+    free(self->op_heads);
+    co_chunks_fini(&self->chunks);
+}
+
+const char *co_phase_text(enum co_phase phase)
+{
+    switch (phase) {
+    case CO_ENGINE:
+        return "waiting for the engine's registration";
+    case CO_KEYS:
+        return "waiting for the keyer";
+    case CO_GREET:
+        return "waiting for swappers to leave a dead coordinator's work";
+    case CO_LOOK:
+        return "looking for blocks";
+    case CO_PROMOTE:
+        return "waiting for the disk";
+    case CO_RESERVE:
+        return "waiting for room";
+    case CO_COPY:
+        return "waiting for a swapper";
+    case CO_SETTLE:
+    case CO_ZOMBIE:
+        return "waiting for a fence";
+    case CO_COMMIT:
+        return "waiting for the commit";
+    case CO_OTHERS:
+        return "waiting for another op's blocks";
+    case CO_FREE:
+    case CO_DONE:
+        break;
+    }
+    return "ended";
+}
+
+/* ---- table and lists ---- */
+
+static struct co_op **op_chain(const struct coordinator *self, uint64_t id)
+{
+    return &self->op_heads[(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & self->op_mask];
+}
+
+struct co_op *co_op_find(const struct coordinator *self, uint64_t id)
+{
+    struct co_op *op = *op_chain(self, id);
+    while (op != NULL && op->id != id) {
+        op = op->hash_next;
+    }
+    return op;
+}
+
+static void op_unhash(struct coordinator *self, struct co_op *op)
+{
+    struct co_op **link = op_chain(self, op->id);
+    while (*link != op) {
+        SL_ASSERT(*link != NULL);
+        link = &(*link)->hash_next;
+    }
+    *link = op->hash_next;
+}
+
+static void list_add(struct co_op **first, struct co_op **last, struct co_op *op)
+{
+    op->older = *last;
+    op->newer = NULL;
+    *(*last != NULL ? &(*last)->newer : first) = op;
+    *last = op;
+}
+
+static void list_remove(struct co_op **first, struct co_op **last, struct co_op *op)
+{
+    *(op->older != NULL ? &op->older->newer : first) = op->newer;
+    *(op->newer != NULL ? &op->newer->older : last) = op->older;
+}
+
+/* Forgets a finished op. */
+static void op_recycle(struct coordinator *self, struct co_op *op)
+{
+    SL_ASSERT(op->phase == CO_DONE);
+    list_remove(&self->done_first, &self->done_last, op);
+    op_unhash(self, op);
+    op->phase = CO_FREE;
+    op->newer = self->free_first;
+    self->free_first = op;
+}
+
+/* Empties a slot; its bitmaps and the source of its memory stay. */
+static void op_clear(struct coordinator *self, struct co_op *op)
+{
+    struct co_op fresh = {
+        .stored = op->stored, .existed = op->existed, .bitmap_bytes = op->bitmap_bytes};
+    fresh.life.chunks = &self->chunks;
+    fresh.work.chunks = &self->chunks;
+    *op = fresh;
+}
+
+struct co_op *co_op_new(struct coordinator *self, enum co_kind kind, const struct sl_msg *msg)
+{
+    if (self->op_active == self->op_max) {
+        return NULL;
+    }
+    if (self->free_first == NULL) {
+        op_recycle(self, self->done_first);
+    }
+    struct co_op *op = self->free_first;
+    self->free_first = op->newer;
+    op_clear(self, op);
+    op->kind = kind;
+    op->trace_id = msg->trace_id;
+    op->started_ns = self->env->now_ns;
+    op->wake_ns = SL_NEVER_NS;
+    op->poll_ns = CO_POLL_NS;
+    op->id = kind == CO_UNKNOWN ? msg->body.op_fenced.target_op : msg->op_id;
+    struct co_op **chain = op_chain(self, op->id);
+    op->hash_next = *chain;
+    *chain = op;
+    list_add(&self->active_first, &self->active_last, op);
+    self->op_active++;
+    sl_metric_set(self->env->metrics, self->metric.op_active_count, self->op_active);
+    return op;
+}
+
+/* ---- beginning ---- */
+
+void co_reason(struct co_op *op, const char *format, ...)
+{
+    if (op->reason[0] != '\0') {
+        return;
+    }
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(op->reason, sizeof(op->reason), format, list);
+    va_end(list);
+}
+
+static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
+{
+    return msg->sender.length == strlen(op->back.to) &&
+           memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
+}
+
+/* An op of that id is known. False: it is over and was somebody else's; a new one may have the id.
+ */
+static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    bool mine = op->kind != CO_UNKNOWN && op->back.type == msg->type && from_client_of(op, msg);
+    if (!mine && op->phase == CO_DONE && op->kind != CO_UNKNOWN) {
+        op_recycle(self, op);
+        return false;
+    }
+    if (op->kind == CO_UNKNOWN) {
+        (void)sl_fail(&why, SL_ERR_CANCELLED, "op %016" PRIx64 " was fenced before it came",
+                      msg->op_id);
+        sl_reply_code(self->env, msg, SL_ERR_CANCELLED, &why);
+    } else if (!mine) {
+        (void)sl_fail(&why, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s", msg->op_id,
+                      op->back.to);
+        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
+    } else {
+        sl_metric_add(self->env->metrics, self->metric.repeated_count, 1);
+        sl_return_keep(msg, &op->back);
+        if (op->answered) {
+            co_op_answer(self, op);
+        }
+    }
+    return true;
+}
+
+static sl_err op_bitmaps(struct co_op *op, uint32_t block_count)
+{
+    uint64_t bytes = SL_MAX(co_bits_bytes(block_count), UINT64_C(64));
+    if (bytes > op->bitmap_bytes) {
+        uint8_t *grown = realloc(op->stored, 2 * bytes); /* both bitmaps */
+        if (grown == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        op->stored = grown;
+        op->existed = grown + bytes;
+        op->bitmap_bytes = bytes;
+    }
+    memset(op->stored, 0, 2 * op->bitmap_bytes);
+    return SL_OK;
+}
+
+struct request { /* what STORE and LOAD have in common */
+    uint64_t engine_id, first_block;
+    struct sl_bytes tokens;
+    struct sl_text extras;
+    struct sl_u64s device_blocks;
+    bool partial;
+};
+
+static struct request request_of(const struct sl_msg *msg)
+{
+    const struct sl_body_store *store = &msg->body.store;
+    const struct sl_body_load *load = &msg->body.load;
+    if (msg->type == SL_MSG_STORE) {
+        return (struct request){store->engine_id, store->first_block,   store->tokens,
+                                store->extras,    store->device_blocks, store->partial};
+    }
+    return (struct request){load->engine_id, load->first_block,   load->tokens,
+                            load->extras,    load->device_blocks, load->partial};
+}
+
+static sl_err request_check(const struct coordinator *self, const struct sl_msg *msg,
+                            const struct request *request, struct sl_error *why)
+{
+    if (msg->op_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "%s without an op id", sl_msg_name(msg->type));
+    }
+    if (request->tokens.length % 4 != 0) {
+        return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole number of u32",
+                       request->tokens.length);
+    }
+    for (uint64_t i = 0; i < request->device_blocks.count; i++) {
+        if (request->device_blocks.at[i] >= UINT32_MAX) {
+            return sl_fail(why, SL_ERR_INVALID, "device_blocks[%" PRIu64 "]: %" PRIu64, i,
+                           request->device_blocks.at[i]);
+        }
+    }
+    if (self->draining) {
+        return sl_fail(why, SL_ERR_DRAINING, "the coordinator takes no new ops");
+    }
+    return SL_OK;
+}
+
+/* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
+static sl_err op_keep(struct co_op *op, const struct request *request)
+{
+    op->block_count = (uint32_t)request->device_blocks.count;
+    op->first_block = (uint32_t)request->first_block;
+    op->engine_id = request->engine_id;
+    op->partial = request->partial;
+    op->tokens = request->tokens;
+    op->extras = request->extras;
+    op->blocks = co_arena_take(&op->life, op->block_count, sizeof(*op->blocks));
+    if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
+        op->block_count = 0; /* the answer has no bitmaps */
+        return SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
+    }
+    return SL_OK;
+}
+
+static sl_err op_keep_tokens(struct co_op *op)
+{
+    void *tokens = co_arena_take(&op->life, op->tokens.length, 1);
+    char *extras = co_arena_take(&op->life, op->extras.length + 1, 1);
+    if (tokens == NULL || extras == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    memcpy(tokens, op->tokens.at, op->tokens.length);
+    if (op->extras.length > 0) {
+        memcpy(extras, op->extras.at, op->extras.length);
+    }
+    op->tokens.at = tokens;
+    op->extras.at = extras;
+    return SL_OK;
+}
+
+static uint64_t op_deadline(const struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t budget_ns = msg->budget_ns;
+    if (budget_ns == 0) {
+        budget_ns = sl_config_u64(self->env->config, SL_SET_op_timeout);
+    }
+    budget_ns -= SL_MIN(budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
+    return sl_deadline_ns(msg->received_ns, budget_ns);
+}
+
+void co_op_start(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct sl_env *env = self->env;
+    struct sl_error why = {0};
+    struct request request = request_of(msg);
+    struct co_op *op = msg->op_id != 0 ? co_op_find(self, msg->op_id) : NULL;
+    if (op != NULL && op_start_again(self, op, msg)) {
+        return;
+    }
+    sl_err err = request_check(self, msg, &request, &why);
+    op = err == SL_OK ? co_op_new(self, msg->type == SL_MSG_STORE ? CO_STORE : CO_LOAD, msg) : NULL;
+    if (err == SL_OK && op == NULL) {
+        err = sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
+    }
+    if (err != SL_OK) {
+        sl_metric_add(env->metrics, self->metric.op_refused_count, 1);
+        sl_reply_code(env, msg, err, &why);
+        return;
+    }
+    sl_metric_add(env->metrics,
+                  op->kind == CO_STORE ? self->metric.store_count : self->metric.load_count, 1);
+    sl_trace_event(env->metrics, env->now_ns, op->trace_id,
+                   op->kind == CO_STORE ? "store begins" : "load begins", "",
+                   (uint32_t)request.device_blocks.count);
+    sl_return_keep(msg, &op->back);
+    op->deadline_ns = op_deadline(self, msg);
+    op->phase = CO_ENGINE;
+    env->ops->wake_at(env, op->deadline_ns);
+    err = op_keep(op, &request);
+    if (err == SL_OK) {
+        err = co_engine_want(self, op->engine_id, op->trace_id, &op->engine);
+    }
+    if (err != SL_OK) {
+        co_op_end(self, op, err);
+        return;
+    }
+    op->engine->ops++;
+    if (op->engine->state == CO_ENGINE_KNOWN) {
+        co_op_engine_known(self, op);
+    } else if (op_keep_tokens(op) != SL_OK) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+    }
+}
+
+bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg)
+{
+    msg->op_id = op->id;
+    msg->trace_id = op->trace_id;
+    sl_err err = sl_calls_send(self->calls, to, msg, op->deadline_ns,
+                               co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)), &op->call_seq);
+    if (err != SL_OK) {
+        op->call_seq = 0;
+        co_reason(op, "%s to %s: %s", sl_msg_name(msg->type), to, sl_err_text(err));
+        co_op_end(self, op, err);
+    }
+    return err == SL_OK;
+}
+
+void co_op_engine_known(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        if (op->blocks[i].device_block > engine->device_block_max) {
+            co_reason(op, "device_blocks[%u]: %u, the engine has %" PRIu64, i,
+                      op->blocks[i].device_block, engine->device_block_max + 1);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return;
+        }
+    }
+    struct sl_msg keys = {.type = SL_MSG_KEYS};
+    keys.body.keys = (struct sl_body_keys){
+        .format = sl_text_of(engine->key_format),
+        .block_tokens = engine->block_tokens,
+        .tokens = op->tokens,
+        .extras = op->extras,
+        .seed = sl_text_of(engine->seed),
+        .partial = op->partial,
+    };
+    op->phase = CO_KEYS;
+    (void)co_op_call(self, op, "keyer", &keys);
+}
+
+void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    const struct sl_texts *keys = &reply->body.keys_reply.keys;
+    if (reply->code != SL_OK) {
+        co_reason(op, "keys: %s",
+                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_op_end(self, op, reply->code);
+        return;
+    }
+    const struct co_engine *engine = op->engine;
+    /* MODEL/BLOCK/RANK/POOL must fit into a key. */
+    uint64_t block_key_max =
+        SL_KEY_BYTES_MAX - strlen(engine->model) - sizeof("//63/") - sizeof(engine->pool_names[0]);
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        uint64_t number = (uint64_t)op->first_block + i;
+        if (number >= keys->count) {
+            break; /* the format has no key for an incomplete last block, or there are more blocks
+                      than tokens */
+        }
+        struct sl_text key = keys->at[number];
+        char *kept =
+            key.length <= block_key_max ? co_arena_take(&op->life, key.length + 1, 1) : NULL;
+        if (kept == NULL) {
+            co_reason(op, "key of block %" PRIu64 " has %" PRIu64 " bytes", number, key.length);
+            co_op_end(self, op, key.length > block_key_max ? SL_ERR_INVALID : SL_ERR_NO_MEMORY);
+            return;
+        }
+        memcpy(kept, key.at, key.length);
+        op->blocks[i].key = (struct sl_key){.at = kept, .length = (uint32_t)key.length};
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known", "keyer",
+                   (uint32_t)keys->count);
+    co_op_go(self, op);
+}
+
+/* Ranks of the op that may still work for a coordinator before us. */
+static uint64_t op_ungreeted(const struct coordinator *self, const struct co_op *op)
+{
+    uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
+                                                                                : CO_RANKS_MAX;
+    return self->ungreeted & (world == CO_RANKS_MAX ? UINT64_MAX : (UINT64_C(1) << world) - 1);
+}
+
+void co_op_go(struct coordinator *self, struct co_op *op)
+{
+    if (op_ungreeted(self, op) != 0) {
+        op->phase = CO_GREET;
+        co_wake(self, op, self->env->now_ns + CO_POLL_NS);
+    } else if (op->kind == CO_STORE) {
+        co_store_slice(self, op);
+    } else {
+        co_load_slice(self, op);
+    }
+}
+
+/* ---- slices ---- */
+
+static uint32_t part_key_write(const struct co_engine *engine, struct sl_key block, uint32_t rank,
+                               uint32_t pool, char *out)
+{
+    char *at = out;
+    size_t model_length = strlen(engine->model);
+    memcpy(at, engine->model, model_length);
+    at += model_length;
+    *at++ = '/';
+    memcpy(at, block.at, block.length);
+    at += block.length;
+    *at++ = '/';
+    if (rank >= 10) {
+        *at++ = (char)('0' + rank / 10);
+    }
+    *at++ = (char)('0' + rank % 10);
+    *at++ = '/';
+    size_t pool_length = strlen(engine->pool_names[pool]);
+    memcpy(at, engine->pool_names[pool], pool_length + 1);
+    return (uint32_t)(at - out + (ptrdiff_t)pool_length);
+}
+
+bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t part_total = count * engine->part_count;
+    op->slice_count = count;
+    op->slice_total = count;
+    op->parts = co_arena_take(&op->work, part_total, sizeof(*op->parts));
+    op->part_keys = co_arena_take(&op->work, part_total, sizeof(*op->part_keys));
+    bool fits = op->parts != NULL && op->part_keys != NULL;
+    for (uint32_t i = 0; fits && i < part_total; i++) {
+        struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
+        uint32_t rank = i % engine->part_count / engine->pool_count;
+        uint32_t pool = i % engine->pool_count;
+        size_t room =
+            strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
+        char *text = co_arena_take(&op->work, room, 1);
+        fits = text != NULL;
+        if (fits) {
+            op->part_keys[i] = (struct sl_key){
+                .at = text, .length = part_key_write(engine, block, rank, pool, text)};
+        }
+    }
+    if (!fits) {
+        op->slice_count = 0;
+        op->slice_total = 0;
+        co_reason(op, "no memory for %u parts", part_total);
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+    }
+    return fits;
+}
+
+/* ---- ending ---- */
+
+void co_op_answer(struct coordinator *self, struct co_op *op)
+{
+    bool fenced = op->shares_open == 0 && op->unsettled == 0;
+    struct sl_msg reply = {.code = op->code};
+    if (op->code != SL_OK) {
+        reply.text = sl_text_of(op->reason);
+    }
+    if (op->kind == CO_STORE) {
+        reply.body.store_reply = (struct sl_body_store_reply){
+            .block_count = op->block_count,
+            .stored = {.at = op->stored, .length = co_bits_bytes(op->block_count)},
+            .existed = {.at = op->existed, .length = co_bits_bytes(op->block_count)},
+            .fenced = fenced,
+        };
+    } else {
+        reply.body.load_reply = (struct sl_body_load_reply){
+            .block_count = op->at,
+            .from_memory = op->from_memory,
+            .from_disk = op->from_disk,
+            .from_remote = op->from_remote,
+            .bytes = op->bytes,
+            .fenced = fenced,
+        };
+    }
+    sl_return_reply(self->env, &op->back, &reply);
+}
+
+/* Counters, and one line that says why blocks are missing. */
+static void op_account(struct coordinator *self, struct co_op *op)
+{
+    struct sl_metrics *page = self->env->metrics;
+    const struct co_metrics *metric = &self->metric;
+    uint64_t took_ns = self->env->now_ns - op->started_ns;
+    uint32_t stored = 0, existed = 0;
+    if (op->kind == CO_STORE) {
+        stored = co_bits_count(op->stored, op->block_count);
+        existed = co_bits_count(op->existed, op->block_count);
+        sl_histogram_add(page, metric->store_ns, took_ns);
+        sl_metric_add(page, metric->block_stored_count, stored);
+        sl_metric_add(page, metric->block_existed_count, existed);
+        sl_metric_add(page, metric->block_refused_count, op->block_count - stored - existed);
+        sl_metric_add(page, metric->stored_bytes, op->bytes);
+    } else {
+        sl_histogram_add(page, metric->load_ns, took_ns);
+        sl_metric_add(page, metric->block_from_memory_count, op->from_memory);
+        sl_metric_add(page, metric->block_from_disk_count, op->from_disk);
+        sl_metric_add(page, metric->block_from_remote_count, op->from_remote);
+        sl_metric_add(page, metric->block_missed_count, op->block_count - op->at);
+        sl_metric_add(page, metric->loaded_bytes, op->bytes);
+    }
+    if (op->code != SL_OK) {
+        sl_metric_add(page, metric->op_failed_count, 1);
+        sl_metric_add(page, metric->op_timeout_count, op->code == SL_ERR_TIMEOUT ? 1 : 0);
+        sl_metric_add(page, metric->op_cancelled_count, op->code == SL_ERR_CANCELLED ? 1 : 0);
+    }
+    enum sl_log_level level = op->code == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN;
+    level = op->code == SL_ERR_CANCELLED || op->code == SL_ERR_PEER_DIED ? SL_LOG_INFO : level;
+    if (op->kind == CO_STORE) {
+        sl_log_write(self->env->log, level, op->trace_id,
+                     "store of %u blocks for %s: %u stored, %u existed, %" PRIu64 " us%s%s",
+                     op->block_count, op->back.to, stored, existed, took_ns / SL_NS_PER_US,
+                     op->reason[0] != '\0' ? ": " : "", op->reason);
+    } else {
+        sl_log_write(self->env->log, level, op->trace_id,
+                     "load of %u blocks for %s: %u loaded (%u memory, %u disk, %u remote), %" PRIu64
+                     " us%s%s",
+                     op->block_count, op->back.to, op->at, op->from_memory, op->from_disk,
+                     op->from_remote, took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "",
+                     op->reason);
+    }
+    sl_trace_event(page, self->env->now_ns, op->trace_id,
+                   op->kind == CO_STORE ? "store ended" : "load ended", sl_err_name(op->code),
+                   op->kind == CO_STORE ? stored + existed : op->at);
+}
+
+void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    SL_ASSERT(!op->answered);
+    if (op->call_seq != 0) {
+        sl_calls_forget(self->calls, op->call_seq);
+        op->call_seq = 0;
+    }
+    /* The request may be one that a coordinator before us had begun with. */
+    bool fencing = op->phase == CO_SETTLE;
+    op->unsettled |= op_ungreeted(self, op);
+    op->answered = true;
+    op->code = code;
+    if (code != SL_OK) {
+        co_reason(op, "%s", sl_err_text(code));
+    }
+    op_account(self, op);
+    if (!op->client_gone) {
+        co_op_answer(self, op);
+    }
+    uint64_t ranks = op->unsettled;
+    for (uint32_t rank = 0; rank < CO_RANKS_MAX; rank++) {
+        ranks |= op->shares[rank].call_seq != 0 ? UINT64_C(1) << rank : 0;
+    }
+    if (ranks == 0) {
+        co_op_done(self, op);
+        return;
+    }
+    sl_metric_add(self->env->metrics, self->metric.zombie_count, 1);
+    op->phase = CO_ZOMBIE;
+    if (!fencing) { /* else they are in flight already */
+        co_fence_start(self, op, ranks);
+    }
+}
+
+void co_op_done(struct coordinator *self, struct co_op *op)
+{
+    if (op->kind == CO_STORE) {
+        co_store_abort(self, op);
+    } else if (op->kind == CO_LOAD) {
+        co_load_unpin(self, op, 0);
+        co_load_note(self, op);
+    }
+    op->phase = CO_DONE;
+    co_waiters_answer(self, op, SL_OK, true);
+    co_engine_release(op);
+    co_arena_reset(&op->work);
+    co_arena_reset(&op->life);
+    op->blocks = NULL;
+    op->parts = NULL;
+    op->part_keys = NULL;
+    op->slice = NULL;
+    list_remove(&self->active_first, &self->active_last, op);
+    list_add(&self->done_first, &self->done_last, op);
+    self->op_active--;
+    sl_metric_set(self->env->metrics, self->metric.op_active_count, self->op_active);
+    if (self->draining && self->op_active == 0) {
+        self->env->ops->finish(self->env);
+    }
+    if (op->kind == CO_UNKNOWN) {
+        op_recycle(self, op); /* asked again, it is fenced again */
+    }
+}
+
+/* ---- time ---- */
+
+static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < op->waiter_count; i++) {
+        if (op->waiters[i].deadline_ns > now_ns) {
+            op->waiters[kept++] = op->waiters[i];
+            continue;
+        }
+        struct sl_msg reply = {.code = SL_ERR_TIMEOUT,
+                               .text = sl_text_of("device blocks are still lent")};
+        sl_return_reply(self->env, &op->waiters[i], &reply);
+    }
+    op->waiter_count = kept;
+}
+
+void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    waiters_expire(self, op, now_ns);
+    if (!op->answered && op->kind != CO_UNKNOWN && now_ns >= op->deadline_ns) {
+        char ranks[64] = "";
+        for (uint32_t rank = 0; rank < CO_RANKS_MAX && ranks[0] == '\0'; rank++) {
+            if (op->shares[rank].call_seq != 0) {
+                (void)snprintf(ranks, sizeof(ranks), " of rank %u", rank);
+            }
+        }
+        op->reason[0] = '\0';
+        co_reason(op, "deadline passed %s%s", co_phase_text(op->phase), ranks);
+        co_op_end(self, op, SL_ERR_TIMEOUT);
+        return;
+    }
+    if (now_ns < op->wake_ns) {
+        return;
+    }
+    op->wake_ns = SL_NEVER_NS;
+    if (op->phase == CO_GREET) {
+        co_op_go(self, op);
+    } else if (op->phase == CO_LOOK) {
+        co_load_look(self, op);
+    } else if (op->phase == CO_OTHERS) {
+        co_store_poll(self, op);
+    } else if (op->phase == CO_SETTLE || op->phase == CO_ZOMBIE) {
+        co_fence_tick(self, op, now_ns);
+    }
+}

@@ -1,0 +1,385 @@
+/* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then the blocks
+ * that others write. */
+#include "actors/coordinator/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What another op's reservation may be late, in the registrar's clockwork and in ours. */
+#define BUSY_GRACE_NS (200 * SL_NS_PER_MS)
+
+static void block_fail(struct co_op *op, uint32_t block, const char *why)
+{
+    op->blocks[block].fate = CO_BLOCK_FAILED;
+    co_reason(op, "block %u: %s", op->first_block + block, why);
+}
+
+static void store_finish(struct coordinator *self, struct co_op *op)
+{
+    uint32_t there =
+        co_bits_count(op->stored, op->block_count) + co_bits_count(op->existed, op->block_count);
+    if (op->many) { /* later slices are tails, yet were committed last */
+        co_load_note(self, op);
+    }
+    co_op_end(self, op, there == op->block_count ? SL_OK : SL_ERR_INCOMPLETE);
+}
+
+/* Takes open blocks, in order, as many as one round may have. */
+static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t limit = SL_MAX(self->store_parts_max / engine->part_count, 1u);
+    limit =
+        (uint32_t)SL_MIN(limit, SL_MAX(self->store_bytes_max / engine->block_bytes, UINT64_C(1)));
+    uint32_t count = 0;
+    for (uint32_t i = op->at; i < op->block_count && count < limit; i++) {
+        if (op->blocks[i].fate != CO_BLOCK_OPEN) {
+            continue;
+        }
+        if (op->blocks[i].key.at == NULL) {
+            block_fail(op, i, "the key format has no key for it");
+            continue;
+        }
+        op->slice[count++] = i;
+    }
+    return count;
+}
+
+static bool store_reserve(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t part_total = op->slice_count * engine->part_count;
+    struct sl_item_want *items = co_arena_take(&op->work, part_total, sizeof(*items));
+    struct sl_item_group *groups = co_arena_take(&op->work, op->slice_count, sizeof(*groups));
+    char(*writers)[16] = co_arena_take(&op->work, engine->world, sizeof(*writers));
+    if (items == NULL || groups == NULL || writers == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    for (uint32_t rank = 0; rank < engine->world; rank++) {
+        (void)snprintf(writers[rank], sizeof(writers[rank]), "swapper.%u", rank & 0xff);
+    }
+    for (uint32_t i = 0; i < part_total; i++) {
+        uint32_t part = i % engine->part_count, rank = part / engine->pool_count;
+        items[i] = (struct sl_item_want){
+            .key = {.at = op->part_keys[i].at, .length = op->part_keys[i].length},
+            .length_bytes = engine->part_bytes[rank][part % engine->pool_count],
+            .group = 1 + i / engine->part_count,
+            .part_index = part,
+            .writer = sl_text_of(writers[rank]),
+        };
+    }
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        /* MODEL/BLOCK is what its parts' keys begin with. */
+        struct sl_key first = op->part_keys[i * engine->part_count];
+        uint64_t length = strlen(engine->model) + 1 + op->blocks[op->slice[i]].key.length;
+        groups[i] = (struct sl_item_group){.key = {.at = first.at, .length = length},
+                                           .part_count = engine->part_count};
+    }
+    struct sl_msg reserve = {.type = SL_MSG_RESERVE};
+    reserve.body.reserve = (struct sl_body_reserve){
+        .wait = true,
+        /* Outlasts the op and its fences; when we die the registrar ends it anyway. */
+        .ttl_ns = sl_budget_ns(self->env->now_ns, op->deadline_ns) +
+                  sl_config_u64(self->env->config, SL_SET_fence_timeout),
+        .items = {.at = items, .count = part_total},
+        .groups = {.at = groups, .count = op->slice_count},
+    };
+    op->phase = CO_RESERVE;
+    return co_op_call(self, op, "registrar", &reserve);
+}
+
+void co_store_slice(struct coordinator *self, struct co_op *op)
+{
+    op->many = op->many || op->slice_total > 0;
+    op->slice_count = 0;
+    co_arena_reset(&op->work);
+    while (op->at < op->block_count && op->blocks[op->at].fate != CO_BLOCK_OPEN) {
+        op->at++;
+    }
+    op->slice = co_arena_take(&op->work, op->block_count, sizeof(*op->slice));
+    if (op->slice == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    uint32_t count = slice_choose(self, op);
+    if (count > 0) {
+        (void)(co_slice_make(self, op, count) && store_reserve(self, op));
+        return;
+    }
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        if (op->blocks[i].fate == CO_BLOCK_BUSY) {
+            op->phase = CO_OTHERS;
+            op->poll_ns = CO_POLL_NS;
+            co_wake(self, op, self->env->now_ns + op->poll_ns);
+            return;
+        }
+    }
+    store_finish(self, op);
+}
+
+/* ---- RESERVE_REPLY ---- */
+
+static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t i,
+                            const struct sl_item_grant *grants)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t block = op->slice[i], granted = 0, existing = 0;
+    uint64_t busy_ns = 0;
+    bool busy = false;
+    sl_err failed = SL_OK;
+    for (uint32_t k = 0; k < engine->part_count; k++) {
+        const struct sl_item_grant *grant = &grants[k];
+        struct co_part *part = &op->parts[i * engine->part_count + k];
+        if (grant->code == SL_OK && grant->ref != 0 && grant->generation != 0) {
+            *part = (struct co_part){.generation = grant->generation,
+                                     .offset_bytes = grant->offset_bytes,
+                                     .ref = (sl_ref)grant->ref,
+                                     .arena = (uint16_t)grant->arena,
+                                     .state = CO_PART_GRANTED};
+            granted++;
+        } else if (grant->code == SL_ERR_EXISTS) {
+            existing++;
+        } else if (grant->code == SL_ERR_BUSY) {
+            busy = true;
+            busy_ns = SL_MAX(busy_ns, grant->busy_ns);
+        } else if (failed == SL_OK) {
+            failed = grant->code != SL_OK && grant->code < SL_ERR_COUNT ? (sl_err)grant->code
+                                                                        : SL_ERR_PROTOCOL;
+        }
+    }
+    struct co_block *state = &op->blocks[block];
+    state->round++;
+    if (granted == engine->part_count) {
+        return;
+    }
+    if (existing == engine->part_count) {
+        state->fate = CO_BLOCK_EXISTED;
+        co_bit_set(op->existed, block);
+    } else if (failed == SL_OK && busy) {
+        state->fate = CO_BLOCK_BUSY;
+        state->busy_until_ns =
+            sl_deadline_ns(self->env->now_ns, sl_deadline_ns(busy_ns, BUSY_GRACE_NS));
+    } else {
+        block_fail(op, block, sl_err_text(failed != SL_OK ? failed : SL_ERR_INCOMPLETE));
+    }
+}
+
+static void send_aborts(struct coordinator *self, struct co_op *op,
+                        const struct sl_item_claim *claims, uint32_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op->id, .trace_id = op->trace_id};
+    abort.body.abort.items.at = claims;
+    abort.body.abort.items.count = count;
+    /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
+    (void)sl_calls_send(self->calls, "registrar", &abort,
+                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                        co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+}
+
+/* Gives the slice's claims back of all blocks that are not whole; none of them may be in a COPY. */
+static void abort_broken(struct coordinator *self, struct co_op *op, enum co_part_state whole)
+{
+    uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
+    struct sl_item_claim *claims =
+        co_arena_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
+    uint32_t claim_count = 0;
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        struct co_part *parts = &op->parts[i * part_count];
+        uint32_t good = 0;
+        for (uint32_t k = 0; k < part_count; k++) {
+            good += parts[k].state == (uint8_t)whole ? 1u : 0u;
+        }
+        for (uint32_t k = 0; k < part_count && good < part_count; k++) {
+            bool held = parts[k].state == CO_PART_GRANTED || parts[k].state == CO_PART_COPIED;
+            if (held && claims != NULL) {
+                claims[claim_count++] =
+                    (struct sl_item_claim){.ref = parts[k].ref, .generation = parts[k].generation};
+            }
+            parts[k].state = CO_PART_GONE;
+        }
+    }
+    send_aborts(self, op, claims, claim_count);
+}
+
+static void store_reserved(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    uint32_t part_count = op->engine->part_count;
+    const struct sl_item_grant *grants = reply->body.reserve_reply.items.at;
+    if (reply->code == SL_OK &&
+        reply->body.reserve_reply.items.count != (uint64_t)op->slice_count * part_count) {
+        co_reason(op, "the registrar answered %u of %u parts",
+                  (uint32_t)reply->body.reserve_reply.items.count, op->slice_count * part_count);
+        co_op_end(self, op, SL_ERR_PROTOCOL);
+        return;
+    }
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        if (reply->code == SL_OK) {
+            grants_of_block(self, op, i, &grants[i * part_count]);
+        } else {
+            block_fail(op, op->slice[i],
+                       reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        }
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "reserved", "registrar",
+                   op->slice_count);
+    abort_broken(self, op, CO_PART_GRANTED); /* all parts or none */
+    co_copy_start(self, op, CO_PART_GRANTED);
+}
+
+/* ---- COPY_REPLYs, then COMMIT ---- */
+
+void co_store_copied(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_count = op->engine->part_count;
+    abort_broken(self, op, CO_PART_COPIED);
+    struct sl_item_claim *claims =
+        co_arena_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        const struct co_part *parts = &op->parts[i * part_count];
+        if (parts[0].state != CO_PART_COPIED || claims == NULL) {
+            if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
+                block_fail(op, op->slice[i], "a rank did not copy its part");
+            }
+            continue;
+        }
+        for (uint32_t k = 0; k < part_count; k++) {
+            claims[count++] = (struct sl_item_claim){.ref = parts[k].ref,
+                                                     .generation = parts[k].generation,
+                                                     .digest_low = parts[k].digest.low,
+                                                     .digest_high = parts[k].digest.high};
+        }
+    }
+    if (count == 0) {
+        co_store_slice(self, op);
+        return;
+    }
+    struct sl_msg commit = {.type = SL_MSG_COMMIT};
+    commit.body.commit.tail_first = true;
+    commit.body.commit.items.at = claims;
+    commit.body.commit.items.count = count;
+    op->phase = CO_COMMIT;
+    (void)co_op_call(self, op, "registrar", &commit);
+}
+
+static void store_committed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    uint32_t part_count = op->engine->part_count;
+    const struct sl_u64s *codes = &reply->body.commit_reply.codes;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        struct co_part *parts = &op->parts[i * part_count];
+        if (parts[0].state != CO_PART_COPIED) {
+            continue;
+        }
+        sl_err code = reply->code;
+        for (uint32_t k = 0; k < part_count; k++, at++) {
+            bool told = at < codes->count && codes->at[at] < SL_ERR_COUNT;
+            if (code == SL_OK && (!told || codes->at[at] != SL_OK)) {
+                code = told ? (sl_err)codes->at[at] : SL_ERR_PROTOCOL;
+            }
+        }
+        struct co_block *block = &op->blocks[op->slice[i]];
+        if (code != SL_OK) {
+            block_fail(op, op->slice[i],
+                       sl_err_text(code)); /* its claims go in the ABORT at the end of the slice */
+            continue;
+        }
+        block->fate = CO_BLOCK_STORED;
+        co_bit_set(op->stored, op->slice[i]);
+        block->note_ref = parts[0].ref;
+        block->note_generation = parts[0].generation;
+        op->bytes += op->engine->block_bytes;
+        for (uint32_t k = 0; k < part_count; k++) {
+            parts[k].state = CO_PART_GONE; /* no longer ours to give back */
+        }
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "committed", "registrar",
+                   op->slice_count);
+    co_store_abort(self, op);
+    co_store_slice(self, op);
+}
+
+void co_store_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    if (op->phase == CO_RESERVE) {
+        store_reserved(self, op, reply);
+    } else {
+        store_committed(self, op, reply);
+    }
+}
+
+void co_store_abort(struct coordinator *self, struct co_op *op)
+{
+    abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
+    op->slice_count = 0;
+}
+
+/* Grants that came after their op had ended. Nobody was told of them, so nobody writes there. */
+void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
+{
+    struct co_op *op = co_op_find(self, reply->op_id);
+    if (op == NULL || op->phase != CO_DONE || op->kind != CO_STORE) {
+        return;
+    }
+    uint64_t count = reply->body.reserve_reply.items.count;
+    struct sl_item_claim *claims = co_arena_take(&op->work, count, sizeof(*claims));
+    uint32_t claim_count = 0;
+    for (uint64_t i = 0; claims != NULL && i < count; i++) {
+        const struct sl_item_grant *grant = &reply->body.reserve_reply.items.at[i];
+        if (grant->code == SL_OK && grant->ref != 0 && grant->generation != 0) {
+            claims[claim_count++] =
+                (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
+        }
+    }
+    send_aborts(self, op, claims, claim_count);
+    co_arena_reset(&op->work);
+}
+
+/* ---- blocks that other ops write ---- */
+
+static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, bool view)
+{
+    const struct co_engine *engine = op->engine;
+    struct co_block *block = &op->blocks[i];
+    char key[SL_KEY_BYTES_MAX];
+    size_t model_length = strlen(engine->model);
+    memcpy(key, engine->model, model_length);
+    key[model_length] = '/';
+    memcpy(key + model_length + 1, block->key.at, block->key.length);
+    sl_err state =
+        view ? sl_index_find_group(self->view, key, (uint32_t)model_length + 1 + block->key.length)
+             : SL_ERR_BUSY;
+    if (state == SL_OK) {
+        block->fate = CO_BLOCK_EXISTED;
+        co_bit_set(op->existed, i);
+    } else if (state == SL_ERR_NOT_FOUND && block->round < CO_RESERVE_ROUNDS) {
+        block->fate = CO_BLOCK_OPEN; /* the other gave up: ours to write */
+        op->at = SL_MIN(op->at, i);
+    } else if (state == SL_ERR_NOT_FOUND || self->env->now_ns >= block->busy_until_ns) {
+        block_fail(op, i, "another writer kept it busy");
+    }
+}
+
+void co_store_poll(struct coordinator *self, struct co_op *op)
+{
+    bool view = co_view(self);
+    bool open = false, busy = false;
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        if (op->blocks[i].fate == CO_BLOCK_BUSY) {
+            other_look(self, op, i, view);
+        }
+        open |= op->blocks[i].fate == CO_BLOCK_OPEN;
+        busy |= op->blocks[i].fate == CO_BLOCK_BUSY;
+    }
+    if (open || !busy) {
+        co_store_slice(self, op);
+        return;
+    }
+    op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
+    co_wake(self, op, self->env->now_ns + op->poll_ns);
+}

@@ -1,0 +1,501 @@
+/* client/client_get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
+ * promoted first. */
+#include "client/client_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TORN_TRIES_MAX    64u /* copies that changed under the reader, before it says busy */
+#define PROMOTE_KEYS_MAX  256u
+#define PROMOTE_BYTES_MAX (64 * SL_MIB)
+#define PROMOTE_TRIES_MAX 8u /* promoted and evicted again, every time */
+
+/* What one reader wants of one key: a copy, or a pin. */
+struct wanted {
+    struct sl_object_key key;
+    struct sl_buffer buffer; /* copy */
+    uint64_t *length_bytes;
+    struct sl_view *view; /* pin, or NULL */
+};
+
+static void lookup_taken(void *context, const struct sl_msg *reply)
+{
+    sl_err *code = context;
+    if (reply->code == SL_OK && reply->body.lookup_reply.items.count == 1) {
+        uint64_t answer = reply->body.lookup_reply.items.at[0].code;
+        *code = answer == SL_ERR_NOT_FOUND ? SL_ERR_NOT_FOUND : SL_OK;
+    }
+}
+
+/* Asks the registrar about a key that our own look-up could not settle: SL_OK means look again. */
+static sl_err ask_lookup(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
+                         struct sl_error *why)
+{
+    if (client->read_only) {
+        return sl_fail(why, SL_ERR_BUSY, "the index is busy and a read-only client cannot ask");
+    }
+    sl_err err = sl_client_greet(client, deadline_ns, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_err code = SL_ERR_BUSY;
+    const struct sl_text asked = {.at = key.at, .length = key.length};
+    struct sl_client_call call = {
+        .to = "registrar", .deadline_ns = deadline_ns, .answered = lookup_taken, .context = &code};
+    call.msg.type = SL_MSG_LOOKUP;
+    call.msg.body.lookup.keys.at = &asked;
+    call.msg.body.lookup.keys.count = 1;
+    err = sl_client_call(client, &call, why);
+    return err != SL_OK ? err : code;
+}
+
+/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn. */
+static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
+                   struct sl_attachment **at, struct sl_entry *entry, struct sl_error *why)
+{
+    if (key.at == NULL || key.length == 0 || key.length > SL_KEY_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes, not %u", SL_KEY_BYTES_MAX,
+                       key.length);
+    }
+    (void)sl_client_reattach(client, false,
+                             NULL); /* memory of a node that is gone answers no longer */
+    for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+        *at = sl_client_attachment(client);
+        sl_err err = sl_index_find((*at)->view, key.at, key.length, entry);
+        if (err == SL_OK) {
+            return SL_OK;
+        }
+        (void)sl_client_reattach(client, err == SL_ERR_BUSY, NULL);
+        if (sl_client_attachment(client) != *at) {
+            continue;
+        }
+        if (err == SL_ERR_BUSY) {
+            err = ask_lookup(client, key, deadline_ns, why);
+        }
+        if (err != SL_OK) {
+            return err == SL_ERR_NOT_FOUND ? sl_fail(why, err, "no object under this key") : err;
+        }
+    }
+    return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
+}
+
+static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
+                       const struct sl_entry *entry, const struct wanted *want,
+                       struct sl_error *why)
+{
+    uint64_t length_bytes = entry->extent.length_bytes;
+    if (want->length_bytes != NULL) {
+        *want->length_bytes = length_bytes;
+    }
+    if (length_bytes > want->buffer.length_bytes) {
+        return sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
+                       (uintmax_t)length_bytes, (uintmax_t)want->buffer.length_bytes);
+    }
+    const void *from =
+        sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
+    if (from != NULL) {
+        memcpy(want->buffer.at, from, length_bytes);
+    }
+    if (!sl_index_unchanged(at->view, entry)) {
+        return SL_ERR_STALE;
+    }
+    return from != NULL ? SL_OK
+                        : sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
+}
+
+static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
+                      const struct sl_entry *entry, const struct wanted *want, struct sl_error *why)
+{
+    sl_pin pin = 0;
+    sl_err err = sl_pins_take(at->pins, at->view, entry, &pin);
+    if (err == SL_ERR_LIMIT) {
+        return sl_fail(why, err, "pins: %ju bytes are pinned by this client",
+                       (uintmax_t)sl_pins_pinned_bytes(at->pins));
+    }
+    if (err != SL_OK) {
+        return SL_ERR_STALE; /* changed since it was found: look again */
+    }
+    const void *bytes = sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes,
+                                        entry->extent.length_bytes);
+    if (bytes == NULL) {
+        sl_pins_give(at->pins, pin);
+        return sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
+    }
+    *want->view = (struct sl_view){.at = bytes,
+                                   .length_bytes = entry->extent.length_bytes,
+                                   .private_pin = ((uint64_t)at->number << 32) | pin};
+    return SL_OK;
+}
+
+/* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
+ */
+static sl_err read_now(struct sl_client *client, const struct wanted *want, uint64_t deadline_ns,
+                       struct sl_entry *entry, struct sl_error *why)
+{
+    for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+        struct sl_attachment *at = NULL;
+        sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        if (entry->extent.generation == 0) {
+            if (want->length_bytes != NULL) {
+                *want->length_bytes = entry->extent.length_bytes;
+            }
+            return want->view == NULL && entry->extent.length_bytes > want->buffer.length_bytes
+                       ? sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
+                                 (uintmax_t)entry->extent.length_bytes,
+                                 (uintmax_t)want->buffer.length_bytes)
+                       : SL_ERR_INCOMPLETE;
+        }
+        err = want->view != NULL ? pin_out(client, at, entry, want, why)
+                                 : copy_out(client, at, entry, want, why);
+        if (err == SL_OK && at->pins != NULL) {
+            sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
+        }
+        if (err != SL_ERR_STALE) {
+            return err;
+        }
+    }
+    return sl_fail(why, SL_ERR_BUSY, "the value kept changing while it was read");
+}
+
+struct promotion {
+    struct sl_text keys[PROMOTE_KEYS_MAX];
+    uint32_t items[PROMOTE_KEYS_MAX]; /* of the batch */
+    uint64_t codes[PROMOTE_KEYS_MAX];
+    uint32_t count;
+    uint64_t bytes;
+};
+
+static void promotion_taken(void *context, const struct sl_msg *reply)
+{
+    struct promotion *promotion = context;
+    if (reply->code == SL_OK && reply->body.promote_reply.codes.count == promotion->count) {
+        memcpy(promotion->codes, reply->body.promote_reply.codes.at,
+               promotion->count * sizeof *promotion->codes);
+    }
+}
+
+static sl_err promote(struct sl_client *client, struct promotion *promotion, uint64_t deadline_ns,
+                      struct sl_error *why)
+{
+    if (client->read_only) {
+        return sl_fail(why, SL_ERR_PERMISSION,
+                       "the value is on disk alone: a read-only client cannot ask for it");
+    }
+    sl_err err = sl_client_greet(client, deadline_ns, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t i = 0; i < promotion->count; i++) {
+        promotion->codes[i] = SL_ERR_PROTOCOL;
+    }
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns = deadline_ns,
+                                  .answered = promotion_taken,
+                                  .context = promotion};
+    call.msg.type = SL_MSG_PROMOTE;
+    call.msg.body.promote.keys.at = promotion->keys;
+    call.msg.body.promote.keys.count = promotion->count;
+    return sl_client_call(client, &call, why);
+}
+
+struct reading {
+    struct sl_client *client;
+    uint64_t deadline_ns;
+    struct sl_error *why;
+    sl_err *codes; /* SL_ERR_INCOMPLETE: to be promoted */
+    uint32_t count;
+    void (*want_of)(const struct reading *reading, uint32_t item, struct wanted *out);
+    const struct sl_object_key *keys;
+    const struct sl_buffer *buffers;
+    uint64_t *lengths;
+    struct sl_view *views;
+};
+
+/* Brings the next items that are on disk alone into memory and reads them at once. False: nothing
+ * is left. */
+static bool reading_promote(struct reading *reading, struct promotion *promotion, sl_err *result)
+{
+    struct wanted want;
+    struct sl_entry entry;
+    promotion->count = 0;
+    promotion->bytes = 0;
+    for (uint32_t i = 0; i < reading->count && promotion->count < PROMOTE_KEYS_MAX; i++) {
+        if (reading->codes[i] != SL_ERR_INCOMPLETE) {
+            continue;
+        }
+        struct sl_attachment *at = sl_client_attachment(reading->client);
+        bool known =
+            sl_index_find(at->view, reading->keys[i].at, reading->keys[i].length, &entry) == SL_OK;
+        uint64_t bytes = known ? entry.extent.length_bytes : 0;
+        if (promotion->count > 0 && promotion->bytes + bytes > PROMOTE_BYTES_MAX) {
+            break;
+        }
+        promotion->bytes += bytes;
+        promotion->items[promotion->count] = i;
+        promotion->keys[promotion->count++] =
+            (struct sl_text){.at = reading->keys[i].at, .length = reading->keys[i].length};
+    }
+    if (promotion->count == 0) {
+        return false;
+    }
+    *result = promote(reading->client, promotion, reading->deadline_ns, reading->why);
+    for (uint32_t i = 0; i < promotion->count; i++) {
+        uint32_t item = promotion->items[i];
+        uint64_t code = *result != SL_OK ? (uint64_t)*result : promotion->codes[i];
+        if (code != SL_OK) {
+            reading->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+        } else {
+            reading->want_of(reading, item, &want);
+            reading->codes[item] =
+                read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+        }
+    }
+    return *result == SL_OK;
+}
+
+static sl_err reading_carry_out(struct reading *reading)
+{
+    struct sl_entry entry;
+    struct wanted want;
+    bool all_now = true;
+    for (uint32_t i = 0; i < reading->count; i++) {
+        reading->want_of(reading, i, &want);
+        reading->codes[i] =
+            read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+        all_now = all_now && reading->codes[i] != SL_ERR_INCOMPLETE;
+    }
+    if (all_now) {
+        return SL_OK;
+    }
+    struct promotion *promotion = calloc(1, sizeof *promotion);
+    if (promotion == NULL) {
+        return sl_fail(reading->why, SL_ERR_NO_MEMORY, "get: %zu bytes", sizeof *promotion);
+    }
+    sl_err result = SL_OK;
+    /* Each round settles at least one item or uses up a try. */
+    uint64_t rounds = (uint64_t)reading->count + PROMOTE_TRIES_MAX;
+    for (uint64_t round = 0; round < rounds && sl_clock_monotonic_ns() < reading->deadline_ns;
+         round++) {
+        if (!reading_promote(reading, promotion, &result)) {
+            break;
+        }
+    }
+    free(promotion);
+    for (uint32_t i = 0; i < reading->count; i++) {
+        if (reading->codes[i] == SL_ERR_INCOMPLETE) {
+            bool late = sl_clock_monotonic_ns() >= reading->deadline_ns;
+            reading->codes[i] = result != SL_OK ? result : late ? SL_ERR_TIMEOUT : SL_ERR_BUSY;
+        }
+    }
+    return SL_OK;
+}
+
+static void want_copy(const struct reading *reading, uint32_t item, struct wanted *out)
+{
+    *out =
+        (struct wanted){.key = reading->keys[item],
+                        .buffer = reading->buffers[item],
+                        .length_bytes = reading->lengths == NULL ? NULL : &reading->lengths[item]};
+}
+
+static void want_pin(const struct reading *reading, uint32_t item, struct wanted *out)
+{
+    *out = (struct wanted){.key = reading->keys[item], .view = &reading->views[item]};
+}
+
+sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
+                    sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+{
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .want_of = want_copy,
+                              .keys = keys,
+                              .buffers = buffers,
+                              .lengths = lengths};
+    return reading_carry_out(&reading);
+}
+
+sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,
+                           struct sl_view *views, uint32_t count, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err err = sl_client_talks(client, why); /* a read-only client has no pins */
+    if (err != SL_OK) {
+        return err;
+    }
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        views[i] = (struct sl_view){0};
+    }
+    /* A registrar must know our pin segment before it is relied on. */
+    struct sl_attachment *at = sl_client_attachment(client);
+    if (at->number != client->greeted_attachment) {
+        err = sl_client_greet(client, sl_client_deadline(client, timeout_ns), why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .want_of = want_pin,
+                              .keys = keys,
+                              .views = views};
+    return reading_carry_out(&reading);
+}
+
+/* One item's code with its text: the text of the code where nobody worded one. */
+static sl_err settled(sl_err err, sl_err code, struct sl_error *why)
+{
+    if (err != SL_OK || code == SL_OK) {
+        return err;
+    }
+    return why != NULL && why->code == code ? code
+                                            : sl_fail(why, code, "get: %s", sl_err_text(code));
+}
+
+sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
+              uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    struct sl_error reason = {0};
+    sl_err err = sl_get_batch(client, &key, &buffer, 1, length_bytes, &code, timeout_ns, &reason);
+    err = settled(err, code, &reason);
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
+    }
+    return err;
+}
+
+sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
+                     uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    struct sl_error reason = {0};
+    sl_err err = sl_get_pinned_batch(client, &key, out, 1, &code, timeout_ns, &reason);
+    err = settled(err, code, &reason);
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
+    }
+    return err;
+}
+
+void sl_view_release(struct sl_client *client, struct sl_view *view)
+{
+    uint32_t number = (uint32_t)(view->private_pin >> 32);
+    sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
+    if (pin != 0 && number < SL_CLIENT_ATTACHMENTS_MAX && client->attachments[number] != NULL) {
+        sl_pins_give(client->attachments[number]->pins, pin);
+    }
+    *view = (struct sl_view){0};
+}
+
+/* ---- looking only ---- */
+
+sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
+{
+    struct sl_attachment *at = NULL;
+    struct sl_entry entry;
+    return find(client, key, sl_client_deadline(client, 0), &at, &entry, NULL);
+}
+
+#define EXISTS_GROUP 256u
+
+sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes)
+{
+    if (count > SL_BATCH_MAX) {
+        return SL_ERR_INVALID;
+    }
+    (void)sl_client_reattach(client, false, NULL);
+    const struct sl_attachment *at = sl_client_attachment(client);
+    for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
+        struct sl_key asked[EXISTS_GROUP];
+        uint32_t share = SL_MIN(count - first, EXISTS_GROUP);
+        for (uint32_t i = 0; i < share; i++) {
+            bool fine = keys[first + i].at != NULL && keys[first + i].length <= SL_KEY_BYTES_MAX;
+            asked[i] =
+                fine ? (struct sl_key){.at = keys[first + i].at, .length = keys[first + i].length}
+                     : (struct sl_key){.at = "", .length = 0};
+        }
+        sl_index_find_batch(at->view, asked, share, NULL, &codes[first]);
+        for (uint32_t i = first; i < first + share; i++) {
+            if (codes[i] == SL_ERR_BUSY) {
+                codes[i] = sl_exists(client, keys[i]);
+            }
+        }
+    }
+    return SL_OK;
+}
+
+sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out)
+{
+    struct sl_attachment *at = NULL;
+    struct sl_entry entry = {0};
+    sl_err err = find(client, key, sl_client_deadline(client, 0), &at, &entry, NULL);
+    if (err == SL_OK) {
+        *out = (struct sl_object_info){.key = key,
+                                       .length_bytes = entry.extent.length_bytes,
+                                       .in_memory = entry.extent.generation != 0,
+                                       .on_disk = entry.disk.valid != 0,
+                                       .digest_low = entry.digest.low,
+                                       .digest_high = entry.digest.high};
+    }
+    return err;
+}
+
+sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes)
+{
+    struct sl_object_info info;
+    sl_err err = sl_stat(client, key, &info);
+    if (err == SL_OK) {
+        *length_bytes = info.length_bytes;
+    }
+    return err;
+}
+
+sl_err sl_list(struct sl_client *client, const char *prefix,
+               bool (*each)(void *context, const struct sl_object_info *info), void *context,
+               struct sl_error *why)
+{
+    char *key = malloc(SL_KEY_BYTES_MAX + 1);
+    if (key == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "list");
+    }
+    (void)sl_client_reattach(client, true, NULL);
+    const struct sl_attachment *at = sl_client_attachment(client);
+    size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
+    struct sl_entry entry;
+    uint64_t cursor = 0;
+    while (sl_index_scan(at->view, &cursor, &entry, key)) {
+        if (entry.key_length < prefix_bytes ||
+            memcmp(key, prefix == NULL ? "" : prefix, prefix_bytes) != 0) {
+            continue;
+        }
+        const struct sl_object_info info = {.key = {.at = key, .length = entry.key_length},
+                                            .length_bytes = entry.extent.length_bytes,
+                                            .in_memory = entry.extent.generation != 0,
+                                            .on_disk = entry.disk.valid != 0,
+                                            .digest_low = entry.digest.low,
+                                            .digest_high = entry.digest.high};
+        if (!each(context, &info)) {
+            break;
+        }
+    }
+    free(key);
+    return SL_OK;
+}

@@ -1,0 +1,122 @@
+/* client/client_internal.h - what the files of libsluice share. */
+#ifndef SL_CLIENT_INTERNAL_H
+#define SL_CLIENT_INTERNAL_H
+
+#include "client/sluice.h"
+#include "ipc/sl_mailbox.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_config.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define SL_CLIENT_ARENAS_MAX 16u
+/* How often one client may find its node replaced; mappings of the old ones stay until close. */
+#define SL_CLIENT_ATTACHMENTS_MAX 64u
+#define SL_CLIENT_CALLS_MAX       1024u
+/* Reserves given up whose answer may still come: their grants are handed back then. */
+#define SL_CLIENT_GIVEN_UP_MAX 64u
+#define SL_CLIENT_ORPHANS_MAX  65536u
+#define SL_CLIENT_CANCEL_NS    (200 * SL_NS_PER_MS)
+
+/* The shared memory of one life of the node. Read by many threads without a lock; never freed
+ * before close. */
+struct sl_attachment {
+    struct sl_index_view *view;
+    _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
+    struct sl_pins *pins;                                    /* NULL: read-only */
+    dev_t index_device;
+    ino_t index_inode;
+    uint32_t number; /* its place in the client's list */
+};
+
+/* A request on its way. The caller lends it, with msg and all that msg points at, until it is done.
+ */
+struct sl_client_call {
+    struct sl_client_call *next;
+    const char *to;
+    struct sl_msg msg;
+    uint64_t deadline_ns;
+    /* Called under the client's lock with a borrowed reply whose code is SL_OK, or whose body may
+     * matter anyway. */
+    void (*answered)(void *context, const struct sl_msg *reply);
+    void *context;
+    /* state */
+    uint64_t seq, next_send_ns, retry_ns;
+    bool ever_sent, silenced, done;
+    sl_err code;
+    struct sl_error why;
+};
+
+struct sl_client {
+    struct sl_config *config;
+    struct sl_paths paths;
+    char instance[64];
+    char name[32];
+    struct sl_proc_id self;
+    bool read_only;
+    uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
+
+    _Atomic(struct sl_attachment *) current;
+    _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t changed;
+    bool polling; /* a thread waits at the descriptors, without the lock */
+    int kick_fd;  /* wakes it */
+    struct sl_attachment *attachments[SL_CLIENT_ATTACHMENTS_MAX];
+    uint32_t attachment_count;
+    uint64_t greeted_generation; /* boot generation of the registrar that knows us */
+    uint32_t greeted_attachment;
+    struct sl_mailbox *mailbox;
+    struct sl_codec *codec;
+    struct sl_client_call *calls;
+    uint32_t call_count;
+    uint64_t next_seq, next_op_id;
+    uint64_t given_up[SL_CLIENT_GIVEN_UP_MAX]; /* seq of reserves, a ring */
+    uint32_t given_up_next;
+    struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
+    uint32_t orphan_count;
+};
+
+/* ---- client_attach.c ---- */
+struct sl_attachment *sl_client_attachment(const struct sl_client *client);
+/* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
+ * a moment ago. */
+sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
+/* NULL: no such arena, or out of its bounds. */
+void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
+                      uint64_t offset_bytes, uint64_t length_bytes);
+struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why);
+void sl_attachment_close(struct sl_attachment *attachment);
+
+/* ---- client_call.c ---- */
+uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns);
+uint64_t sl_client_random(void);
+uint64_t sl_client_op_id(struct sl_client *client);
+sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
+/* Puts the call on its way; it ends by its deadline whatever happens. Errors: SL_ERR_LIMIT, those
+ * of encode. */
+sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
+                            struct sl_error *why);
+/* Waits until it is done or until_ns has passed: true when done. */
+bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, uint64_t until_ns);
+/* Takes back a call that is not done. */
+void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call);
+/* start and wait; the result is the reply's code, or why there was none. */
+sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
+/* Sends once, without waiting for an answer. */
+void sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+                    uint64_t budget_ns);
+/* Says hello to the registrar when it does not know us (yet, or any more). */
+sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
+void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
+void sl_client_sleep(uint64_t ns);
+
+/* ---- client_identity.c ---- */
+void sl_model_identity(const struct sl_engine_options *options, char out[33]);
+
+#endif

@@ -1,0 +1,325 @@
+/* client/client_op.c - store and load: started, awaited, cancelled, fenced. */
+#include "client/client_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FENCE_PAUSE_NS (5 * SL_NS_PER_MS) /* between two questions whether the blocks are free */
+#define TOKENS_MAX     (SL_TOKENS_BYTES_MAX / 4u)
+
+struct sl_op {
+    struct sl_engine *engine;
+    struct sl_client_call call; /* lends what follows */
+    uint32_t *tokens;
+    uint64_t *device_blocks;
+    char *extras;
+    uint32_t block_count;
+    bool store, cancelled;
+    _Atomic bool fenced;
+    bool settled;
+    struct sl_op_result result;
+    unsigned char *stored, *existed; /* bitmaps over block_count */
+    uint64_t bitmap_bytes;
+};
+
+static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes from, uint32_t *count)
+{
+    memcpy(to, from.at, SL_MIN(from.length, op->bitmap_bytes));
+    *count = 0;
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        *count += (uint32_t)(to[i >> 3] >> (i & 7)) & 1u;
+    }
+}
+
+/* Under the client's lock, once. */
+static void op_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_op *op = context;
+    struct sl_op_result *result = &op->result;
+    if (op->store) {
+        const struct sl_body_store_reply *body = &reply->body.store_reply;
+        result->block_count = (uint32_t)body->block_count;
+        if (body->stored.length > 0) {
+            bitmap_take(op, op->stored, body->stored, &result->stored_count);
+        }
+        if (body->existed.length > 0) {
+            bitmap_take(op, op->existed, body->existed, &result->existed_count);
+        }
+        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
+    } else {
+        const struct sl_body_load_reply *body = &reply->body.load_reply;
+        result->block_count = (uint32_t)body->block_count;
+        result->from_memory = (uint32_t)body->from_memory;
+        result->from_disk = (uint32_t)body->from_disk;
+        result->from_remote = (uint32_t)body->from_remote;
+        result->bytes = body->bytes;
+        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
+    }
+}
+
+static void op_free(struct sl_op *op)
+{
+    free(op->tokens);
+    free(op->device_blocks);
+    free(op->extras);
+    free(op->stored);
+    free(op->existed);
+    free(op);
+}
+
+static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request *request,
+                            bool store)
+{
+    struct sl_op *op = calloc(1, sizeof *op);
+    if (op == NULL) {
+        return NULL;
+    }
+    op->engine = engine;
+    op->store = store;
+    op->block_count = request->device_block_count;
+    op->bitmap_bytes = (uint64_t)request->device_block_count / 8 + 1;
+    op->tokens = malloc((size_t)request->token_count * sizeof *op->tokens);
+    op->device_blocks = malloc((size_t)request->device_block_count * sizeof *op->device_blocks + 1);
+    op->stored = calloc(1, op->bitmap_bytes);
+    op->existed = calloc(1, op->bitmap_bytes);
+    op->extras = request->extras == NULL ? NULL : strdup(request->extras);
+    if (op->tokens == NULL || op->device_blocks == NULL || op->stored == NULL ||
+        op->existed == NULL || (request->extras != NULL && op->extras == NULL)) {
+        op_free(op);
+        return NULL;
+    }
+    memcpy(op->tokens, request->tokens, (size_t)request->token_count * sizeof *op->tokens);
+    for (uint32_t i = 0; i < request->device_block_count; i++) {
+        op->device_blocks[i] = request->device_blocks[i];
+    }
+    return op;
+}
+
+static sl_err request_check(const struct sl_op_request *request, struct sl_error *why)
+{
+    if (request->tokens == NULL || request->token_count == 0 || request->token_count > TOKENS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "op: 1 to %u tokens, not %u", TOKENS_MAX,
+                       request->token_count);
+    }
+    if (request->device_block_count > SL_BATCH_MAX ||
+        (request->device_blocks == NULL && request->device_block_count > 0)) {
+        return sl_fail(why, SL_ERR_INVALID, "op: at most %d device blocks, not %u", SL_BATCH_MAX,
+                       request->device_block_count);
+    }
+    return SL_OK;
+}
+
+static void op_message(struct sl_op *op, const struct sl_op_request *request)
+{
+    struct sl_msg *msg = &op->call.msg;
+    /* LOAD and STORE have the same fields. */
+    struct sl_body_store body = {
+        .engine_id = atomic_load_explicit(&op->engine->id, memory_order_acquire),
+        .tokens = {.at = op->tokens, .length = (uint64_t)request->token_count * 4},
+        .extras = sl_text_of(op->extras == NULL ? "" : op->extras),
+        .first_block = request->first_block,
+        .partial = request->partial,
+        .device_blocks = {.at = op->device_blocks, .count = request->device_block_count},
+    };
+    msg->op_id = op->result.op_id;
+    msg->trace_id = op->result.trace_id;
+    if (op->store) {
+        msg->type = SL_MSG_STORE;
+        msg->body.store = body;
+    } else {
+        msg->type = SL_MSG_LOAD;
+        msg->body.load = (struct sl_body_load){.engine_id = body.engine_id,
+                                               .tokens = body.tokens,
+                                               .extras = body.extras,
+                                               .first_block = body.first_block,
+                                               .partial = body.partial,
+                                               .device_blocks = body.device_blocks};
+    }
+}
+
+static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *request, bool store,
+                       struct sl_op **out, struct sl_error *why)
+{
+    uint64_t deadline_ns = sl_client_deadline(engine->client, request->timeout_ns);
+    sl_err err = request_check(request, why);
+    if (err == SL_OK) {
+        err = sl_engine_ready(engine, deadline_ns, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (atomic_fetch_add_explicit(&engine->ops, 1, memory_order_relaxed) >= SL_ENGINE_OPS_MAX) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        return sl_fail(why, SL_ERR_LIMIT, "engine: %u ops are in flight", SL_ENGINE_OPS_MAX);
+    }
+    struct sl_op *op = op_new(engine, request, store);
+    if (op == NULL) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "op of %u tokens", request->token_count);
+    }
+    op->result.op_id = sl_client_op_id(engine->client);
+    op->result.trace_id = request->trace_id != 0 ? request->trace_id : sl_client_random();
+    op->call.to = "coordinator";
+    op->call.deadline_ns = deadline_ns;
+    op->call.answered = op_answered;
+    op->call.context = op;
+    op_message(op, request);
+    err = sl_client_call_start(engine->client, &op->call, why);
+    if (err != SL_OK) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        op_free(op);
+        return err;
+    }
+    *out = op;
+    return SL_OK;
+}
+
+sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
+                      struct sl_op **op, struct sl_error *why)
+{
+    return op_start(engine, request, true, op, why);
+}
+
+sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
+                     struct sl_op **op, struct sl_error *why)
+{
+    return op_start(engine, request, false, op, why);
+}
+
+/* The end of an op, seen for the first time. */
+static void op_settle(struct sl_op *op)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    if (!op->settled) {
+        op->settled = true;
+        op->result.code = op->call.code;
+        op->result.why = op->call.why;
+        if (op->cancelled &&
+            (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");
+        }
+        if (!op->call.ever_sent) { /* nobody has heard of it */
+            atomic_store_explicit(&op->fenced, true, memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+}
+
+sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *result)
+{
+    uint64_t until_ns =
+        timeout_ns == 0 ? SL_NEVER_NS : sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns);
+    bool last = until_ns >= op->call.deadline_ns;
+    while (!sl_client_call_wait(op->engine->client, &op->call,
+                                SL_MIN(until_ns, op->call.deadline_ns))) {
+        if (!last) {
+            return SL_ERR_TIMEOUT;
+        }
+    }
+    op_settle(op);
+    *result = op->result;
+    result->fenced = atomic_load_explicit(&op->fenced, memory_order_acquire);
+    return SL_OK;
+}
+
+static bool bit_of(const struct sl_op *op, const unsigned char *bitmap, uint32_t block)
+{
+    return block < op->block_count && ((uint32_t)bitmap[block >> 3] >> (block & 7) & 1u) != 0;
+}
+
+bool sl_op_block_stored(const struct sl_op *op, uint32_t block)
+{
+    return bit_of(op, op->stored, block);
+}
+
+bool sl_op_block_existed(const struct sl_op *op, uint32_t block)
+{
+    return bit_of(op, op->existed, block);
+}
+
+/* CANCEL and OP_FENCED: both say whether the op's blocks are free. */
+static void fence_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_op *op = context;
+    bool fenced = reply->type == SL_MSG_CANCEL_REPLY ? reply->body.cancel_reply.fenced
+                                                     : reply->body.op_fenced_reply.fenced;
+    if (reply->code == SL_OK && fenced) {
+        atomic_store_explicit(&op->fenced, true, memory_order_release);
+    }
+}
+
+static sl_err op_ask(struct sl_op *op, enum sl_msg_type type, uint64_t deadline_ns,
+                     struct sl_error *why)
+{
+    struct sl_client_call call = {
+        .to = "coordinator", .deadline_ns = deadline_ns, .answered = fence_answered, .context = op};
+    call.msg.type = type;
+    call.msg.op_id = op->result.op_id;
+    call.msg.trace_id = op->result.trace_id;
+    if (type == SL_MSG_CANCEL) {
+        call.msg.body.cancel.target_op = op->result.op_id;
+    } else {
+        call.msg.body.op_fenced.target_op = op->result.op_id;
+    }
+    return sl_client_call(op->engine->client, &call, why);
+}
+
+sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    op->cancelled = true;
+    op->call.silenced = true; /* sent again it would start anew */
+    bool over = op->call.done;
+    pthread_mutex_unlock(&client->lock);
+    return over ? SL_OK
+                : op_ask(op, SL_MSG_CANCEL,
+                         sl_deadline_ns(sl_clock_monotonic_ns(), SL_CLIENT_CANCEL_NS), why);
+}
+
+sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_op_result result;
+    uint64_t deadline_ns = sl_client_deadline(op->engine->client, timeout_ns);
+    sl_err err =
+        sl_op_wait(op, SL_MAX(sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns), 1), &result);
+    while (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {
+        if (sl_clock_monotonic_ns() >= deadline_ns) {
+            err = SL_ERR_TIMEOUT;
+            break;
+        }
+        err = op_ask(op, SL_MSG_OP_FENCED, deadline_ns, NULL);
+        if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND) {
+            err = SL_OK; /* ask again */
+        }
+        if (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {
+            sl_client_sleep(FENCE_PAUSE_NS);
+        }
+    }
+    return err == SL_OK
+               ? SL_OK
+               : sl_fail(why, err, "the op's device blocks are not free yet: %s", sl_err_text(err));
+}
+
+void sl_op_release(struct sl_op **op)
+{
+    struct sl_op *gone = op == NULL ? NULL : *op;
+    if (gone == NULL) {
+        return;
+    }
+    struct sl_client *client = gone->engine->client;
+    pthread_mutex_lock(&client->lock);
+    bool running = !gone->call.done;
+    pthread_mutex_unlock(&client->lock);
+    if (running) {
+        struct sl_msg cancel = {
+            .type = SL_MSG_CANCEL, .op_id = gone->result.op_id, .trace_id = gone->result.trace_id};
+        cancel.body.cancel.target_op = gone->result.op_id;
+        sl_client_tell(client, "coordinator", &cancel, SL_CLIENT_CANCEL_NS);
+        sl_client_call_drop(client, &gone->call);
+    }
+    atomic_fetch_sub_explicit(&gone->engine->ops, 1, memory_order_relaxed);
+    op_free(gone);
+    *op = NULL;
+}

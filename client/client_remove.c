@@ -1,0 +1,115 @@
+/* client/client_remove.c - removing objects, and waiting for the disk. */
+#include "client/client_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_FRAME_BYTES 8u /* of a key in a message, beside its text */
+
+struct removal {
+    sl_err *codes;
+    uint32_t count;
+};
+
+static void removal_taken(void *context, const struct sl_msg *reply)
+{
+    struct removal *removal = context;
+    if (reply->code != SL_OK || reply->body.remove_reply.codes.count != removal->count) {
+        return;
+    }
+    for (uint32_t i = 0; i < removal->count; i++) {
+        uint64_t code = reply->body.remove_reply.codes.at[i];
+        removal->codes[i] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+    }
+}
+
+static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
+                           struct removal *removal, uint64_t deadline_ns, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < removal->count; i++) {
+        removal->codes[i] = SL_ERR_PROTOCOL;
+    }
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns = deadline_ns,
+                                  .answered = removal_taken,
+                                  .context = removal};
+    call.msg.type = SL_MSG_REMOVE;
+    call.msg.body.remove.keys.at = keys;
+    call.msg.body.remove.keys.count = removal->count;
+    sl_err err = sl_client_call(client, &call, why);
+    for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
+        removal->codes[i] = err;
+    }
+    return err;
+}
+
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+{
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "remove: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
+            return sl_fail(why, SL_ERR_INVALID, "remove: key %u has %u bytes", i, keys[i].length);
+        }
+        codes[i] = SL_ERR_UNREACHABLE;
+    }
+    uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
+    sl_err err = sl_client_greet(client, deadline_ns, why);
+    if (err != SL_OK || count == 0) {
+        return err;
+    }
+    struct sl_text *texts = malloc(count * sizeof *texts);
+    if (texts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "remove: %u keys", count);
+    }
+    for (uint32_t first = 0; err == SL_OK && first < count;) {
+        uint64_t bytes = 4096;
+        struct removal removal = {.codes = &codes[first]};
+        while (first + removal.count < count) {
+            const struct sl_object_key *key = &keys[first + removal.count];
+            bytes += key->length + KEY_FRAME_BYTES;
+            if (removal.count > 0 && bytes > client->message_bytes_max) {
+                break;
+            }
+            texts[removal.count++] = (struct sl_text){.at = key->at, .length = key->length};
+        }
+        err = remove_share(client, texts, &removal, deadline_ns, why);
+        first += removal.count;
+    }
+    free(texts);
+    return err;
+}
+
+sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
+                 struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
+    return err != SL_OK || code == SL_OK ? err
+                                         : sl_fail(why, code, "remove: %s", sl_err_text(code));
+}
+
+/* A request without anything in its body but flags. */
+static sl_err ask(struct sl_client *client, struct sl_client_call *call, uint64_t timeout_ns,
+                  struct sl_error *why)
+{
+    call->to = "registrar";
+    call->deadline_ns = sl_client_deadline(client, timeout_ns);
+    sl_err err = sl_client_greet(client, call->deadline_ns, why);
+    return err != SL_OK ? err : sl_client_call(client, call, why);
+}
+
+sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_client_call call = {.msg.type = SL_MSG_REMOVE};
+    call.msg.body.remove.all = true;
+    return ask(client, &call, timeout_ns, why);
+}
+
+sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_client_call call = {.msg.type = SL_MSG_FLUSH};
+    return ask(client, &call, timeout_ns, why);
+}

@@ -1,0 +1,180 @@
+/* client/ctl_main.c - sluicectl: the commands, their help, and main. */
+#include "client/ctl.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMON                                                                               \
+    "\n  --json            answer as JSON"                                                   \
+    "\n  --instance NAME   the node meant (default: $SLUICE_INSTANCE or \"default\")"        \
+    "\n  --config FILE, --runtime-dir DIR, --shm-dir DIR and all other settings: sluicectl " \
+    "config --help"                                                                          \
+    "\nExit codes: 0 fine, 1 no (not found, failed), 2 wrong use, 3 node not reachable."
+
+static const struct ctl_command commands[] = {
+    {"put", "store one object",
+     "put KEY [FILE|-]\n\nStores FILE (or standard input) under KEY. A key that exists is success "
+     "and changes nothing.\n" COMMON,
+     ctl_put},
+    {"get", "fetch one object",
+     "get KEY [FILE|-]\n\nWrites the value to FILE (or standard output). Values in memory are read "
+     "without asking any "
+     "actor.\n" COMMON,
+     ctl_get},
+    {"exists", "ask whether objects are there",
+     "exists KEY...\n\nPrints one line a key; code 0 when all exist. Works on shared memory "
+     "alone.\n" COMMON,
+     ctl_exists},
+    {"rm", "remove objects",
+     "rm KEY... | --all\n\nRemoves objects for good; a block key (MODEL/BLOCK) removes all its "
+     "parts.\n\n  --all             "
+     "every object of the node" COMMON,
+     ctl_rm},
+    {"ls", "list objects",
+     "ls [PREFIX] [--limit N]\n\nLists visible objects: bytes, where (m: memory, d: disk), key. "
+     "Works on shared memory "
+     "alone, also while actors\nare stopped.\n" COMMON,
+     ctl_ls},
+    {"stat", "describe one object, or the node's memory",
+     "stat [KEY]\n\nWithout a key: totals of arena, index and keys. Works on shared memory "
+     "alone.\n" COMMON,
+     ctl_stat},
+    {"flush", "wait until all that was committed is on disk",
+     "flush [--timeout T]\n\n  --timeout T       give up after T (default 60s)" COMMON, ctl_flush},
+    {"status", "actors, health, counters",
+     "status [--metrics] [--not-ready NAME...] [--silent-ms N]\n\nReads the actors' metrics pages "
+     "and disturbs nobody. A "
+     "loop that has not turned for 2 s is called stuck.\n\n  --metrics         all counters and "
+     "histograms\n  --not-ready "
+     "NAME...   print those of the names that are not alive and ready, one a line\n  --silent-ms N "
+     "    print the "
+     "living actors whose loop has not turned for N ms, one a line" COMMON,
+     ctl_status},
+    {"trace", "show an op's path through the actors",
+     "trace ID | --last N | --slow N\n\nMerges the flight recorders of all actors (dead and "
+     "stopped ones too) with their "
+     "logs.\n\n  ID                16 hex digits: all events in time order, offsets in us\n  "
+     "--last N          the N "
+     "most recent ops\n  --slow N          the N slowest ops still remembered" COMMON,
+     ctl_trace},
+    {"keys", "derive block keys as engines do",
+     "keys --format F --block-tokens N [--partial] [--pickle-protocol 4|5]\n\nReads JSON lines "
+     "from standard input, "
+     "{\"tokens\": [...], \"extras\": [[...] per block], \"seed\": \"...\", \"parent\": "
+     "\"hex\"},\nand prints one key a "
+     "line. All members but tokens may be missing. A repeated object among extras is {\"same_as\": "
+     "i}.\n\n  --format F        "
+     "fastdeploy, fastdeploy-v1, vllm-sha256, vllm-sha256-cbor, vllm-xxhash, vllm-xxhash-cbor, "
+     "sglang,\n                    "
+     "sglang-bigram, lmcache-sha256, lmcache-sha256-cbor, sluice\n  --block-tokens N  tokens of a "
+     "block\n  --partial         "
+     "an incomplete last block gets a key where the format has one\n\nexample: echo '{\"tokens\": "
+     "[1,2,3,4]}' | sluicectl "
+     "keys --format vllm-sha256-cbor --block-tokens 2",
+     ctl_keys},
+    {"messages", "print the message catalogue",
+     "messages\n\nPrints the table of messages between actors as Markdown.", ctl_messages},
+    {"config", "print the settings in force",
+     "config [--shell] [SETTINGS]\n\nPrints every setting with its value and where it comes from; "
+     "--help lists kinds, "
+     "ranges and defaults.\n\n  --shell           as shell assignments S_name='value'",
+     ctl_config},
+    {"workload", "generate a trace",
+     "workload [--requests N] [--seed N] [--block-tokens N] [--sessions N] [--system-prompts N] "
+     "[--rate R]\n\nPrints a "
+     "trace as JSON lines {timestamp, input_length, output_length, hash_ids}, timestamps in ms. It "
+     "has the shape of\n"
+     "production chat traffic: conversations of several turns that share their prefix, system "
+     "prompts shared by many,\n"
+     "Poisson arrivals, log-normal lengths, a few exact retries. The same parameters always give "
+     "the same trace.\n\n"
+     "  --requests N        requests (default 1500)\n  --seed N            (default 1)\n  "
+     "--block-tokens N    tokens a "
+     "hash id stands for (default 512)\n  --sessions N        conversations alive at a time "
+     "(default 64)\n"
+     "  --system-prompts N  distinct ones (default 8)\n  --rate R            requests a second, on "
+     "average (default 4)",
+     ctl_workload},
+    {"bench", "measure, beside the physical limit",
+     "bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n\nMeasures the client "
+     "library, and in the same "
+     "run its baseline: memcpy of the same sizes between faulted mappings, or\na bare hash-table "
+     "probe (exists). p50 and "
+     "p99 are of one call, a batch. Removes its keys.\n\n  --size N          bytes of a value "
+     "(default 256KiB)\n  --batch N         "
+     "keys a call (default 1; exists: 256)\n  --keys N          distinct keys (default: 4x the "
+     "last-level cache, bounded "
+     "by memory)\n  --seconds S       of measuring (default 2)" COMMON,
+     ctl_bench},
+    {"replay", "play a trace as an engine would",
+     "replay TRACE [OPTIONS]\n\nFor every request: loads the longest known prefix into device "
+     "blocks, checks every byte, "
+     "computes what is missing,\nstores it. Code 0: everything was replayed, no wrong byte, "
+     "nothing lost, no error.\n\n"
+     "  --ranks N           ranks of the engine (default 1)\n  --pools N           pools of a rank "
+     "(default 1)\n"
+     "  --layers N          layers of a pool (default 4); a part is cut into as many pieces, the "
+     "remainder in the last\n"
+     "  --block-bytes SIZE  one part: one rank, one pool (default 4096)\n  --key-format F      "
+     "(default sluice)\n"
+     "  --limit N           only the first N requests\n  --speed X           keep the trace's "
+     "times, X times as fast "
+     "(default: as fast as possible)\n  --device-blocks N   blocks of each device (default: twice "
+     "the longest request)\n"
+     "  --op-timeout T      deadline of an op (default 2s)\n  --json OUT          the report as "
+     "JSON, to a file, - is "
+     "standard output\n  --progress auto|on|off\n  --instance NAME     the node meant, and all "
+     "other settings: sluicectl config --help\n"
+     "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
+     ctl_replay},
+};
+
+static void usage(FILE *out)
+{
+    (void)fprintf(out, "usage: sluicectl COMMAND [ARGUMENTS]\n\n");
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    (void)fprintf(out, "\nsluicectl COMMAND --help says more. Exit codes: 0 fine, 1 no, 2 wrong "
+                       "use, 3 node not reachable.\n");
+}
+
+int main(int argc, char **argv)
+{
+    (void)signal(SIGPIPE, SIG_DFL); /* `sluicectl ls | head` ends quietly */
+    if (argc < 2) {
+        usage(stderr);
+        return CTL_WRONG_USE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return CTL_FINE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("sluicectl %s\n", SL_VERSION);
+        return CTL_FINE;
+    }
+    struct ctl ctl = {0};
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            ctl.command = &commands[i];
+        }
+    }
+    if (ctl.command == NULL) {
+        (void)fprintf(stderr, "sluicectl: unknown command '%s'\n", argv[1]);
+        usage(stderr);
+        return CTL_WRONG_USE;
+    }
+    int code = ctl.command->run(&ctl, argc - 1, argv + 1);
+    for (uint32_t i = 0; i < ctl.setting_count; i++) {
+        free(ctl.setting_texts[i]);
+    }
+    sl_config_destroy(&ctl.config);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        (void)fprintf(stderr, "sluicectl: cannot write to standard output\n");
+        return code == CTL_FINE ? CTL_NO : code;
+    }
+    return code;
+}

@@ -1,0 +1,502 @@
+/* client/ctl_object.c - put get exists rm ls stat flush. */
+#include "client/ctl.h"
+#include "ipc/sl_arena.h"
+#include "ipc/sl_index.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_STEP_BYTES  (64 * SL_KIB)
+#define FLUSH_NS_DEFAULT (60 * SL_NS_PER_S)
+#define KEYS_MAX         65536
+#define GET_TRIES_MAX    8u
+
+static struct sl_object_key key_of(const char *word)
+{
+    return (struct sl_object_key){.at = word,
+                                  .length = (uint32_t)SL_MIN(strlen(word), (size_t)UINT32_MAX)};
+}
+
+static bool is_standard(const struct ctl *ctl, int word)
+{
+    return ctl->word_count <= word || strcmp(ctl->words[word], "-") == 0;
+}
+
+/* Reads a whole file, at most one value. Gives *out. */
+static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t *length_bytes,
+                       struct sl_error *why)
+{
+    unsigned char *bytes = NULL;
+    uint64_t room = 0;
+    uint64_t length = 0;
+    for (;;) {
+        if (length == room) {
+            if (room > SL_VALUE_BYTES_MAX) {
+                free(bytes);
+                return sl_fail(why, SL_ERR_INVALID, "%s: a value has at most %ju bytes", name,
+                               (uintmax_t)SL_VALUE_BYTES_MAX);
+            }
+            room = SL_MAX(READ_STEP_BYTES, room * 2);
+            unsigned char *larger = realloc(bytes, room);
+            if (larger == NULL) {
+                free(bytes);
+                return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %ju bytes", name, (uintmax_t)room);
+            }
+            bytes = larger;
+        }
+        size_t got = fread(&bytes[length], 1, room - length, in);
+        length += got;
+        if (got == 0) {
+            break;
+        }
+    }
+    if (ferror(in) != 0) {
+        int code = errno;
+        free(bytes);
+        return sl_fail_os(why, code, "read %s", name);
+    }
+    *out = bytes;
+    *length_bytes = length;
+    return SL_OK;
+}
+
+static sl_err read_source(const struct ctl *ctl, unsigned char **out, uint64_t *length_bytes,
+                          struct sl_error *why)
+{
+    if (is_standard(ctl, 1)) {
+        return read_all(stdin, "standard input", out, length_bytes, why);
+    }
+    FILE *in = fopen(ctl->words[1], "rb");
+    if (in == NULL) {
+        return sl_fail_os(why, errno, "open '%s'", ctl->words[1]);
+    }
+    sl_err err = read_all(in, ctl->words[1], out, length_bytes, why);
+    (void)fclose(in);
+    return err;
+}
+
+int ctl_put(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count < 1 || ctl->word_count > 2) {
+        return ctl_wrong(ctl, "one key and at most one file");
+    }
+    struct sl_client *client = NULL;
+    unsigned char *value = NULL;
+    uint64_t length_bytes = 0;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    if (err == SL_OK) {
+        err = read_source(ctl, &value, &length_bytes, &why);
+    }
+    if (err == SL_OK) {
+        err = sl_put(client, key_of(ctl->words[0]), value, length_bytes, 0, &why);
+    }
+    sl_client_close(&client);
+    free(value);
+    if (err != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:o, s:o}", "key",
+                                 ctl_json_bytes(ctl->words[0], strlen(ctl->words[0])), "bytes",
+                                 ctl_json_u64(length_bytes)));
+    }
+    return CTL_FINE;
+}
+
+/* Fetches a value whose size may change between asking and copying. Gives *out. */
+static sl_err fetch(struct sl_client *client, struct sl_object_key key, unsigned char **out,
+                    uint64_t *length_bytes, struct sl_error *why)
+{
+    uint64_t size = 0;
+    sl_err err = sl_size(client, key, &size);
+    if (err != SL_OK) {
+        return sl_fail(why, err, "get: %s", sl_err_text(err));
+    }
+    for (uint32_t tries = 0; tries < GET_TRIES_MAX; tries++) {
+        unsigned char *bytes = malloc(size);
+        if (bytes == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "get: %ju bytes", (uintmax_t)size);
+        }
+        err = sl_get(client, key, (struct sl_buffer){.at = bytes, .length_bytes = size},
+                     length_bytes, 0, why);
+        if (err == SL_OK) {
+            *out = bytes;
+            return SL_OK;
+        }
+        free(bytes);
+        if (err != SL_ERR_LIMIT || *length_bytes <= size) {
+            break;
+        }
+        size = *length_bytes;
+    }
+    return err;
+}
+
+static sl_err write_target(const struct ctl *ctl, const unsigned char *value, uint64_t length_bytes,
+                           struct sl_error *why)
+{
+    if (is_standard(ctl, 1)) {
+        return fwrite(value, 1, length_bytes, stdout) == length_bytes
+                   ? SL_OK
+                   : sl_fail_os(why, errno, "write standard output");
+    }
+    FILE *out = fopen(ctl->words[1], "wb");
+    if (out == NULL) {
+        return sl_fail_os(why, errno, "open '%s'", ctl->words[1]);
+    }
+    bool whole = fwrite(value, 1, length_bytes, out) == length_bytes;
+    int code = errno;
+    whole = fclose(out) == 0 && whole;
+    return whole ? SL_OK : sl_fail_os(why, code, "write '%s'", ctl->words[1]);
+}
+
+int ctl_get(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count < 1 || ctl->word_count > 2) {
+        return ctl_wrong(ctl, "one key and at most one file");
+    }
+    struct sl_client *client = NULL;
+    unsigned char *value = NULL;
+    uint64_t length_bytes = 0;
+    struct sl_object_key key = key_of(ctl->words[0]);
+    /* What is in memory needs no actor; what is on disk alone has to be asked for. */
+    sl_err err = ctl_open(ctl, true, &client, &why);
+    if (err == SL_OK) {
+        err = fetch(client, key, &value, &length_bytes, &why);
+        sl_client_close(&client);
+    }
+    if (err == SL_ERR_PERMISSION || err == SL_ERR_BUSY) {
+        err = ctl_open(ctl, false, &client, &why);
+        if (err == SL_OK) {
+            err = fetch(client, key, &value, &length_bytes, &why);
+        }
+    }
+    sl_client_close(&client);
+    if (err == SL_OK) {
+        err = write_target(ctl, value, length_bytes, &why);
+    }
+    free(value);
+    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+}
+
+int ctl_exists(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count < 1) {
+        return ctl_wrong(ctl, "at least one key");
+    }
+    struct sl_client *client = NULL;
+    if (ctl_open(ctl, true, &client, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    json_t *answers = json_object();
+    bool all = true;
+    for (int i = 0; i < ctl->word_count; i++) {
+        sl_err err = sl_exists(client, key_of(ctl->words[i]));
+        all = all && err == SL_OK;
+        if (ctl->json) {
+            (void)json_object_set_new(answers, ctl->words[i], json_boolean(err == SL_OK));
+        } else {
+            (void)printf("%s\t", err == SL_OK              ? "yes"
+                                 : err == SL_ERR_NOT_FOUND ? "no"
+                                                           : sl_err_text(err));
+            ctl_print_bytes(stdout, ctl->words[i], strlen(ctl->words[i]));
+            (void)putchar('\n');
+        }
+    }
+    sl_client_close(&client);
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:o, s:b}", "exists", answers, "all", all));
+    } else {
+        json_decref(answers);
+    }
+    return all ? CTL_FINE : CTL_NO;
+}
+
+static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
+{
+    uint32_t removed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        removed += codes[i] == SL_OK;
+        if (codes[i] != SL_OK) {
+            (void)fprintf(stderr, "sluicectl rm: '");
+            ctl_print_bytes(stderr, ctl->words[i], strlen(ctl->words[i]));
+            (void)fprintf(stderr, "': %s\n", sl_err_text(codes[i]));
+        }
+    }
+    if (ctl->json) {
+        ctl_print_json(
+            json_pack("{s:I, s:I}", "removed", (json_int_t)removed, "asked", (json_int_t)count));
+    }
+    return removed == count ? CTL_FINE : CTL_NO;
+}
+
+static int rm_keys(struct ctl *ctl, struct sl_client *client)
+{
+    struct sl_error why = {0};
+    uint32_t count = (uint32_t)ctl->word_count;
+    struct sl_object_key *keys = calloc(count, sizeof *keys);
+    sl_err *codes = calloc(count, sizeof *codes);
+    if (keys == NULL || codes == NULL) {
+        free(keys);
+        free(codes);
+        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "rm: %u keys", count);
+        return ctl_failed(ctl, &why);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = key_of(ctl->words[i]);
+    }
+    sl_err err = sl_remove_batch(client, keys, count, codes, 0, &why);
+    int code = err == SL_OK ? rm_report(ctl, codes, count) : ctl_failed(ctl, &why);
+    free(keys);
+    free(codes);
+    return code;
+}
+
+int ctl_rm(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    bool all = false;
+    struct sl_error why = {0};
+    const struct ctl_option options[] = {{.name = "all", .flag = &all}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if (all == (ctl->word_count > 0) || ctl->word_count > KEYS_MAX) {
+        return ctl_wrong(ctl, "either keys or --all");
+    }
+    struct sl_client *client = NULL;
+    if (ctl_open(ctl, false, &client, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (!all) {
+        code = rm_keys(ctl, client);
+    } else if (sl_remove_all(client, 0, &why) != SL_OK) {
+        code = ctl_failed(ctl, &why);
+    } else {
+        code = CTL_FINE;
+        if (ctl->json) {
+            ctl_print_json(json_pack("{s:b}", "all", 1));
+        }
+    }
+    sl_client_close(&client);
+    return code;
+}
+
+/* ---- ls, stat ---- */
+
+static json_t *info_json(const struct sl_object_info *info)
+{
+    char digest[33];
+    (void)snprintf(digest, sizeof digest, "%016jx%016jx", (uintmax_t)info->digest_high,
+                   (uintmax_t)info->digest_low);
+    return json_pack("{s:o, s:o, s:b, s:b, s:s}", "key",
+                     ctl_json_bytes(info->key.at, info->key.length), "bytes",
+                     ctl_json_u64(info->length_bytes), "in_memory", info->in_memory, "on_disk",
+                     info->on_disk, "digest", digest);
+}
+
+struct listing {
+    uint64_t shown, limit;
+    bool json;
+};
+
+static bool list_one(void *context, const struct sl_object_info *info)
+{
+    struct listing *listing = context;
+    if (listing->json) {
+        json_t *object = info_json(info);
+        (void)fputs(listing->shown == 0 ? "" : ",", stdout);
+        (void)json_dumpf(object, stdout, JSON_COMPACT);
+        json_decref(object);
+    } else {
+        (void)printf("%12ju %c%c ", (uintmax_t)info->length_bytes, info->in_memory ? 'm' : '-',
+                     info->on_disk ? 'd' : '-');
+        ctl_print_bytes(stdout, info->key.at, info->key.length);
+        (void)putchar('\n');
+    }
+    return ++listing->shown < listing->limit;
+}
+
+int ctl_ls(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    struct listing listing = {.limit = UINT64_MAX};
+    const struct ctl_option options[] = {{.name = "limit", .count = &listing.limit}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if (ctl->word_count > 1 || listing.limit == 0) {
+        return ctl_wrong(ctl, "at most one prefix, and a limit above 0");
+    }
+    struct sl_client *client = NULL;
+    if (ctl_open(ctl, true, &client, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    listing.json = ctl->json;
+    if (ctl->json) {
+        (void)fputs("{\"objects\":[", stdout);
+    }
+    sl_err err =
+        sl_list(client, ctl->word_count == 1 ? ctl->words[0] : NULL, list_one, &listing, &why);
+    if (ctl->json) {
+        (void)printf("],\"count\":%ju}\n", (uintmax_t)listing.shown);
+    }
+    sl_client_close(&client);
+    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+}
+
+struct totals {
+    uint64_t objects, value_bytes, space_bytes, in_memory, on_disk;
+};
+
+static bool total_one(void *context, const struct sl_object_info *info)
+{
+    struct totals *totals = context;
+    totals->objects++;
+    totals->value_bytes += info->length_bytes;
+    totals->in_memory += info->in_memory;
+    totals->on_disk += info->on_disk;
+    totals->space_bytes += info->in_memory ? sl_extent_space(info->length_bytes) : 0;
+    return true;
+}
+
+static int stat_node(struct ctl *ctl, struct sl_client *client)
+{
+    struct sl_error why = {0};
+    struct totals totals = {0};
+    struct sl_index_view *view = NULL;
+    struct sl_arena *arena = NULL;
+    struct sl_index_stats index = {0};
+    sl_err err = sl_list(client, NULL, total_one, &totals, &why);
+    if (err == SL_OK) {
+        err = sl_index_view_open(ctl->paths.shm_dir, &view, &why);
+    }
+    if (err == SL_OK) {
+        sl_index_view_stats(view, &index);
+        err = sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, &why);
+    }
+    if (err != SL_OK) {
+        sl_index_view_close(&view);
+        return ctl_failed(ctl, &why);
+    }
+    const struct {
+        const char *name;
+        uint64_t value;
+        bool bytes;
+    } rows[] = {
+        {"objects", totals.objects, false},
+        {"objects_in_memory", totals.in_memory, false},
+        {"objects_on_disk", totals.on_disk, false},
+        {"value_bytes", totals.value_bytes, true},
+        {"arena_bytes", sl_arena_data_bytes(arena), true},
+        {"arena_populated_bytes", sl_arena_populated_bytes(arena), true},
+        {"arena_object_bytes", totals.space_bytes, true},
+        {"arena_chunk_bytes", sl_arena_chunk_bytes(arena), true},
+        {"index_keys", index.key_count, false},
+        {"index_blocks", index.group_count, false},
+        {"index_buckets", index.bucket_count, false},
+        {"index_record_bytes", index.record_bytes_used, true},
+        {"index_record_bytes_max", index.record_bytes_max, true},
+    };
+    json_t *object = json_object();
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        char text[32];
+        if (ctl->json) {
+            (void)json_object_set_new(object, rows[i].name, ctl_json_u64(rows[i].value));
+        } else {
+            (void)printf("%-24s %14ju%s%s\n", rows[i].name, (uintmax_t)rows[i].value,
+                         rows[i].bytes ? "  " : "",
+                         rows[i].bytes ? ctl_size_text(rows[i].value, text) : "");
+        }
+    }
+    if (ctl->json) {
+        (void)json_object_set_new(object, "instance", json_string(sl_client_instance(client)));
+        ctl_print_json(object);
+    } else {
+        json_decref(object);
+    }
+    sl_arena_close(&arena);
+    sl_index_view_close(&view);
+    return CTL_FINE;
+}
+
+int ctl_stat(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count > 1) {
+        return ctl_wrong(ctl, "at most one key");
+    }
+    struct sl_client *client = NULL;
+    if (ctl_open(ctl, true, &client, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->word_count == 0) {
+        code = stat_node(ctl, client);
+    } else {
+        struct sl_object_info info;
+        sl_err err = sl_stat(client, key_of(ctl->words[0]), &info);
+        if (err != SL_OK) {
+            (void)sl_fail(&why, err, "'%.200s'", ctl->words[0]);
+            code = ctl_failed(ctl, &why);
+        } else if (ctl->json) {
+            ctl_print_json(info_json(&info));
+            code = CTL_FINE;
+        } else {
+            (void)printf("bytes   %ju\ntiers   %s%s\ndigest  %016jx%016jx\n",
+                         (uintmax_t)info.length_bytes, info.in_memory ? "memory " : "",
+                         info.on_disk ? "disk" : "", (uintmax_t)info.digest_high,
+                         (uintmax_t)info.digest_low);
+            code = CTL_FINE;
+        }
+    }
+    sl_client_close(&client);
+    return code;
+}
+
+int ctl_flush(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    uint64_t timeout_ns = FLUSH_NS_DEFAULT;
+    const struct ctl_option options[] = {{.name = "timeout", .duration = &timeout_ns}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if (ctl->word_count != 0) {
+        return ctl_wrong(ctl, "no arguments");
+    }
+    struct sl_client *client = NULL;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    if (err == SL_OK) {
+        err = sl_flush(client, timeout_ns, &why);
+    }
+    sl_client_close(&client);
+    if (err != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:b}", "durable", 1));
+    }
+    return CTL_FINE;
+}

@@ -1,0 +1,219 @@
+/* client/sluice.h - libsluice: the C API of Sluice, version 1.
+ *
+ * A client attaches to the node of this machine that runs under `instance`. It looks keys up and
+ * reads values in shared memory without asking anyone; writing takes two round trips a batch. Every
+ * call that can wait takes a timeout in ns (0: the node's op_timeout) and ends by then. Calls on
+ * one client may come from several threads; they are serialised where they talk to actors, look-ups
+ * and copies run in parallel.
+ *
+ * A node that was stopped and started anew under the same name is attached to again by itself; what
+ * was pinned in the old memory stays readable until it is released.
+ *
+ * fork: a client belongs to the process that opened it. A child must not use it (calls that talk to
+ * actors answer SL_ERR_INVALID) and must not close it; it opens its own. The child keeps the
+ * mappings until it execs or exits.
+ *
+ * Codes are enum sl_err (runtime/sl_error.h, repeated to users as numbers: 0 fine). Every function
+ * that can fail takes `struct sl_error *why`, which may be NULL. */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include "runtime/sl_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_API_VERSION 1
+
+struct sl_client;
+struct sl_client_options {
+    uint32_t api_version; /* SLUICE_API_VERSION */
+    const char *instance; /* NULL: $SLUICE_INSTANCE or "default" */
+    const char *config;   /* config file; NULL: none */
+    uint64_t timeout_ns;  /* to attach; 0: 2 s */
+    bool read_only; /* attach to shared memory alone: works while actors are stopped; no pins, no
+                       writing */
+    /* NULL, or "name=value" texts up to a NULL, as in the config file; they win over file and
+     * environment. */
+    const char *const *settings;
+};
+/* Errors: SL_ERR_UNREACHABLE (no node runs under this name), SL_ERR_FOREIGN, SL_ERR_VERSION,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
+                      struct sl_error *why);
+void sl_client_close(struct sl_client **client);
+const char *sl_client_instance(const struct sl_client *client);
+
+/* ---- objects ---- */
+struct sl_object_key {
+    const char *at; /* UTF-8, no NUL inside */
+    uint32_t length;
+};
+struct sl_buffer {
+    void *at;
+    uint64_t length_bytes;
+};
+
+/* Stores; a key that exists is success and changes nothing. Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY
+ * (another writer at it), SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE, SL_ERR_INVALID. */
+sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
+              uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why);
+/* Copies the value into buffer; *length_bytes is its size also when the buffer is too small
+ * (SL_ERR_LIMIT). Errors: SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT. */
+sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
+              uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why);
+/* SL_OK, SL_ERR_NOT_FOUND. Pins nothing, never blocks eviction. */
+sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
+sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
+                 struct sl_error *why);
+sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes);
+sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
+
+/* Zero-copy: the bytes stay where they are and unchanged until released. Errors: as get;
+ * SL_ERR_LIMIT (pin slots or bytes: use sl_get). */
+struct sl_view {
+    const void *at;
+    uint64_t length_bytes;
+    uint64_t private_pin;
+};
+sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
+                     uint64_t timeout_ns, struct sl_error *why);
+void sl_view_release(struct sl_client *client, struct sl_view *view);
+
+/* Batches: codes[i] for each; the result is SL_OK when the batch as such was carried out. At most
+ * 65,536 keys. */
+sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *values, uint32_t count, sl_err *codes,
+                    uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
+                    sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,
+                           struct sl_view *views, uint32_t count, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes);
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+/* Waits until all that was committed before is durable on disk. SL_ERR_UNSUPPORTED: no disk tier.
+ */
+sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
+
+/* Each visible object; each() returns false to stop. The entry is borrowed. */
+struct sl_object_info {
+    struct sl_object_key key;
+    uint64_t length_bytes;
+    bool in_memory, on_disk;
+    uint64_t digest_low, digest_high;
+};
+sl_err sl_list(struct sl_client *client, const char *prefix,
+               bool (*each)(void *context, const struct sl_object_info *info), void *context,
+               struct sl_error *why);
+sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out);
+
+/* ---- engines ---- */
+struct sl_engine; /* one engine process with all its ranks' pools, seen from the process that
+                     registers them */
+
+enum sl_pool_kind {
+    SL_POOL_ATTENTION = 0,
+    SL_POOL_MAMBA_STATE = 1,
+    SL_POOL_MAMBA_CONV = 2,
+    SL_POOL_INDEXER = 3,
+    SL_POOL_OTHER = 255
+};
+
+/* Everything that gives bytes their meaning. Texts may be NULL (as empty). The model identity is a
+ * hash of these, key format, block_tokens, world, and of every pool's name, kind and pieces; where
+ * a layer lies in memory is no part. */
+struct sl_model {
+    const char *name, *revision, *dtype, *layout, *rope, *lora, *quantisation;
+};
+
+/* Memory of one layer of one pool of one rank: K and V of a layer are two layers of one pool. */
+struct sl_engine_layer {
+    uint64_t offset_bytes; /* in the memory of (rank, pool) */
+    uint64_t length_bytes;
+    uint64_t block_stride_bytes;
+    uint64_t piece_bytes; /* bytes of a block in this layer */
+};
+struct sl_engine_pool {
+    const char *name; /* [a-z0-9_-]{1,31} */
+    enum sl_pool_kind kind;
+    uint32_t layer_count;
+    const struct sl_engine_layer *layers; /* the same for all ranks */
+    uint64_t memory_bytes;                /* of one rank */
+    /* Host device: a descriptor of shared memory per rank, or NULL: allocated here (memfd). */
+    const int *fds;
+};
+struct sl_engine_options {
+    const char *name;
+    struct sl_model model;
+    const char *key_format; /* "sluice", "vllm-sha256-cbor", ... */
+    const char *seed;
+    uint32_t block_tokens;
+    uint32_t world;
+    uint32_t block_count; /* device blocks of every pool and rank */
+    uint32_t pool_count;
+    const struct sl_engine_pool *pools;
+};
+sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
+                          uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
+void sl_engine_end(
+    struct sl_engine **engine); /* ends the registration; all its ops are released before */
+/* Host address of a pool that was allocated here, or mapped from fds. */
+void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
+const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex digits */
+
+/* ---- ops ---- */
+struct sl_op;
+struct sl_op_request {
+    const uint32_t *tokens; /* from the start of the prompt; copied */
+    uint32_t token_count;
+    const char *extras; /* JSON [[...] per block] or NULL */
+    uint32_t first_block;
+    bool partial; /* an incomplete last block counts */
+    const uint32_t
+        *device_blocks; /* of every block from first_block on; lent until the op is fenced */
+    uint32_t device_block_count;
+    uint64_t timeout_ns;
+    uint64_t trace_id; /* 0: one is made */
+};
+struct sl_op_result {
+    sl_err code;
+    uint64_t op_id, trace_id;
+    uint32_t block_count; /* store: blocks asked for; load: blocks loaded (prefix) */
+    uint32_t stored_count, existed_count;         /* store */
+    uint32_t from_memory, from_disk, from_remote; /* load */
+    uint64_t bytes;
+    bool fenced; /* device blocks are free again */
+    struct sl_error why;
+};
+/* Starts; gives *op. The answer is awaited with sl_op_wait. Errors: SL_ERR_LIMIT (ops in flight),
+ * SL_ERR_UNREACHABLE. */
+sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
+                      struct sl_op **op, struct sl_error *why);
+sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
+                     struct sl_op **op, struct sl_error *why);
+/* Waits for the end: SL_OK and *result (whose code is the op's), or SL_ERR_TIMEOUT (still running;
+ * the op itself ends by its own deadline, also when the node is dead). */
+sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *result);
+/* Of an ended store: whether the block was stored by this op, or was there already. Blocks count
+ * from 0 = first_block. */
+bool sl_op_block_stored(const struct sl_op *op, uint32_t block);
+bool sl_op_block_existed(const struct sl_op *op, uint32_t block);
+/* Asks for an early end; the op then ends with SL_ERR_CANCELLED unless it was faster. Waits 200 ms
+ * at most. */
+sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why);
+/* Waits for the op's end and until nothing touches its device blocks any more. SL_ERR_TIMEOUT: not
+ * yet. */
+sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why);
+/* An op that still runs is cancelled and not waited for: wait until it is fenced before its blocks
+ * are reused. */
+void sl_op_release(struct sl_op **op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+# Sanitized actors are slower: limits of time in the tests are multiplied.
+set(node_slowdown 1)
+if(SL_SANITIZE)
+    set(node_slowdown 4)
+endif()
+add_executable(client_probe ${CMAKE_CURRENT_LIST_DIR}/client_probe.c)
+target_link_libraries(client_probe PRIVATE sl_flags sluice)
+set_target_properties(client_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND AND NOT SL_FUZZ)
+    add_test(NAME node/object_api COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/node/object_api.py)
+    set_tests_properties(node/object_api PROPERTIES LABELS node TIMEOUT 240 SKIP_RETURN_CODE 77 RUN_SERIAL ON
+        ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin;SLUICE_TEST_SLOWDOWN=${node_slowdown}")
+endif()

@@ -1,0 +1,169 @@
+"""Real nodes for tests: started by deploy/sluice-node in directories of their own, always cleaned up."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BIN = os.environ.get("SLUICE_BIN", os.path.join(ROOT, "build", "release", "bin"))
+NODE = os.path.join(ROOT, "deploy", "sluice-node")
+CTL = os.path.join(BIN, "sluicectl")
+TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
+
+
+def wait_until(condition, seconds, what):
+    """Polls condition until it gives something true; fails by name after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Node:
+    """One node under a supervisor. Use as a context manager."""
+
+    count = 0
+
+    def __init__(self, ranks=2, memory="256MiB", disk="0", settings=()):
+        Node.count += 1
+        self.instance = f"t{os.getpid()}-{Node.count}"
+        self.directory = tempfile.mkdtemp(prefix="sl-")
+        self.shm = f"/dev/shm/sluice-test-{self.instance}"
+        self.where = ["--instance", self.instance, "--runtime-dir", self.directory + "/run", "--shm-dir", self.shm]
+        self.settings = ["--ranks", str(ranks), "--memory", memory, "--disk", disk]
+        if disk != "0":
+            self.settings += ["--disk-path", self.directory + "/disk"]
+        self.settings += list(settings)
+        self.environment = dict(os.environ, SLUICE_BIN=BIN)
+
+    def supervisor(self, command, *arguments, check=True, timeout=60):
+        done = subprocess.run([NODE, command, *arguments, *self.where], env=self.environment, timeout=timeout,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if check and done.returncode != 0:
+            raise AssertionError(f"sluice-node {command} gave {done.returncode}:\n{done.stdout}\n{self.logs()}")
+        return done
+
+    def start(self):
+        return self.supervisor("start", *self.settings)
+
+    def stop(self, *arguments):
+        return self.supervisor("stop", *arguments)
+
+    def ctl(self, *arguments, check=True, timeout=60, stdin=None):
+        done = subprocess.run([CTL, *arguments, *self.where], env=self.environment, timeout=timeout, input=stdin,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if check and done.returncode != 0:
+            raise AssertionError(f"sluicectl {' '.join(arguments)} gave {done.returncode}:\n"
+                                 f"{done.stdout.decode(errors='replace')}{done.stderr.decode(errors='replace')}\n{self.logs()}")
+        return done
+
+    def replay_start(self, trace, *arguments):
+        return subprocess.Popen([CTL, "replay", trace, *arguments, *self.where], env=self.environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def processes(self):
+        """{actor: (pid, state, restarts, last exit)} as the supervisor sees them."""
+        rows = {}
+        try:
+            with open(self.directory + "/run/supervisor.state", encoding="utf-8") as lines:
+                for line in lines:
+                    name, pid, state, restarts, last = line.split()
+                    rows[name] = (int(pid), state, int(restarts), last)
+        except FileNotFoundError:
+            pass
+        return rows
+
+    def pid(self, name):
+        return self.processes().get(name, (0,))[0]
+
+    def wait_restarted(self, name, old_pid, seconds=5):
+        return wait_until(lambda: self.pid(name) not in (0, old_pid) and self.pid(name), seconds, f"{name} restarted")
+
+    def wait_ready(self, seconds=5):
+        names = list(self.processes())
+        wait_until(lambda: self.ctl("status", "--not-ready", *names, check=False).stdout.strip() == b"", seconds,
+                   "all actors ready")
+
+    def logs(self):
+        text = []
+        log = self.directory + "/run/log"
+        for name in sorted(os.listdir(log)) if os.path.isdir(log) else []:
+            with open(os.path.join(log, name), encoding="utf-8", errors="replace") as lines:
+                tail = lines.readlines()[-15:]
+            if tail:
+                text.append(f"--- {name}\n" + "".join(tail))
+        return "\n".join(text)
+
+    def leftovers(self):
+        """What a stop should have removed: processes, sockets, segments."""
+        left = []
+        if os.path.isdir(self.shm):
+            left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
+        run = self.directory + "/run"
+        left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid"))]
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    with open(f"/proc/{entry}/cmdline", "rb") as line:
+                        words = line.read().split(b"\0")
+                except OSError:
+                    continue
+                if self.instance.encode() in words and b"sluice" in words[0]:
+                    left.append(f"process {entry}: {b' '.join(words).decode()}")
+        return left
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.supervisor("stop", check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+
+def workload(path, requests, seed):
+    with open(path, "wb") as out:
+        subprocess.run([CTL, "workload", "--requests", str(requests), "--seed", str(seed)], check=True, stdout=out)
+
+
+def expected_hits(path, block_tokens=512):
+    """What a cache that never evicts must hit, from the trace alone: the longest known prefix of every request."""
+    known, references, hits = set(), 0, 0
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            request = json.loads(line)
+            chain, keys = (), []
+            length = request["input_length"]
+            for index, block in enumerate(request["hash_ids"]):
+                tokens = min(block_tokens, length - index * block_tokens)
+                chain = hash((chain, block, tokens))
+                keys.append(chain)
+            references += len(keys)
+            for key in keys:
+                if key not in known:
+                    break
+                hits += 1
+            known.update(keys)
+    return references, hits
+
+
+def main():
+    if not os.path.exists(os.path.join(BIN, "sluice-registrar")):
+        print(f"skipped: no programs in {BIN}")
+        sys.exit(77)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    unittest.main(verbosity=2)

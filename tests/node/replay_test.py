@@ -1,0 +1,151 @@
+"""The main job: replays through a real node, undisturbed, under memory pressure, and under fire."""
+
+import json
+import os
+import re
+import signal
+import tempfile
+import time
+import unittest
+
+from node_support import TRACE, Node, expected_hits, main, wait_until, workload
+
+SECONDS = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
+
+
+class Replay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.trace = cls.directory.name + "/trace.jsonl"
+        workload(cls.trace, 400, 7)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.directory.cleanup()
+
+    def replay(self, node, *arguments, trace=None):
+        report = self.directory.name + "/report.json"
+        node.ctl("replay", trace or self.trace, "--block-bytes", "4096", "--json", report, *arguments, timeout=300)
+        with open(report, encoding="utf-8") as lines:
+            return json.load(lines)
+
+    def assert_whole(self, report):
+        self.assertEqual(report["mismatches"], 0)
+        self.assertEqual(report["errors"], 0)
+        self.assertEqual(report["lost"], 0)
+        self.assertEqual(sum(report["hits_by_tier"].values()), report["hits"])
+
+    def test_hits_follow_from_the_trace_alone(self):
+        references, hits = expected_hits(self.trace)
+        self.assertGreater(hits, 0)
+        with Node(ranks=2, memory="1GiB") as node:
+            report = self.replay(node, "--ranks", "2")
+            self.assert_whole(report)
+            self.assertEqual((report["block_references"], report["hits"]), (references, hits))
+            again = self.replay(node, "--ranks", "2")
+            self.assertEqual(again["hits"], references)
+
+    def test_odd_sizes_and_pools(self):
+        _, hits = expected_hits(self.trace)
+        with Node(ranks=1, memory="1GiB") as node:
+            report = self.replay(node, "--ranks", "1", "--pools", "2", "--layers", "3", "--block-bytes", "1235")
+            self.assert_whole(report)
+            self.assertEqual(report["hits"], hits)
+
+    def test_disk_carries_what_memory_cannot(self):
+        _, hits = expected_hits(self.trace)
+        with Node(ranks=2, memory="8MiB", disk="1GiB") as node:
+            peak = {"disk": 0}
+            replay = node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--json",
+                                       self.directory.name + "/disk.json")
+            while replay.poll() is None:
+                used = sum(os.stat(os.path.join(node.directory, "disk", name)).st_blocks * 512
+                           for name in os.listdir(node.directory + "/disk"))
+                peak["disk"] = max(peak["disk"], used)
+                time.sleep(0.05)
+            self.assertEqual(replay.returncode, 0, replay.communicate()[0] + node.logs())
+            with open(self.directory.name + "/disk.json", encoding="utf-8") as lines:
+                report = json.load(lines)
+            self.assert_whole(report)
+            self.assertEqual(report["hits"], hits)
+            self.assertGreater(report["hits_by_tier"]["disk"], 0)
+            self.assertLessEqual(peak["disk"], 1 << 30)
+            self.assertLessEqual(os.stat(node.shm + "/arena.0").st_blocks * 512, (8 << 20) + (4 << 20))
+
+    def test_eviction_without_a_disk_gives_misses_never_wrong_bytes(self):
+        references, hits = expected_hits(self.trace)
+        with Node(ranks=2, memory="8MiB") as node:
+            report = self.replay(node, "--ranks", "2")
+            self.assertEqual((report["mismatches"], report["errors"], report["lost"]), (0, 0, 0))
+            self.assertEqual(report["block_references"], references)
+            self.assertLess(report["hits"], hits)
+
+    def test_content_comes_back_from_disk_after_a_restart(self):
+        references, _ = expected_hits(self.trace)
+        with Node(ranks=2, memory="64MiB", disk="1GiB") as node:
+            self.assert_whole(self.replay(node, "--ranks", "2"))
+            node.ctl("flush")
+            node.stop()
+            node.start()
+            wait_until(lambda: b"scan" not in node.ctl("status").stdout, 10, "disk scanned")
+            report = self.replay(node, "--ranks", "2")
+            self.assert_whole(report)
+            self.assertEqual(report["hits"], references)
+            self.assertGreater(report["hits_by_tier"]["disk"], 0)
+
+    def test_kill_of_each_actor_in_turn_during_a_replay(self):
+        with Node(ranks=2, memory="1GiB", disk="1GiB") as node:
+            names = list(node.processes())
+            report_path = self.directory.name + "/kill.json"
+            trace = self.directory.name + "/long.jsonl"
+            requests = 3000 if SECONDS == 1 else 2500
+            workload(trace, requests, 11)
+            started = time.monotonic()
+            replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--json", report_path)
+            killed = 0
+            while replay.poll() is None:
+                name = names[killed % len(names)]
+                pid = node.pid(name) if killed < 3 * len(names) else 0  # a bound: the rest runs undisturbed
+                if pid:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue
+                    killed += 1
+                time.sleep(0.6 if SECONDS == 1 else 1.0)
+                self.assertLess(time.monotonic() - started, 240 * SECONDS, "the replay hangs")
+            output = replay.communicate()[0]
+            self.assertTrue(os.path.exists(report_path), output + node.logs())
+            with open(report_path, encoding="utf-8") as lines:
+                report = json.load(lines)
+            print(f"killed {killed}, errors {report['errors']}, longest op {report.get('longest_op_us')} us")
+            self.assertGreaterEqual(killed, len(names), "too fast to kill everyone once")
+            self.assertEqual((report["mismatches"], report["lost"]), (0, 0), output + node.logs())
+            self.assertEqual(report["requests"], requests)
+            self.assertLess(report["longest_op_us"], 2_600_000 * SECONDS)
+
+    def test_trace_shows_the_path_of_an_op_in_time_order(self):
+        with Node(ranks=2) as node:
+            report = self.replay(node, "--ranks", "2", "--limit", "20")
+            self.assert_whole(report)
+            last = node.ctl("trace", "--last", "5").stdout.decode()
+            identity = re.search(r"\b[0-9a-f]{16}\b", last)
+            self.assertIsNotNone(identity, last)
+            shown = json.loads(node.ctl("trace", identity.group(0), "--json").stdout)
+            events = shown["events"]
+            self.assertEqual([event["at_ns"] for event in events], sorted(event["at_ns"] for event in events))
+            actors = {event["actor"] for event in events}
+            self.assertLessEqual({"coordinator", "keyer"}, actors)
+            self.assertTrue({"swapper.0", "swapper.1"} <= actors or "registrar" in actors, actors)
+
+    @unittest.skipUnless(os.path.exists(TRACE), "the conversation trace is not beside the project")
+    def test_conversation_trace_hits_exactly(self):
+        with Node(ranks=2, memory="4GiB") as node:
+            report = self.replay(node, "--ranks", "2", trace=TRACE)
+            self.assert_whole(report)
+            self.assertEqual((report["requests"], report["block_references"], report["hits"]), (12031, 288500, 105710))
+
+
+if __name__ == "__main__":
+    main()

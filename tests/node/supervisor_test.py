@@ -1,0 +1,115 @@
+"""The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
+
+import os
+import signal
+import time
+import unittest
+
+from node_support import Node, main, wait_until
+
+
+class Supervisor(unittest.TestCase):
+    def test_start_and_stop_leave_nothing_behind(self):
+        with Node(ranks=2) as node:
+            self.assertEqual(set(node.processes()), {"registrar", "keyer", "swapper.0", "swapper.1", "transporter.0", "coordinator"})
+            node.stop()
+            self.assertEqual(node.leftovers(), [])
+
+    def test_second_start_is_refused_by_name(self):
+        with Node() as node:
+            again = node.supervisor("start", *node.settings, check=False)
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("runs already", again.stdout)
+
+    def test_status_without_a_node_is_code_3(self):
+        node = Node()
+        self.assertEqual(node.supervisor("status", check=False).returncode, 3)
+        self.assertEqual(node.ctl("put", "a", stdin=b"x", check=False).returncode, 3)
+
+    def test_wrong_settings_are_named(self):
+        for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase")):
+            node = Node()
+            done = node.supervisor("start", *words, check=False)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(text, done.stdout)
+
+    def test_each_killed_actor_comes_back_and_objects_stay(self):
+        with Node(disk="256MiB") as node:
+            node.ctl("put", "kept", stdin=b"k" * 10000)
+            for name in list(node.processes()):
+                old = node.pid(name)
+                os.kill(old, signal.SIGKILL)
+                started = time.monotonic()
+                node.wait_restarted(name, old, 2)
+                node.wait_ready()
+                self.assertLess(time.monotonic() - started, 3, name)
+                self.assertEqual(node.ctl("get", "kept").stdout, b"k" * 10000, name)
+            node.ctl("put", "after", stdin=b"new")
+            self.assertEqual(node.ctl("get", "after").stdout, b"new")
+
+    def test_stopped_actor_is_killed_and_replaced(self):
+        with Node() as node:
+            old = node.pid("registrar")
+            node.ctl("put", "kept", stdin=b"value")
+            os.kill(old, signal.SIGSTOP)
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")  # readers ask nobody
+            node.wait_restarted("registrar", old, 6)
+            node.wait_ready()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_crash_loop_is_visible_and_backs_off(self):
+        with Node() as node:
+            for _ in range(6):
+                pid = wait_until(lambda: node.pid("keyer"), 8, "keyer runs")
+                os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: node.pid("keyer") != pid, 3, "the exit was noticed")
+            log = node.directory + "/run/log/supervisor.jsonl"
+            with open(log, encoding="utf-8") as lines:
+                self.assertIn("crash loop", lines.read())
+            wait_until(lambda: node.pid("keyer"), 8, "keyer runs again after the back-off")
+
+    def test_actors_of_a_killed_supervisor_are_replaced_and_memory_stays(self):
+        with Node() as node:
+            node.ctl("put", "kept", stdin=b"value")
+            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+                supervisor = int(line.read().split()[0])
+            os.kill(supervisor, signal.SIGKILL)
+            wait_until(lambda: not os.path.exists(f"/proc/{supervisor}"), 3, "supervisor gone")
+            node.start()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_stop_with_keep_arena_keeps_objects(self):
+        with Node() as node:
+            node.ctl("put", "kept", stdin=b"value")
+            node.stop("--keep-arena")
+            self.assertTrue(os.path.exists(node.shm + "/arena.0"))
+            node.start()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_restart_of_one_actor_drains_it(self):
+        with Node() as node:
+            old = node.pid("coordinator")
+            node.supervisor("restart", "coordinator")
+            self.assertNotEqual(node.pid("coordinator"), old)
+            self.assertEqual(node.processes()["coordinator"][3], "0")
+
+    def test_two_instances_live_side_by_side(self):
+        with Node() as one, Node() as two:
+            one.ctl("put", "key", stdin=b"one")
+            two.ctl("put", "key", stdin=b"two")
+            self.assertEqual(one.ctl("get", "key").stdout, b"one")
+            self.assertEqual(two.ctl("get", "key").stdout, b"two")
+
+    def test_directories_and_segments_are_private(self):
+        with Node() as node:
+            for place in (node.directory + "/run", node.shm):
+                self.assertEqual(os.stat(place).st_mode & 0o777, 0o700, place)
+            for name in os.listdir(node.shm):
+                self.assertEqual(os.stat(os.path.join(node.shm, name)).st_mode & 0o077, 0, name)
+            for name in os.listdir(node.directory + "/run"):
+                if name.endswith(".sock"):
+                    self.assertEqual(os.stat(os.path.join(node.directory, "run", name)).st_mode & 0o077, 0, name)
+
+
+if __name__ == "__main__":
+    main()

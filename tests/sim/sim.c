@@ -1,0 +1,803 @@
+/* tests/sim/sim.c - events in order of simulated time, and the environment made of them. */
+#include "tests/sim/sim.h"
+
+#include "tests/support/mem_disk.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIRST_PID         5000000u /* above any pid_max */
+#define DELAY_NS_STANDARD (200 * SL_NS_PER_US)
+#define DIED_DELAY_NS     (2 * SL_NS_PER_MS)
+#define IO_DELAY_NS       (2 * SL_NS_PER_MS)  /* of a disk request */
+#define KILL_RESTART_NS   (20 * SL_NS_PER_MS) /* the supervisor starts anew what an actor killed */
+#define WATCHES_MAX       1024u
+#define AT_ONCE_MAX       100000u /* events without time going on: a loop */
+
+enum event_kind {
+    EVENT_MESSAGE,
+    EVENT_TICK,
+    EVENT_DIED,
+    EVENT_JOB,
+    EVENT_IO,
+    EVENT_RESTART,
+    EVENT_HELLO
+};
+
+struct event {
+    uint64_t at_ns, tie, number;
+    enum event_kind kind;
+    uint32_t node;
+    uint64_t incarnation; /* of node; others: the event is gone with it */
+    uint64_t cookie;
+    uint64_t io_bytes;
+    int io_os_code;
+    struct sl_proc_id proc;
+    sl_err result;
+    void *frame; /* owned */
+    size_t frame_bytes;
+};
+
+struct node {
+    struct sl_env env; /* first: the ops find the rest by it */
+    struct sim *sim;
+    const struct sl_actor *actor;
+    void *state, *context;
+    struct sl_config *config;
+    char name[32];
+    uint64_t incarnation;
+    uint64_t wake_ns, stopped_until_ns, deferred;
+    uint64_t pair_ns[SIM_NODES_MAX]; /* last arrival of a message to each other node */
+    bool alive, finished, fixed_name;
+};
+
+struct watch {
+    uint32_t node;
+    uint64_t incarnation, cookie;
+    struct sl_proc_id proc;
+};
+
+struct sim {
+    uint64_t now_ns, rng, delay_ns_max, disturbed_ns, event_number;
+    struct event *heap;
+    uint32_t event_count, event_capacity;
+    struct node nodes[SIM_NODES_MAX];
+    uint32_t node_count, next_pid;
+    struct watch watches[WATCHES_MAX];
+    uint32_t watch_count;
+    struct mem_disk disk;   /* outlives the tierers */
+    struct sl_codec *codec; /* decoding: a message is handled before the next */
+    struct sl_paths paths;
+    struct sl_log *log;
+    const char *const *settings;
+    uint64_t events_done, at_once;
+};
+
+static struct node *node_of(struct sl_env *env)
+{
+    return (struct node *)env;
+}
+
+static uint32_t number_of(const struct node *node)
+{
+    return (uint32_t)(node - node->sim->nodes);
+}
+
+/* ---- chance: splitmix64 ---- */
+
+uint64_t sim_random(struct sim *sim)
+{
+    uint64_t x = sim->rng += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+uint64_t sim_random_below(struct sim *sim, uint64_t bound)
+{
+    return bound == 0 ? 0 : sim_random(sim) % bound;
+}
+
+/* ---- events: a heap by time, then by chance ---- */
+
+static bool event_before(const struct event *a, const struct event *b)
+{
+    if (a->at_ns != b->at_ns) {
+        return a->at_ns < b->at_ns;
+    }
+    return a->tie != b->tie ? a->tie < b->tie : a->number < b->number;
+}
+
+static void event_push(struct sim *sim, struct event event)
+{
+    if (sim->event_count == sim->event_capacity) {
+        sim->event_capacity = sim->event_capacity == 0 ? 1024 : 2 * sim->event_capacity;
+        sim->heap = realloc(sim->heap, sim->event_capacity * sizeof(*sim->heap));
+        SIM_CHECK(sim->heap != NULL, "out of memory");
+    }
+    event.number = sim->event_number++;
+    uint32_t at = sim->event_count++;
+    while (at > 0 && event_before(&event, &sim->heap[(at - 1) / 2])) {
+        sim->heap[at] = sim->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    sim->heap[at] = event;
+}
+
+static void event_add(struct sim *sim, struct event event)
+{
+    event.tie = sim_random(sim);
+    event_push(sim, event);
+}
+
+static struct event event_pop(struct sim *sim)
+{
+    struct event first = sim->heap[0];
+    struct event last = sim->heap[--sim->event_count];
+    uint32_t at = 0;
+    for (uint32_t child = 1; child < sim->event_count; child = 2 * at + 1) {
+        if (child + 1 < sim->event_count &&
+            event_before(&sim->heap[child + 1], &sim->heap[child])) {
+            child++;
+        }
+        if (!event_before(&sim->heap[child], &last)) {
+            break;
+        }
+        sim->heap[at] = sim->heap[child];
+        at = child;
+    }
+    sim->heap[at] = last;
+    return first;
+}
+
+static struct event event_for(const struct node *node, enum event_kind kind, uint64_t at_ns)
+{
+    return (struct event){
+        .at_ns = at_ns, .kind = kind, .node = number_of(node), .incarnation = node->incarnation};
+}
+
+/* ---- the environment ---- */
+
+static struct node *node_named(struct sim *sim, const char *name)
+{
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        if (sim->nodes[i].alive && strcmp(sim->nodes[i].name, name) == 0) {
+            return &sim->nodes[i];
+        }
+    }
+    return NULL;
+}
+
+static struct node *node_with_proc(struct sim *sim, struct sl_proc_id proc)
+{
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        if (sim->nodes[i].alive && sl_proc_id_equal(sim->nodes[i].env.self, proc)) {
+            return &sim->nodes[i];
+        }
+    }
+    return NULL;
+}
+
+static sl_err env_send(struct sl_env *env, const char *to, const void *frame, size_t length_bytes,
+                       bool reply)
+{
+    struct node *node = node_of(env);
+    struct sim *sim = node->sim;
+    struct node *target = node_named(sim, to);
+    (void)reply; /* a name leads to whoever bears it now: routing ids are handed over */
+    if (target == NULL) {
+        return SL_ERR_UNREACHABLE;
+    }
+    uint64_t *pair_ns = &node->pair_ns[number_of(target)];
+    *pair_ns = SL_MAX(sim->now_ns + 1 + sim_random_below(sim, sim->delay_ns_max), *pair_ns + 1);
+    struct event event = event_for(target, EVENT_MESSAGE, *pair_ns);
+    event.frame = malloc(length_bytes);
+    SIM_CHECK(event.frame != NULL, "out of memory");
+    memcpy(event.frame, frame, length_bytes);
+    event.frame_bytes = length_bytes;
+    event_add(sim, event);
+    return SL_OK;
+}
+
+static void env_wake_at(struct sl_env *env, uint64_t at_ns)
+{
+    struct node *node = node_of(env);
+    at_ns = SL_MAX(at_ns, node->sim->now_ns);
+    if (at_ns < node->wake_ns) {
+        node->wake_ns = at_ns;
+        event_add(node->sim, event_for(node, EVENT_TICK, at_ns));
+    }
+}
+
+static void died_tell(struct sim *sim, const struct watch *watch)
+{
+    struct event event = event_for(&sim->nodes[watch->node], EVENT_DIED,
+                                   sim->now_ns + sim_random_below(sim, DIED_DELAY_NS));
+    event.incarnation = watch->incarnation;
+    event.proc = watch->proc;
+    event.cookie = watch->cookie;
+    event_add(sim, event);
+}
+
+static sl_err env_watch(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie)
+{
+    struct node *node = node_of(env);
+    struct sim *sim = node->sim;
+    struct watch watch = {
+        .node = number_of(node), .incarnation = node->incarnation, .cookie = cookie, .proc = proc};
+    if (node_with_proc(sim, proc) == NULL) {
+        died_tell(sim, &watch);
+        return SL_OK;
+    }
+    for (uint32_t i = 0; i < sim->watch_count; i++) { /* again: as one */
+        struct watch *old = &sim->watches[i];
+        if (old->node == watch.node && old->incarnation == watch.incarnation &&
+            sl_proc_id_equal(old->proc, proc)) {
+            *old = watch;
+            return SL_OK;
+        }
+    }
+    SIM_CHECK(sim->watch_count < WATCHES_MAX, "too many watches");
+    sim->watches[sim->watch_count++] = watch;
+    return SL_OK;
+}
+
+static void env_unwatch(struct sl_env *env, struct sl_proc_id proc)
+{
+    struct node *node = node_of(env);
+    struct sim *sim = node->sim;
+    for (uint32_t i = 0; i < sim->watch_count; i++) {
+        if (sim->watches[i].node == number_of(node) &&
+            sl_proc_id_equal(sim->watches[i].proc, proc)) {
+            sim->watches[i--] = sim->watches[--sim->watch_count];
+        }
+    }
+}
+
+static bool env_alive(struct sl_env *env, struct sl_proc_id proc)
+{
+    return node_with_proc(node_of(env)->sim, proc) != NULL;
+}
+
+static void env_kill(struct sl_env *env, struct sl_proc_id proc)
+{
+    struct sim *sim = node_of(env)->sim;
+    struct node *target = node_with_proc(sim, proc);
+    if (target != NULL && target != node_of(env)) {
+        bool actor = !target->fixed_name;
+        sim_kill(sim, number_of(target),
+                 actor ? sim_random_below(sim, KILL_RESTART_NS) : SL_NEVER_NS);
+    }
+}
+
+/* One life of a tierer at the node's disk: requests take effect at once, their ends arrive later
+ * and in any order. */
+struct sim_disk {
+    struct sl_disk base; /* first */
+    struct node *node;
+};
+
+static struct mem_disk *disk_memory(struct sl_disk *disk)
+{
+    return &((struct sim_disk *)disk)->node->sim->disk;
+}
+
+static sl_err disk_file_open(struct sl_disk *disk, const char *name, bool create,
+                             uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                             struct sl_error *why)
+{
+    struct sl_disk *base = &disk_memory(disk)->base;
+    return base->ops->open(base, name, create, allocate_bytes, file, size_bytes, why);
+}
+
+static void disk_file_close(struct sl_disk *disk, int file)
+{
+    struct sl_disk *base = &disk_memory(disk)->base;
+    base->ops->close(base, file);
+}
+
+static sl_err disk_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_memory(disk)->base;
+    return base->ops->remove(base, name, why);
+}
+
+static sl_err disk_file_list(struct sl_disk *disk,
+                             void (*each)(void *context, const char *name, uint64_t bytes),
+                             void *context, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_memory(disk)->base;
+    return base->ops->list(base, each, context, why);
+}
+
+static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *request,
+                          struct sl_error *why)
+{
+    struct node *node = ((struct sim_disk *)disk)->node;
+    struct mem_disk *memory = disk_memory(disk);
+    struct mem_done done;
+    sl_err err = memory->base.ops->submit(&memory->base, request, why);
+    while (err == SL_OK && mem_disk_take_done(memory, &done)) {
+        struct event event =
+            event_for(node, EVENT_IO, node->sim->now_ns + sim_random_below(node->sim, IO_DELAY_NS));
+        event.cookie = done.cookie;
+        event.io_bytes = done.bytes;
+        event.io_os_code = done.os_code;
+        event_add(node->sim, event);
+    }
+    return err;
+}
+
+static sl_err disk_flush(struct sl_disk *disk, struct sl_error *why)
+{
+    (void)disk, (void)why;
+    return SL_OK;
+}
+
+static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
+                            uint64_t length_bytes, uint64_t *got, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_memory(disk)->base;
+    return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
+}
+
+static void disk_destroy(struct sl_disk *disk)
+{
+    free(disk);
+}
+
+static const struct sl_disk_ops sim_disk_ops = {
+    .open = disk_file_open,
+    .close = disk_file_close,
+    .remove = disk_file_remove,
+    .list = disk_file_list,
+    .submit = disk_submit,
+    .flush = disk_flush,
+    .read_now = disk_read_now,
+    .destroy = disk_destroy,
+};
+
+static sl_err env_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth,
+                            bool direct, struct sl_disk **out, struct sl_error *why)
+{
+    (void)directory, (void)queue_depth, (void)direct;
+    struct sim_disk *disk = calloc(1, sizeof(*disk));
+    if (disk == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "out of memory");
+    }
+    disk->base.ops = &sim_disk_ops;
+    disk->base.direct = true;
+    disk->node = node_of(env);
+    *out = &disk->base;
+    return SL_OK;
+}
+
+static sl_err env_job(struct sl_env *env, uint32_t thread_count,
+                      sl_err (*job)(void *context, uint32_t thread), void *context, uint64_t cookie)
+{
+    struct node *node = node_of(env);
+    struct event event =
+        event_for(node, EVENT_JOB, node->sim->now_ns + sim_random_below(node->sim, SL_NS_PER_MS));
+    for (uint32_t i = 0; i < thread_count; i++) {
+        sl_err err = job(context, i);
+        event.result = event.result == SL_OK ? err : event.result;
+    }
+    event.cookie = cookie;
+    event_add(node->sim, event);
+    return SL_OK;
+}
+
+static uint64_t env_random(struct sl_env *env)
+{
+    return sim_random(node_of(env)->sim);
+}
+
+static void env_finish(struct sl_env *env)
+{
+    node_of(env)->finished = true;
+}
+
+static const struct sl_env_ops sim_ops = {
+    .send = env_send,
+    .wake_at = env_wake_at,
+    .watch = env_watch,
+    .unwatch = env_unwatch,
+    .alive = env_alive,
+    .kill = env_kill,
+    .disk_open = env_disk_open,
+    .job = env_job,
+    .random_u64 = env_random,
+    .finish = env_finish,
+};
+
+/* ---- processes ---- */
+
+static void node_boot(struct sim *sim, struct node *node)
+{
+    struct sl_error why = {0};
+    struct sl_metrics_options page = {.actor = node->name, .trace_events = 64};
+    node->incarnation++;
+    node->wake_ns = SL_NEVER_NS;
+    node->stopped_until_ns = 0;
+    node->finished = false;
+    node->state = calloc(1, node->actor->state_bytes);
+    SIM_CHECK(node->state != NULL, "out of memory");
+    node->env = (struct sl_env){
+        .ops = &sim_ops,
+        .name = node->name,
+        .self = {.pid = sim->next_pid++, .start_time = 1000 + sim->next_pid},
+        .now_ns = sim->now_ns,
+        .config = node->config,
+        .paths = &sim->paths,
+        .log = sim->log,
+        .next_seq = sim->now_ns, /* as the process does */
+    };
+    page.self = node->env.self;
+    SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
+    node->alive = true;
+    sl_err err = node->actor->init(node->state, &node->env, &why);
+    SIM_CHECK(err == SL_OK, "%s did not start: %s: %s", node->name, sl_err_name(err), why.text);
+    if (strcmp(node->actor->role, "registrar") != 0) {
+        event_add(sim, event_for(node, EVENT_HELLO, sim->now_ns));
+    }
+}
+
+uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank, const char *name,
+                   void *context)
+{
+    ck_assert_uint_lt(sim->node_count, SIM_NODES_MAX);
+    struct node *node = &sim->nodes[sim->node_count++];
+    struct sl_error why = {0};
+    char rank_text[16];
+    *node =
+        (struct node){.sim = sim, .actor = actor, .context = context, .fixed_name = name != NULL};
+    (void)snprintf(rank_text, sizeof(rank_text), "%u", rank);
+    if (name != NULL) {
+        (void)snprintf(node->name, sizeof(node->name), "%s", name);
+    } else if (actor->ranked) {
+        (void)snprintf(node->name, sizeof(node->name), "%s.%s", actor->role, rank_text);
+    } else {
+        (void)snprintf(node->name, sizeof(node->name), "%s", actor->role);
+    }
+    ck_assert_int_eq(sl_config_create(&node->config, &why), SL_OK);
+    for (size_t i = 0; sim->settings != NULL && sim->settings[i] != NULL; i += 2) {
+        SIM_CHECK(sl_config_set(node->config, sim->settings[i], sim->settings[i + 1], "sim",
+                                &why) == SL_OK,
+                  "%s", why.text);
+    }
+    ck_assert_int_eq(sl_config_set(node->config, "rank", rank_text, "sim", &why), SL_OK);
+    node_boot(sim, node);
+    return number_of(node);
+}
+
+/* The kernel would release the locks of a dead process. */
+static void close_lock(const struct sim *sim)
+{
+    char lock[1100], path[64], target[1100];
+    (void)snprintf(lock, sizeof(lock), "%s/registrar.lock", sim->paths.runtime_dir);
+    for (int fd = 3; fd < 4096; fd++) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, target, sizeof(target) - 1);
+        if (length > 0 && (size_t)length == strlen(lock) &&
+            memcmp(target, lock, (size_t)length) == 0) {
+            close(fd);
+        }
+    }
+}
+
+static void node_drop(struct sim *sim, struct node *node)
+{
+    struct sl_proc_id proc = node->env.self;
+    node->alive = false;
+    sim->disturbed_ns = sim->now_ns;
+    sl_metrics_close(&node->env.metrics);
+    if (strcmp(node->actor->role, "registrar") == 0) {
+        close_lock(sim);
+    }
+    node->state = NULL; /* its heap is lost with the simulating process */
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < sim->watch_count; i++) {
+        struct watch watch = sim->watches[i];
+        if (watch.node == number_of(node)) {
+            continue;
+        }
+        if (sl_proc_id_equal(watch.proc, proc)) {
+            died_tell(sim, &watch);
+            continue;
+        }
+        sim->watches[kept++] = watch;
+    }
+    sim->watch_count = kept;
+}
+
+static void sim_note(struct sim *sim, const char *what, const struct node *node, uint64_t ns)
+{
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s %s for %llu us",
+                 (unsigned long long)sim->now_ns, what, node->name,
+                 (unsigned long long)(ns / SL_NS_PER_US));
+}
+
+void sim_kill(struct sim *sim, uint32_t number, uint64_t restart_ns)
+{
+    struct node *node = &sim->nodes[number];
+    if (!node->alive) {
+        return;
+    }
+    sim_note(sim, "kill", node, restart_ns);
+    node_drop(sim, node);
+    if (restart_ns != SL_NEVER_NS) {
+        event_add(sim, event_for(node, EVENT_RESTART, sim->now_ns + restart_ns));
+    }
+}
+
+void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
+{
+    sim_note(sim, "stop", &sim->nodes[node], duration_ns);
+    uint64_t until_ns = sim->now_ns + duration_ns;
+    sim->nodes[node].stopped_until_ns = SL_MAX(sim->nodes[node].stopped_until_ns, until_ns);
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + duration_ns);
+}
+
+bool sim_alive(const struct sim *sim, uint32_t node)
+{
+    return sim->nodes[node].alive;
+}
+
+uint64_t sim_incarnation(const struct sim *sim, uint32_t node)
+{
+    return sim->nodes[node].incarnation;
+}
+
+uint64_t sim_metric(struct sim *sim, uint32_t number, const char *name)
+{
+    struct sl_metrics *page = sim->nodes[number].env.metrics;
+    return sl_metric_get(page, sl_metric_define(page, name));
+}
+
+uint64_t sim_disturbed_ns(const struct sim *sim)
+{
+    return sim->disturbed_ns;
+}
+
+void *sim_context(struct sl_env *env)
+{
+    return node_of(env)->context;
+}
+
+struct sim *sim_of(struct sl_env *env)
+{
+    return node_of(env)->sim;
+}
+
+/* ---- what the process does around an actor (ipc/sl_process.c) ---- */
+
+static void node_hello(struct sim *sim, struct node *node)
+{
+    char path[1200], segment[64];
+    struct sl_msg hello = {.type = SL_MSG_HELLO};
+    (void)snprintf(segment, sizeof(segment), "pins.%s", node->name);
+    (void)snprintf(path, sizeof(path), "%s/%s", sim->paths.shm_dir, segment);
+    hello.body.hello = (struct sl_body_hello){
+        .role = sl_text_of(node->actor->role),
+        .name = sl_text_of(node->name),
+        .pid = node->env.self.pid,
+        .start_time = node->env.self.start_time,
+        .segment = sl_text_of(access(path, F_OK) == 0 ? segment : ""),
+    };
+    sl_err err = sl_send(&node->env, "registrar", &hello, NULL);
+    uint64_t heartbeat_ns = sl_config_u64(node->config, SL_SET_heartbeat);
+    event_add(sim, event_for(node, EVENT_HELLO,
+                             sim->now_ns + (err == SL_OK ? heartbeat_ns : 10 * SL_NS_PER_MS)));
+}
+
+static sl_err node_message(struct sim *sim, struct node *node, const struct event *event)
+{
+    struct sl_msg msg;
+    struct sl_error why = {0};
+    sl_err err = sl_codec_decode(sim->codec, event->frame, event->frame_bytes, &msg, &why);
+    SIM_CHECK(err == SL_OK, "to %s: %s: %s", node->name, sl_err_name(err), why.text);
+    msg.received_ns = sim->now_ns;
+    if (msg.type == SL_MSG_PING) {
+        struct sl_msg pong = {.code = SL_OK};
+        pong.body.pong.name = sl_text_of(node->name);
+        pong.body.pong.pid = node->env.self.pid;
+        pong.body.pong.start_time = node->env.self.start_time;
+        sl_reply(&node->env, &msg, &pong);
+        return SL_OK;
+    }
+    return node->actor->handle(node->state, &msg);
+}
+
+static sl_err node_local(struct node *node, uint32_t type, const struct event *event)
+{
+    struct sl_msg msg = {.type = type, .received_ns = node->sim->now_ns};
+    if (type == SL_MSG_LOCAL_DIED) {
+        msg.body.local_died = (struct sl_body_local_died){
+            .cookie = event->cookie, .pid = event->proc.pid, .start_time = event->proc.start_time};
+    } else if (type == SL_MSG_LOCAL_IO) {
+        msg.body.local_io = (struct sl_body_local_io){.cookie = event->cookie,
+                                                      .bytes = event->io_bytes,
+                                                      .os_code = (uint64_t)event->io_os_code};
+    } else {
+        msg.code = event->result;
+        msg.body.local_job.cookie = event->cookie;
+    }
+    return node->actor->handle(node->state, &msg);
+}
+
+static sl_err node_event(struct sim *sim, struct node *node, const struct event *event)
+{
+    switch (event->kind) {
+    case EVENT_MESSAGE:
+        return node_message(sim, node, event);
+    case EVENT_TICK:
+        if (node->wake_ns > sim->now_ns) {
+            return SL_OK; /* an earlier wish was served in between */
+        }
+        node->wake_ns = SL_NEVER_NS;
+        return node->actor->tick(node->state, sim->now_ns);
+    case EVENT_DIED:
+        return node_local(node, SL_MSG_LOCAL_DIED, event);
+    case EVENT_JOB:
+        return node_local(node, SL_MSG_LOCAL_JOB, event);
+    case EVENT_IO:
+        return node_local(node, SL_MSG_LOCAL_IO, event);
+    case EVENT_HELLO:
+        node_hello(sim, node);
+        return SL_OK;
+    case EVENT_RESTART:
+        break;
+    }
+    return SL_OK;
+}
+
+static void event_run(struct sim *sim, struct event *event)
+{
+    struct node *node = &sim->nodes[event->node];
+    if (event->kind == EVENT_RESTART) {
+        if (!node->alive && node->incarnation == event->incarnation) {
+            node_boot(sim, node);
+            sim->disturbed_ns = sim->now_ns;
+        }
+        return;
+    }
+    if (!node->alive || node->incarnation != event->incarnation) {
+        return;
+    }
+    if (node->stopped_until_ns > sim->now_ns) {
+        struct event later = *event;
+        event->frame = NULL;
+        later.at_ns = node->stopped_until_ns;
+        later.tie = node->deferred++; /* in the order of their arrival, before what arrives then */
+        event_push(sim, later);
+        return;
+    }
+    node->env.now_ns = sim->now_ns;
+    sl_err err = node_event(sim, node, event);
+    SIM_CHECK(err == SL_OK || sl_err_class(err) != SL_CLASS_RESTART, "%s gave up: %s", node->name,
+              sl_err_name(err));
+    if (node->finished) {
+        node_drop(sim, node);
+    }
+}
+
+void sim_run_until(struct sim *sim, uint64_t at_ns)
+{
+    while (sim->event_count > 0 && sim->heap[0].at_ns <= at_ns) {
+        struct event event = event_pop(sim);
+        sim->at_once = event.at_ns > sim->now_ns ? 0 : sim->at_once + 1;
+        SIM_CHECK(sim->at_once < AT_ONCE_MAX,
+                  "%s never comes to rest: event kind %d at %llu ns again and again",
+                  sim->nodes[event.node].name, (int)event.kind, (unsigned long long)sim->now_ns);
+        sim->now_ns = SL_MAX(sim->now_ns, event.at_ns);
+        sim->events_done++;
+        event_run(sim, &event);
+        free(event.frame);
+    }
+    sim->now_ns = SL_MAX(sim->now_ns, at_ns);
+}
+
+uint64_t sim_event_count(const struct sim *sim)
+{
+    return sim->events_done;
+}
+
+uint64_t sim_now_ns(const struct sim *sim)
+{
+    return sim->now_ns;
+}
+
+const char *sim_shm_dir(const struct sim *sim)
+{
+    return sim->paths.shm_dir;
+}
+
+/* ---- a run ---- */
+
+static void run_directory(char *path, size_t room, uint32_t pid, uint64_t seed)
+{
+    (void)snprintf(path, room, "/dev/shm/sluice-sim-%u-%llu", pid, (unsigned long long)seed);
+}
+
+struct sim *sim_create(const struct sim_options *options)
+{
+    struct sim *sim = calloc(1, sizeof(*sim));
+    struct sl_error why = {0};
+    SIM_CHECK(sim != NULL, "out of memory");
+    sim->rng = options->seed;
+    sim->now_ns = 1000 * SL_NS_PER_S;
+    sim->next_pid = FIRST_PID;
+    sim->delay_ns_max = options->delay_ns_max != 0 ? options->delay_ns_max : DELAY_NS_STANDARD;
+    sim->settings = options->settings;
+    ck_assert_int_eq(sl_codec_create(SL_MIB * 64, &sim->codec, &why), SL_OK);
+    run_directory(sim->paths.runtime_dir, sizeof(sim->paths.runtime_dir), (uint32_t)getpid(),
+                  options->seed);
+    mem_disk_init(&sim->disk);
+    (void)snprintf(sim->paths.shm_dir, sizeof(sim->paths.shm_dir), "%.900s/shm",
+                   sim->paths.runtime_dir);
+    (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
+                   sim->paths.runtime_dir);
+    (void)snprintf(sim->paths.disk_dir, sizeof(sim->paths.disk_dir), "%.900s/disk",
+                   sim->paths.runtime_dir);
+    ck_assert_int_eq(mkdir(sim->paths.runtime_dir, 0700), 0);
+    ck_assert_int_eq(mkdir(sim->paths.shm_dir, 0700), 0);
+    if (options->log) {
+        struct sl_log_options log = {.actor = "sim", .level = SL_LOG_DEBUG, .lines_per_s = 1000000};
+        ck_assert_int_eq(sl_log_open(&log, &sim->log, &why), SL_OK);
+    }
+    return sim;
+}
+
+static void directory_empty(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        char file[1300];
+        (void)snprintf(file, sizeof(file), "%.1000s/%.255s", path, entry->d_name);
+        (void)unlink(file);
+    }
+    (void)closedir(directory);
+    (void)rmdir(path);
+}
+
+void sim_sweep(uint32_t pid, uint64_t seed)
+{
+    char path[128], shm[140];
+    run_directory(path, sizeof(path), pid, seed);
+    (void)snprintf(shm, sizeof(shm), "%s/shm", path);
+    directory_empty(shm);
+    directory_empty(path);
+}
+
+void sim_destroy(struct sim **self)
+{
+    struct sim *sim = *self;
+    while (sim->event_count > 0) {
+        free(event_pop(sim).frame);
+    }
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        if (sim->nodes[i].alive) {
+            node_drop(sim, &sim->nodes[i]);
+        }
+        sl_config_destroy(&sim->nodes[i].config);
+    }
+    while (sim->event_count > 0) {
+        free(event_pop(sim).frame);
+    }
+    directory_empty(sim->paths.shm_dir);
+    directory_empty(sim->paths.runtime_dir);
+    sl_codec_destroy(&sim->codec);
+    sl_log_close(&sim->log);
+    mem_disk_fini(&sim->disk);
+    free(sim->heap);
+    free(sim);
+    *self = NULL;
+}

@@ -1,0 +1,557 @@
+/* tests/sim/sim_workload.c - an engine as an actor: it registers, then loads the longest prefix of
+ * a chain, checks every byte, "computes" what is missing and stores it.
+ *
+ * A device block that is free is filled with a pattern; one that is taken again must still have it:
+ * whoever writes after a fence is caught. A stored block is overwritten as soon as the answer says
+ * that it is fenced: whoever reads it later stores wrong bytes, and is caught by the next load. */
+#include "tests/sim/sim_workload.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOCK_TOKENS    4u
+#define BUDGET_NS       (2 * SL_NS_PER_S)
+#define ANSWER_SLACK_NS (5 * SL_NS_PER_MS)
+#define PAUSE_NS_MAX    (15 * SL_NS_PER_MS)
+#define LAYERS          2u    /* of the first pool; the second has one */
+#define STATE_BYTES     1000u /* piece of the second pool: no multiple of 16 */
+#define FREE_PATTERN    0xE5
+#define PIECE_BYTES_MAX 8192u
+
+enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_LOAD, PHASE_STORE, PHASE_FENCE };
+
+struct engine {
+    struct sl_env *env;
+    struct workload *work;
+    struct sl_calls *calls;
+    enum phase phase, after_fence;
+    uint64_t engine_id, op_id, next_op, started_ns, cancel_at_ns, start_after_ns;
+    int fds[WORKLOAD_RANKS][WORKLOAD_POOLS];
+    unsigned char *memory[WORKLOAD_RANKS][WORKLOAD_POOLS];
+    bool lent[WORKLOAD_DEVICE_BLOCKS];
+    uint32_t chain, first, count; /* of the op: blocks first..first + count of the chain */
+    uint32_t expected;            /* of a load: blocks that must be found */
+    uint32_t loaded;
+    uint64_t device[WORKLOAD_BLOCKS];
+    bool verify;
+};
+
+/* ---- what blocks are, and what is in them ---- */
+
+static uint32_t block_id(uint32_t chain, uint32_t block)
+{
+    if (block < WORKLOAD_SHARED) {
+        return chain % WORKLOAD_TRUNKS * WORKLOAD_SHARED + block;
+    }
+    return WORKLOAD_TRUNKS * WORKLOAD_SHARED + chain * (WORKLOAD_BLOCKS - WORKLOAD_SHARED) + block -
+           WORKLOAD_SHARED;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static unsigned char content(uint32_t id, uint32_t rank, uint32_t pool, uint64_t at)
+{
+    uint64_t word =
+        mix((uint64_t)(id + 1) << 32 | (uint64_t)rank << 24 | (uint64_t)pool << 16 | at >> 3);
+    return (unsigned char)(word >> (at & 7) * 8);
+}
+
+static uint64_t piece_bytes(const struct workload *work, uint32_t pool)
+{
+    return pool == 0 ? work->piece_bytes : STATE_BYTES;
+}
+
+static uint64_t stride_bytes(const struct workload *work, uint32_t pool)
+{
+    return piece_bytes(work, pool) + 24;
+}
+
+static uint32_t layer_count(uint32_t pool)
+{
+    return pool == 0 ? LAYERS : 1u;
+}
+
+static uint64_t pool_bytes(const struct workload *work, uint32_t pool)
+{
+    return layer_count(pool) * stride_bytes(work, pool) * WORKLOAD_DEVICE_BLOCKS;
+}
+
+static unsigned char *piece_at(const struct engine *self, uint32_t rank, uint32_t pool,
+                               uint32_t layer, uint64_t device)
+{
+    uint64_t stride = stride_bytes(self->work, pool);
+    return self->memory[rank][pool] + layer * stride * WORKLOAD_DEVICE_BLOCKS + device * stride;
+}
+
+enum piece_verb { PIECE_FREE, PIECE_CHECK_FREE, PIECE_FILL, PIECE_CHECK };
+struct piece {
+    unsigned char *at;
+    uint64_t bytes, device;
+    uint32_t id, rank, pool, layer;
+};
+
+/* Whose content a piece holds; -1: nobody's. */
+static int piece_whose(const struct piece *piece)
+{
+    for (uint32_t id = 0; id < WORKLOAD_IDS; id++) {
+        uint64_t same = 0;
+        while (same < piece->bytes &&
+               piece->at[same] ==
+                   content(id, piece->rank, piece->pool, piece->layer * piece->bytes + same)) {
+            same++;
+        }
+        if (same == piece->bytes) {
+            return (int)id;
+        }
+    }
+    return -1;
+}
+
+static void piece_do(const struct engine *self, const struct piece *piece, enum piece_verb verb)
+{
+    unsigned char want[PIECE_BYTES_MAX];
+    SIM_CHECK(piece->bytes <= sizeof(want), "pieces are at most %zu bytes", sizeof(want));
+    if (verb == PIECE_FREE || verb == PIECE_CHECK_FREE) {
+        memset(want, FREE_PATTERN, piece->bytes);
+    } else {
+        for (uint64_t k = 0; k < piece->bytes; k++) {
+            want[k] = content(piece->id, piece->rank, piece->pool, piece->layer * piece->bytes + k);
+        }
+    }
+    if (verb == PIECE_FREE || verb == PIECE_FILL) {
+        memcpy(piece->at, want, piece->bytes);
+        return;
+    }
+    for (uint64_t k = 0; memcmp(piece->at, want, piece->bytes) != 0 && k < piece->bytes; k++) {
+        SIM_CHECK(piece->at[k] == want[k],
+                  "%s: %s: block id %u, rank %u, pool %u, layer %u, byte %llu of device block %llu "
+                  "is %02x, not %02x; it holds block id %d",
+                  self->env->name, verb == PIECE_CHECK ? "wrong bytes" : "written after its fence",
+                  piece->id, piece->rank, piece->pool, piece->layer, (unsigned long long)k,
+                  (unsigned long long)piece->device, piece->at[k], want[k], piece_whose(piece));
+    }
+}
+
+/* Does it to every piece of a device block. */
+static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum piece_verb verb)
+{
+    for (uint32_t i = 0; i < WORKLOAD_RANKS * WORKLOAD_POOLS * LAYERS; i++) {
+        uint32_t rank = i / (WORKLOAD_POOLS * LAYERS), pool = i / LAYERS % WORKLOAD_POOLS,
+                 layer = i % LAYERS;
+        if (layer >= layer_count(pool)) {
+            continue;
+        }
+        piece_do(self,
+                 &(struct piece){piece_at(self, rank, pool, layer, device),
+                                 piece_bytes(self->work, pool), device, id, rank, pool, layer},
+                 verb);
+    }
+}
+
+static void blocks_take(struct engine *self, uint32_t count)
+{
+    uint32_t start = (uint32_t)sim_random_below(sim_of(self->env), WORKLOAD_DEVICE_BLOCKS);
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS && taken < count; i++) {
+        uint32_t device = (start + i) % WORKLOAD_DEVICE_BLOCKS;
+        if (!self->lent[device]) {
+            pieces(self, device, 0, PIECE_CHECK_FREE);
+            self->lent[device] = true;
+            self->device[taken++] = device;
+        }
+    }
+    SIM_CHECK(taken == count, "%u of %u device blocks are free", taken, count);
+}
+
+/* Given back: from now on nobody may touch them. */
+static void blocks_give(struct engine *self)
+{
+    for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS; i++) {
+        if (self->lent[i]) {
+            self->lent[i] = false;
+            pieces(self, i, 0, PIECE_FREE);
+        }
+    }
+}
+
+/* ---- registration ---- */
+
+static void engine_register(struct engine *self)
+{
+    struct sl_item_pool pools[WORKLOAD_POOLS] = {{.name = sl_text_of("attn"), .kind = 0},
+                                                 {.name = sl_text_of("state"), .kind = 1}};
+    struct sl_item_region regions[WORKLOAD_RANKS * WORKLOAD_POOLS * LAYERS];
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < WORKLOAD_RANKS * WORKLOAD_POOLS * LAYERS; i++) {
+        uint32_t rank = i / (WORKLOAD_POOLS * LAYERS), pool = i / LAYERS % WORKLOAD_POOLS,
+                 layer = i % LAYERS;
+        if (layer >= layer_count(pool)) {
+            continue;
+        }
+        uint64_t stride = stride_bytes(self->work, pool);
+        regions[count++] =
+            (struct sl_item_region){.rank = rank,
+                                    .pool = pool,
+                                    .layer = layer,
+                                    .handle_kind = 1, /* shared memory by descriptor */
+                                    .pid = (uint32_t)getpid(),
+                                    .fd = (uint64_t)self->fds[rank][pool],
+                                    .offset_bytes = layer * stride * WORKLOAD_DEVICE_BLOCKS,
+                                    .length_bytes = stride * WORKLOAD_DEVICE_BLOCKS,
+                                    .block_stride_bytes = stride,
+                                    .piece_bytes = piece_bytes(self->work, pool),
+                                    .block_count = WORKLOAD_DEVICE_BLOCKS};
+    }
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER};
+    msg.body.engine_register = (struct sl_body_engine_register){
+        .pid = self->env->self.pid,
+        .start_time = self->env->self.start_time,
+        .name = sl_text_of("sim"),
+        .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+        .key_format = sl_text_of("sluice"),
+        .block_tokens = BLOCK_TOKENS,
+        .world = WORKLOAD_RANKS,
+        .pools = {.at = pools, .count = WORKLOAD_POOLS},
+        .regions = {.at = regions, .count = count},
+    };
+    SIM_CHECK(sl_calls_send(self->calls, "registrar", &msg, self->env->now_ns + 30 * SL_NS_PER_S, 0,
+                            NULL) == SL_OK,
+              "not sent");
+}
+
+static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
+{
+    struct engine *self = state;
+    self->env = env;
+    self->work = sim_context(env);
+    self->next_op = (uint64_t)env->self.pid << 32 | 1;
+    for (uint32_t i = 0; i < WORKLOAD_RANKS * WORKLOAD_POOLS; i++) {
+        uint32_t rank = i / WORKLOAD_POOLS, pool = i % WORKLOAD_POOLS;
+        uint64_t bytes = pool_bytes(self->work, pool);
+        self->fds[rank][pool] = memfd_create("sim-pool", MFD_CLOEXEC);
+        ck_assert_int_ge(self->fds[rank][pool], 0);
+        ck_assert_int_eq(ftruncate(self->fds[rank][pool], (off_t)bytes), 0);
+        self->memory[rank][pool] =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[rank][pool], 0);
+        ck_assert_ptr_ne(self->memory[rank][pool], MAP_FAILED);
+        memset(self->memory[rank][pool], FREE_PATTERN, bytes);
+    }
+    sl_err err = sl_calls_create(env, 16, &self->calls, why);
+    if (err == SL_OK) {
+        engine_register(self);
+    }
+    return err;
+}
+
+/* ---- ops ---- */
+
+static uint32_t acknowledged_from(const struct workload *work, uint32_t chain, uint32_t first,
+                                  uint32_t count)
+{
+    uint32_t found = 0;
+    while (found < count && work->acknowledged[block_id(chain, first + found)]) {
+        found++;
+    }
+    return found;
+}
+
+static void op_send(struct engine *self, bool store)
+{
+    uint32_t tokens[WORKLOAD_BLOCKS * BLOCK_TOKENS];
+    for (uint32_t i = 0; i < (self->first + self->count) * BLOCK_TOKENS; i++) {
+        tokens[i] = block_id(self->chain, i / BLOCK_TOKENS) * BLOCK_TOKENS + i % BLOCK_TOKENS;
+    }
+    struct sl_bytes token_bytes = {
+        .at = tokens, .length = (uint64_t)(self->first + self->count) * BLOCK_TOKENS * 4};
+    struct sl_u64s device = {.at = self->device, .count = self->count};
+    struct sl_msg msg = {.type = store ? SL_MSG_STORE : SL_MSG_LOAD,
+                         .op_id = self->op_id = self->next_op++};
+    msg.trace_id = self->op_id;
+    if (store) {
+        msg.body.store = (struct sl_body_store){.engine_id = self->engine_id,
+                                                .tokens = token_bytes,
+                                                .first_block = self->first,
+                                                .device_blocks = device};
+    } else {
+        msg.body.load = (struct sl_body_load){.engine_id = self->engine_id,
+                                              .tokens = token_bytes,
+                                              .first_block = self->first,
+                                              .device_blocks = device};
+    }
+    self->phase = store ? PHASE_STORE : PHASE_LOAD;
+    self->started_ns = self->env->now_ns;
+    SIM_CHECK(sl_calls_send(self->calls, "coordinator", &msg, self->env->now_ns + BUDGET_NS, 0,
+                            NULL) == SL_OK,
+              "not sent");
+    if (!self->verify && sim_random_below(sim_of(self->env), 25) == 0) {
+        self->cancel_at_ns =
+            self->env->now_ns + sim_random_below(sim_of(self->env), 3 * SL_NS_PER_MS);
+        self->env->ops->wake_at(self->env, self->cancel_at_ns);
+    }
+}
+
+static void load_begin(struct engine *self)
+{
+    struct workload *work = self->work;
+    struct sim *sim = sim_of(self->env);
+    self->verify = work->verifying;
+    if (self->verify) {
+        self->chain = work->verify_next;
+        self->first = 0;
+        self->count = WORKLOAD_BLOCKS;
+    } else {
+        self->chain = (uint32_t)sim_random_below(sim, WORKLOAD_CHAINS);
+        self->first =
+            sim_random_below(sim, 4) == 0 ? (uint32_t)sim_random_below(sim, WORKLOAD_BLOCKS) : 0;
+        self->count = 1 + (uint32_t)sim_random_below(sim, WORKLOAD_BLOCKS - self->first);
+    }
+    self->expected = acknowledged_from(work, self->chain, self->first, self->count);
+    blocks_take(self, self->count);
+    op_send(self, false);
+}
+
+static void engine_pause(struct engine *self)
+{
+    self->phase = PHASE_IDLE;
+    self->start_after_ns = self->env->now_ns + sim_random_below(sim_of(self->env), PAUSE_NS_MAX);
+    self->env->ops->wake_at(self->env, self->start_after_ns);
+}
+
+static void fence_send(struct engine *self)
+{
+    struct sl_msg msg = {.type = SL_MSG_OP_FENCED, .op_id = self->op_id, .trace_id = self->op_id};
+    msg.body.op_fenced.target_op = self->op_id;
+    self->phase = PHASE_FENCE;
+    SIM_CHECK(sl_calls_send(self->calls, "coordinator", &msg, self->env->now_ns + BUDGET_NS, 0,
+                            NULL) == SL_OK,
+              "not sent");
+}
+
+/* The op is over and its device blocks are free. */
+static void op_fenced(struct engine *self, bool store_next)
+{
+    if (!store_next) {
+        blocks_give(self);
+        engine_pause(self);
+        return;
+    }
+    uint32_t skip = self->loaded;
+    blocks_give(self);
+    self->first += skip;
+    self->count -= skip;
+    blocks_take(self, self->count);
+    for (uint32_t i = 0; i < self->count; i++) {
+        pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_FILL);
+    }
+    op_send(self, true);
+}
+
+/* Whether something happened to an actor that may excuse a failure of the op. */
+static bool op_disturbed(const struct engine *self)
+{
+    uint64_t disturbed_ns = sim_disturbed_ns(sim_of(self->env));
+    return disturbed_ns + 3 * SL_NS_PER_S >= self->started_ns;
+}
+
+static void op_failed(struct engine *self, sl_err code, struct sl_text text)
+{
+    self->work->failed++;
+    SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED,
+              "%s: op %llx failed although nothing was disturbed: %s: %s", self->env->name,
+              (unsigned long long)self->op_id, sl_err_name(code), text.at != NULL ? text.at : "");
+}
+
+static void op_waited(struct engine *self)
+{
+    uint64_t waited_ns = self->env->now_ns - self->started_ns;
+    self->work->longest_wait_ns = SL_MAX(self->work->longest_wait_ns, waited_ns);
+    SIM_CHECK(waited_ns <= BUDGET_NS + ANSWER_SLACK_NS, "op %llx took %llu ms",
+              (unsigned long long)self->op_id, (unsigned long long)(waited_ns / SL_NS_PER_MS));
+}
+
+static void load_ended(struct engine *self, const struct sl_msg *reply)
+{
+    struct workload *work = self->work;
+    const struct sl_body_load_reply *body = &reply->body.load_reply;
+    work->loads++;
+    work->cancelled += reply->code == SL_ERR_CANCELLED ? 1 : 0;
+    op_waited(self);
+    ck_assert_uint_le(body->block_count, self->count);
+    ck_assert_uint_eq(body->from_memory + body->from_disk + body->from_remote, body->block_count);
+    self->loaded = (uint32_t)body->block_count;
+    for (uint32_t i = 0; i < self->loaded; i++) {
+        pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_CHECK);
+    }
+    work->blocks_loaded += self->loaded;
+    if (reply->code != SL_OK) {
+        op_failed(self, reply->code, reply->text);
+    } else {
+        SIM_CHECK(!work->nothing_is_lost || self->loaded >= self->expected,
+                  "lost: chain %u from block %u: %u blocks found, %u were acknowledged",
+                  self->chain, self->first, self->loaded, self->expected);
+    }
+    if (self->verify) {
+        bool done = reply->code == SL_OK;
+        work->verified += done ? self->loaded : 0;
+        work->verify_next += done ? 1 : 0;
+        work->verify_tries += done ? 0 : 1;
+        ck_assert_uint_lt(work->verify_tries, 20);
+    }
+    bool store = !self->verify && self->loaded < self->count && reply->code == SL_OK;
+    self->after_fence = store ? PHASE_STORE : PHASE_IDLE;
+    if (body->fenced) {
+        op_fenced(self, store);
+    } else {
+        ck_assert_int_ne(reply->code, SL_OK);
+        work->waited_for_fence++;
+        fence_send(self);
+    }
+}
+
+static bool bit(struct sl_bytes bits, uint32_t i)
+{
+    return i / 8 < bits.length && (((const uint8_t *)bits.at)[i / 8] >> (i % 8) & 1) != 0;
+}
+
+static void store_ended(struct engine *self, const struct sl_msg *reply)
+{
+    struct workload *work = self->work;
+    const struct sl_body_store_reply *body = &reply->body.store_reply;
+    work->stores++;
+    work->cancelled += reply->code == SL_ERR_CANCELLED ? 1 : 0;
+    op_waited(self);
+    uint32_t there = 0;
+    for (uint32_t i = 0; i < self->count; i++) {
+        bool stored = bit(body->stored, i), existed = bit(body->existed, i);
+        SIM_CHECK(!(stored && existed), "block %u was stored and existed", i);
+        work->blocks_stored += stored;
+        work->blocks_existed += existed;
+        there += stored || existed;
+        if (stored || existed) {
+            work->acknowledged[block_id(self->chain, self->first + i)] = true;
+        }
+    }
+    SIM_CHECK((reply->code == SL_OK) == (there == self->count) ||
+                  sl_err_class(reply->code) != SL_CLASS_NONE,
+              "%u of %u blocks, yet %s", there, self->count, sl_err_name(reply->code));
+    if (reply->code != SL_OK) {
+        op_failed(self, reply->code, reply->text);
+    }
+    self->after_fence = PHASE_IDLE;
+    if (body->fenced) {
+        op_fenced(self, false);
+    } else {
+        work->waited_for_fence++;
+        fence_send(self);
+    }
+}
+
+static void no_answer(struct engine *self, uint32_t type)
+{
+    if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
+        self->work->unanswered++;
+        SIM_CHECK(op_disturbed(self), "%s: op %llx was not answered although nothing was disturbed",
+                  self->env->name, (unsigned long long)self->op_id);
+        self->after_fence = PHASE_IDLE;
+        fence_send(self);
+    } else if (type == SL_MSG_OP_FENCED) {
+        SIM_CHECK(self->env->now_ns - self->started_ns < 20 * SL_NS_PER_S,
+                  "op %llx is never fenced", (unsigned long long)self->op_id);
+        fence_send(self);
+    }
+}
+
+/* A refusal of the op itself: body empty, nothing is lent. */
+static void call_ended(struct engine *self, const struct sl_call *call, const struct sl_msg *reply)
+{
+    switch (call->type) {
+    case SL_MSG_ENGINE_REGISTER:
+        SIM_CHECK(reply->code == SL_OK, "registration refused: %s", reply->text.at);
+        self->engine_id = reply->body.engine_register_reply.engine_id;
+        engine_pause(self);
+        break;
+    case SL_MSG_LOAD:
+        load_ended(self, reply);
+        break;
+    case SL_MSG_STORE:
+        store_ended(self, reply);
+        break;
+    case SL_MSG_OP_FENCED:
+        if (reply->code == SL_OK && reply->body.op_fenced_reply.fenced) {
+            op_fenced(self, self->after_fence == PHASE_STORE);
+        } else {
+            no_answer(self, SL_MSG_OP_FENCED);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static sl_err engine_handle(void *state, const struct sl_msg *msg)
+{
+    struct engine *self = state;
+    struct sl_call call;
+    if (SL_MSG_IS_REPLY(msg->type) && sl_calls_match(self->calls, msg, &call)) {
+        call_ended(self, &call, msg);
+    }
+    return SL_OK;
+}
+
+static sl_err engine_tick(void *state, uint64_t now_ns)
+{
+    struct engine *self = state;
+    struct sl_call call;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        no_answer(self, call.type);
+    }
+    if (self->cancel_at_ns != 0 && now_ns >= self->cancel_at_ns) {
+        self->cancel_at_ns = 0;
+        if (self->phase == PHASE_LOAD || self->phase == PHASE_STORE) {
+            struct sl_msg cancel = {.type = SL_MSG_CANCEL, .op_id = self->op_id};
+            cancel.body.cancel.target_op = self->op_id;
+            (void)sl_calls_send(self->calls, "coordinator", &cancel, now_ns + 200 * SL_NS_PER_MS, 0,
+                                NULL);
+        }
+    }
+    bool may_begin = self->work->verifying ? strcmp(self->env->name, "client.1.0") == 0 &&
+                                                 self->work->verify_next < WORKLOAD_CHAINS
+                                           : !self->work->quiet;
+    if (self->phase == PHASE_IDLE && may_begin && now_ns >= self->start_after_ns) {
+        load_begin(self);
+    } else if (self->phase == PHASE_IDLE) {
+        self->env->ops->wake_at(self->env, SL_MAX(self->start_after_ns, now_ns + SL_NS_PER_MS));
+    } else if (self->cancel_at_ns != 0) {
+        self->env->ops->wake_at(self->env, self->cancel_at_ns);
+    }
+    return SL_OK;
+}
+
+static void engine_drain(void *state)
+{
+    (void)state;
+}
+
+static void engine_fini(void *state)
+{
+    (void)state; /* an engine only ever dies */
+}
+
+const struct sl_actor workload_engine = {
+    .role = "client",
+    .state_bytes = sizeof(struct engine),
+    .init = engine_init,
+    .handle = engine_handle,
+    .tick = engine_tick,
+    .drain = engine_drain,
+    .fini = engine_fini,
+};

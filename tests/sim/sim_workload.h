@@ -1,0 +1,34 @@
+/* tests/sim/sim_workload.h - simulated engines that store and load chains of blocks, and the oracle
+ * that knows what they must find. */
+#ifndef SL_TEST_SIM_WORKLOAD_H
+#define SL_TEST_SIM_WORKLOAD_H
+
+#include "tests/sim/sim.h"
+
+#define WORKLOAD_CHAINS 48u
+#define WORKLOAD_BLOCKS 24u /* of a chain */
+#define WORKLOAD_SHARED 8u  /* first blocks that several chains have in common */
+#define WORKLOAD_TRUNKS 3u
+#define WORKLOAD_IDS \
+    (WORKLOAD_TRUNKS * WORKLOAD_SHARED + WORKLOAD_CHAINS * (WORKLOAD_BLOCKS - WORKLOAD_SHARED))
+#define WORKLOAD_RANKS         2u
+#define WORKLOAD_POOLS         2u
+#define WORKLOAD_DEVICE_BLOCKS 64u
+
+struct workload {
+    uint64_t seed;
+    uint64_t piece_bytes; /* of a layer of the first pool */
+    bool nothing_is_lost; /* memory is ample: what was acknowledged must be found */
+    bool quiet;           /* engines begin no more ops */
+    bool verifying;       /* one engine loads chain after chain */
+    uint32_t coordinator; /* node */
+    bool acknowledged[WORKLOAD_IDS];
+    uint32_t verify_next, verify_tries;
+    /* what happened */
+    uint64_t loads, stores, blocks_loaded, blocks_stored, blocks_existed, failed, unanswered,
+        cancelled, verified, waited_for_fence;
+    uint64_t longest_wait_ns;
+};
+
+extern const struct sl_actor workload_engine; /* a client; its context is the struct workload */
+#endif

@@ -1,0 +1,78 @@
+/* tests/support/fake_env.h - an environment for one actor that a test steps by hand.
+ *
+ * Time stands still until fake_pass. What the actor sends is kept as frames and decoded when taken;
+ * what a test gives goes through encoder and decoder as on the wire. Processes live when fake_live
+ * said so. Jobs run at once, inline. The directories belong to the fake, so an actor can be stopped
+ * and started again on what it left. */
+#ifndef FAKE_ENV_H
+#define FAKE_ENV_H
+
+#include "ipc/sl_msg.h"
+#include "runtime/sl_actor.h"
+
+#define FAKE_FRAMES_MAX  4096u
+#define FAKE_PROCS_MAX   64u
+#define FAKE_WATCHES_MAX 64u
+
+struct fake_frame {
+    char to[32];
+    bool reply;
+    bool taken;
+    void *bytes;
+    size_t length_bytes;
+};
+
+struct fake_env {
+    struct sl_env env; /* first: the ops find the rest by it */
+    const struct sl_actor *actor;
+    void *state;
+    struct sl_config *config;
+    struct sl_paths paths;
+    struct sl_codec *give_codec, *take_codec;
+    struct fake_frame frames[FAKE_FRAMES_MAX];
+    uint32_t frame_count;
+    struct sl_proc_id living[FAKE_PROCS_MAX];
+    uint32_t living_count;
+    struct sl_proc_id watches[FAKE_WATCHES_MAX];
+    uint32_t watch_count;
+    struct sl_proc_id killed[FAKE_PROCS_MAX];
+    uint32_t killed_count;
+    char unreachable[32]; /* sends to this name fail */
+    uint64_t wake_ns;
+    uint64_t seq; /* of the messages given */
+    uint64_t job_cookie;
+    sl_err job_result;
+    bool job_ended;
+    bool finished;
+};
+
+/* Makes directories and settings: name, text, ..., NULL. Nothing is started. */
+void fake_open(struct fake_env *fake, const struct sl_actor *actor, const char *const *settings);
+/* Removes everything; a running actor is stopped first. */
+void fake_close(struct fake_env *fake);
+void fake_set(struct fake_env *fake, const char *name, const char *text);
+/* Runs init. */
+sl_err fake_start(struct fake_env *fake, struct sl_error *why);
+/* Ends the actor as SIGKILL would: fini changes nothing that outlives it. Frames and watches are
+ * forgotten. */
+void fake_stop(struct fake_env *fake);
+
+void fake_live(struct fake_env *fake, struct sl_proc_id proc);
+/* The process is gone; the actor is told when it watches it. */
+void fake_die(struct fake_env *fake, struct sl_proc_id proc);
+bool fake_is_watched(const struct fake_env *fake, struct sl_proc_id proc);
+
+/* A message of sender goes to the actor; seq 0: the next number (written back), budget 0: 2 s. */
+void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg);
+/* Takes the oldest frame to `to` of this type (0: any), decoded; borrowed until the next take.
+ * False: there is none. */
+bool fake_take(struct fake_env *fake, const char *to, uint32_t type, struct sl_msg *out);
+/* The reply to the request with this number. */
+bool fake_take_reply(struct fake_env *fake, const char *to, uint64_t seq, struct sl_msg *out);
+/* Answers a request taken before: fills type, reply_to, op id and sender. */
+void fake_answer(struct fake_env *fake, const char *sender, const struct sl_msg *request,
+                 struct sl_msg *reply);
+/* Time goes on; the actor is ticked whenever it wished so. */
+void fake_pass(struct fake_env *fake, uint64_t ns);
+
+#endif

@@ -1,0 +1,44 @@
+/* tests/support/mem_disk.h - a disk in memory that forgets what was not synced: for crashes, torn
+ * writes and errors.
+ *
+ * Every file has two images: what reads see now, and what a power cut is sure to leave. A sync
+ * makes them equal. A crash decides for every sector of 512 bytes by seed which of the two stays.
+ * Requests end when the test takes their completions. */
+#ifndef MEM_DISK_H
+#define MEM_DISK_H
+
+#include "runtime/sl_disk.h"
+
+#define MEM_DISK_FILES_MAX 64u
+#define MEM_DISK_DONE_MAX  8192u
+
+struct mem_file {
+    char name[40]; /* empty: none */
+    unsigned char *now, *durable;
+    uint64_t bytes;
+};
+struct mem_done {
+    uint64_t cookie, bytes;
+    int os_code;
+};
+struct mem_disk {
+    struct sl_disk base; /* first */
+    struct mem_file files[MEM_DISK_FILES_MAX];
+    struct mem_done done[MEM_DISK_DONE_MAX];
+    uint32_t done_first, done_count;
+    uint64_t requests;        /* writes and syncs so far */
+    uint64_t power_cut_after; /* of these nothing happens any more; UINT64_MAX: never */
+    uint64_t fail_request;    /* this one ends with fail_os_code; 0: none */
+    int fail_os_code;
+    uint64_t bytes_peak;
+};
+
+void mem_disk_init(struct mem_disk *disk);
+void mem_disk_fini(struct mem_disk *disk);
+/* False: none waits. */
+bool mem_disk_take_done(struct mem_disk *disk, struct mem_done *out);
+/* The machine is off and on again. */
+void mem_disk_crash(struct mem_disk *disk, uint64_t seed);
+uint64_t mem_disk_bytes(const struct mem_disk *disk);
+
+#endif

@@ -1,0 +1,215 @@
+/* tests/unit/arena_test.c - bounds, generations, populating while serving. */
+#include "ipc/sl_arena.h"
+#include "tests/unit/shm_support.h"
+
+#include <pthread.h>
+
+#define ARENA_BYTES (100 * SL_MIB)
+#define CHUNK_BYTES (16 * SL_MIB)
+
+static struct sl_arena *arena_in(const char *dir, bool expect_created)
+{
+    struct sl_arena_options options = {
+        .directory = dir, .id = 0, .data_bytes = ARENA_BYTES, .chunk_bytes = CHUNK_BYTES};
+    struct sl_arena *arena = NULL;
+    struct sl_error why = {0};
+    bool created = false;
+    ck_assert_sl_ok(sl_arena_open_owner(&options, &created, &arena, &why), why);
+    ck_assert_int_eq(created, expect_created);
+    return arena;
+}
+
+START_TEST(generations_never_come_back)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        uint64_t birth = sl_arena_birth_generation(arena);
+        uint64_t first = sl_arena_boot_generation(arena);
+        uint64_t last = 0;
+        for (int i = 0; i < 1000; i++) {
+            uint64_t next = sl_arena_next_generation(arena);
+            ck_assert_uint_gt(next, last);
+            ck_assert_uint_ge(next, first);
+            last = next;
+        }
+        sl_arena_close(&arena);
+
+        arena = arena_in(dir, false); /* another life */
+
+        ck_assert_uint_ge(sl_arena_boot_generation(arena), last + (UINT64_C(1) << 32));
+        ck_assert_uint_ge(sl_arena_next_generation(arena), sl_arena_boot_generation(arena));
+        ck_assert_uint_eq(sl_arena_birth_generation(arena), birth);
+        ck_assert_uint_gt(birth, 0);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(arena_of_another_plan_is_a_config_error)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        struct sl_arena_options options = {
+            .directory = dir, .data_bytes = ARENA_BYTES, .chunk_bytes = CHUNK_BYTES / 2};
+        bool created = false;
+        sl_arena_close(&arena);
+
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_ERR_CONFIG);
+        options.chunk_bytes = CHUNK_BYTES;
+        options.data_bytes = ARENA_BYTES * 2;
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_ERR_CONFIG);
+        options.data_bytes = 100;
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_ERR_CONFIG);
+        ck_assert_ptr_null(arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(sizes_are_rounded_down_to_pages)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena_options options = {
+            .directory = dir, .id = 3, .data_bytes = 1000000, .chunk_bytes = SL_GIB};
+        struct sl_arena *arena = NULL;
+        bool created = false;
+
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_OK);
+
+        ck_assert_uint_eq(sl_arena_data_bytes(arena), 999424);
+        ck_assert_uint_eq(sl_arena_chunk_bytes(arena), 999424);
+        ck_assert_uint_eq(sl_arena_id(arena), 3);
+        sl_arena_close(&arena);
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL),
+                         SL_OK); /* and match again */
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+static const struct {
+    uint64_t offset, length;
+    bool inside;
+} ranges[] = {
+    {0, 1, true},
+    {0, CHUNK_BYTES, true},
+    {0, CHUNK_BYTES + 1, false},
+    {CHUNK_BYTES - 1, 1, true},
+    {CHUNK_BYTES - 1, 2, false},
+    {ARENA_BYTES - 1, 1, true}, /* the last chunk is short */
+    {ARENA_BYTES - 1, 2, false},
+    {ARENA_BYTES - 4 * SL_MIB, 4 * SL_MIB, true},
+    {ARENA_BYTES - 4 * SL_MIB, 16 * SL_MIB, false},
+    {ARENA_BYTES, 1, false},
+    {0, 0, false},
+    {UINT64_MAX, 1, false},
+    {1, UINT64_MAX, false},
+    {UINT64_MAX, UINT64_MAX, false},
+};
+
+START_TEST(address_is_given_within_one_chunk_only)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        unsigned char *base = sl_arena_at(arena, 0, 1);
+
+        unsigned char *at = sl_arena_at(arena, ranges[_i].offset, ranges[_i].length);
+
+        ck_assert_ptr_eq(at, ranges[_i].inside ? base + ranges[_i].offset : NULL);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+static void *populate_all(void *argument)
+{
+    sl_err err = SL_OK;
+    while (err == SL_OK) {
+        err = sl_arena_populate_step(argument, NULL);
+    }
+    return (void *)(uintptr_t)err;
+}
+
+START_TEST(threads_populate_all_of_it)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        struct sl_arena *other = NULL;
+        pthread_t threads[3];
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 0);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &other, NULL), SL_OK);
+
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, populate_all, arena), 0);
+        }
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            void *err = NULL;
+            pthread_join(threads[i], &err);
+            ck_assert_uint_eq((uintptr_t)err, SL_ERR_NOT_FOUND);
+        }
+
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), ARENA_BYTES);
+        ck_assert_uint_eq(sl_arena_populated_bytes(other), ARENA_BYTES); /* others see it */
+        sl_arena_close(&other);
+        sl_arena_close(&arena);
+        arena = arena_in(dir, false); /* and it stays */
+        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NOT_FOUND);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(full_system_leaves_the_arena_at_its_prefix)
+    {
+        char *dir = shm_dir_make();
+        if (!shm_dir_limit(dir, "50m")) {
+            printf("skipped: no tmpfs can be mounted here\n");
+            shm_dir_remove(dir);
+            return;
+        }
+        struct sl_arena *arena = arena_in(dir, true);
+
+        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NO_SPACE);
+
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
+        memset(sl_arena_at(arena, 16 * SL_MIB, CHUNK_BYTES), 1, CHUNK_BYTES); /* no signal */
+        /* what the failed steps took is free for others */
+        struct sl_segment_want want = {.directory = dir,
+                                       .name = "s",
+                                       .kind = SL_SEGMENT_PINS,
+                                       .data_bytes = 16 * SL_MIB,
+                                       .data_align_bytes = 4096};
+        struct sl_segment segment;
+        ck_assert_int_eq(sl_segment_create(&want, &segment, NULL), SL_OK);
+        ck_assert_int_eq(sl_segment_populate(&segment, 0, 16 * SL_MIB, NULL), SL_OK);
+        sl_segment_close(&segment);
+        sl_arena_close(&arena);
+        umount(dir);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(attaching_to_nothing_is_not_found)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = NULL;
+
+        ck_assert_int_eq(sl_arena_attach(dir, 7, false, &arena, NULL), SL_ERR_NOT_FOUND);
+
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+int main(void)
+{
+    TCase *tcase = tcase_create("arena");
+    tcase_add_test(tcase, generations_never_come_back);
+    tcase_add_test(tcase, arena_of_another_plan_is_a_config_error);
+    tcase_add_test(tcase, sizes_are_rounded_down_to_pages);
+    tcase_add_loop_test(tcase, address_is_given_within_one_chunk_only, 0, SL_COUNT(ranges));
+    tcase_add_test(tcase, threads_populate_all_of_it);
+    tcase_add_test(tcase, full_system_leaves_the_arena_at_its_prefix);
+    tcase_add_test(tcase, attaching_to_nothing_is_not_found);
+    return suite_run(tcase, "arena");
+}

@@ -1,0 +1,952 @@
+/* tests/unit/coordinator_test.c - the coordinator alone: the test answers for registrar, keyer and
+ * swappers. */
+#include "actors/coordinator/coordinator.h"
+#include "ipc/sl_index.h"
+#include "ipc/sl_pins.h"
+#include "tests/support/fake_env.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL      "0123456789abcdef0123456789abcdef"
+#define ENGINE_ID  UINT64_C(77)
+#define RANKS      2u
+#define PART_BYTES 4096u
+#define BLOCKS_MAX 64u
+
+static const struct sl_proc_id engine_proc = {.pid = 501, .start_time = 9};
+static const struct sl_proc_id swapper_procs[RANKS] = {{.pid = 601, .start_time = 1},
+                                                       {.pid = 602, .start_time = 1}};
+
+struct bed {
+    struct fake_env fake;
+    struct sl_arena *arena;
+    struct sl_index *index;
+    uint64_t next_generation;
+};
+
+/* ---- a node around it ---- */
+
+static void answer(struct bed *bed, const char *sender, const struct sl_msg *request,
+                   struct sl_msg reply)
+{
+    fake_answer(&bed->fake, sender, request, &reply);
+}
+
+static struct sl_msg take(struct bed *bed, const char *to, uint32_t type)
+{
+    struct sl_msg msg = {0};
+    ck_assert_msg(fake_take(&bed->fake, to, type, &msg), "no %s was sent to %s", sl_msg_name(type),
+                  to);
+    return msg;
+}
+
+static bool sent(struct bed *bed, const char *to, uint32_t type)
+{
+    struct sl_msg msg;
+    return fake_take(&bed->fake, to, type, &msg);
+}
+
+static void swapper_name(uint32_t rank, char name[16])
+{
+    (void)snprintf(name, 16, "swapper.%u", rank & 63);
+}
+
+/* Brings it up to where ops go through: swappers greeted and known, pins known. */
+static void bed_greet(struct bed *bed)
+{
+    fake_pass(&bed->fake, 0);
+    struct sl_msg hello = take(bed, "registrar", SL_MSG_HELLO);
+    ck_assert_str_eq(hello.body.hello.segment.at, "pins.coordinator");
+    answer(bed, "registrar", &hello,
+           (struct sl_msg){
+               .body.hello_reply = {.boot_generation = 5, .arena_count = 1, .rank_count = RANKS}});
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        char name[16];
+        swapper_name(rank, name);
+        struct sl_msg fence = take(bed, name, SL_MSG_FENCE);
+        ck_assert_uint_eq(fence.op_id, 0);
+        answer(bed, name, &fence, (struct sl_msg){.code = SL_OK});
+        struct sl_msg ping = take(bed, name, SL_MSG_PING);
+        fake_live(&bed->fake, swapper_procs[rank]);
+        answer(bed, name, &ping,
+               (struct sl_msg){.body.pong = {.name = sl_text_of(name),
+                                             .pid = swapper_procs[rank].pid,
+                                             .start_time = swapper_procs[rank].start_time}});
+    }
+}
+
+static void bed_open(struct bed *bed, const char *const *settings)
+{
+    struct sl_error why = {0};
+    memset(bed, 0, sizeof(*bed));
+    fake_open(&bed->fake, &sl_coordinator_actor, settings);
+    fake_set(&bed->fake, "ranks", "2");
+    fake_set(&bed->fake, "queue_messages", "16");
+    struct sl_arena_options arena = {
+        .directory = bed->fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    bool created = false;
+    ck_assert_msg(sl_arena_open_owner(&arena, &created, &bed->arena, &why) == SL_OK, "%s",
+                  why.text);
+    struct sl_index_options index = {
+        .shm_dir = bed->fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed->arena};
+    ck_assert_msg(sl_index_open(&index, &created, &bed->index, &why) == SL_OK, "%s", why.text);
+    fake_live(&bed->fake, engine_proc);
+    bed->next_generation = 1000;
+    ck_assert_msg(fake_start(&bed->fake, &why) == SL_OK, "%s", why.text);
+}
+
+static struct bed *bed_make(const char *const *settings)
+{
+    struct bed *bed = calloc(1, sizeof(*bed));
+    ck_assert_ptr_nonnull(bed);
+    bed_open(bed, settings);
+    bed_greet(bed);
+    return bed;
+}
+
+static void bed_end(struct bed *bed)
+{
+    sl_index_close(&bed->index);
+    sl_arena_close(&bed->arena);
+    fake_close(&bed->fake);
+    free(bed);
+}
+
+static void answer_engine(struct bed *bed)
+{
+    struct sl_msg get = take(bed, "registrar", SL_MSG_ENGINE_GET);
+    struct sl_item_pool pool = {.name = sl_text_of("attn")};
+    struct sl_item_region regions[2 * RANKS];
+    for (uint32_t i = 0; i < 2 * RANKS; i++) {
+        regions[i] = (struct sl_item_region){.rank = i / 2,
+                                             .layer = i % 2,
+                                             .handle_kind = 1,
+                                             .pid = engine_proc.pid,
+                                             .fd = 3,
+                                             .length_bytes = 100 * PART_BYTES,
+                                             .block_stride_bytes = PART_BYTES,
+                                             .piece_bytes = PART_BYTES / 2,
+                                             .block_count = 100};
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.engine_get_reply = (struct sl_body_engine_get_reply){
+        .engine_id = ENGINE_ID,
+        .pid = engine_proc.pid,
+        .start_time = engine_proc.start_time,
+        .name = sl_text_of("e"),
+        .model = sl_text_of(MODEL),
+        .key_format = sl_text_of("sluice"),
+        .block_tokens = 4,
+        .world = RANKS,
+        .pools = {&pool, 1},
+        .regions = {regions, 2 * RANKS},
+    };
+    answer(bed, "registrar", &get, reply);
+}
+
+/* Block i has key "bI". */
+static void answer_keys(struct bed *bed)
+{
+    struct sl_msg keys = take(bed, "keyer", SL_MSG_KEYS);
+    static char texts[BLOCKS_MAX][8];
+    struct sl_text list[BLOCKS_MAX];
+    uint64_t count = keys.body.keys.tokens.length / 16;
+    ck_assert_uint_le(count, BLOCKS_MAX);
+    for (uint64_t i = 0; i < count; i++) {
+        (void)snprintf(texts[i], sizeof(texts[i]), "b%u", (uint32_t)i % BLOCKS_MAX);
+        list[i] = sl_text_of(texts[i]);
+    }
+    answer(bed, "keyer", &keys, (struct sl_msg){.body.keys_reply.keys = {list, count}});
+}
+
+/* Sends STORE or LOAD of blocks 0..count; device block i is 10 + i. Gives its sequence. */
+static uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
+{
+    static uint32_t tokens[BLOCKS_MAX * 4];
+    static uint64_t device[BLOCKS_MAX];
+    for (uint64_t i = 0; i < BLOCKS_MAX; i++) {
+        device[i] = 10 + i;
+    }
+    struct sl_msg msg = {.type = type, .op_id = op_id, .trace_id = op_id};
+    struct sl_body_store body = {.engine_id = ENGINE_ID,
+                                 .tokens = {tokens, count * 16ull},
+                                 .device_blocks = {device, count}};
+    if (type == SL_MSG_STORE) {
+        msg.body.store = body;
+    } else {
+        msg.body.load = (struct sl_body_load){
+            .engine_id = ENGINE_ID, .tokens = body.tokens, .device_blocks = body.device_blocks};
+    }
+    fake_give(&bed->fake, "client.1.0", &msg);
+    return msg.seq;
+}
+
+/* The first op of a test also asks for the engine. */
+static uint64_t op_begin(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
+{
+    uint64_t seq = op_send(bed, type, op_id, count);
+    answer_engine(bed);
+    answer_keys(bed);
+    return seq;
+}
+
+/* Grants every part but those of `block`, which get code. */
+static void answer_reserve(struct bed *bed, uint32_t block, sl_err code)
+{
+    struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+    struct sl_item_grant grants[BLOCKS_MAX * RANKS];
+    uint64_t count = reserve.body.reserve.items.count;
+    ck_assert_uint_le(count, SL_COUNT(grants));
+    for (uint64_t i = 0; i < count; i++) {
+        grants[i] = (struct sl_item_grant){
+            .ref = 1 + i, .generation = bed->next_generation++, .offset_bytes = i * PART_BYTES};
+        if (i / RANKS == block) {
+            grants[i] = (struct sl_item_grant){
+                .code = code, .busy_ns = code == SL_ERR_BUSY ? 50 * SL_NS_PER_MS : 0};
+        }
+    }
+    answer(bed, "registrar", &reserve,
+           (struct sl_msg){.body.reserve_reply.items = {grants, count}});
+}
+
+/* The swapper has done everything but item `missing`. Gives the number of items. */
+static uint64_t answer_copy(struct bed *bed, uint32_t rank, uint64_t missing)
+{
+    char name[16];
+    uint8_t done[16] = {0};
+    struct sl_digest digests[128] = {0};
+    swapper_name(rank, name);
+    struct sl_msg copy = take(bed, name, SL_MSG_COPY);
+    ck_assert_uint_eq(copy.body.copy.rank, rank);
+    uint64_t count = copy.body.copy.items.count;
+    for (uint64_t i = 0; i < count; i++) {
+        done[i / 8] = (uint8_t)(done[i / 8] | (i == missing ? 0u : 1u << (i % 8)));
+        digests[i] = (struct sl_digest){.low = rank + 1, .high = i};
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.copy_reply.done = (struct sl_bytes){done, (count + 7) / 8};
+    if (copy.body.copy.out) {
+        reply.body.copy_reply.digests = (struct sl_bytes){digests, count * 16};
+    }
+    answer(bed, name, &copy, reply);
+    return count;
+}
+
+static void answer_commit(struct bed *bed)
+{
+    struct sl_msg commit = take(bed, "registrar", SL_MSG_COMMIT);
+    uint64_t codes[BLOCKS_MAX * RANKS] = {0};
+    answer(bed, "registrar", &commit,
+           (struct sl_msg){.body.commit_reply.codes = {codes, commit.body.commit.items.count}});
+}
+
+static struct sl_msg reply_to(struct bed *bed, uint64_t seq)
+{
+    struct sl_msg reply = {0};
+    ck_assert_msg(fake_take_reply(&bed->fake, "client.1.0", seq, &reply),
+                  "the op was not answered");
+    return reply;
+}
+
+static void answer_fence(struct bed *bed, uint32_t rank, uint64_t op_id)
+{
+    char name[16];
+    swapper_name(rank, name);
+    struct sl_msg fence = take(bed, name, SL_MSG_FENCE);
+    ck_assert_uint_eq(fence.op_id, op_id);
+    answer(bed, name, &fence, (struct sl_msg){.code = SL_OK});
+}
+
+/* Puts block i's parts into the index: in memory, or on disk alone. */
+static void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_bytes)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        char key[80];
+        struct sl_error why = {0};
+        sl_ref ref = 0;
+        (void)snprintf(key, sizeof(key), MODEL "/b%u/%u/attn", block, rank);
+        struct sl_entry entry = {
+            .kind = SL_RECORD_COMMITTED, .key = key, .key_length = (uint16_t)strlen(key)};
+        entry.extent.length_bytes = length_bytes;
+        if (in_memory) {
+            entry.extent.generation = sl_arena_next_generation(bed->arena);
+            entry.extent.offset_bytes = (block * RANKS + rank) * PART_BYTES;
+        } else {
+            entry.disk = (struct sl_disk_place){.offset_bytes = 4096, .valid = 1};
+        }
+        ck_assert_msg(sl_index_insert(bed->index, &entry, &ref, &why) == SL_OK, "%s", why.text);
+    }
+}
+
+static void count_pin(void *context, uint64_t generation)
+{
+    (void)generation;
+    ++*(uint32_t *)context;
+}
+
+static uint32_t pins(struct bed *bed)
+{
+    struct sl_pins_view *view = NULL;
+    struct sl_error why = {0};
+    uint32_t count = 0;
+    ck_assert_msg(sl_pins_view_open(bed->fake.paths.shm_dir, "pins.coordinator", &view, &why) ==
+                      SL_OK,
+                  "%s", why.text);
+    sl_pins_view_scan(view, count_pin, &count);
+    sl_pins_view_close(&view);
+    return count;
+}
+
+/* ---- store ---- */
+
+START_TEST(store_is_visible_after_commit_of_all_parts)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 3);
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        ck_assert_uint_eq(reserve.body.reserve.items.count, 3 * RANKS);
+        ck_assert_uint_eq(reserve.body.reserve.groups.count, 3);
+        ck_assert_str_eq(reserve.body.reserve.items.at[3].key.at, MODEL "/b1/1/attn");
+        ck_assert_str_eq(reserve.body.reserve.items.at[3].writer.at, "swapper.1");
+        ck_assert_uint_eq(reserve.body.reserve.items.at[3].length_bytes, PART_BYTES);
+        ck_assert_str_eq(reserve.body.reserve.groups.at[1].key.at, MODEL "/b1");
+        ck_assert_uint_eq(reserve.body.reserve.groups.at[1].part_count, RANKS);
+        struct sl_item_grant grants[3 * RANKS];
+        for (uint64_t i = 0; i < SL_COUNT(grants); i++) {
+            grants[i] = (struct sl_item_grant){
+                .ref = 1 + i, .generation = 100 + i, .offset_bytes = i * PART_BYTES};
+        }
+        answer(bed, "registrar", &reserve,
+               (struct sl_msg){.body.reserve_reply.items = {grants, SL_COUNT(grants)}});
+
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 3);
+        ck_assert(!sent(bed, "registrar", SL_MSG_COMMIT)); /* one rank is not enough */
+        ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 3);
+        struct sl_msg commit = take(bed, "registrar", SL_MSG_COMMIT);
+        ck_assert(commit.body.commit.tail_first);
+        ck_assert_uint_eq(commit.body.commit.items.count, 3 * RANKS);
+        ck_assert_uint_eq(commit.body.commit.items.at[3].generation, 103);
+        ck_assert_uint_eq(commit.body.commit.items.at[3].digest_low, 2);
+        ck_assert_uint_eq(commit.body.commit.items.at[3].digest_high, 1);
+        uint64_t codes[3 * RANKS] = {0};
+        answer(bed, "registrar", &commit,
+               (struct sl_msg){.body.commit_reply.codes = {codes, SL_COUNT(codes)}});
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 7);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.existed.at)[0], 0);
+        ck_assert(reply.body.store_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(store_reports_what_existed)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
+        answer_reserve(bed, 0, SL_ERR_EXISTS);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 1);
+        answer_commit(bed);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.existed.at)[0], 1);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 2);
+        bed_end(bed);
+    }
+END_TEST
+
+static const sl_err refusals[] = {SL_ERR_NO_SPACE, SL_ERR_LIMIT, SL_ERR_INVALID};
+START_TEST(store_reports_a_refused_block_and_stores_the_rest)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
+        answer_reserve(bed, 1, refusals[_i]);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        answer_commit(bed);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 1);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "block 1"));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(block_that_one_rank_did_not_copy_is_aborted)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, 0); /* block 0 */
+        struct sl_msg abort = take(bed, "registrar", SL_MSG_ABORT);
+        ck_assert_uint_eq(abort.body.abort.items.count, RANKS);
+        ck_assert_uint_eq(abort.body.abort.items.at[0].generation, 1000);
+        answer_commit(bed);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 2);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, 0, SL_ERR_BUSY);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS); /* no such group in the index: it is ours */
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        answer_commit(bed);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(block_that_another_writer_commits_existed)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_group_want want = {.key = {MODEL "/b0", sizeof(MODEL "/b0") - 1},
+                                     .part_count = 1,
+                                     .deadline_ns = UINT64_MAX};
+        struct sl_error why = {0};
+        sl_ref group = 0;
+        ck_assert_int_eq(sl_index_group_create(bed->index, &want, &group, &why), SL_OK);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, 0, SL_ERR_BUSY);
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        ck_assert(sl_index_group_fill(bed->index, group, 0));
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.existed.at)[0], 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(block_that_stays_busy_is_reported)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_group_want want = {.key = {MODEL "/b0", sizeof(MODEL "/b0") - 1},
+                                     .part_count = 1,
+                                     .deadline_ns = UINT64_MAX};
+        struct sl_error why = {0};
+        sl_ref group = 0;
+        ck_assert_int_eq(sl_index_group_create(bed->index, &want, &group, &why), SL_OK);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, 0, SL_ERR_BUSY);
+        for (uint32_t i = 0; i < 60; i++) {
+            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        }
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_INCOMPLETE);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(store_larger_than_a_slice_goes_in_slices)
+    {
+        const char *const settings[] = {"reservations_max", "32", NULL}; /* 8 parts a round */
+        struct bed *bed = bed_make(settings);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 10);
+        for (uint32_t i = 0; i < 3; i++) {
+            answer_reserve(bed, UINT32_MAX, SL_OK);
+            ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), i < 2 ? 4 : 2);
+            (void)answer_copy(bed, 1, UINT64_MAX);
+            answer_commit(bed);
+        }
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[1], 3);
+        bed_end(bed);
+    }
+END_TEST
+
+/* ---- deadlines and fences ---- */
+
+START_TEST(deadline_in_a_copy_is_answered_then_fenced_then_aborted)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        ck_assert(!reply.body.store_reply.fenced);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "rank 1"));
+
+        struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 2, .body.op_fenced.target_op = 1};
+        fake_give(&bed->fake, "client.1.0", &ask);
+        ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
+        ck_assert(!sent(bed, "registrar", SL_MSG_ABORT));
+        answer_fence(bed, 1, 1);
+        ck_assert(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).body.op_fenced_reply.fenced);
+        ck_assert_uint_eq(take(bed, "registrar", SL_MSG_ABORT).body.abort.items.count, RANKS);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_FENCE)); /* it had answered */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(swapper_that_acknowledges_no_fence_is_killed)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        ck_assert_uint_eq(bed->fake.killed_count, 0);
+        for (uint32_t i = 0; i < 60; i++) {
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        ck_assert_uint_eq(bed->fake.killed_count, 1);
+        ck_assert_uint_eq(bed->fake.killed[0].pid, swapper_procs[1].pid);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(rank_that_is_dead_and_stays_away_counts_as_fenced)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        fake_die(&bed->fake, swapper_procs[1]);
+        (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "swapper.1");
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 2, .body.op_fenced.target_op = 1};
+        fake_give(&bed->fake, "client.1.0", &ask);
+        ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
+        for (uint32_t i = 0; i < 60; i++) {
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        ck_assert(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).body.op_fenced_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(late_answer_of_a_restarted_swapper_is_fenced_before_the_commit)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
+        uint64_t copy_seq = copy.seq;
+        fake_die(&bed->fake, swapper_procs[1]);
+        fake_pass(&bed->fake, 150 * SL_NS_PER_MS); /* the COPY was sent again, to its successor */
+        uint8_t done[1] = {1};
+        struct sl_digest digest[1] = {{1, 2}};
+        struct sl_msg reply = {.body.copy_reply = {.done = {done, 1}, .digests = {digest, 16}}};
+        answer(bed, "swapper.1", &(struct sl_msg){.type = SL_MSG_COPY, .op_id = 1, .seq = copy_seq},
+               reply);
+        ck_assert(!sent(bed, "registrar", SL_MSG_COMMIT));
+        answer_fence(bed, 1, 1);
+        answer_commit(bed);
+        struct sl_msg ended = reply_to(bed, seq);
+        ck_assert_int_eq(ended.code, SL_OK);
+        ck_assert(ended.body.store_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(unknown_op_is_fenced_at_every_rank)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_msg ask = {
+            .type = SL_MSG_OP_FENCED, .op_id = 2, .body.op_fenced.target_op = 4711};
+        fake_give(&bed->fake, "client.1.0", &ask);
+        answer_fence(bed, 0, 4711);
+        ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
+        answer_fence(bed, 1, 4711);
+        ck_assert(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).body.op_fenced_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(ops_wait_until_the_work_of_a_dead_coordinator_is_fenced)
+    {
+        struct bed *bed = calloc(1, sizeof(*bed));
+        ck_assert_ptr_nonnull(bed);
+        bed_open(bed, NULL);
+        fake_pass(&bed->fake, 0);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        answer_fence(bed, 0, 0);
+        answer_fence(bed, 1, 0);
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        ck_assert(sent(bed, "registrar", SL_MSG_RESERVE));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(cancel_ends_an_op_and_says_whether_blocks_are_lent)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        struct sl_msg cancel = {.type = SL_MSG_CANCEL, .op_id = 1, .body.cancel.target_op = 1};
+        fake_give(&bed->fake, "client.9.0", &cancel); /* somebody else's */
+        ck_assert_int_eq(take(bed, "client.9.0", SL_MSG_CANCEL_REPLY).code, SL_ERR_NOT_FOUND);
+        cancel.seq = 0;
+        fake_give(&bed->fake, "client.1.0", &cancel);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+        ck_assert(!reply.body.store_reply.fenced);
+        reply = take(bed, "client.1.0", SL_MSG_CANCEL_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(!reply.body.cancel_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+/* ---- requests ---- */
+
+START_TEST(repeated_request_is_not_started_twice)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        uint64_t again = op_send(bed, SL_MSG_STORE, 1, 1);
+        ck_assert(!sent(bed, "keyer", SL_MSG_KEYS));
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        answer_commit(bed);
+        ck_assert_int_eq(reply_to(bed, again).code, SL_OK);
+        again = op_send(bed, SL_MSG_STORE, 1, 1); /* over: the same answer */
+        struct sl_msg reply = reply_to(bed, again);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 1);
+        ck_assert(!sent(bed, "keyer", SL_MSG_KEYS));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(more_ops_than_the_table_holds_are_refused)
+    {
+        struct bed *bed = bed_make(NULL); /* queue_messages = 16 */
+        for (uint64_t i = 0; i < 16; i++) {
+            (void)op_send(bed, SL_MSG_STORE, 1 + i, 1);
+        }
+        uint64_t seq = op_send(bed, SL_MSG_STORE, 99, 1);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_LIMIT);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(bad_requests_are_refused_by_name)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint32_t token = 0;
+        uint64_t device[1] = {5000};
+        struct sl_msg msg = {.type = SL_MSG_LOAD,
+                             .body.load = {.engine_id = ENGINE_ID,
+                                           .tokens = {&token, 4},
+                                           .device_blocks = {device, 1}}};
+        fake_give(&bed->fake, "client.1.0", &msg);
+        struct sl_msg reply = reply_to(bed, msg.seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "op id"));
+        msg.op_id = 3;
+        msg.seq = 0;
+        fake_give(&bed->fake, "client.1.0", &msg);
+        answer_engine(bed);
+        reply = reply_to(bed, msg.seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "device_blocks[0]"));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(unknown_engine_ends_the_op)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_send(bed, SL_MSG_LOAD, 1, 1);
+        struct sl_msg get = take(bed, "registrar", SL_MSG_ENGINE_GET);
+        answer(bed, "registrar", &get, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(death_of_the_engine_ends_its_ops)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        fake_die(&bed->fake, engine_proc);
+        ck_assert(!sent(bed, "client.1.0", SL_MSG_STORE_REPLY));
+        answer_fence(bed, 0, 1);
+        answer_fence(bed, 1, 1);
+        ck_assert_uint_eq(take(bed, "registrar", SL_MSG_ABORT).body.abort.items.count, RANKS);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(draining_takes_nothing_new_and_ends_with_the_last_op)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
+        (void)reply_to(bed, seq);
+        seq = op_send(bed, SL_MSG_STORE, 2, 1);
+        answer_keys(bed);
+        bed->fake.actor->drain(bed->fake.state);
+        ck_assert(!bed->fake.finished);
+        ck_assert_int_eq(reply_to(bed, op_send(bed, SL_MSG_LOAD, 3, 1)).code, SL_ERR_DRAINING);
+        answer_reserve(bed, 0, SL_ERR_EXISTS);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+        ck_assert(bed->fake.finished);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(late_grants_are_given_back)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)op_begin(bed, SL_MSG_STORE, 1, 1);
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        uint64_t seq = reserve.seq;
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        struct sl_item_grant grants[RANKS] = {{.ref = 1, .generation = 7},
+                                              {.ref = 2, .generation = 8}};
+        answer(bed, "registrar", &(struct sl_msg){.type = SL_MSG_RESERVE, .op_id = 1, .seq = seq},
+               (struct sl_msg){.body.reserve_reply.items = {grants, RANKS}});
+        ck_assert_uint_eq(take(bed, "registrar", SL_MSG_ABORT).body.abort.items.count, RANKS);
+        bed_end(bed);
+    }
+END_TEST
+
+/* ---- load ---- */
+
+START_TEST(load_gives_the_prefix_that_every_rank_has)
+    {
+        struct bed *bed = bed_make(NULL);
+        for (uint32_t i = 0; i < 4; i++) {
+            index_put(bed, i, true, PART_BYTES);
+        }
+        index_put(bed, 5, true, PART_BYTES); /* behind a hole */
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 6);
+        ck_assert_uint_eq(pins(bed), 4 * RANKS);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 4);
+        ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 4);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 4);
+        ck_assert_uint_eq(reply.body.load_reply.from_memory, 4);
+        ck_assert_uint_eq(reply.body.load_reply.bytes, 4 * RANKS * PART_BYTES);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert_uint_eq(pins(bed), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(load_that_a_rank_spoils_is_incomplete)
+    {
+        struct bed *bed = bed_make(NULL);
+        for (uint32_t i = 0; i < 3; i++) {
+            index_put(bed, i, true, PART_BYTES);
+        }
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 3);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, 1);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 1);
+        ck_assert_uint_eq(reply.body.load_reply.from_memory, 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(load_of_nothing_is_fine)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 3);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(part_of_another_size_is_a_miss)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES - 8);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 2);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 1);
+        bed_end(bed);
+    }
+END_TEST
+
+/* What the registrar does for a PROMOTE: the parts get an extent. */
+static void promote(struct bed *bed, const struct sl_msg *request, sl_err code)
+{
+    uint64_t codes[BLOCKS_MAX * RANKS];
+    for (uint64_t i = 0; i < request->body.promote.keys.count; i++) {
+        const struct sl_text *key = &request->body.promote.keys.at[i];
+        struct sl_entry entry;
+        sl_ref fresh = 0;
+        codes[i] = code;
+        ck_assert_int_eq(sl_index_find_any(bed->index, key->at, (uint32_t)key->length, &entry),
+                         SL_OK);
+        if (code == SL_OK && entry.extent.generation == 0) {
+            struct sl_extent extent = {.generation = sl_arena_next_generation(bed->arena),
+                                       .offset_bytes = i * PART_BYTES,
+                                       .length_bytes = PART_BYTES};
+            ck_assert_int_eq(sl_index_switch(bed->index, entry.ref, &extent, NULL, &fresh), SL_OK);
+        }
+    }
+    answer(bed, "registrar", request,
+           (struct sl_msg){.body.promote_reply.codes = {codes, request->body.promote.keys.count}});
+}
+
+START_TEST(blocks_on_disk_are_promoted_and_counted_as_disk)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, false, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 2);
+        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+        ck_assert_uint_eq(request.body.promote.keys.count, RANKS);
+        promote(bed, &request, SL_OK);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
+        ck_assert_uint_eq(reply.body.load_reply.from_memory, 1);
+        ck_assert_uint_eq(reply.body.load_reply.from_disk, 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(promotion_without_room_lets_the_blocks_before_go_first)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, false, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 2);
+        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+        promote(bed, &request, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        ck_assert_uint_eq(pins(bed), 0);
+        request = take(bed, "registrar", SL_MSG_PROMOTE);
+        promote(bed, &request, SL_OK);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 2);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(promotion_is_given_up_after_three_rounds)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, false, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+            promote(bed, &request, SL_ERR_NO_SPACE);
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(load_larger_than_the_pins_goes_in_slices)
+    {
+        const char *const settings[] = {"client_pins_max", "16", NULL}; /* 4 parts a slice */
+        struct bed *bed = bed_make(settings);
+        for (uint32_t i = 0; i < 5; i++) {
+            index_put(bed, i, true, PART_BYTES);
+        }
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 5);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), i < 2 ? 2 : 1);
+            (void)answer_copy(bed, 1, UINT64_MAX);
+        }
+        ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 5);
+        ck_assert_uint_eq(pins(bed), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(pins_are_kept_until_the_fence)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, true, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(pins(bed), RANKS);
+        answer_fence(bed, 0, 1);
+        ck_assert_uint_eq(pins(bed), RANKS);
+        answer_fence(bed, 1, 1);
+        ck_assert_uint_eq(pins(bed), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator");
+    TCase *store = tcase_create("store");
+    tcase_add_test(store, store_is_visible_after_commit_of_all_parts);
+    tcase_add_test(store, store_reports_what_existed);
+    tcase_add_loop_test(store, store_reports_a_refused_block_and_stores_the_rest, 0,
+                        SL_COUNT(refusals));
+    tcase_add_test(store, block_that_one_rank_did_not_copy_is_aborted);
+    tcase_add_test(store, block_whose_other_writer_gave_up_is_reserved_again);
+    tcase_add_test(store, block_that_another_writer_commits_existed);
+    tcase_add_test(store, block_that_stays_busy_is_reported);
+    tcase_add_test(store, store_larger_than_a_slice_goes_in_slices);
+    suite_add_tcase(suite, store);
+    TCase *fences = tcase_create("fences");
+    tcase_add_test(fences, deadline_in_a_copy_is_answered_then_fenced_then_aborted);
+    tcase_add_test(fences, swapper_that_acknowledges_no_fence_is_killed);
+    tcase_add_test(fences, rank_that_is_dead_and_stays_away_counts_as_fenced);
+    tcase_add_test(fences, late_answer_of_a_restarted_swapper_is_fenced_before_the_commit);
+    tcase_add_test(fences, unknown_op_is_fenced_at_every_rank);
+    tcase_add_test(fences, ops_wait_until_the_work_of_a_dead_coordinator_is_fenced);
+    tcase_add_test(fences, cancel_ends_an_op_and_says_whether_blocks_are_lent);
+    suite_add_tcase(suite, fences);
+    TCase *requests = tcase_create("requests");
+    tcase_add_test(requests, repeated_request_is_not_started_twice);
+    tcase_add_test(requests, more_ops_than_the_table_holds_are_refused);
+    tcase_add_test(requests, bad_requests_are_refused_by_name);
+    tcase_add_test(requests, unknown_engine_ends_the_op);
+    tcase_add_test(requests, death_of_the_engine_ends_its_ops);
+    tcase_add_test(requests, draining_takes_nothing_new_and_ends_with_the_last_op);
+    tcase_add_test(requests, late_grants_are_given_back);
+    suite_add_tcase(suite, requests);
+    TCase *load = tcase_create("load");
+    tcase_add_test(load, load_gives_the_prefix_that_every_rank_has);
+    tcase_add_test(load, load_that_a_rank_spoils_is_incomplete);
+    tcase_add_test(load, load_of_nothing_is_fine);
+    tcase_add_test(load, part_of_another_size_is_a_miss);
+    tcase_add_test(load, blocks_on_disk_are_promoted_and_counted_as_disk);
+    tcase_add_test(load, promotion_without_room_lets_the_blocks_before_go_first);
+    tcase_add_test(load, promotion_is_given_up_after_three_rounds);
+    tcase_add_test(load, load_larger_than_the_pins_goes_in_slices);
+    tcase_add_test(load, pins_are_kept_until_the_fence);
+    suite_add_tcase(suite, load);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,20 @@
+sl_test(keys_test LABEL unit SOURCES unit/keys_test.c LIBS sluice_keys)
+
+add_executable(keys_lines unit/keys_lines.c)
+target_link_libraries(keys_lines PRIVATE sluice_keys sl_flags)
+set_target_properties(keys_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+find_program(SL_PYTHON3 NAMES python3)
+if(SL_PYTHON3)
+    add_test(NAME unit/keys_cross_check
+        COMMAND ${SL_PYTHON3} ${CMAKE_CURRENT_SOURCE_DIR}/unit/keys_cross_check.py $<TARGET_FILE:keys_lines>)
+else()
+    add_test(NAME unit/keys_cross_check COMMAND ${CMAKE_COMMAND} -E echo "skipped: python3 was not found")
+    set_tests_properties(unit/keys_cross_check PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()
+set_tests_properties(unit/keys_cross_check PROPERTIES LABELS unit TIMEOUT 300 SKIP_RETURN_CODE 77)
+
+sl_test(device_test LABEL unit SOURCES unit/device_test.c LIBS sluice_device)
+sl_test(transporter_plan_test LABEL unit SOURCES unit/transporter_plan_test.c LIBS sluice_transporter)
+sl_test(keyer_test LABEL unit SOURCES unit/keyer_test.c unit/stepped_env.c LIBS sluice_keyer)
+sl_test(transporter_test LABEL unit SOURCES unit/transporter_test.c unit/stepped_env.c LIBS sluice_transporter)
+sl_test(swapper_test LABEL unit SOURCES unit/swapper_test.c unit/stepped_env.c LIBS sluice_swapper)

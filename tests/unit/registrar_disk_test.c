@@ -1,0 +1,996 @@
+/* tests/unit/registrar_disk_test.c - write-behind, disk alone, promotion, scans, reclaim,
+ * tombstones. The tierer is played by the test. */
+#include "tests/unit/registrar_support.h"
+
+static struct grants grants;
+#define BIG SL_MIB
+
+static const char *const disk_settings[] = {"disk", "1GiB", "io_grace", "10s", NULL};
+
+/* A node whose disk tier takes work, and client.1. */
+static struct node *node_disk(void)
+{
+    struct node *node = node_start(disk_settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    tierer_ready(node);
+    return node;
+}
+
+static bool on_disk(struct node *node, const char *key)
+{
+    struct sl_entry entry;
+    return node_entry(node, key, &entry) && entry.disk.valid != 0;
+}
+
+static bool in_memory(struct node *node, const char *key)
+{
+    struct sl_entry entry;
+    return node_entry(node, key, &entry) && entry.extent.generation != 0;
+}
+
+/* Puts four objects of a MiB, all durable: memory is full of what may leave it. */
+static void fill_durable(struct node *node)
+{
+    char key[8];
+    for (uint32_t i = 0; i < 4; i++) {
+        snprintf(key, sizeof(key), "k%u", i);
+        node_put(node, "client.1", key, BIG);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+    }
+}
+
+static uint64_t promote_ask(struct node *node, const char *sender, const char *const *keys,
+                            uint32_t count)
+{
+    struct sl_text texts[16];
+    struct sl_msg msg = {.type = SL_MSG_PROMOTE};
+    for (uint32_t i = 0; i < count; i++) {
+        texts[i] = sl_text_of(keys[i]);
+    }
+    msg.body.promote.keys = (struct sl_texts){.at = texts, .count = count};
+    fake_give(&node->fake, sender, &msg);
+    return msg.seq;
+}
+
+/* SL_ERR_INCOMPLETE: no answer yet. */
+static sl_err promote_answer(struct node *node, const char *sender, uint64_t seq, uint32_t index)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&node->fake, sender, seq, &reply)) {
+        return SL_ERR_INCOMPLETE;
+    }
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.promote_reply.codes.at[index];
+}
+
+/* ---- write-behind ---- */
+
+START_TEST(what_is_committed_goes_to_disk_and_stays_in_memory)
+    {
+        struct node *node = node_disk();
+        struct sl_msg request;
+        node_put(node, "client.1", "a", 5000);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
+        ck_assert_uint_eq(request.body.disk_write.items.count, 1);
+        const struct sl_item_spill *spill = &request.body.disk_write.items.at[0];
+        ck_assert_str_eq(spill->key.at, "a");
+        ck_assert_uint_eq(spill->length_bytes, 5000);
+        ck_assert_uint_eq(spill->digest_low, digest_of_key("a").low);
+        struct sl_item_spilled spilled = {.code = SL_OK,
+                                          .generation = spill->generation,
+                                          .segment = 3,
+                                          .disk_offset_bytes = 8192};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_write_reply.items.at = &spilled;
+        reply.body.disk_write_reply.items.count = 1;
+        fake_answer(&node->fake, "tierer.0", &request, &reply);
+
+        struct sl_entry entry;
+        ck_assert(node_entry(node, "a", &entry));
+        ck_assert_uint_ne(entry.extent.generation, 0);
+        ck_assert_uint_eq(entry.disk.segment, 3);
+        ck_assert_uint_eq(entry.disk.offset_bytes, 8192);
+        ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(parts_of_a_block_name_their_block)
+    {
+        struct node *node = node_disk();
+        struct sl_msg request;
+        node_put_block(node, "client.1", "m/b", 3, 5000, 0);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
+
+        ck_assert_uint_eq(request.body.disk_write.items.count, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_str_eq(request.body.disk_write.items.at[i].group_key.at, "m/b");
+            ck_assert_uint_eq(request.body.disk_write.items.at[i].part_count, 3);
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(writes_in_flight_are_bounded_and_go_oldest_first)
+    {
+        static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", NULL};
+        struct node *node = node_start(settings);
+        char key[16];
+        fake_set(&node->fake, "disk", "1GiB");
+        node_restart(node);
+        sl_index_view_close(&node->view);
+        struct sl_error why;
+        ck_assert_int_eq(sl_index_view_open(node->fake.paths.shm_dir, &node->view, &why), SL_OK);
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 400; i++) {
+            snprintf(key, sizeof(key), "k%03u", i);
+            node_put(node, "client.1", key, 64);
+        }
+
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+
+        struct sl_msg request;
+        uint32_t next = 0;
+        while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request)) {
+            ck_assert_uint_le(request.body.disk_write.items.count, 64);
+            for (uint64_t i = 0; i < request.body.disk_write.items.count; i++) {
+                snprintf(key, sizeof(key), "k%03u", next++);
+                ck_assert_str_eq(request.body.disk_write.items.at[i].key.at, key);
+            }
+        }
+        ck_assert_uint_eq(next, 4 * 64);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(reserve_waits_for_write_behind)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {
+            .sender = "client.1", .op_id = 2, .wants = &want, .count = 1, .wait = true};
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(!node_reserve(node, &ask, &grants));
+        ck_assert(node_sees(node, "k0") &&
+                  in_memory(node, "k0")); /* nothing that is not on disk is dropped */
+
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert(node_sees(node, "k0") && !in_memory(node, "k0") && on_disk(node, "k0"));
+        ck_assert(in_memory(node, "k1"));
+        ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_leaves_memory_only_when_all_of_it_is_on_disk)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = 2 * BIG};
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 2, .wants = &want, .count = 1};
+        struct sl_msg request, reply = {.code = SL_OK};
+        node_put_block(node, "client.1", "m/b", 3, BIG, 0);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
+        struct sl_item_spilled spilled[3];
+        ck_assert_uint_eq(request.body.disk_write.items.count, 3);
+        for (uint32_t i = 0; i < 3; i++) { /* the last one fails */
+            spilled[i] = (struct sl_item_spilled){
+                .code = i == 2 ? SL_ERR_IO : SL_OK,
+                .generation = request.body.disk_write.items.at[i].generation,
+                .segment = 1,
+                .disk_offset_bytes = i * BIG};
+        }
+        reply.body.disk_write_reply.items.at = spilled;
+        reply.body.disk_write_reply.items.count = 3;
+        fake_answer(&node->fake, "tierer.0", &request, &reply);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+
+        fake_pass(&node->fake, SL_NS_PER_S); /* tried again */
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+
+        ask.seq = 0;
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            char key[8];
+            snprintf(key, sizeof(key), "m/b/%u", i);
+            ck_assert(node_sees(node, key) && !in_memory(node, key));
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_value_whose_bytes_do_not_match_is_dropped)
+    {
+        struct node *node = node_disk();
+        node_put_block(node, "client.1", "m/b", 2, 5000, 0);
+
+        (void)tierer_write(node, 1, SL_ERR_CORRUPT);
+
+        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert_uint_ge(node_metric(node, "corrupt_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_failing_disk_degrades_to_no_disk_and_recovers)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 2, .wants = &want, .count = 1};
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        for (uint32_t i = 0; i < 8; i++) { /* over five seconds of errors */
+            (void)tierer_write(node, 1, SL_ERR_NO_SPACE);
+            fake_pass(&node->fake, SL_NS_PER_S);
+        }
+        (void)tierer_write(node, 1, SL_ERR_NO_SPACE);
+        ck_assert_uint_gt(node_metric(node, "write_failed_count"), 0);
+
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK); /* evicted as without a disk */
+
+        while (tierer_write(node, 2, SL_OK) == 0) {
+            fake_pass(&node->fake, SL_NS_PER_S);
+        }
+        ck_assert(on_disk(node, "k3"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(writes_of_a_dead_tierer_are_queued_again)
+    {
+        struct node *node = node_disk();
+        struct sl_msg request;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
+
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 1);
+        tierer_arrive(node, TIERER_PID + 1);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0); /* not before its scan is over */
+        tierer_ready(node);
+
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(on_disk(node, "a"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_the_scan_finds_is_not_written_again)
+    {
+        struct node *node = node_disk();
+        struct found found = {.key = "a", .length = 5000, .segment = 9, .offset = 4096};
+        sl_err code;
+        struct sl_msg request;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE,
+                            &request)); /* written, its answer lost */
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        tierer_arrive(node, TIERER_PID + 1);
+
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_OK);
+        ck_assert(on_disk(node, "a") && in_memory(node, "a"));
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(an_absent_tierer_is_taken_for_no_disk_after_a_while)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 2, .wants = &want, .count = 1};
+        char key[8];
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+
+        ask.seq = 0;
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- flush ---- */
+
+START_TEST(flush_waits_for_what_was_committed_before)
+    {
+        struct node *node = node_disk();
+        struct sl_msg flush = {.type = SL_MSG_FLUSH}, again = {.type = SL_MSG_FLUSH}, reply, write;
+        node_put(node, "client.1", "a", 5000);
+        fake_give(&node->fake, "client.1", &flush);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        node_put(node, "client.1", "b", 5000); /* after it: not waited for */
+        ck_assert(!fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+
+        struct sl_item_spilled spilled = {
+            .generation = write.body.disk_write.items.at[0].generation, .segment = 1};
+        struct sl_msg written = {.code = SL_OK};
+        written.body.disk_write_reply.items.at = &spilled;
+        written.body.disk_write_reply.items.count = 1;
+        fake_answer(&node->fake, "tierer.0", &write, &written);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        fake_give(&node->fake, "client.1", &again);
+        ck_assert(
+            fake_take_reply(&node->fake, "client.1", again.seq, &reply)); /* nothing is left */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(flush_ends_at_its_deadline)
+    {
+        struct node *node = node_disk();
+        struct sl_msg flush = {.type = SL_MSG_FLUSH}, reply;
+        node_put(node, "client.1", "a", 5000);
+        fake_give(&node->fake, "client.1", &flush);
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- promotion ---- */
+
+/* k0 is on disk alone. */
+static struct node *node_with_k0_on_disk(void)
+{
+    struct node *node = node_disk();
+    fill_durable(node);
+    struct sl_item_grant grant = node_grant(node, "client.1", "x", BIG);
+    ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
+    ck_assert(node_sees(node, "k0") && !in_memory(node, "k0"));
+    return node;
+}
+
+static const char *const k0[] = {"k0"};
+
+START_TEST(promote_brings_an_object_back)
+    {
+        struct node *node = node_with_k0_on_disk();
+        struct sl_msg request;
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
+        const struct sl_item_fill *fill = &request.body.disk_read.items.at[0];
+        ck_assert_str_eq(fill->key.at, "k0");
+        ck_assert_uint_eq(fill->length_bytes, BIG);
+        ck_assert(sl_index_claim_stands(node->view, (sl_ref)fill->ref, fill->generation));
+        ck_assert(!in_memory(node, "k0"));
+        uint64_t generation = fill->generation;
+
+        uint64_t codes[] = {SL_OK};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
+        fake_answer(&node->fake, "tierer.0", &request, &reply);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        struct sl_entry entry;
+        ck_assert(node_entry(node, "k0", &entry));
+        ck_assert_uint_eq(entry.extent.generation, generation);
+        ck_assert(on_disk(node, "k0"));
+        ck_assert_uint_eq(node_metric(node, "promoted_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 4 * BIG);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(promote_answers_at_once_for_what_needs_no_disk)
+    {
+        static const char *const keys[] = {"k1", "nothing"};
+        struct node *node = node_with_k0_on_disk();
+
+        uint64_t seq = promote_ask(node, "client.1", keys, 2);
+
+        struct sl_msg reply;
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(reply.body.promote_reply.codes.at[1], SL_ERR_NOT_FOUND);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(several_who_want_the_same_object_share_one_read)
+    {
+        struct node *node = node_with_k0_on_disk();
+        node_client(node, "client.2", 12);
+        uint64_t first = promote_ask(node, "client.1", k0, 1);
+        uint64_t second = promote_ask(node, "client.2", k0, 1);
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", first, 0), SL_OK);
+        ck_assert_int_eq(promote_answer(node, "client.2", second, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+static const sl_err lost_codes[] = {SL_ERR_CORRUPT, SL_ERR_IO, SL_ERR_NOT_FOUND};
+
+START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+
+        ck_assert_uint_eq(tierer_read(node, lost_codes[_i]), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), lost_codes[_i]);
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert_uint_eq(node_metric(node, "corrupt_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK),
+                          1); /* it must not come back after a restart */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_busy_tierer_costs_no_place)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+
+        ck_assert_uint_eq(tierer_read(node, SL_ERR_LIMIT), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_LIMIT);
+        ck_assert(on_disk(node, "k0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(extents_of_a_dead_tierer_stay_out_for_io_grace)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        struct sl_msg request;
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
+        uint64_t offset = request.body.disk_read.items.at[0].offset_bytes;
+
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), BIG);
+        tierer_arrive(node, TIERER_PID + 1);
+        struct found found[4];
+        char keys[4][8];
+        for (uint32_t i = 0; i < 4; i++) {
+            struct sl_entry entry;
+            snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+            ck_assert(node_entry(node, keys[i], &entry));
+            found[i] = (struct found){.key = keys[i],
+                                      .length = BIG,
+                                      .segment = entry.disk.segment,
+                                      .offset = entry.disk.offset_bytes};
+        }
+        tierer_found(node, found, 4, true, true, NULL);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ,
+                            &request)); /* read again, elsewhere */
+        ck_assert_uint_ne(request.body.disk_read.items.at[0].offset_bytes, offset);
+        uint64_t codes[] = {SL_OK};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
+        fake_answer(&node->fake, "tierer.0", &request, &reply);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+
+        fake_pass(&node->fake, 9 * SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), BIG);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(promote_ends_at_its_deadline)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1); /* a late read is not lost */
+        ck_assert(in_memory(node, "k0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(an_object_removed_while_it_is_read_stays_removed)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        (void)node_remove(node, "client.1", "k0");
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(promotion_waits_for_space)
+    {
+        struct node *node = node_disk();
+        fill_durable(node);
+        char names[4][8];
+        struct want wants[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(names[i], sizeof(names[i]), "h%u", i);
+            wants[i] = (struct want){.key = names[i], .length = BIG};
+        }
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 1,
+                                  .wants = wants,
+                                  .count = 4,
+                                  .ttl_ns = 100 * SL_NS_PER_S};
+        ck_assert(node_reserve(node, &ask, &grants));
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
+
+        ck_assert_int_eq(node_abort(node, "client.1", &grants.at[1]), SL_OK);
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_promotion_that_gets_no_space_is_told_before_its_deadline)
+    {
+        struct node *node = node_disk();
+        fill_durable(node);
+        char names[4][8];
+        struct want wants[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(names[i], sizeof(names[i]), "h%u", i);
+            wants[i] = (struct want){.key = names[i], .length = BIG};
+        }
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 1,
+                                  .wants = wants,
+                                  .count = 4,
+                                  .ttl_ns = 100 * SL_NS_PER_S};
+        ck_assert(node_reserve(node, &ask, &grants));
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+
+        fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
+        ck_assert(on_disk(node, "k0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other)
+    {
+        struct node *node = node_disk();
+        node_put(node, "client.1", "large", BIG);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_ERR_LIMIT), 1);
+        node_put(node, "client.1", "small", 100);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+
+        ck_assert(on_disk(node, "small"));
+        ck_assert(in_memory(node, "large") && !on_disk(node, "large"));
+        (void)node_grant(node, "client.1", "x", 4 * BIG); /* it may leave memory all the same */
+        ck_assert(!node_sees(node, "large"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_batch_that_is_too_much_comes_again_in_pieces)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 8; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, 100);
+        }
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_ERR_LIMIT), 8);
+
+        for (uint32_t i = 0; i < 6; i++) {
+            fake_pass(&node->fake, SL_NS_PER_S);
+            (void)tierer_write(node, 1, i < 3 ? SL_ERR_LIMIT : SL_OK);
+        }
+
+        for (uint32_t i = 0; i < 8; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert(on_disk(node, key));
+        }
+        node_end(node);
+    }
+END_TEST
+
+/* ---- what a scan finds ---- */
+
+START_TEST(found_objects_are_served_from_disk)
+    {
+        static const struct found found[] = {
+            {.key = "a", .length = 5000, .segment = 1, .offset = 0},
+            {.key = "m/b/0",
+             .group = "m/b",
+             .part = 0,
+             .parts = 2,
+             .length = 100,
+             .segment = 1,
+             .offset = 8192},
+            {.key = "m/c/0",
+             .group = "m/c",
+             .part = 0,
+             .parts = 2,
+             .length = 100,
+             .segment = 1,
+             .offset = 16384},
+            {.key = "m/b/1",
+             .group = "m/b",
+             .part = 1,
+             .parts = 2,
+             .length = 100,
+             .segment = 2,
+             .offset = 0},
+        };
+        sl_err codes[4];
+        struct node *node = node_start(disk_settings);
+        tierer_arrive(node, TIERER_PID);
+
+        tierer_found(node, found, 3, true, false, codes);
+        ck_assert(node_sees(node, "a"));
+        ck_assert(!node_sees(node, "m/b/0")); /* not before all of it is there */
+        tierer_found(node, &found[3], 1, false, true, codes);
+
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(on_disk(node, "a") && !in_memory(node, "a"));
+        ck_assert(!node_sees(node, "m/c/0")); /* half a block is none */
+        ck_assert_int_eq(sl_index_find_group(node->view, "m/c", 3), SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(node_metric(node, "disk_object_count"), 3);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(found_values_with_another_digest_are_unwanted)
+    {
+        struct node *node = node_disk();
+        sl_err codes[2];
+        node_put(node, "client.1", "a", 5000);
+        (void)tierer_write(node, 7, SL_OK);
+        struct found found[2] = {{.key = "a", .length = 5000, .segment = 1, .digest_key = "other"},
+                                 {.key = "w", .length = 100, .segment = 1, .offset = 8192}};
+        struct sl_item_grant writing = node_grant(node, "client.1", "w", 100);
+
+        tierer_found(node, found, 2, true, true, codes);
+
+        ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(codes[1], SL_ERR_NOT_FOUND); /* somebody is writing it anew */
+        ck_assert_int_eq(node_commit(node, "client.1", "w", &writing), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_store_takes_over_a_half_found_block)
+    {
+        struct node *node = node_start(disk_settings);
+        struct found found = {
+            .key = "m/b/0", .group = "m/b", .part = 0, .parts = 2, .length = 100, .segment = 1};
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &found, 1, true, false, NULL);
+
+        node_put_block(node, "client.1", "m/b", 2, 100, 0);
+
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        tierer_found(node, NULL, 0, false, true, NULL);
+        ck_assert(node_sees(node, "m/b/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(places_that_a_scan_does_not_find_are_forgotten)
+    {
+        struct node *node = node_disk();
+        fill_durable(node);
+        struct sl_item_grant grant = node_grant(node, "client.1", "x", BIG);
+        ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK); /* k0 is on disk alone */
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        struct sl_entry k1;
+        ck_assert(node_entry(node, "k1", &k1));
+        struct found found = {
+            .key = "k1", .length = BIG, .segment = k1.disk.segment, .offset = k1.disk.offset_bytes};
+        tierer_arrive(node, TIERER_PID + 1);
+
+        tierer_found(node, &found, 1, true, true, NULL);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(on_disk(node, "k1"));
+        ck_assert(in_memory(node, "k2") && !on_disk(node, "k2"));
+        ck_assert_uint_eq(tierer_write(node, 5, SL_OK), 2); /* k2 and k3 are written again */
+        ck_assert(on_disk(node, "k2"));
+        node_end(node);
+    }
+END_TEST
+
+/* ---- reclaim and tombstones ---- */
+
+static void reclaim(struct node *node, uint32_t segment)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_RECLAIM}, reply;
+    msg.body.disk_reclaim.segment = segment;
+    fake_give(&node->fake, "tierer.0", &msg);
+    ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+}
+
+START_TEST(a_reclaimed_segment_takes_what_is_nowhere_else)
+    {
+        struct node *node = node_with_k0_on_disk();
+
+        reclaim(node, 1);
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(in_memory(node, "k1") && !on_disk(node, "k1"));
+        ck_assert_uint_eq(node_metric(node, "disk_object_count"), 0);
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 0); /* it had its time on disk */
+        (void)node_grant(node, "client.1", "x",
+                         2 * BIG); /* and may leave memory without another copy */
+        ck_assert(!node_sees(node, "k1"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_of_which_a_part_is_reclaimed_goes_whole)
+    {
+        static const struct found found[] = {
+            {.key = "m/b/0",
+             .group = "m/b",
+             .part = 0,
+             .parts = 2,
+             .length = 100,
+             .segment = 1,
+             .offset = 0},
+            {.key = "m/b/1",
+             .group = "m/b",
+             .part = 1,
+             .parts = 2,
+             .length = 100,
+             .segment = 2,
+             .offset = 0},
+        };
+        struct node *node = node_start(disk_settings);
+        struct sl_msg request;
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, found, 2, true, true, NULL);
+
+        reclaim(node, 1);
+
+        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
+        ck_assert_uint_eq(request.body.disk_forget.items.count,
+                          1); /* what lies in the other segment */
+        ck_assert_str_eq(request.body.disk_forget.items.at[0].key.at, "m/b/1");
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_place_in_a_segment_that_is_gone_already_is_not_believed)
+    {
+        struct node *node = node_disk();
+        struct sl_msg write;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        reclaim(node, 4); /* overtakes the answer */
+        struct sl_item_spilled spilled = {
+            .generation = write.body.disk_write.items.at[0].generation, .segment = 4};
+        struct sl_msg written = {.code = SL_OK};
+        written.body.disk_write_reply.items.at = &spilled;
+        written.body.disk_write_reply.items.count = 1;
+
+        fake_answer(&node->fake, "tierer.0", &write, &written);
+
+        ck_assert(in_memory(node, "a") && !on_disk(node, "a"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(remove_is_answered_when_the_tombstone_is_durable)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(remove_of_what_is_being_written_waits_for_the_write)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
+        node_put(node, "client.1", "a", 5000);
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192); /* the tierer still reads it */
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 4096};
+        sl_err code;
+        node_put(node, "client.1", "a", 5000);
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+        fake_die(&node->fake,
+                 proc_of(TIERER_PID)); /* the write may or may not have reached the disk */
+        tierer_arrive(node, TIERER_PID + 1);
+
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(remove_ends_at_its_deadline_and_the_tombstone_is_still_written)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_ERR_TIMEOUT);
+        tierer_arrive(node, TIERER_PID + 1);
+        struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 0};
+        sl_err code;
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(draining_waits_for_write_behind)
+    {
+        struct node *node = node_disk();
+        node_put(node, "client.1", "a", 5000);
+
+        node->fake.actor->drain(node->fake.state);
+        ck_assert(!node->fake.finished);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+
+        ck_assert(node->fake.finished);
+        node_end(node);
+    }
+END_TEST
+
+static Suite *disk_suite(void)
+{
+    Suite *suite = suite_create("registrar_disk");
+    TCase *write = tcase_create("write-behind");
+    tcase_add_test(write, what_is_committed_goes_to_disk_and_stays_in_memory);
+    tcase_add_test(write, parts_of_a_block_name_their_block);
+    tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
+    tcase_add_test(write, reserve_waits_for_write_behind);
+    tcase_add_test(write, a_block_leaves_memory_only_when_all_of_it_is_on_disk);
+    tcase_add_test(write, a_value_whose_bytes_do_not_match_is_dropped);
+    tcase_add_test(write, a_failing_disk_degrades_to_no_disk_and_recovers);
+    tcase_add_test(write, writes_of_a_dead_tierer_are_queued_again);
+    tcase_add_test(write, what_the_scan_finds_is_not_written_again);
+    tcase_add_test(write, an_absent_tierer_is_taken_for_no_disk_after_a_while);
+    tcase_add_test(write, flush_waits_for_what_was_committed_before);
+    tcase_add_test(write, flush_ends_at_its_deadline);
+    tcase_add_test(write, a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other);
+    tcase_add_test(write, a_batch_that_is_too_much_comes_again_in_pieces);
+    tcase_add_test(write, draining_waits_for_write_behind);
+    suite_add_tcase(suite, write);
+    TCase *promote = tcase_create("promote");
+    tcase_add_test(promote, promote_brings_an_object_back);
+    tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
+    tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
+    tcase_add_loop_test(promote, a_bad_copy_on_disk_is_a_miss_and_forgotten, 0,
+                        SL_COUNT(lost_codes));
+    tcase_add_test(promote, a_busy_tierer_costs_no_place);
+    tcase_add_test(promote, extents_of_a_dead_tierer_stay_out_for_io_grace);
+    tcase_add_test(promote, promote_ends_at_its_deadline);
+    tcase_add_test(promote, an_object_removed_while_it_is_read_stays_removed);
+    tcase_add_test(promote, promotion_waits_for_space);
+    tcase_add_test(promote, a_promotion_that_gets_no_space_is_told_before_its_deadline);
+    suite_add_tcase(suite, promote);
+    TCase *scan = tcase_create("scan");
+    tcase_add_test(scan, found_objects_are_served_from_disk);
+    tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
+    tcase_add_test(scan, a_store_takes_over_a_half_found_block);
+    tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
+    suite_add_tcase(suite, scan);
+    TCase *forget = tcase_create("reclaim and tombstones");
+    tcase_add_test(forget, a_reclaimed_segment_takes_what_is_nowhere_else);
+    tcase_add_test(forget, a_block_of_which_a_part_is_reclaimed_goes_whole);
+    tcase_add_test(forget, a_place_in_a_segment_that_is_gone_already_is_not_believed);
+    tcase_add_test(forget, remove_is_answered_when_the_tombstone_is_durable);
+    tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
+    tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
+    tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
+    suite_add_tcase(suite, forget);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(disk_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

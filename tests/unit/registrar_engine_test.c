@@ -1,0 +1,396 @@
+/* tests/unit/registrar_engine_test.c - registrations of engines: what is refused, what survives,
+ * what ends them. */
+#include "tests/unit/registrar_support.h"
+
+#define MODEL "0123456789abcdef0123456789abcdef"
+
+/* Two ranks, two pools, two layers each: a good registration that a test then spoils. */
+struct engine {
+    struct sl_body_engine_register body;
+    struct sl_item_pool pools[9];
+    struct sl_item_region regions[4096];
+};
+
+static struct engine *engine_good(void)
+{
+    struct engine *engine = calloc(1, sizeof(*engine));
+    ck_assert_ptr_nonnull(engine);
+    engine->pools[0] = (struct sl_item_pool){.name = sl_text_of("attention"), .kind = 0};
+    engine->pools[1] = (struct sl_item_pool){.name = sl_text_of("mamba_conv-1"), .kind = 2};
+    uint32_t count = 0;
+    for (uint64_t rank = 0; rank < 2; rank++) {
+        for (uint64_t pool = 0; pool < 2; pool++) {
+            for (uint64_t layer = 0; layer < 2; layer++) {
+                engine->regions[count++] = (struct sl_item_region){
+                    .rank = rank,
+                    .pool = pool,
+                    .layer = layer,
+                    .handle_kind = 1,
+                    .pid = 50,
+                    .fd = 3,
+                    .offset_bytes = layer * 65536,
+                    .length_bytes = 15 * 4096 + 4000,
+                    .block_stride_bytes = 4096,
+                    .piece_bytes = 4000,
+                    .block_count = 16,
+                };
+            }
+        }
+    }
+    engine->body = (struct sl_body_engine_register){
+        .pid = 50,
+        .start_time = proc_of(50).start_time,
+        .name = sl_text_of("engine"),
+        .model = sl_text_of(MODEL),
+        .key_format = sl_text_of("sluice"),
+        .block_tokens = 16,
+        .world = 2,
+    };
+    engine->body.pools.at = engine->pools;
+    engine->body.pools.count = 2;
+    engine->body.regions.at = engine->regions;
+    engine->body.regions.count = count;
+    return engine;
+}
+
+static sl_err engine_register(struct node *node, const struct engine *engine, uint64_t *seq,
+                              uint64_t *id, char text[256])
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER, .seq = seq != NULL ? *seq : 0}, reply;
+    msg.body.engine_register = engine->body;
+    fake_give(&node->fake, "client.1", &msg);
+    ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+    if (seq != NULL) {
+        *seq = msg.seq;
+    }
+    if (id != NULL) {
+        *id = reply.body.engine_register_reply.engine_id;
+    }
+    if (text != NULL) {
+        snprintf(text, 256, "%s", reply.text.length > 0 ? reply.text.at : "");
+    }
+    return reply.code;
+}
+
+static sl_err engine_get(struct node *node, uint64_t id, struct sl_msg *reply)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_GET};
+    msg.body.engine_get.engine_id = id;
+    fake_give(&node->fake, "coordinator", &msg);
+    ck_assert(fake_take_reply(&node->fake, "coordinator", msg.seq, reply));
+    return reply->code;
+}
+
+static struct node *node_with_engine_process(void)
+{
+    struct node *node = node_start(NULL);
+    node_client(node, "client.1", 50);
+    return node;
+}
+
+START_TEST(a_registration_is_given_back_as_it_was)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        struct sl_msg reply;
+        uint64_t id;
+
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_OK);
+        const struct sl_body_engine_get_reply *got = &reply.body.engine_get_reply;
+        ck_assert_uint_eq(got->engine_id, id);
+        ck_assert_str_eq(got->model.at, MODEL);
+        ck_assert_uint_eq(got->world, 2);
+        ck_assert_uint_eq(got->pools.count, 2);
+        ck_assert_str_eq(got->pools.at[1].name.at, "mamba_conv-1");
+        ck_assert_uint_eq(got->regions.count, 8);
+        ck_assert_uint_eq(got->regions.at[7].rank, 1);
+        ck_assert_uint_eq(got->regions.at[7].block_stride_bytes, 4096);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(registering_again_gives_the_same_engine_and_ids_are_not_reused)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply;
+        uint64_t seq = 0, first, again, other, later;
+        ck_assert_int_eq(engine_register(node, engine, &seq, &first, NULL), SL_OK);
+
+        ck_assert_int_eq(engine_register(node, engine, &seq, &again, NULL),
+                         SL_OK); /* the same frame */
+        ck_assert_uint_eq(again, first);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &again, NULL),
+                         SL_OK); /* the same content */
+        ck_assert_uint_eq(again, first);
+        engine->body.name = sl_text_of("another");
+        ck_assert_int_eq(engine_register(node, engine, NULL, &other, NULL), SL_OK);
+        ck_assert_uint_ne(other, first);
+
+        end.body.engine_end.engine_id = other;
+        fake_give(&node->fake, "client.1", &end);
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_int_eq(engine_get(node, other, &reply), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &later, NULL), SL_OK);
+        ck_assert_uint_ne(later, other);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(only_who_registered_ends_a_registration)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply;
+        uint64_t id;
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+        end.body.engine_end.engine_id = id;
+
+        fake_give(&node->fake, "client.2", &end);
+
+        ck_assert(fake_take_reply(&node->fake, "client.2", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_death_of_the_engine_process_ends_its_registrations)
+    {
+        struct node *node = node_start(NULL);
+        struct engine *engine = engine_good();
+        struct sl_msg reply;
+        uint64_t id;
+        node_client(node, "client.1", 11); /* registers for process 50, which is no client itself */
+        fake_live(&node->fake, proc_of(50));
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+        ck_assert(fake_is_watched(&node->fake, proc_of(50)));
+
+        fake_die(&node->fake, proc_of(50));
+
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_ERR_PEER_DIED);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(registrations_survive_a_restart_of_the_registrar)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        struct sl_msg reply;
+        uint64_t id, again;
+        uint32_t count = 0;
+        for (uint64_t layer = 0; layer < 1000; layer++) { /* more than one note holds */
+            for (uint64_t rank = 0; rank < 2; rank++) {
+                for (uint64_t pool = 0; pool < 2; pool++) {
+                    engine->regions[count] = engine->regions[0];
+                    engine->regions[count].rank = rank;
+                    engine->regions[count].pool = pool;
+                    engine->regions[count++].layer = layer;
+                }
+            }
+        }
+        engine->body.regions.count = count;
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+
+        node_restart(node);
+
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_OK);
+        ck_assert_uint_eq(reply.body.engine_get_reply.regions.count, 4000);
+        ck_assert_uint_eq(reply.body.engine_get_reply.regions.at[3999].layer, 999);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &again, NULL), SL_OK);
+        ck_assert_uint_eq(again, id);
+        fake_stop(&node->fake);
+        fake_die(&node->fake, proc_of(50));
+        struct sl_error why;
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(more_engines_than_engines_max_are_refused)
+    {
+        static const char *const settings[] = {"engines_max", "1", NULL};
+        struct node *node = node_start(settings);
+        struct engine *engine = engine_good();
+        uint64_t id;
+        node_client(node, "client.1", 50);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+        engine->body.name = sl_text_of("another");
+
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_ERR_LIMIT);
+
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- what is refused ---- */
+
+static void spoil_rank(struct engine *engine)
+{
+    engine->regions[3].rank = 2;
+}
+static void spoil_pool(struct engine *engine)
+{
+    engine->regions[3].pool = 2;
+}
+static void spoil_stride(struct engine *engine)
+{
+    engine->regions[3].block_stride_bytes = 3999;
+}
+static void spoil_length(struct engine *engine)
+{
+    engine->regions[3].length_bytes--;
+}
+static void spoil_product(struct engine *engine)
+{
+    engine->regions[3].block_stride_bytes = UINT64_MAX / 2;
+}
+static void spoil_sum(struct engine *engine)
+{
+    engine->regions[3].block_stride_bytes = UINT64_MAX / 15;
+    engine->regions[3].piece_bytes = 1u << 20;
+}
+static void spoil_offset(struct engine *engine)
+{
+    engine->regions[3].offset_bytes = UINT64_MAX - 100;
+}
+static void spoil_kind(struct engine *engine)
+{
+    engine->regions[3].handle_kind = 0;
+}
+static void spoil_kind_high(struct engine *engine)
+{
+    engine->regions[3].handle_kind = 4;
+}
+static void spoil_ipc(struct engine *engine)
+{
+    engine->regions[3].handle_kind = 2;
+}
+static void spoil_fd_pid(struct engine *engine)
+{
+    engine->regions[3].pid = 0;
+}
+static void spoil_hole(struct engine *engine)
+{
+    engine->regions[1].layer = 2;
+}
+static void spoil_twice(struct engine *engine)
+{
+    engine->regions[1].layer = 0;
+}
+static void spoil_missing(struct engine *engine)
+{
+    engine->body.regions.count = 6;
+}
+static void spoil_no_region(struct engine *engine)
+{
+    engine->body.regions.count = 0;
+}
+static void spoil_no_pool(struct engine *engine)
+{
+    engine->body.pools.count = 0;
+}
+static void spoil_pool_name(struct engine *engine)
+{
+    engine->pools[1].name = sl_text_of("a/b");
+}
+static void spoil_pool_twice(struct engine *engine)
+{
+    engine->pools[1].name = sl_text_of("attention");
+}
+static void spoil_model(struct engine *engine)
+{
+    engine->body.model = sl_text_of("0123456789abcdef0123456789abcdeX");
+}
+static void spoil_id(struct engine *engine)
+{
+    engine->body.engine_id = 5;
+}
+static void spoil_part(struct engine *engine)
+{
+    for (uint32_t i = 0; i < 2; i++) { /* two layers of 600 MiB: a part over 1 GiB */
+        engine->regions[i].piece_bytes = 600 * SL_MIB;
+        engine->regions[i].block_stride_bytes = 600 * SL_MIB;
+        engine->regions[i].length_bytes = 16 * 600 * SL_MIB;
+    }
+}
+
+static const struct {
+    void (*spoil)(struct engine *engine);
+    const char *named;
+} spoilt[] = {
+    {spoil_rank, "regions[3].rank"},
+    {spoil_pool, "regions[3].pool"},
+    {spoil_stride, "regions[3].block_stride_bytes"},
+    {spoil_length, "regions[3].length_bytes"},
+    {spoil_product, "regions[3].length_bytes"},
+    {spoil_sum, "regions[3].length_bytes"},
+    {spoil_offset, "regions[3].offset_bytes"},
+    {spoil_kind, "regions[3].handle_kind"},
+    {spoil_kind_high, "regions[3].handle_kind"},
+    {spoil_ipc, "regions[3].handle"},
+    {spoil_fd_pid, "regions[3].pid"},
+    {spoil_hole, "lacks layer 1"},
+    {spoil_twice, "regions[1].layer"},
+    {spoil_missing, "rank 1, pool 1 has no layer"},
+    {spoil_no_region, "has no layer"},
+    {spoil_no_pool, "pools"},
+    {spoil_pool_name, "pools[1].name"},
+    {spoil_pool_twice, "pools[1].name"},
+    {spoil_model, "model"},
+    {spoil_id, "engine_id"},
+    {spoil_part, "piece_bytes"},
+};
+
+START_TEST(a_bad_registration_is_refused_by_name)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        char text[256];
+        spoilt[_i].spoil(engine);
+
+        sl_err code = engine_register(node, engine, NULL, NULL, text);
+
+        ck_assert_int_eq(code, SL_ERR_INVALID);
+        ck_assert_msg(strstr(text, spoilt[_i].named) != NULL, "'%s' does not name %s", text,
+                      spoilt[_i].named);
+        ck_assert_uint_eq(node_metric(node, "engine_count"), 0);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+static Suite *engine_suite(void)
+{
+    Suite *suite = suite_create("registrar_engine");
+    TCase *engines = tcase_create("engines");
+    tcase_add_test(engines, a_registration_is_given_back_as_it_was);
+    tcase_add_test(engines, registering_again_gives_the_same_engine_and_ids_are_not_reused);
+    tcase_add_test(engines, only_who_registered_ends_a_registration);
+    tcase_add_test(engines, the_death_of_the_engine_process_ends_its_registrations);
+    tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
+    tcase_add_test(engines, more_engines_than_engines_max_are_refused);
+    tcase_add_loop_test(engines, a_bad_registration_is_refused_by_name, 0, SL_COUNT(spoilt));
+    suite_add_tcase(suite, engines);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(engine_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,515 @@
+/* tests/unit/registrar_evict_test.c - memory pressure without a disk: LRU, pins, requests that
+ * wait. */
+#include "actors/registrar/internal.h"
+#include "tests/unit/registrar_support.h"
+
+static struct grants grants;
+
+/* 4 MiB of memory hold four objects of a MiB, or eight of half a MiB. */
+#define BIG  SL_MIB
+#define HALF (SL_MIB / 2)
+
+static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid)
+{
+    struct sl_error why = {0};
+    struct sl_pins *pins = NULL;
+    char segment[64];
+    snprintf(segment, sizeof(segment), "pins.%s", name);
+    struct sl_pins_options options = {
+        .shm_dir = node->fake.paths.shm_dir,
+        .name = segment,
+        .slot_count = 64,
+        .access_count = 64,
+        .self = proc_of(pid),
+        .pinned_bytes_max = SL_GIB,
+    };
+    ck_assert_msg(sl_pins_create(&options, &pins, &why) == SL_OK, "%s", why.text);
+    ck_assert_int_eq(node_hello_pins(node, name, "client", pid, segment), SL_OK);
+    return pins;
+}
+
+START_TEST(the_least_recently_committed_goes_first)
+    {
+        struct node *node = node_start(NULL);
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+
+        node_put(node, "client.1", "k4", BIG);
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(node_sees(node, "k1") && node_sees(node, "k2") && node_sees(node, "k3") &&
+                  node_sees(node, "k4"));
+        ck_assert_uint_eq(node_metric(node, "evicted_count"), 1);
+        ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(an_access_saves_an_object)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(node_entry(node, "k0", &entry));
+        sl_pins_note_access(pins, entry.ref, entry.extent.generation);
+        sl_pins_note_access(pins, 0xfffffff0u, 5); /* hints are not believed */
+        sl_pins_note_access(pins, entry.ref + 1, 5);
+
+        node_put(node, "client.1", "k4", BIG);
+
+        ck_assert(node_sees(node, "k0"));
+        ck_assert(!node_sees(node, "k1"));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_tail_of_a_chain_goes_before_its_head)
+    {
+        static const char *const keys[] = {"c0", "c1", "c2", "c3"};
+        struct node *node = node_start(NULL);
+        struct want wants[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            wants[i] = (struct want){.key = keys[i], .length = BIG};
+        }
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 1, .wants = wants, .count = 4};
+        node_client(node, "client.1", 11);
+        ck_assert(node_reserve(node, &ask, &grants));
+        node_commit_all(node, "client.1", keys, grants.at, 4, true, NULL);
+
+        node_put(node, "client.1", "x", BIG);
+        ck_assert(!node_sees(node, "c3"));
+        ck_assert(node_sees(node, "c0") && node_sees(node, "c1") && node_sees(node, "c2"));
+        node_put(node, "client.1", "y", BIG);
+        ck_assert(!node_sees(node, "c2"));
+        ck_assert(node_sees(node, "c0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_goes_whole)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        node_put_block(node, "client.1", "m/a", 4, HALF, 0);
+        node_put_block(node, "client.1", "m/b", 4, HALF, 0);
+
+        node_put(node, "client.1", "x", HALF);
+
+        for (uint32_t i = 0; i < 4; i++) {
+            char key[16];
+            snprintf(key, sizeof(key), "m/a/%u", i);
+            ck_assert(!node_sees(node, key));
+            snprintf(key, sizeof(key), "m/b/%u", i);
+            ck_assert(node_sees(node, key));
+        }
+        ck_assert_int_eq(sl_index_find_group(node->view, "m/a", 3), SL_ERR_NOT_FOUND);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(pinned_bytes_are_not_given_to_another)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        sl_pin pin = 0;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(node_entry(node, "k0", &entry));
+        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+
+        struct sl_item_grant grant = node_grant(node, "client.1", "k4", BIG);
+
+        ck_assert_uint_ne(grant.offset_bytes, entry.extent.offset_bytes);
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_sees(node, "k1")); /* its bytes were taken instead */
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        sl_pins_give(pins, pin);
+        fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+        grant = node_grant(node, "client.1", "k5", BIG);
+        ck_assert_uint_eq(grant.offset_bytes, entry.extent.offset_bytes);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_death_of_a_reader_drops_its_pins)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        sl_pin pin = 0;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        node_put(node, "client.2", "k0", BIG);
+        ck_assert(node_entry(node, "k0", &entry));
+        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+        ck_assert_int_eq(node_remove(node, "client.2", "k0"), SL_OK);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), BIG);
+
+        fake_die(&node->fake, proc_of(11));
+
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+static struct want one_want = {.key = "w", .length = BIG};
+
+/* Memory full of reservations: nothing can be evicted. */
+static struct node *node_full(struct sl_item_grant held[4])
+{
+    struct node *node = node_start(NULL);
+    char key[8];
+    node_client(node, "client.1", 11);
+    node_client(node, "client.2", 12);
+    node_client(node, "client.3", 13);
+    struct want wants[4];
+    static char names[4][8];
+    for (uint32_t i = 0; i < 4; i++) {
+        snprintf(names[i], sizeof(key), "h%u", i);
+        wants[i] = (struct want){.key = names[i], .length = BIG};
+    }
+    struct reserve_ask ask = {
+        .sender = "client.1", .op_id = 1, .wants = wants, .count = 4, .ttl_ns = 100 * SL_NS_PER_S};
+    ck_assert(node_reserve(node, &ask, &grants));
+    for (uint32_t i = 0; i < 4; i++) {
+        ck_assert_uint_eq(grants.at[i].code, SL_OK);
+        held[i] = grants.at[i];
+    }
+    return node;
+}
+
+START_TEST(without_wait_a_lack_of_space_is_answered_at_once)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct reserve_ask ask = {.sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1};
+
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(node_metric(node, "refused_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(with_wait_a_request_is_granted_when_space_is_freed)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
+        ck_assert(!node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(node_metric(node, "parked_count"), 1);
+
+        ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[0].offset_bytes, held[2].offset_bytes);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_request_that_waits_ends_at_its_deadline)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
+        ck_assert(!node_reserve(node, &ask, &grants));
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_S - 1);
+        ck_assert(!node_reserved(node, &ask, &grants));
+        fake_pass(&node->fake, 1);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(node_metric(node, "parked_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_waiting_frame_that_is_sent_again_waits_once)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
+        ck_assert(!node_reserve(node, &ask, &grants));
+        ck_assert(!node_reserve(node, &ask, &grants)); /* the same number */
+        ck_assert_uint_eq(node_metric(node, "parked_count"), 1);
+
+        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert(!node_reserved(node, &ask, &grants)); /* one answer */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(nobody_overtakes_who_waits)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct want large[2] = {{.key = "l0", .length = BIG}, {.key = "l1", .length = BIG}};
+        struct want small = {.key = "s", .length = 4096};
+        struct reserve_ask first = {
+            .sender = "client.2", .op_id = 2, .wants = large, .count = 2, .wait = true};
+        struct reserve_ask second = {
+            .sender = "client.3", .op_id = 3, .wants = &small, .count = 1, .wait = true};
+        struct reserve_ask third = {
+            .sender = "client.3", .op_id = 4, .wants = &one_want, .count = 1};
+        ck_assert(!node_reserve(node, &first, &grants));
+        ck_assert(!node_reserve(node, &second, &grants));
+
+        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
+        ck_assert(!node_reserved(node, &first, &grants)); /* needs two */
+        ck_assert(!node_reserved(node, &second, &grants));
+        ck_assert(node_reserve(node, &third, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert_int_eq(node_abort(node, "client.1", &held[1]), SL_OK);
+
+        ck_assert(node_reserved(node, &first, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[1].code, SL_OK);
+        ck_assert(!node_reserved(node, &second, &grants));
+        ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
+        ck_assert(node_reserved(node, &second, &grants));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_death_of_who_waits_lets_the_next_one_in)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct want large[4];
+        static const char *const names[] = {"l0", "l1", "l2", "l3"};
+        for (uint32_t i = 0; i < 4; i++) {
+            large[i] = (struct want){.key = names[i], .length = BIG};
+        }
+        struct reserve_ask first = {
+            .sender = "client.2", .op_id = 2, .wants = large, .count = 4, .wait = true};
+        struct reserve_ask second = {
+            .sender = "client.3", .op_id = 3, .wants = &one_want, .count = 1, .wait = true};
+        ck_assert(!node_reserve(node, &first, &grants));
+        ck_assert(!node_reserve(node, &second, &grants));
+        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
+        ck_assert(!node_reserved(node, &second, &grants));
+
+        fake_die(&node->fake, proc_of(12));
+
+        ck_assert(node_reserved(node, &second, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_without_space_for_all_its_parts_gets_none)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct want wants[3] = {{.key = "p0", .length = HALF, .group = 1, .part = 0},
+                                {.key = "p1", .length = BIG, .group = 1, .part = 1},
+                                {.key = "alone", .length = HALF}};
+        struct reserve_ask ask = {.sender = "client.2",
+                                  .op_id = 2,
+                                  .wants = wants,
+                                  .count = 3,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
+
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(grants.at[1].code, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(grants.at[2].code, SL_OK); /* who needs less is not refused with it */
+        ck_assert_uint_eq(node_metric(node, "block_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG + HALF);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_waiting_block_is_granted_whole)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct want wants[2] = {{.key = "p0", .length = BIG, .group = 1, .part = 0},
+                                {.key = "p1", .length = BIG, .group = 1, .part = 1}};
+        struct reserve_ask ask = {.sender = "client.2",
+                                  .op_id = 2,
+                                  .wants = wants,
+                                  .count = 2,
+                                  .group_key = "m/b",
+                                  .part_count = 2,
+                                  .wait = true};
+        ck_assert(!node_reserve(node, &ask, &grants));
+        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
+        ck_assert(!node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(node_metric(node, "block_count"), 0); /* nothing is kept while it waits */
+
+        ck_assert_int_eq(node_abort(node, "client.1", &held[1]), SL_OK);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[1].code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_full_index_evicts_like_full_memory)
+    {
+        static const char *const settings[] = {
+            "memory", "64MiB", "memory_chunk", "64MiB", "index_memory", "1MiB", NULL};
+        struct node *node = node_start(settings);
+        char key[16];
+        node_client(node, "client.1", 11);
+
+        for (uint32_t i = 0; i < 6000; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, 64);
+        }
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(node_sees(node, "k5999"));
+        ck_assert_uint_gt(node_metric(node, "object_count"), 1000);
+        ck_assert_uint_gt(node_metric(node, "evicted_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(large_batches_do_not_outrun_the_eviction_of_a_full_index)
+    {
+        static const char *const settings[] = {
+            "memory", "64MiB", "memory_chunk", "64MiB", "index_memory", "4MiB", NULL};
+        static char names[4000][16];
+        static const char *keys[4000];
+        static struct want wants[4000];
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        for (uint32_t batch = 0; batch < 12; batch++) {
+            for (uint32_t i = 0; i < SL_COUNT(wants); i++) {
+                snprintf(names[i], sizeof(names[i]), "k%u.%u", batch, i);
+                keys[i] = names[i];
+                wants[i] = (struct want){.key = names[i], .length = 64};
+            }
+            struct reserve_ask ask = {
+                .sender = "client.1", .op_id = batch + 1, .wants = wants, .count = SL_COUNT(wants)};
+
+            ck_assert(node_reserve(node, &ask, &grants));
+
+            node_commit_all(node, "client.1", keys, grants.at, SL_COUNT(wants), false, NULL);
+        }
+        ck_assert(node_sees(node, "k11.3999"));
+        ck_assert(!node_sees(node, "k0.0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_went_and_why_is_remembered)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_ghost ghost;
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 5; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert_int_eq(node_remove(node, "client.1", "k4"), SL_OK);
+
+        ck_assert(reg_ghost_find(&self->ghosts, "k0", 2, &ghost));
+        ck_assert_uint_eq(ghost.reason, REG_GHOST_EVICTED);
+        ck_assert(reg_ghost_find(&self->ghosts, "k4", 2, &ghost));
+        ck_assert_uint_eq(ghost.reason, REG_GHOST_REMOVED);
+        ck_assert(!reg_ghost_find(&self->ghosts, "k1", 2, &ghost));
+        ck_assert_uint_eq(node_metric(node, "ghost_count"), 2);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(memory_stays_below_its_ceiling_under_churn)
+    {
+        struct node *node = node_start(NULL);
+        uint64_t seed = 12345;
+        char key[24];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 3000; i++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1;
+            snprintf(key, sizeof(key), "k%u", i);
+            if (i % 7 == 0) {
+                node_put_block(node, "client.1", key, 1 + (uint32_t)(seed >> 40) % 6,
+                               1 + (seed >> 33) % 60000, 0);
+            } else {
+                node_put(node, "client.1", key, 1 + (seed >> 33) % 300000);
+            }
+            if (i % 100 == 0) {
+                ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB);
+            }
+        }
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
+        msg.body.remove.all = true;
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0); /* nothing was lost on the way */
+        node_end(node);
+    }
+END_TEST
+
+static Suite *evict_suite(void)
+{
+    Suite *suite = suite_create("registrar_evict");
+    TCase *lru = tcase_create("lru");
+    tcase_set_timeout(lru, 60);
+    tcase_add_test(lru, the_least_recently_committed_goes_first);
+    tcase_add_test(lru, an_access_saves_an_object);
+    tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);
+    tcase_add_test(lru, a_block_goes_whole);
+    tcase_add_test(lru, a_full_index_evicts_like_full_memory);
+    tcase_add_test(lru, large_batches_do_not_outrun_the_eviction_of_a_full_index);
+    tcase_add_test(lru, what_went_and_why_is_remembered);
+    tcase_add_test(lru, memory_stays_below_its_ceiling_under_churn);
+    suite_add_tcase(suite, lru);
+    TCase *pins = tcase_create("pins");
+    tcase_add_test(pins, pinned_bytes_are_not_given_to_another);
+    tcase_add_test(pins, the_death_of_a_reader_drops_its_pins);
+    suite_add_tcase(suite, pins);
+    TCase *wait = tcase_create("wait");
+    tcase_add_test(wait, without_wait_a_lack_of_space_is_answered_at_once);
+    tcase_add_test(wait, with_wait_a_request_is_granted_when_space_is_freed);
+    tcase_add_test(wait, a_request_that_waits_ends_at_its_deadline);
+    tcase_add_test(wait, a_waiting_frame_that_is_sent_again_waits_once);
+    tcase_add_test(wait, nobody_overtakes_who_waits);
+    tcase_add_test(wait, the_death_of_who_waits_lets_the_next_one_in);
+    tcase_add_test(wait, a_block_without_space_for_all_its_parts_gets_none);
+    tcase_add_test(wait, a_waiting_block_is_granted_whole);
+    suite_add_tcase(suite, wait);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(evict_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

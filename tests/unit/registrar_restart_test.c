@@ -1,0 +1,461 @@
+/* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
+ * shared memory. */
+#include "tests/unit/registrar_support.h"
+
+#include "runtime/sl_clock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+static struct grants grants;
+#define BIG SL_MIB
+
+START_TEST(every_committed_object_is_still_there)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry before, after;
+        char key[16];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 300; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, 1 + i * 10);
+        }
+        node_put_block(node, "client.1", "m/b", 5, 3000, 0);
+        ck_assert(node_entry(node, "k7", &before));
+        uint64_t used = node_metric(node, "used_bytes");
+
+        node_restart(node);
+
+        for (uint32_t i = 0; i < 300; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert(node_sees(node, key));
+        }
+        ck_assert(node_sees(node, "m/b/4"));
+        ck_assert(node_entry(node, "k7", &after));
+        ck_assert_uint_eq(after.extent.generation, before.extent.generation);
+        ck_assert_uint_eq(after.extent.offset_bytes, before.extent.offset_bytes);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
+        node_put(node, "client.1", "new", 100); /* the client is known without another HELLO */
+        ck_assert_int_eq(node_remove(node, "client.1", "m/b"), SL_OK);
+        ck_assert(!node_sees(node, "m/b/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(recency_survives)
+    {
+        struct node *node = node_start(NULL);
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+
+        node_restart(node);
+        node_put(node, "client.1", "x", BIG);
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(node_sees(node, "k1") && node_sees(node, "k2") && node_sees(node, "k3"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(reservations_of_the_living_go_on)
+    {
+        struct node *node = node_start(NULL);
+        struct want want = {.key = "a", .length = 5000};
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 7, .wants = &want, .count = 1};
+        struct sl_item_grant grant;
+        node_client(node, "client.1", 11);
+        ck_assert(node_reserve(node, &ask, &grants));
+        grant = grants.at[0];
+
+        node_restart(node);
+
+        ask.seq = 0;
+        ck_assert(node_reserve(node, &ask, &grants)); /* the same op gets the same grant */
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[0].generation, grant.generation);
+        ck_assert_int_eq(node_commit(node, "client.1", "a", &grant), SL_OK);
+        ck_assert(node_sees(node, "a"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(reservations_keep_their_deadline)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        struct sl_item_grant grant = node_grant(node, "client.1", "a", 5000);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        node_restart(node);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
+        node_restart(node); /* and so does a quarantine */
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
+        ck_assert_int_eq(node_commit(node, "client.1", "a", &grant), SL_ERR_STALE);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_commit_that_was_not_answered_is_answered_by_the_successor)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        struct sl_item_grant grant = node_grant(node, "client.1", "a", 5000);
+        ck_assert_int_eq(node_commit(node, "client.1", "a", &grant), SL_OK);
+
+        node_restart(node);
+
+        ck_assert_int_eq(node_commit(node, "client.1", "a", &grant), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_belongs_to_those_who_died_meanwhile_is_freed)
+    {
+        struct node *node = node_start(NULL);
+        struct want wants[2] = {{.key = "p0", .length = 5000, .group = 1, .part = 0},
+                                {.key = "p1", .length = 5000, .group = 1, .part = 1}};
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 5,
+                                  .wants = wants,
+                                  .count = 2,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        node_client(node, "client.1", 11);
+        (void)node_grant(node, "client.1", "a", 5000);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_int_eq(node_commit(node, "client.1", "p0", &grants.at[0]), SL_OK);
+        fake_stop(&node->fake);
+
+        fake_die(&node->fake, proc_of(11));
+        struct sl_error why;
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
+
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        ck_assert_uint_eq(node_metric(node, "block_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "peer_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_half_written_is_completed_by_its_living_owner)
+    {
+        struct node *node = node_start(NULL);
+        struct want wants[2] = {
+            {.key = "p0", .length = 5000, .group = 1, .part = 0, .writer = "swapper.0"},
+            {.key = "p1", .length = 5000, .group = 1, .part = 1, .writer = "swapper.0"}};
+        struct reserve_ask ask = {.sender = "coordinator",
+                                  .op_id = 5,
+                                  .wants = wants,
+                                  .count = 2,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        ck_assert_int_eq(node_hello(node, "coordinator", "coordinator", 20), SL_OK);
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 30), SL_OK);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_int_eq(node_commit(node, "coordinator", "p0", &grants.at[0]), SL_OK);
+
+        node_restart(node);
+        ck_assert_int_eq(node_commit(node, "coordinator", "p1", &grants.at[1]), SL_OK);
+
+        ck_assert(node_sees(node, "p0") && node_sees(node, "p1"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_half_written_is_dropped_at_its_deadline_by_the_successor)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_msg fence, ok = {.code = SL_OK};
+        struct want wants[2] = {
+            {.key = "p0", .length = 5000, .group = 1, .part = 0, .writer = "swapper.0"},
+            {.key = "p1", .length = 5000, .group = 1, .part = 1, .writer = "swapper.0"}};
+        struct reserve_ask ask = {.sender = "coordinator",
+                                  .op_id = 5,
+                                  .wants = wants,
+                                  .count = 2,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        ck_assert_int_eq(node_hello(node, "coordinator", "coordinator", 20), SL_OK);
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 30), SL_OK);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_int_eq(node_commit(node, "coordinator", "p0", &grants.at[0]), SL_OK);
+
+        node_restart(node);
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(node_metric(node, "block_count"), 0);
+        ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
+        fake_answer(&node->fake, "swapper.0", &fence, &ok);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(pins_hold_across_a_restart)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_error why;
+        struct sl_entry entry;
+        struct sl_pins *pins = NULL;
+        sl_pin pin;
+        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                          .name = "pins.client.1",
+                                          .slot_count = 16,
+                                          .access_count = 16,
+                                          .self = proc_of(11),
+                                          .pinned_bytes_max = SL_GIB};
+        ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
+        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
+        node_put(node, "client.1", "a", BIG);
+        node_put(node, "client.1", "b", BIG);
+        ck_assert(node_entry(node, "a", &entry));
+        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+        ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK); /* retired */
+
+        node_restart(node);
+
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 2 * BIG);
+        struct sl_item_grant grant = node_grant(node, "client.1", "c", 2 * BIG);
+        bool apart = grant.offset_bytes + 2 * BIG <= entry.extent.offset_bytes ||
+                     grant.offset_bytes >= entry.extent.offset_bytes + BIG;
+        ck_assert(apart);
+        sl_pins_give(pins, pin);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_not_on_disk_yet_is_queued_again)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        node_put(node, "client.1", "b", 5000);
+        struct sl_entry a;
+        ck_assert(node_entry(node, "a", &a));
+
+        node_restart(node);
+
+        ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "disk_object_count"), 1);
+        struct sl_msg request;
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE,
+                             &request)); /* not before it said what it holds */
+        struct found found = {
+            .key = "a", .length = 5000, .segment = a.disk.segment, .offset = a.disk.offset_bytes};
+        sl_err code;
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_OK);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert_uint_eq(node_metric(node, "disk_object_count"), 2);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_promotion_under_way_is_fenced)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        struct found found = {.key = "a", .length = 5000, .segment = 1};
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_PROMOTE}, fence, ok = {.code = SL_OK};
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &found, 1, true, true, NULL);
+        msg.body.promote.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+
+        node_restart(node);
+        fake_pass(&node->fake, 1);
+        node->fake.wake_ns = node->fake.env.now_ns;
+        fake_pass(&node->fake, 1);
+
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+        fake_answer(&node->fake, "tierer.0", &fence, &ok);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        ck_assert(node_sees(node, "a")); /* still on disk */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(transient_blocks_keep_their_end)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        node_put_block(node, "client.1", "m/b", 2, 5000, 3 * SL_NS_PER_S);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        node_restart(node);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert(node_sees(node, "m/b/0"));
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(!node_sees(node, "m/b/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_boot_generation_tells_a_new_registrar)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
+        struct sl_proc_id proc = proc_of(11);
+        fake_live(&node->fake, proc);
+        msg.body.hello = (struct sl_body_hello){.role = sl_text_of("client"),
+                                                .name = sl_text_of("client.1"),
+                                                .pid = 11,
+                                                .start_time = proc.start_time};
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        uint64_t first = reply.body.hello_reply.boot_generation;
+
+        node_restart(node);
+        msg.seq = 0;
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_gt(reply.body.hello_reply.boot_generation, first);
+        ck_assert_uint_eq(reply.body.hello_reply.arena_count, 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_second_registrar_is_kept_out)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_error why = {0};
+        void *state = calloc(1, sl_registrar_actor.state_bytes);
+
+        sl_err err = sl_registrar_actor.init(state, &node->fake.env, &why);
+
+        ck_assert_int_eq(err, SL_ERR_BUSY);
+        ck_assert_ptr_nonnull(strstr(why.text, "registrar.lock"));
+        sl_registrar_actor.fini(state);
+        free(state);
+        node_client(node, "client.1", 11); /* the first one goes on */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(churn_and_restarts_lose_nothing)
+    {
+        static const char *const settings[] = {"memory", "16MiB", "memory_chunk", "16MiB", NULL};
+        struct node *node = node_start(settings);
+        uint64_t seed = 99;
+        char key[24];
+        node_client(node, "client.1", 11);
+        for (uint32_t round = 0; round < 10; round++) {
+            for (uint32_t i = 0; i < 100; i++) {
+                seed = seed * UINT64_C(6364136223846793005) + 1;
+                snprintf(key, sizeof(key), "r%u.%u", round, i);
+                if (i % 5 == 0) {
+                    node_put_block(node, "client.1", key, 1 + (uint32_t)(seed >> 40) % 4,
+                                   1 + (seed >> 33) % 3000, 0);
+                } else {
+                    node_put(node, "client.1", key, 1 + (seed >> 33) % 9000);
+                }
+                if (i % 9 == 0) {
+                    ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+                }
+            }
+            uint64_t used = node_metric(node, "used_bytes");
+            node_restart(node);
+            ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
+        }
+        for (uint32_t round = 0; round < 10; round++) {
+            for (uint32_t i = 0; i < 100; i++) {
+                snprintf(key, sizeof(key), i % 5 == 0 ? "r%u.%u/0" : "r%u.%u", round, i);
+                ck_assert(node_sees(node, key) == (i % 9 != 0));
+            }
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_hundred_thousand_objects_are_back_quickly)
+    {
+        static const char *const settings[] = {"memory",           "256MiB",       "memory_chunk",
+                                               "256MiB",           "index_memory", "512MiB",
+                                               "reservations_max", "65536",        NULL};
+        static char names[NODE_ITEMS_MAX][24];
+        static const char *keys[NODE_ITEMS_MAX];
+        static struct want wants[NODE_ITEMS_MAX];
+        struct node *node = node_start(settings);
+        const char *more = getenv("SLUICE_TEST_BATCHES"); /* 250: a million objects */
+        uint32_t batches = more != NULL ? (uint32_t)strtoul(more, NULL, 10) : 25;
+        node_client(node, "client.1", 11);
+        uint64_t began_ns = sl_clock_monotonic_ns();
+        for (uint32_t batch = 0; batch < batches; batch++) {
+            for (uint32_t i = 0; i < NODE_ITEMS_MAX; i++) {
+                snprintf(names[i], sizeof(names[i]), "k%u.%u", batch, i);
+                keys[i] = names[i];
+                wants[i] = (struct want){.key = names[i], .length = 64};
+            }
+            struct reserve_ask ask = {
+                .sender = "client.1", .op_id = batch + 1, .wants = wants, .count = NODE_ITEMS_MAX};
+            ck_assert(node_reserve(node, &ask, &grants));
+            node_commit_all(node, "client.1", keys, grants.at, NODE_ITEMS_MAX, false, NULL);
+        }
+        uint64_t put_ns = sl_clock_monotonic_ns();
+
+        node_restart(node);
+
+        uint64_t back_ns = sl_clock_monotonic_ns();
+        printf("%u objects: %.0f ns each to reserve and commit, %.1f ms to restart\n",
+               batches * NODE_ITEMS_MAX, (double)(put_ns - began_ns) / (batches * NODE_ITEMS_MAX),
+               (double)(back_ns - put_ns) / 1e6);
+        ck_assert_uint_eq(node_metric(node, "object_count"), batches * NODE_ITEMS_MAX);
+        node_end(node);
+    }
+END_TEST
+
+static Suite *restart_suite(void)
+{
+    Suite *suite = suite_create("registrar_restart");
+    TCase *restart = tcase_create("restart");
+    tcase_set_timeout(restart, 60);
+    tcase_add_test(restart, every_committed_object_is_still_there);
+    tcase_add_test(restart, recency_survives);
+    tcase_add_test(restart, reservations_of_the_living_go_on);
+    tcase_add_test(restart, reservations_keep_their_deadline);
+    tcase_add_test(restart, a_commit_that_was_not_answered_is_answered_by_the_successor);
+    tcase_add_test(restart, what_belongs_to_those_who_died_meanwhile_is_freed);
+    tcase_add_test(restart, a_block_half_written_is_completed_by_its_living_owner);
+    tcase_add_test(restart, a_block_half_written_is_dropped_at_its_deadline_by_the_successor);
+    tcase_add_test(restart, pins_hold_across_a_restart);
+    tcase_add_test(restart, what_is_not_on_disk_yet_is_queued_again);
+    tcase_add_test(restart, a_promotion_under_way_is_fenced);
+    tcase_add_test(restart, transient_blocks_keep_their_end);
+    tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
+    tcase_add_test(restart, a_second_registrar_is_kept_out);
+    tcase_add_test(restart, churn_and_restarts_lose_nothing);
+    tcase_add_test(restart, a_hundred_thousand_objects_are_back_quickly);
+    suite_add_tcase(suite, restart);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(restart_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

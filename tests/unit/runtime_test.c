@@ -1,0 +1,693 @@
+/* tests/unit/runtime_test.c - errors, clocks, processes, digest, settings, log, metrics and the
+ * event loop. */
+#include "runtime/sl_config.h"
+#include "runtime/sl_digest.h"
+#include "runtime/sl_log.h"
+#include "runtime/sl_loop.h"
+#include "runtime/sl_metrics.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+static char directory[] = "/tmp/sl-runtime-XXXXXX";
+
+static void make_directory(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+}
+
+static void remove_directory(void)
+{
+    char command[80];
+    (void)snprintf(command, sizeof(command), "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* ---------------------------------------------------------------- errors, clocks, processes */
+
+static const struct {
+    int os_code;
+    sl_err want;
+} os_codes[] = {
+    {ENOMEM, SL_ERR_NO_MEMORY}, {ENOSPC, SL_ERR_NO_SPACE},  {EACCES, SL_ERR_PERMISSION},
+    {EPERM, SL_ERR_PERMISSION}, {ENOENT, SL_ERR_NOT_FOUND}, {EEXIST, SL_ERR_EXISTS},
+    {EIO, SL_ERR_IO},           {EBADF, SL_ERR_OS},
+};
+
+START_TEST(os_code_becomes_code_and_text)
+    {
+        struct sl_error why = {0};
+
+        sl_err got = sl_fail_os(&why, os_codes[_i].os_code, "open '%s'", "x");
+
+        ck_assert_int_eq(got, os_codes[_i].want);
+        ck_assert_int_eq(why.os_code, os_codes[_i].os_code);
+        ck_assert_ptr_nonnull(strstr(why.text, "open 'x': "));
+    }
+END_TEST
+
+START_TEST(every_code_has_name_text_and_class)
+    {
+        for (int code = 0; code < SL_ERR_COUNT; code++) {
+            ck_assert_str_ne(sl_err_name((sl_err)code), "SL_ERR_?");
+            ck_assert_uint_gt(strlen(sl_err_text((sl_err)code)), 0);
+        }
+        ck_assert_str_eq(sl_err_name((sl_err)9999), "SL_ERR_?");
+        ck_assert_int_ne(sl_err_class((sl_err)9999), SL_CLASS_NONE);
+    }
+END_TEST
+
+START_TEST(failed_assertion_aborts)
+    {
+        SL_ASSERT(directory[0] == 'x');
+    }
+END_TEST
+
+START_TEST(deadlines_saturate)
+    {
+        ck_assert_uint_eq(sl_deadline_ns(5, SL_NEVER_NS), SL_NEVER_NS);
+        ck_assert_uint_eq(sl_deadline_ns(5, 7), 12);
+        ck_assert_uint_eq(sl_budget_ns(12, 12), 0);
+        ck_assert_uint_eq(sl_budget_ns(13, 12), 0);
+        ck_assert_uint_eq(sl_budget_ns(5, 12), 7);
+        ck_assert_uint_eq(sl_budget_ns(5, SL_NEVER_NS), SL_NEVER_NS);
+    }
+END_TEST
+
+START_TEST(ended_process_is_not_found_also_while_a_zombie)
+    {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        siginfo_t info;
+        struct sl_proc_id id;
+        int fd = -1;
+        ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT),
+                         0); /* ended, not reaped */
+
+        ck_assert_int_eq(sl_proc_id_of((uint32_t)child, &id, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(
+            sl_proc_open((struct sl_proc_id){.pid = (uint32_t)child, .start_time = 1}, &fd, NULL),
+            SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    }
+END_TEST
+
+START_TEST(pidfd_is_refused_for_another_start_time)
+    {
+        struct sl_proc_id self = sl_proc_id_self();
+        int fd = -1;
+        ck_assert_int_eq(sl_proc_open(self, &fd, NULL), SL_OK);
+        (void)close(fd);
+        self.start_time++;
+
+        ck_assert_int_eq(sl_proc_open(self, &fd, NULL), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+/* ---------------------------------------------------------------- digest */
+
+static const uint64_t digest_sizes[] = {
+    0, 1, 4096, 16383, 16384, 16385, 100000, 64 * 16384, 64 * 16384 + 1, 3 * 1024 * 1024 + 7};
+
+/* The format, written down a second time and without any cleverness. */
+static struct sl_digest digest_by_the_book(const unsigned char *value, uint64_t length)
+{
+    uint64_t *hashes = calloc(length / 16384 + 1, sizeof(*hashes));
+    size_t count = 0;
+    for (uint64_t at = 0; at < length; at += 16384) {
+        hashes[count++] = XXH3_64bits(value + at, (size_t)SL_MIN(UINT64_C(16384), length - at));
+    }
+    XXH128_hash_t hash = XXH3_128bits(hashes, count * sizeof(*hashes));
+    free(hashes);
+    return (struct sl_digest){hash.low64, hash.high64};
+}
+
+START_TEST(digest_has_one_value_whichever_way_it_is_made)
+    {
+        uint64_t length = digest_sizes[_i];
+        unsigned char *value = malloc(length + 1);
+        unsigned char *copy = calloc(1, length + 1);
+        for (uint64_t i = 0; i < length; i++) {
+            value[i] = (unsigned char)(i * 2654435761u >> 13);
+        }
+        struct sl_digest want = digest_by_the_book(value, length);
+        struct sl_digest_stream stream;
+        sl_digest_start(&stream);
+        for (uint64_t at = 0, step = 1; at < length; at += step, step = step * 3 % 20011 + 1) {
+            sl_digest_feed(&stream, value + at, SL_MIN(step, length - at));
+        }
+
+        ck_assert(sl_digest_equal(sl_digest_of(value, length), want));
+        ck_assert(sl_digest_equal(sl_digest_copy(copy, value, length), want));
+        ck_assert(sl_digest_equal(sl_digest_finish(&stream), want));
+        ck_assert_int_eq(memcmp(copy, value, length), 0);
+        free(value);
+        free(copy);
+    }
+END_TEST
+
+/* ---------------------------------------------------------------- settings */
+
+static const struct {
+    const char *name, *text;
+    uint64_t want;
+} good_values[] = {
+    {"memory", "4GiB", UINT64_C(4) << 30},
+    {"memory", "3mb", 3000000},
+    {"memory", "2097152", 2097152},
+    {"disk_direct", "Off", 0},
+    {"disk_direct", "yes", 1},
+    {"op-timeout", "1.5s", 1500000000},
+    {"op_timeout", "2min", UINT64_C(120000000000)},
+    {"disk_staging_usable", "0.25", 250000},
+    {"ranks", "64", 64},
+    {"io_grace", "0", 0},
+};
+
+START_TEST(good_value_is_understood)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+
+        ck_assert_msg(sl_config_set(config, good_values[_i].name, good_values[_i].text, "test",
+                                    &why) == SL_OK,
+                      "%s", why.text);
+
+        for (int i = 0; i < SL_SETTING_COUNT_OF; i++) {
+            if (strcmp(sl_config_source(config, (enum sl_setting)i), "test") == 0) {
+                uint64_t got = i == SL_SET_disk_direct ? sl_config_bool(config, SL_SET_disk_direct)
+                                                       : sl_config_u64(config, (enum sl_setting)i);
+                ck_assert_uint_eq(got, good_values[_i].want);
+            }
+        }
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    const char *name, *text, *complaint;
+} bad_values[] = {
+    {"memory", "", "no number"},
+    {"memory", "-1", "no number"},
+    {"memory", "4 parsecs", "unknown unit"},
+    {"memory", "1", "out of range"},
+    {"memory", "99999999999999999999", "too large"},
+    {"memory", "20000000TiB", "too large"},
+    {"ranks", "0", "out of range"},
+    {"ranks", "2.0", "no whole number"},
+    {"ranks", "0x2", "no whole number"},
+    {"disk_direct", "flase", "boolean"},
+    {"disk_direct", "", "boolean"},
+    {"op_timeout", "2", "needs a unit"},
+    {"op_timeout", "2 parsecs", "needs a unit"},
+    {"op_timeout", "1ns", "out of range"},
+    {"disk_staging_usable", "1.1", "no ratio"},
+    {"disk_staging_usable", "-0.5", "no number"},
+    {"instance", "", "out of range"},
+    {"memroy", "1GiB", "unknown setting 'memroy'"},
+};
+
+START_TEST(bad_value_is_refused_by_name_and_changes_nothing)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+
+        ck_assert_int_eq(
+            sl_config_set(config, bad_values[_i].name, bad_values[_i].text, "node.conf:7", &why),
+            SL_ERR_CONFIG);
+
+        ck_assert_msg(strstr(why.text, "node.conf:7") == why.text, "%s", why.text);
+        ck_assert_msg(strstr(why.text, bad_values[_i].name) != NULL, "%s", why.text);
+        ck_assert_msg(strstr(why.text, bad_values[_i].complaint) != NULL, "%s", why.text);
+        for (int i = 0; i < SL_SETTING_COUNT_OF; i++) {
+            ck_assert_str_eq(sl_config_source(config, (enum sl_setting)i), "default");
+        }
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *complaint; /* NULL: fine */
+} files[] = {
+    {"memory = 2GiB # comment\nranks = 3\n", NULL},
+    {"# nothing\n\n\nmemory = lots\n", "node.conf:4: memory: 'lots'"},
+    {"ranks = 2\nrankz = 2\n", "node.conf:2: "},
+    {"ranks 2\n", "node.conf:1: "},
+    {"ranks = 65\n", "node.conf:1: ranks: '65' is out of range"},
+    {"ranks = \"unterminated\nmemory = 1GiB", "node.conf:"},
+};
+
+START_TEST(config_file_errors_name_file_line_and_key)
+    {
+        char path[80];
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        (void)snprintf(path, sizeof(path), "%s/node.conf", directory);
+        FILE *file = fopen(path, "w");
+        ck_assert_ptr_nonnull(file);
+        (void)fputs(files[_i].text, file);
+        (void)fclose(file);
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+
+        sl_err err = sl_config_load(config, path, 0, NULL, NULL, &why);
+
+        if (files[_i].complaint == NULL) {
+            ck_assert_msg(err == SL_OK, "%s", why.text);
+            ck_assert_uint_eq(sl_config_u64(config, SL_SET_memory), UINT64_C(2) << 30);
+            ck_assert_uint_eq(sl_config_u64(config, SL_SET_ranks), 3);
+            ck_assert_ptr_nonnull(strstr(sl_config_source(config, SL_SET_ranks), "node.conf:2"));
+        } else {
+            ck_assert_int_eq(err, SL_ERR_CONFIG);
+            ck_assert_msg(strstr(why.text, files[_i].complaint) != NULL, "%s", why.text);
+        }
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+START_TEST(command_line_beats_environment_beats_default)
+    {
+        char *arguments[] = {"program", "--ranks", "4", "--disk-segment=1MiB", "word", NULL};
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        int rest = 0;
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+        ck_assert_int_eq(setenv("SLUICE_RANKS", "3", 1), 0);
+        ck_assert_int_eq(setenv("SLUICE_MEMORY", "2GiB", 1), 0);
+
+        ck_assert_msg(sl_config_load(config, NULL, 5, arguments, &rest, &why) == SL_OK, "%s",
+                      why.text);
+
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_ranks), 4);
+        ck_assert_str_eq(sl_config_source(config, SL_SET_memory), "SLUICE_MEMORY");
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_segment), 1 << 20);
+        ck_assert_int_eq(rest, 4);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    char *word, *value;
+    const char *complaint;
+} bad_words[] = {
+    {"--flase", "1", "--flase: unknown option"},
+    {"--ranks", NULL, "--ranks: a value is missing"},
+    {"--ranks", "x", "--ranks: ranks: 'x'"},
+    {"stray", NULL, "unexpected argument 'stray'"},
+};
+
+START_TEST(bad_command_line_is_refused_by_name)
+    {
+        char *arguments[] = {"program", bad_words[_i].word, bad_words[_i].value, NULL};
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+
+        ck_assert_int_eq(sl_config_load(config, NULL, bad_words[_i].value != NULL ? 3 : 2,
+                                        arguments, NULL, &why),
+                         SL_ERR_CONFIG);
+
+        ck_assert_msg(strstr(why.text, bad_words[_i].complaint) != NULL, "%s", why.text);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+START_TEST(unknown_variable_of_ours_is_refused_by_name)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+        ck_assert_int_eq(setenv("SLUICE_MEMROY", "2GiB", 1), 0);
+
+        ck_assert_int_eq(sl_config_load(config, NULL, 0, NULL, NULL, &why), SL_ERR_CONFIG);
+
+        ck_assert_ptr_nonnull(strstr(why.text, "SLUICE_MEMROY"));
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+START_TEST(open_directory_and_bad_instance_are_refused)
+    {
+        char path[80];
+        struct sl_config *config = NULL;
+        struct sl_paths paths;
+        struct sl_error why = {0};
+        (void)snprintf(path, sizeof(path), "%s/open", directory);
+        ck_assert_int_eq(mkdir(path, 0755), 0);
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "instance", "../up", "test", &why), SL_OK);
+
+        ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_PERMISSION);
+        ck_assert_int_eq(sl_paths_from(config, &paths, &why), SL_ERR_CONFIG);
+
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+/* ---------------------------------------------------------------- log */
+
+START_TEST(log_lines_are_json_limited_in_rate_and_errors_get_through)
+    {
+        char path[80];
+        char line[4096];
+        struct sl_log *log = NULL;
+        int quiet = 0;
+        int loud = 0;
+        (void)snprintf(path, sizeof(path), "%s/test.jsonl", directory);
+        struct sl_log_options options = {
+            .path = path, .actor = "tester", .level = SL_LOG_INFO, .lines_per_s = 5};
+        ck_assert_int_eq(sl_log_open(&options, &log, NULL), SL_OK);
+
+        for (int i = 0; i < 50; i++) {
+            sl_log_write(log, SL_LOG_INFO, 0, "chatter \"%d\"\n", i);
+        }
+        sl_log_write(log, SL_LOG_DEBUG, 0, "below the level");
+        sl_log_write(log, SL_LOG_ERROR, 0xabc, "someone should act");
+        sl_log_close(&log);
+
+        FILE *file = fopen(path, "r");
+        while (fgets(line, sizeof(line), file) != NULL) {
+            ck_assert(line[0] == '{' && strcmp(line + strlen(line) - 2, "}\n") == 0);
+            quiet += strstr(line, "chatter \\\"") != NULL;
+            if (strstr(line, "someone should act") != NULL) {
+                loud++;
+                ck_assert_ptr_nonnull(strstr(line, "\"trace\":\"0000000000000abc\""));
+                ck_assert_ptr_nonnull(strstr(line, "\"dropped\":"));
+            }
+        }
+        (void)fclose(file);
+        ck_assert_int_ge(quiet, 5);
+        ck_assert_int_le(quiet, 7);
+        ck_assert_int_eq(loud, 1);
+    }
+END_TEST
+
+/* ---------------------------------------------------------------- metrics */
+
+static struct sl_metrics *open_page(const char *path, uint32_t events)
+{
+    struct sl_metrics *metrics = NULL;
+    struct sl_error why = {0};
+    struct sl_metrics_options options = {
+        .path = path, .actor = "tester", .self = sl_proc_id_self(), .trace_events = events};
+    ck_assert_msg(sl_metrics_open(&options, &metrics, &why) == SL_OK, "%s", why.text);
+    return metrics;
+}
+
+START_TEST(counters_survive_the_process_and_are_read_by_others)
+    {
+        char path[80];
+        char name[SL_METRIC_NAME_BYTES];
+        uint64_t value = 0;
+        struct sl_metrics_view *view = NULL;
+        struct sl_metrics_summary summary;
+        struct sl_histogram_summary histogram;
+        (void)snprintf(path, sizeof(path), "%s/metrics.tester", directory);
+        struct sl_metrics *metrics = open_page(path, 64);
+        sl_metric_add(metrics, sl_metric_define(metrics, "puts"), 2);
+        sl_metrics_close(&metrics);
+
+        metrics = open_page(path, 64);
+        sl_metric_add(metrics, sl_metric_define(metrics, "puts"), 3);
+        for (uint64_t i = 1; i <= 1000; i++) {
+            sl_histogram_add(metrics, sl_histogram_define(metrics, "put_ns"), i);
+        }
+        sl_metrics_health(metrics, SL_HEALTH_DEGRADED, "disk full");
+
+        ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+        sl_metrics_view_summary(view, &summary);
+        ck_assert_uint_eq(summary.incarnation, 2);
+        ck_assert_int_eq(summary.health, SL_HEALTH_DEGRADED);
+        ck_assert_str_eq(summary.reason, "disk full");
+        ck_assert(sl_metrics_view_metric(view, 0, name, &value));
+        ck_assert_str_eq(name, "puts");
+        ck_assert_uint_eq(value, 5);
+        ck_assert(!sl_metrics_view_metric(view, 1, name, &value));
+        ck_assert(sl_metrics_view_histogram(view, 0, &histogram));
+        ck_assert_uint_eq(histogram.count, 1000);
+        ck_assert_uint_ge(histogram.p50, 500);
+        ck_assert_uint_le(histogram.p50, 563); /* buckets are at most 12.5 % wide */
+        ck_assert_uint_ge(histogram.p99, 990);
+        ck_assert_uint_eq(histogram.max, 1000);
+        sl_metrics_view_close(&view);
+        sl_metrics_close(&metrics);
+    }
+END_TEST
+
+START_TEST(recorder_keeps_the_newest_events_in_order)
+    {
+        char path[80];
+        struct sl_metrics_view *view = NULL;
+        struct sl_trace_record *records = NULL;
+        size_t count = 0;
+        (void)snprintf(path, sizeof(path), "%s/metrics.ring", directory);
+        struct sl_metrics *metrics = open_page(path, 64);
+
+        for (uint32_t i = 0; i < 100; i++) {
+            sl_trace_event(metrics, i, 1 + i % 2, "event", "peer", i);
+        }
+
+        ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+        ck_assert_int_eq(sl_metrics_view_events(view, 2, &records, &count, NULL), SL_OK);
+        ck_assert_uint_eq(count, 32);
+        for (size_t i = 0; i < count; i++) {
+            ck_assert_uint_eq(records[i].value, 37 + 2 * i);
+            ck_assert_str_eq(records[i].what, "event");
+        }
+        free(records);
+        sl_metrics_view_close(&view);
+        sl_metrics_close(&metrics);
+    }
+END_TEST
+
+START_TEST(foreign_or_short_page_is_refused)
+    {
+        char path[80];
+        struct sl_metrics_view *view = NULL;
+        (void)snprintf(path, sizeof(path), "%s/metrics.bad", directory);
+        FILE *file = fopen(path, "w");
+        (void)fputs("short", file);
+        (void)fclose(file);
+        ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_ERR_CORRUPT);
+        ck_assert_int_eq(truncate(path, 1 << 20), 0);
+        ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_metrics_view_open("/nonexistent/page", &view, NULL), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+/* ---------------------------------------------------------------- loop */
+
+struct seen {
+    struct sl_loop *loop;
+    int fds, timers, deaths, signals, wakes;
+    uint64_t stepped_ns;
+};
+
+static void on_fd(void *context, int fd, uint32_t events)
+{
+    struct seen *seen = context;
+    char byte = 0;
+    ck_assert((events & SL_LOOP_READ) != 0);
+    ck_assert_int_eq(read(fd, &byte, 1), 1);
+    seen->fds++;
+    sl_loop_fd_remove(seen->loop, fd); /* its own source, while it is called */
+}
+
+static void on_timer(void *context, uint64_t now_ns)
+{
+    (void)now_ns;
+    ((struct seen *)context)->timers++;
+}
+
+static void on_death(void *context, struct sl_proc_id proc)
+{
+    (void)proc;
+    ((struct seen *)context)->deaths++;
+}
+
+static void on_signal(void *context, int number)
+{
+    ck_assert_int_eq(number, SIGUSR1);
+    ((struct seen *)context)->signals++;
+}
+
+static void on_wake(void *context)
+{
+    ((struct seen *)context)->wakes++;
+}
+
+static uint64_t stepped(void *context)
+{
+    return ((struct seen *)context)->stepped_ns;
+}
+
+static struct sl_loop *loop_for(struct seen *seen, bool step)
+{
+    struct sl_loop_options options = {.fds_max = 4,
+                                      .timers_max = 2,
+                                      .processes_max = 2,
+                                      .now_ns = step ? stepped : NULL,
+                                      .now_context = seen};
+    ck_assert_int_eq(sl_loop_create(&options, &seen->loop, NULL), SL_OK);
+    return seen->loop;
+}
+
+START_TEST(loop_reports_descriptors_signals_and_wakes)
+    {
+        struct seen seen = {0};
+        struct sl_loop *loop = loop_for(&seen, false);
+        int signals[] = {SIGUSR1};
+        int ends[2];
+        ck_assert_int_eq(pipe(ends), 0);
+        ck_assert_int_eq(sl_loop_fd_add(loop, ends[0], SL_LOOP_READ, on_fd, &seen, NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_fd_add(loop, ends[0], SL_LOOP_READ, on_fd, &seen, NULL),
+                         SL_ERR_EXISTS);
+        ck_assert_int_eq(sl_loop_signals(loop, signals, 1, on_signal, &seen, NULL), SL_OK);
+        sl_loop_on_wake(loop, on_wake, &seen);
+
+        ck_assert_int_eq(write(ends[1], "ab", 2), 2);
+        ck_assert_int_eq(raise(SIGUSR1), 0);
+        sl_loop_wake(loop);
+        ck_assert_int_eq(sl_loop_turn(loop, SL_NS_PER_S, NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+
+        ck_assert_int_eq(seen.fds, 1);
+        ck_assert_int_eq(seen.signals, 1);
+        ck_assert_int_eq(seen.wakes, 1);
+        sl_loop_destroy(&loop);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+    }
+END_TEST
+
+START_TEST(loop_notices_deaths_late_and_early)
+    {
+        struct seen seen = {0};
+        struct sl_loop *loop = loop_for(&seen, false);
+        struct sl_proc_id id = {.pid = 0};
+        pid_t child = fork();
+        if (child == 0) {
+            (void)pause();
+            _exit(0);
+        }
+        ck_assert_int_eq(sl_proc_id_of((uint32_t)child, &id, NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_process_watch(loop, id, on_death, &seen, NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+        ck_assert_int_eq(seen.deaths, 0);
+
+        ck_assert_int_eq(kill(child, SIGKILL), 0);
+        ck_assert_int_eq(sl_loop_turn(loop, 5 * SL_NS_PER_S, NULL), SL_OK);
+        ck_assert_int_eq(seen.deaths, 1);
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        ck_assert_int_eq(sl_loop_process_watch(loop, id, on_death, &seen, NULL),
+                         SL_OK); /* gone already */
+        ck_assert_int_eq(sl_loop_turn(loop, 5 * SL_NS_PER_S, NULL), SL_OK);
+        ck_assert_int_eq(seen.deaths, 2);
+        sl_loop_destroy(&loop);
+    }
+END_TEST
+
+START_TEST(timers_run_when_due_and_once)
+    {
+        struct seen seen = {.stepped_ns = 100};
+        struct sl_loop *loop = loop_for(&seen, true);
+        sl_loop_timer timer = 0;
+        ck_assert_int_eq(sl_loop_timer_create(loop, on_timer, &seen, &timer, NULL), SL_OK);
+        sl_loop_timer_set(loop, timer, 200);
+
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+        ck_assert_int_eq(seen.timers, 0);
+        seen.stepped_ns = 200;
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+        ck_assert_int_eq(seen.timers, 1);
+        ck_assert_uint_eq(sl_loop_timer_at(loop, timer), SL_NEVER_NS);
+        sl_loop_timer stale = timer;
+        sl_loop_timer_destroy(loop, &timer);
+        sl_loop_timer_set(loop, stale, 1); /* harmless */
+        ck_assert_int_eq(sl_loop_turn(loop, 0, NULL), SL_OK);
+        ck_assert_int_eq(seen.timers, 1);
+        sl_loop_destroy(&loop);
+    }
+END_TEST
+
+START_TEST(full_loop_says_so)
+    {
+        struct seen seen = {0};
+        struct sl_loop *loop = loop_for(&seen, false);
+        sl_loop_timer timers[3] = {0};
+        int fds[5];
+        ck_assert_int_eq(sl_loop_timer_create(loop, on_timer, &seen, &timers[0], NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_timer_create(loop, on_timer, &seen, &timers[1], NULL), SL_OK);
+        ck_assert_int_eq(sl_loop_timer_create(loop, on_timer, &seen, &timers[2], NULL),
+                         SL_ERR_LIMIT);
+        for (int i = 0; i < 5; i++) {
+            int ends[2];
+            ck_assert_int_eq(pipe(ends), 0);
+            fds[i] = ends[0];
+            ck_assert_int_eq(sl_loop_fd_add(loop, fds[i], SL_LOOP_READ, on_fd, &seen, NULL),
+                             i < 4 ? SL_OK : SL_ERR_LIMIT);
+            (void)close(ends[1]);
+        }
+        sl_loop_destroy(&loop);
+        for (int i = 0; i < 5; i++) {
+            (void)close(fds[i]);
+        }
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("runtime");
+    TCase *basics = tcase_create("basics");
+    tcase_add_loop_test(basics, os_code_becomes_code_and_text, 0, (int)SL_COUNT(os_codes));
+    tcase_add_test(basics, every_code_has_name_text_and_class);
+    tcase_add_test_raise_signal(basics, failed_assertion_aborts, SIGABRT);
+    tcase_add_test(basics, deadlines_saturate);
+    tcase_add_test(basics, ended_process_is_not_found_also_while_a_zombie);
+    tcase_add_test(basics, pidfd_is_refused_for_another_start_time);
+    tcase_add_loop_test(basics, digest_has_one_value_whichever_way_it_is_made, 0,
+                        (int)SL_COUNT(digest_sizes));
+    suite_add_tcase(suite, basics);
+    TCase *config = tcase_create("config");
+    tcase_add_checked_fixture(config, make_directory, remove_directory);
+    tcase_add_loop_test(config, good_value_is_understood, 0, (int)SL_COUNT(good_values));
+    tcase_add_loop_test(config, bad_value_is_refused_by_name_and_changes_nothing, 0,
+                        (int)SL_COUNT(bad_values));
+    tcase_add_loop_test(config, config_file_errors_name_file_line_and_key, 0, (int)SL_COUNT(files));
+    tcase_add_test(config, command_line_beats_environment_beats_default);
+    tcase_add_loop_test(config, bad_command_line_is_refused_by_name, 0, (int)SL_COUNT(bad_words));
+    tcase_add_test(config, unknown_variable_of_ours_is_refused_by_name);
+    tcase_add_test(config, open_directory_and_bad_instance_are_refused);
+    tcase_add_test(config, log_lines_are_json_limited_in_rate_and_errors_get_through);
+    tcase_add_test(config, counters_survive_the_process_and_are_read_by_others);
+    tcase_add_test(config, recorder_keeps_the_newest_events_in_order);
+    tcase_add_test(config, foreign_or_short_page_is_refused);
+    suite_add_tcase(suite, config);
+    TCase *loop = tcase_create("loop");
+    tcase_set_timeout(loop, 20);
+    tcase_add_test(loop, loop_reports_descriptors_signals_and_wakes);
+    tcase_add_test(loop, loop_notices_deaths_late_and_early);
+    tcase_add_test(loop, timers_run_when_due_and_once);
+    tcase_add_test(loop, full_loop_says_so);
+    suite_add_tcase(suite, loop);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

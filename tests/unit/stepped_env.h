@@ -1,0 +1,50 @@
+/* tests/unit/stepped_env.h - an environment that a test steps by hand: time stands still, what an
+ * actor sends is kept, wishes are noted. One actor an environment. */
+#ifndef STEPPED_ENV_H
+#define STEPPED_ENV_H
+
+#include "ipc/sl_msg.h"
+#include "runtime/sl_actor.h"
+
+#define STEPPED_SENT_MAX    1024u
+#define STEPPED_WATCHES_MAX 16u
+
+struct stepped_frame {
+    char to[32];
+    bool reply;
+    void *bytes; /* owned */
+    size_t length_bytes;
+};
+
+struct stepped {
+    struct sl_env env; /* first: the ops find the rest by it */
+    const struct sl_actor *actor;
+    void *state;
+    struct sl_config *config;
+    struct sl_paths paths;
+    struct sl_codec *codec;
+    struct stepped_frame sent[STEPPED_SENT_MAX];
+    uint32_t sent_count, taken_count;
+    uint64_t wake_ns; /* earliest wish, SL_NEVER_NS */
+    struct sl_proc_id watches[STEPPED_WATCHES_MAX];
+    uint32_t watch_count;
+    bool finished;
+    bool unreachable; /* send fails */
+};
+
+/* Sets up and, with init true, runs the actor's init, which must succeed. settings: name, text,
+ * name, text, NULL. */
+void stepped_start(struct stepped *stepped, const struct sl_actor *actor, const char *shm_dir,
+                   const char *const *settings, bool init);
+void stepped_end(struct stepped *stepped);
+/* A request of `sender` (zero seq and budget are filled: next number, 2 s) goes to the actor. */
+sl_err stepped_give(struct stepped *stepped, const char *sender, struct sl_msg *msg);
+/* The next message the actor sent, decoded; borrowed until the next call. False: there is none. */
+bool stepped_take(struct stepped *stepped, struct sl_msg *out, char to[32]);
+/* Ticks as long as the actor wishes to be woken at once; at most `limit` times. Gives how often. */
+uint32_t stepped_run(struct stepped *stepped, uint32_t limit);
+/* Time goes on, the actor is ticked when it wished so. */
+void stepped_pass(struct stepped *stepped, uint64_t ns);
+void stepped_died(struct stepped *stepped, struct sl_proc_id proc);
+
+#endif

@@ -1,0 +1,747 @@
+/* tests/unit/swapper_test.c - a swapper over a real arena, index and shared memory, with stepped
+ * time. */
+#include "actors/swapper/engines.h"
+#include "actors/swapper/jobs.h"
+#include "actors/swapper/swapper.h"
+#include "ipc/sl_index.h"
+#include "tests/unit/stepped_env.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define ENGINE      41u
+#define RANK        1u
+#define BLOCKS      600u /* of the device */
+#define LAYERS      3u
+#define PIECE       100u
+#define STRIDE      112u
+#define VALUE       (LAYERS * PIECE)
+#define WIDE_VALUE  SL_MIB /* pool 1: one layer */
+#define WIDE_BLOCKS 20u
+#define POOL_BYTES  (LAYERS * BLOCKS * STRIDE)
+#define ITEMS_MAX   1200u
+
+static struct stepped bed;
+static char shm_dir[64];
+static struct sl_arena *arena;
+static struct sl_index *node_index;
+static int pool_fds[2];
+static unsigned char *pools[2];
+static uint64_t next_offset;
+static struct sl_item_piece items[ITEMS_MAX];
+
+static void make_pool(unsigned pool, size_t bytes)
+{
+    pool_fds[pool] = memfd_create("pool", MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(pool_fds[pool], (off_t)bytes), 0);
+    pools[pool] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, pool_fds[pool], 0);
+    ck_assert(pools[pool] != MAP_FAILED);
+    for (size_t i = 0; i < bytes; i++) {
+        pools[pool][i] = (unsigned char)(i * 131 + i / 4099 + pool);
+    }
+}
+
+static void setup(void)
+{
+    static const char *const settings[] = {"rank", "1", "swap_staging", "64KiB", "engines_max",
+                                           "2",    NULL};
+    struct sl_error why = {0};
+    bool created = false;
+    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    struct sl_arena_options options = {
+        .directory = shm_dir, .data_bytes = 64 * SL_MIB, .chunk_bytes = 64 * SL_MIB};
+    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
+    while (sl_arena_populate_step(arena, &why) == SL_OK) {
+    }
+    struct sl_index_options index_options = {
+        .shm_dir = shm_dir, .index_bytes_max = 64 * SL_MIB, .arena = arena};
+    ck_assert_msg(sl_index_open(&index_options, &created, &node_index, &why) == SL_OK, "%s",
+                  why.text);
+    make_pool(0, POOL_BYTES);
+    make_pool(1, WIDE_VALUE * WIDE_BLOCKS);
+    next_offset = 0;
+    stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
+}
+
+static void teardown(void)
+{
+    stepped_end(&bed);
+    sl_index_close(&node_index);
+    sl_arena_close(&arena);
+    (void)sl_segment_remove(shm_dir, "index", NULL);
+    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
+    rmdir(shm_dir);
+    for (unsigned i = 0; i < 2; i++) {
+        close(pool_fds[i]);
+    }
+}
+
+/* A reservation of one part: fills *item. */
+static void reserve(struct sl_item_piece *item, uint64_t pool, uint64_t device_block,
+                    uint64_t length)
+{
+    static uint64_t number;
+    char key[64];
+    int key_length =
+        snprintf(key, sizeof(key), "model/block%llu/1/kv", (unsigned long long)number++);
+    struct sl_entry want = {.kind = SL_RECORD_RESERVED,
+                            .extent = {.generation = sl_arena_next_generation(arena),
+                                       .offset_bytes = next_offset,
+                                       .length_bytes = length},
+                            .key = key,
+                            .key_length = (uint16_t)key_length};
+    sl_ref ref = 0;
+    struct sl_error why = {0};
+    ck_assert_msg(sl_index_claim(node_index, &want, &ref, &why) == SL_OK, "%s", why.text);
+    next_offset += sl_extent_space(length);
+    *item = (struct sl_item_piece){.pool = pool,
+                                   .device_block = device_block,
+                                   .offset_bytes = want.extent.offset_bytes,
+                                   .length_bytes = length,
+                                   .ref = ref,
+                                   .generation = want.extent.generation};
+}
+
+static struct sl_msg copy_request(bool out, uint64_t count)
+{
+    struct sl_msg msg = {.type = SL_MSG_COPY, .op_id = 77, .trace_id = 78};
+    msg.body.copy.engine_id = ENGINE;
+    msg.body.copy.rank = RANK;
+    msg.body.copy.out = out;
+    msg.body.copy.items.at = items;
+    msg.body.copy.items.count = count;
+    return msg;
+}
+
+/* What the registrar answers to ENGINE_GET. */
+static void answer_engine(sl_err code)
+{
+    struct sl_item_pool pool_items[2] = {{.name = sl_text_of("kv")}, {.name = sl_text_of("wide")}};
+    struct sl_item_region regions[LAYERS + 2];
+    struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY, .code = code};
+    char to[32];
+    ck_assert(stepped_take(&bed, &asked, to));
+    ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
+    ck_assert_uint_eq(asked.body.engine_get.engine_id, ENGINE);
+    ck_assert_str_eq(to, "registrar");
+    for (uint64_t l = 0; l < LAYERS; l++) { /* layers in falling order: their numbers count */
+        regions[l] = (struct sl_item_region){.rank = RANK,
+                                             .layer = LAYERS - 1 - l,
+                                             .handle_kind = SL_MEMORY_SHARED_FD,
+                                             .pid = (uint64_t)getpid(),
+                                             .fd = (uint64_t)pool_fds[0],
+                                             .offset_bytes = (LAYERS - 1 - l) * BLOCKS * STRIDE,
+                                             .length_bytes = BLOCKS * STRIDE,
+                                             .block_stride_bytes = STRIDE,
+                                             .piece_bytes = PIECE,
+                                             .block_count = BLOCKS};
+    }
+    regions[LAYERS] = (struct sl_item_region){.rank = RANK,
+                                              .pool = 1,
+                                              .handle_kind = SL_MEMORY_SHARED_FD,
+                                              .pid = (uint64_t)getpid(),
+                                              .fd = (uint64_t)pool_fds[1],
+                                              .length_bytes = WIDE_VALUE * WIDE_BLOCKS,
+                                              .block_stride_bytes = WIDE_VALUE,
+                                              .piece_bytes = WIDE_VALUE,
+                                              .block_count = WIDE_BLOCKS};
+    regions[LAYERS + 1] = regions[0]; /* of another rank: not ours to map */
+    regions[LAYERS + 1].rank = 0;
+    regions[LAYERS + 1].fd = 99999;
+    struct sl_proc_id self = sl_proc_id_self();
+    if (code == SL_OK) {
+        reply.body.engine_get_reply.engine_id = ENGINE;
+        reply.body.engine_get_reply.pid = self.pid;
+        reply.body.engine_get_reply.start_time = self.start_time;
+        reply.body.engine_get_reply.world = 2;
+        reply.body.engine_get_reply.pools.at = pool_items;
+        reply.body.engine_get_reply.pools.count = 2;
+        reply.body.engine_get_reply.regions.at = regions;
+        reply.body.engine_get_reply.regions.count = SL_COUNT(regions);
+    }
+    reply.reply_to = asked.seq;
+    ck_assert_int_eq(stepped_give(&bed, "registrar", &reply), SL_OK);
+}
+
+static void device_value(uint64_t block, unsigned char out[VALUE])
+{
+    for (uint64_t l = 0; l < LAYERS; l++) {
+        memcpy(out + l * PIECE, pools[0] + (l * BLOCKS + block) * STRIDE, PIECE);
+    }
+}
+
+static bool bit(const struct sl_msg *reply, uint64_t i)
+{
+    const unsigned char *done = reply->body.copy_reply.done.at;
+    return (done[i >> 3] >> (i & 7) & 1) != 0;
+}
+
+/* An engine that is mapped already: one tiny copy goes first. */
+static void with_engine(void)
+{
+    struct sl_msg reply;
+    reserve(&items[0], 0, 0, VALUE);
+    struct sl_msg msg = copy_request(true, 1);
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    answer_engine(SL_OK);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert(bit(&reply, 0));
+}
+
+START_TEST(out_writes_the_layers_one_after_the_other_with_their_digest)
+    {
+        unsigned char want[VALUE];
+        struct sl_msg reply;
+        for (uint64_t i = 0; i < 10; i++) {
+            reserve(&items[i], 0, 37 * i, VALUE);
+        }
+        struct sl_msg msg = copy_request(true, 10);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        answer_engine(SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.reply_to, msg.seq);
+        ck_assert_uint_eq(reply.op_id, 77);
+        ck_assert_uint_eq(reply.body.copy_reply.digests.length, 160);
+        for (uint64_t i = 0; i < 10; i++) {
+            struct sl_digest digest, value_digest;
+            device_value(items[i].device_block, want);
+            memcpy(&digest, (const unsigned char *)reply.body.copy_reply.digests.at + 16 * i, 16);
+            value_digest = sl_digest_of(want, VALUE);
+            ck_assert(bit(&reply, i));
+            ck_assert_int_eq(memcmp(sl_arena_at(arena, items[i].offset_bytes, VALUE), want, VALUE),
+                             0);
+            ck_assert(sl_digest_equal(digest, value_digest));
+        }
+    }
+END_TEST
+
+START_TEST(in_writes_the_device_blocks_and_nothing_else)
+    {
+        unsigned char want[VALUE], *copy = malloc(POOL_BYTES);
+        struct sl_msg reply;
+        with_engine();
+        memcpy(copy, pools[0], POOL_BYTES);
+        for (uint64_t i = 0; i < 5; i++) {
+            reserve(&items[i], 0, 599 - 3 * i, VALUE);
+            unsigned char *value = sl_arena_at(arena, items[i].offset_bytes, VALUE);
+            for (size_t k = 0; k < VALUE; k++) {
+                value[k] = (unsigned char)(k * 7 + i);
+            }
+            for (uint64_t l = 0; l < LAYERS; l++) {
+                memcpy(copy + (l * BLOCKS + items[i].device_block) * STRIDE, value + l * PIECE,
+                       PIECE);
+            }
+        }
+        struct sl_msg msg = copy_request(false, 5);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.copy_reply.digests.length, 0);
+        ck_assert_int_eq(memcmp(pools[0], copy, POOL_BYTES), 0);
+        device_value(599, want);
+        ck_assert_int_eq(memcmp(want, sl_arena_at(arena, items[0].offset_bytes, VALUE), VALUE), 0);
+        free(copy);
+    }
+END_TEST
+
+START_TEST(claims_that_ended_are_not_written)
+    {
+        struct sl_msg reply;
+        with_engine();
+        for (uint64_t i = 0; i < 3; i++) {
+            reserve(&items[i], 0, i, VALUE);
+            memset(sl_arena_at(arena, items[i].offset_bytes, VALUE), 0xee, VALUE);
+        }
+        sl_index_set_kind(node_index, (sl_ref)items[0].ref, SL_RECORD_QUARANTINED);
+        items[2].generation++; /* another extent's */
+        struct sl_msg msg = copy_request(true, 3);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(!bit(&reply, 0));
+        ck_assert(bit(&reply, 1));
+        ck_assert(!bit(&reply, 2));
+        ck_assert_uint_eq(*(unsigned char *)sl_arena_at(arena, items[0].offset_bytes, 1), 0xee);
+        ck_assert_uint_eq(*(unsigned char *)sl_arena_at(arena, items[2].offset_bytes, 1), 0xee);
+    }
+END_TEST
+
+/* 20 values of 1 MiB: more than one slice. */
+static struct sl_msg large_request(void)
+{
+    for (uint64_t i = 0; i < WIDE_BLOCKS; i++) {
+        reserve(&items[i], 1, i, WIDE_VALUE);
+    }
+    return copy_request(true, WIDE_BLOCKS);
+}
+
+START_TEST(large_copies_are_done_in_slices)
+    {
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = large_request();
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        uint32_t ticks = stepped_run(&bed, 100);
+
+        ck_assert_uint_ge(ticks, 2);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        for (uint64_t i = 0; i < WIDE_BLOCKS; i++) {
+            ck_assert(bit(&reply, i));
+            ck_assert_int_eq(memcmp(sl_arena_at(arena, items[i].offset_bytes, WIDE_VALUE),
+                                    pools[1] + i * WIDE_VALUE, WIDE_VALUE),
+                             0);
+        }
+    }
+END_TEST
+
+START_TEST(many_small_parts_are_bounded_by_count_and_take_turns)
+    {
+        struct sl_msg reply;
+        with_engine();
+        for (uint64_t i = 0; i < BLOCKS; i++) {
+            reserve(&items[i], 0, i, VALUE);
+        }
+        struct sl_msg large = copy_request(true, BLOCKS), small = copy_request(true, 1);
+        small.op_id = 5;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &large), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &small), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* the small one is not kept waiting */
+        ck_assert_uint_eq(reply.reply_to, small.seq);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.reply_to, large.seq);
+    }
+END_TEST
+
+START_TEST(fence_ends_what_was_sent_before_it)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77, .seq = 5003};
+        with_engine();
+        struct sl_msg msg = large_request(), late = copy_request(true, 1),
+                      next = copy_request(true, 1);
+        msg.seq = 5001;
+        late.seq = 5002;
+        next.seq = 5004;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &late), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+        ck_assert(bit(&reply, 0) &&
+                  !bit(&reply, WIDE_BLOCKS - 1)); /* says what was done until then */
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(
+            stepped_take(&bed, &reply, NULL)); /* one that was overtaken by the fence is refused */
+        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+        (void)stepped_run(&bed, 100);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &next),
+                         SL_OK); /* the op goes on after its fence */
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+START_TEST(a_repeated_fence_spares_what_was_sent_behind_it)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77, .seq = 5003};
+        with_engine();
+        struct sl_msg next = large_request();
+        next.seq = 5004;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &next), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        for (unsigned i = 0; i < 2; i++) {
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        }
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+START_TEST(fence_of_claims_leaves_the_rest_of_the_copy)
+    {
+        struct sl_item_claim claim;
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77};
+        with_engine();
+        struct sl_msg msg = large_request();
+        claim = (struct sl_item_claim){.ref = items[19].ref, .generation = items[19].generation};
+        fence.body.fence.items.at = &claim;
+        fence.body.fence.items.count = 1;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        sl_index_set_kind(node_index, (sl_ref)items[19].ref, SL_RECORD_QUARANTINED);
+        ck_assert_int_eq(stepped_give(&bed, "registrar", &fence), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(bit(&reply, 18) && !bit(&reply, 19));
+    }
+END_TEST
+
+START_TEST(a_repeated_copy_is_not_done_twice)
+    {
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = large_request();
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* while it is queued */
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+
+        memset(pools[1], 0x55,
+               WIDE_VALUE); /* the device block is given back and used for something else */
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* after its answer */
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* the same answer */
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.reply_to, msg.seq);
+        ck_assert(bit(&reply, 19));
+        ck_assert_uint_ne(*(unsigned char *)sl_arena_at(arena, items[0].offset_bytes + 1, 1), 0x55);
+    }
+END_TEST
+
+START_TEST(a_copy_repeated_long_after_is_dropped)
+    {
+        struct sl_msg reply;
+        with_engine();
+        reserve(&items[0], 0, 9, VALUE);
+        struct sl_msg first = copy_request(true, 1);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &first), SL_OK);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        for (unsigned i = 0; i < 2 * SL_SWAPPER_ANSWERS_MAX; i++) {
+            struct sl_msg other = copy_request(true, 1);
+            ck_assert_int_eq(stepped_give(&bed, "coordinator", &other), SL_OK);
+            ck_assert(stepped_take(&bed, &reply, NULL));
+        }
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &first), SL_OK);
+
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(stepped_give(&bed, "client.5.0", &first),
+                         SL_OK); /* another sender's is another one */
+        ck_assert(stepped_take(&bed, &reply, NULL));
+    }
+END_TEST
+
+static const struct {
+    uint64_t pool, block, length, arena, offset;
+    const char *names;
+} bad_items[] = {
+    {2, 0, VALUE, 0, 0, "items[1].pool"},
+    {7, 0, VALUE, 0, 0, "items[1].pool"},
+    {0, BLOCKS, VALUE, 0, 0, "items[1].device_block"},
+    {1, WIDE_BLOCKS, WIDE_VALUE, 0, 0, "items[1].device_block"},
+    {0, 0, VALUE - 1, 0, 0, "items[1].length_bytes"},
+    {0, 0, VALUE, 0, 64 * SL_MIB - 1, "items[1].offset_bytes"},
+    {0, 0, VALUE, 0, UINT64_MAX - 10, "items[1].offset_bytes"},
+    {0, 0, VALUE, 70, 0, "arena 70"},
+};
+
+START_TEST(items_that_do_not_fit_refuse_the_copy_untouched)
+    {
+        struct sl_msg reply;
+        with_engine();
+        reserve(&items[0], 0, 5, VALUE);
+        memset(sl_arena_at(arena, items[0].offset_bytes, VALUE), 0xee, VALUE);
+        items[1] = (struct sl_item_piece){.pool = bad_items[_i].pool,
+                                          .device_block = bad_items[_i].block,
+                                          .length_bytes = bad_items[_i].length,
+                                          .arena = bad_items[_i].arena,
+                                          .offset_bytes = bad_items[_i].offset,
+                                          .ref = 1,
+                                          .generation = 1};
+        struct sl_msg msg = copy_request(true, 2);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_msg(strstr(reply.text.at, bad_items[_i].names) != NULL, "%s", reply.text.at);
+        ck_assert_uint_eq(*(unsigned char *)sl_arena_at(arena, items[0].offset_bytes, 1), 0xee);
+    }
+END_TEST
+
+START_TEST(another_ranks_copy_is_refused)
+    {
+        struct sl_msg reply, msg = copy_request(true, 0);
+        msg.body.copy.rank = 0;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+    }
+END_TEST
+
+START_TEST(unknown_engines_end_their_copies)
+    {
+        struct sl_msg reply;
+        reserve(&items[0], 0, 0, VALUE);
+        struct sl_msg a = copy_request(true, 1), b = copy_request(true, 1);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &a), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &b), SL_OK); /* one question for both */
+        answer_engine(SL_ERR_NOT_FOUND);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+    }
+END_TEST
+
+START_TEST(parked_copies_end_at_their_deadline)
+    {
+        struct sl_msg reply;
+        uint32_t answers = 0;
+        reserve(&items[0], 0, 0, VALUE);
+        struct sl_msg msg = copy_request(true, 1);
+        msg.budget_ns = 300 * SL_NS_PER_MS;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        stepped_pass(&bed, 299 * SL_NS_PER_MS);
+        while (stepped_take(&bed, &reply, NULL)) {
+            ck_assert_uint_eq(reply.type, SL_MSG_ENGINE_GET); /* asked, and asked again */
+        }
+        stepped_pass(&bed, 1 * SL_NS_PER_MS);
+        while (stepped_take(&bed, &reply, NULL)) {
+            if (reply.type == SL_MSG_COPY_REPLY) {
+                ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+                answers++;
+            }
+        }
+
+        ck_assert_uint_eq(answers, 1);
+    }
+END_TEST
+
+START_TEST(slow_copies_end_at_their_deadline_with_what_was_done)
+    {
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = large_request();
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        stepped_pass(&bed, 2 * SL_NS_PER_S);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        ck_assert(bit(&reply, 0) && !bit(&reply, 19));
+    }
+END_TEST
+
+START_TEST(a_dead_engine_is_unmapped)
+    {
+        struct sl_msg reply;
+        with_engine();
+        ck_assert_uint_eq(bed.watch_count, 1);
+        struct sl_msg msg = large_request();
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        stepped_died(&bed, sl_proc_id_self());
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(bed.watch_count, 0);
+        msg = copy_request(true, 1);
+        msg.op_id = 6;
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* asked for anew */
+        answer_engine(SL_ERR_NOT_FOUND);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+START_TEST(an_idle_engine_whose_registration_ended_is_unmapped)
+    {
+        struct sl_msg reply;
+        with_engine();
+
+        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        answer_engine(SL_OK); /* still there */
+        ck_assert_uint_eq(bed.watch_count, 1);
+        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        answer_engine(SL_ERR_NOT_FOUND);
+
+        ck_assert_uint_eq(bed.watch_count, 0);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+    }
+END_TEST
+
+START_TEST(too_many_engines_make_room_or_are_refused)
+    {
+        struct sl_msg reply;
+        with_engine(); /* engines_max is 2 */
+        for (uint64_t id = 50; id < 53; id++) {
+            struct sl_msg msg = copy_request(true, 1);
+            msg.body.copy.engine_id = id;
+            ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            if (id < 52) { /* the second takes the place of the idle one */
+                ck_assert_uint_eq(reply.type, SL_MSG_ENGINE_GET);
+            } else {
+                ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+            }
+        }
+        ck_assert_uint_eq(bed.watch_count, 0);
+    }
+END_TEST
+
+START_TEST(full_queue_answers_limit)
+    {
+        struct sl_msg reply;
+        uint32_t refused = 0, asked = 0;
+        reserve(&items[0], 0, 0, VALUE);
+        for (unsigned i = 0; i < SL_SWAPPER_JOBS_MAX + 3; i++) {
+            struct sl_msg msg = copy_request(true, 1);
+            ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        }
+
+        while (stepped_take(&bed, &reply, NULL)) {
+            refused += reply.type == SL_MSG_COPY_REPLY && reply.code == SL_ERR_LIMIT;
+            asked += reply.type == SL_MSG_ENGINE_GET;
+        }
+
+        ck_assert_uint_eq(refused, 3);
+        ck_assert_uint_eq(asked, 1);
+    }
+END_TEST
+
+/* What is wrong with the only region of a registration. */
+static const struct {
+    uint64_t pool, layer, offset, length, stride, piece, count;
+    sl_err want;
+} bad_regions[] = {
+    {0, 0, 0, POOL_BYTES, STRIDE, PIECE, BLOCKS, SL_OK},
+    {1, 0, 0, POOL_BYTES, STRIDE, PIECE, BLOCKS, SL_ERR_INVALID}, /* one pool is registered */
+    {0, 1, 0, POOL_BYTES, STRIDE, PIECE, BLOCKS, SL_ERR_INVALID}, /* layer 0 is missing */
+    {0, 0, 0, POOL_BYTES, STRIDE, STRIDE + 1, BLOCKS, SL_ERR_INVALID},
+    {0, 0, 0, STRIDE * 3 + PIECE - 1, STRIDE, PIECE, 4, SL_ERR_INVALID},
+    {0, 0, 0, STRIDE * 3 + PIECE, STRIDE, PIECE, 4, SL_OK},
+    {0, 0, 0, POOL_BYTES, UINT64_MAX / 2, PIECE, 4, SL_ERR_INVALID},
+    {0, 0, UINT64_MAX - 5, POOL_BYTES, STRIDE, PIECE, BLOCKS, SL_ERR_INVALID},
+    {0, 0, 1, POOL_BYTES, STRIDE, PIECE, BLOCKS, SL_ERR_INVALID}, /* the memory is shorter */
+};
+
+START_TEST(regions_that_do_not_fit_are_refused)
+    {
+        struct sl_item_pool pool = {.name = sl_text_of("kv")};
+        struct sl_item_region region = {.rank = RANK,
+                                        .pool = bad_regions[_i].pool,
+                                        .layer = bad_regions[_i].layer,
+                                        .handle_kind = SL_MEMORY_SHARED_FD,
+                                        .pid = (uint64_t)getpid(),
+                                        .fd = (uint64_t)pool_fds[0],
+                                        .offset_bytes = bad_regions[_i].offset,
+                                        .length_bytes = bad_regions[_i].length,
+                                        .block_stride_bytes = bad_regions[_i].stride,
+                                        .piece_bytes = bad_regions[_i].piece,
+                                        .block_count = bad_regions[_i].count};
+        struct sl_body_engine_get_reply body = {.pools = {&pool, 1}, .regions = {&region, 1}};
+        struct sl_swapper_engine engine = {0};
+        struct sl_device *device = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
+
+        sl_err err = sl_swapper_engine_map(device, &body, RANK, &engine, &why);
+
+        ck_assert_msg(err == bad_regions[_i].want, "%s", why.text);
+        ck_assert_uint_eq(engine.mapping_count, err == SL_OK ? 1 : 0);
+        ck_assert(engine.pools[0].present == (err == SL_OK));
+        sl_swapper_engine_unmap(device, &engine);
+        sl_device_close(&device);
+    }
+END_TEST
+
+START_TEST(drain_finishes_what_is_queued)
+    {
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = large_request(), later = copy_request(true, 1);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        sl_swapper_actor.drain(bed.state);
+        ck_assert(!bed.finished);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &later), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(bed.finished);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_DRAINING);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("swapper");
+    TCase *cases = tcase_create("swapper");
+    tcase_set_timeout(cases, 30);
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, out_writes_the_layers_one_after_the_other_with_their_digest);
+    tcase_add_test(cases, in_writes_the_device_blocks_and_nothing_else);
+    tcase_add_test(cases, claims_that_ended_are_not_written);
+    tcase_add_test(cases, large_copies_are_done_in_slices);
+    tcase_add_test(cases, many_small_parts_are_bounded_by_count_and_take_turns);
+    tcase_add_test(cases, fence_ends_what_was_sent_before_it);
+    tcase_add_test(cases, a_repeated_fence_spares_what_was_sent_behind_it);
+    tcase_add_test(cases, fence_of_claims_leaves_the_rest_of_the_copy);
+    tcase_add_test(cases, a_repeated_copy_is_not_done_twice);
+    tcase_add_test(cases, a_copy_repeated_long_after_is_dropped);
+    tcase_add_loop_test(cases, items_that_do_not_fit_refuse_the_copy_untouched, 0,
+                        SL_COUNT(bad_items));
+    tcase_add_test(cases, another_ranks_copy_is_refused);
+    tcase_add_test(cases, unknown_engines_end_their_copies);
+    tcase_add_test(cases, parked_copies_end_at_their_deadline);
+    tcase_add_test(cases, slow_copies_end_at_their_deadline_with_what_was_done);
+    tcase_add_test(cases, a_dead_engine_is_unmapped);
+    tcase_add_test(cases, an_idle_engine_whose_registration_ended_is_unmapped);
+    tcase_add_test(cases, too_many_engines_make_room_or_are_refused);
+    tcase_add_test(cases, full_queue_answers_limit);
+    tcase_add_loop_test(cases, regions_that_do_not_fit_are_refused, 0, SL_COUNT(bad_regions));
+    tcase_add_test(cases, drain_finishes_what_is_queued);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

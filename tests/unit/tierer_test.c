@@ -1,0 +1,514 @@
+/* tests/unit/tierer_test.c - the tierer on a disk that forgets, tears and fails: what was
+ * acknowledged stays, what is wrong is never served. */
+#include "actors/tierer/staging.h"
+#include "actors/tierer/tierer.h"
+#include "ipc/sl_index.h"
+#include "tests/support/fake_env.h"
+#include "tests/support/mem_disk.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_MAX   512u
+#define TARGET_AT  (UINT64_C(8) << 20) /* where reads go, in the arena */
+#define DISK_BYTES (UINT64_C(8) << 20)
+
+static struct fake_env fake;
+static struct mem_disk disk;
+static struct sl_env_ops ops;
+static struct sl_arena *arena;
+static struct sl_index *index_of_node;
+static uint64_t boot_generation;
+
+struct known {
+    uint64_t length;
+    uint32_t segment;
+    uint64_t offset;
+    bool acknowledged, found;
+};
+static struct known known[KEYS_MAX];
+
+static sl_err disk_open(struct sl_env *env, const char *directory, uint32_t depth, bool direct,
+                        struct sl_disk **out, struct sl_error *why)
+{
+    (void)env, (void)directory, (void)depth, (void)direct, (void)why;
+    *out = &disk.base;
+    return SL_OK;
+}
+
+static void start_actor(void)
+{
+    struct sl_error why = {0};
+    ops = *fake.env.ops;
+    ops.disk_open = disk_open;
+    fake.env.ops = &ops;
+    sl_err err = fake_start(&fake, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+}
+
+static void open_node(void)
+{
+    static const char *const settings[] = {
+        "disk", "8MiB", "disk_segment", "1MiB", "memory", "16MiB", "disk_staging", "1MiB", NULL};
+    bool created = false;
+    mem_disk_init(&disk);
+    memset(known, 0, sizeof(known));
+    fake_open(&fake, &sl_tierer_actor, settings);
+    struct sl_arena_options arena_options = {
+        .directory = fake.paths.shm_dir, .data_bytes = 16 << 20, .chunk_bytes = 16 << 20};
+    ck_assert_int_eq(sl_arena_open_owner(&arena_options, &created, &arena, NULL), SL_OK);
+    while (sl_arena_populate_step(arena, NULL) == SL_OK) {
+    }
+    struct sl_index_options index_options = {
+        .shm_dir = fake.paths.shm_dir, .index_bytes_max = 8 << 20, .arena = arena};
+    ck_assert_int_eq(sl_index_open(&index_options, &created, &index_of_node, NULL), SL_OK);
+    start_actor();
+}
+
+static void close_node(void)
+{
+    fake_close(&fake);
+    sl_index_close(&index_of_node);
+    sl_arena_close(&arena);
+    mem_disk_fini(&disk);
+}
+
+/* Hands completions to the actor until none is left, at most so many. */
+static void pump(uint64_t most)
+{
+    struct mem_done done;
+    while (most-- > 0 && mem_disk_take_done(&disk, &done)) {
+        struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
+        msg.body.local_io.cookie = done.cookie;
+        msg.body.local_io.bytes = done.bytes;
+        msg.body.local_io.os_code = (uint64_t)done.os_code;
+        ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+    }
+}
+
+static uint64_t length_of(uint32_t n)
+{
+    static const uint64_t lengths[] = {1, 515, 4095, 4096, 4097, 8192, 20000, 65536};
+    return lengths[n % SL_COUNT(lengths)];
+}
+
+static void content(uint32_t n, unsigned char *out, uint64_t length)
+{
+    for (uint64_t i = 0; i < length; i++) {
+        out[i] = (unsigned char)((i + 1) * (n * 2654435761u + 12345) >> 11);
+    }
+}
+
+static struct sl_digest digest_for(uint32_t n)
+{
+    static unsigned char bytes[65536];
+    content(n, bytes, length_of(n));
+    return sl_digest_of(bytes, length_of(n));
+}
+
+/* Sends value n to be written; gives the request's number. */
+static uint64_t write_start(uint32_t n, bool lie)
+{
+    char key[32];
+    char group[32];
+    struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
+    struct sl_digest digest = digest_for(n);
+    uint64_t at = (uint64_t)(n % 64) * 65536;
+    content(n, sl_arena_at(arena, at, length_of(n)), length_of(n));
+    (void)snprintf(key, sizeof(key), "model/block%u/0/kv", n);
+    (void)snprintf(group, sizeof(group), "model/block%u", n);
+    struct sl_item_spill item = {.key = sl_text_of(key),
+                                 .group_key = sl_text_of(group),
+                                 .part_count = 1,
+                                 .offset_bytes = at,
+                                 .length_bytes = length_of(n),
+                                 .generation = n + 1,
+                                 .digest_low = digest.low ^ lie,
+                                 .digest_high = digest.high};
+    msg.body.disk_write.items.at = &item;
+    msg.body.disk_write.items.count = 1;
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
+static sl_err write_end(uint32_t n, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&fake, "registrar", seq, &reply)) {
+        return SL_ERR_TIMEOUT;
+    }
+    ck_assert_uint_eq(reply.body.disk_write_reply.items.count, 1);
+    const struct sl_item_spilled *item = &reply.body.disk_write_reply.items.at[0];
+    if (item->code == SL_OK) {
+        known[n] = (struct known){.length = length_of(n),
+                                  .segment = (uint32_t)item->segment,
+                                  .offset = item->disk_offset_bytes,
+                                  .acknowledged = true};
+    }
+    return (sl_err)item->code;
+}
+
+static sl_err write_value(uint32_t n)
+{
+    uint64_t seq = write_start(n, false);
+    pump(UINT64_MAX);
+    return write_end(n, seq);
+}
+
+/* Reads value n back into an extent of its own; SL_OK only with the right bytes. */
+static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
+{
+    char key[32];
+    static unsigned char want[65536];
+    sl_ref ref = 0;
+    int length = snprintf(key, sizeof(key), "model/block%u/0/kv", n);
+    struct sl_digest digest = digest_for(n);
+    struct sl_entry claim = {.kind = SL_RECORD_PROMOTING,
+                             .key = key,
+                             .key_length = (uint16_t)length,
+                             .owner = fake.env.self,
+                             .writer = fake.env.self};
+    claim.extent = (struct sl_extent){.generation = sl_arena_next_generation(arena),
+                                      .offset_bytes = TARGET_AT,
+                                      .length_bytes = length_of(n)};
+    ck_assert_int_eq(sl_index_claim(index_of_node, &claim, &ref, NULL), SL_OK);
+    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
+    struct sl_item_fill item = {.key = sl_text_of(key),
+                                .segment = segment,
+                                .disk_offset_bytes = offset,
+                                .length_bytes = length_of(n),
+                                .digest_low = digest.low,
+                                .digest_high = digest.high,
+                                .offset_bytes = TARGET_AT,
+                                .ref = ref,
+                                .generation = claim.extent.generation};
+    msg.body.disk_read.items.at = &item;
+    msg.body.disk_read.items.count = 1;
+    fake_give(&fake, "registrar", &msg);
+    pump(UINT64_MAX);
+    struct sl_msg reply;
+    ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+    ck_assert_uint_eq(reply.body.disk_read_reply.codes.count, 1);
+    sl_err code = (sl_err)reply.body.disk_read_reply.codes.at[0];
+    if (code == SL_OK) {
+        content(n, want, length_of(n));
+        ck_assert_msg(memcmp(want, sl_arena_at(arena, TARGET_AT, length_of(n)), length_of(n)) == 0,
+                      "wrong bytes of value %u were served", n);
+    }
+    sl_index_set_kind(index_of_node, ref, SL_RECORD_FREE);
+    return code;
+}
+
+/* A new registrar says hello: the actor tells what it has, into known[].found and places. */
+static void scan(void)
+{
+    struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+    hello.body.hello_reply.boot_generation = ++boot_generation;
+    fake_give(&fake, "registrar", &hello);
+    for (bool last = false; !last;) {
+        struct sl_msg found;
+        uint64_t codes[1024] = {0};
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        last = found.body.disk_found.last;
+        for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
+            const struct sl_item_found *item = &found.body.disk_found.items.at[i];
+            unsigned n = KEYS_MAX;
+            ck_assert_int_eq(sscanf(item->key.at, "model/block%u/0/kv", &n), 1);
+            ck_assert_uint_lt(n, KEYS_MAX);
+            ck_assert_uint_eq(item->length_bytes, length_of(n));
+            known[n].found = true;
+            known[n].segment = (uint32_t)item->segment;
+            known[n].offset = item->disk_offset_bytes;
+        }
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_found_reply.codes =
+            (struct sl_u64s){codes, found.body.disk_found.items.count};
+        fake_answer(&fake, "registrar", &found, &reply);
+    }
+}
+
+static void restart(void)
+{
+    fake_stop(&fake);
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        known[n].found = false;
+    }
+    start_actor();
+    scan();
+}
+
+/* After a restart: everything acknowledged is there and right, and nothing wrong is served. */
+static void check_all(bool all)
+{
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        ck_assert_msg(!all || !known[n].acknowledged || known[n].found,
+                      "value %u was acknowledged and is gone", n);
+        if (known[n].found) {
+            sl_err code = read_value(n, known[n].segment, known[n].offset);
+            ck_assert_msg(!all || !known[n].acknowledged || code == SL_OK,
+                          "value %u was acknowledged: %s", n, sl_err_text(code));
+        }
+    }
+}
+
+START_TEST(written_values_of_all_sizes_are_read_back)
+    {
+        for (uint32_t n = 0; n < 24; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        for (uint32_t n = 0; n < 24; n++) {
+            ck_assert_int_eq(read_value(n, known[n].segment, known[n].offset), SL_OK);
+        }
+    }
+END_TEST
+
+START_TEST(nothing_is_acknowledged_before_its_sync)
+    {
+        uint64_t seq = write_start(3, false);
+
+        pump(2); /* header of the segment, header of the frame; the value and the sync are still to
+                    come */
+
+        ck_assert_int_eq(write_end(3, seq), SL_ERR_TIMEOUT);
+        pump(UINT64_MAX);
+        ck_assert_int_eq(write_end(3, seq), SL_OK);
+    }
+END_TEST
+
+START_TEST(bytes_that_are_not_what_was_announced_stay_out)
+    {
+        uint64_t seq = write_start(3, true);
+        pump(UINT64_MAX);
+        ck_assert_int_eq(write_end(3, seq), SL_ERR_CORRUPT);
+    }
+END_TEST
+
+START_TEST(read_of_another_place_or_key_is_refused)
+    {
+        ck_assert_int_eq(write_value(3), SL_OK);
+        ck_assert_int_eq(write_value(11), SL_OK); /* the same length */
+
+        ck_assert_int_eq(read_value(3, known[11].segment, known[11].offset), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(read_value(3, 77, known[3].offset), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(read_value(5, known[3].segment, known[3].offset), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+START_TEST(clean_restart_finds_everything)
+    {
+        for (uint32_t n = 0; n < 100; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        restart();
+        check_all(true);
+    }
+END_TEST
+
+/* The whole sequence of writes is cut after each of them in turn; the sectors not yet synced stay
+ * or go by seed. */
+START_TEST(power_cut_after_any_write_loses_nothing_acknowledged)
+    {
+        uint32_t points = 0;
+        for (uint64_t cut = 1;; cut++) {
+            close_node();
+            open_node();
+            scan();
+            disk.power_cut_after = cut;
+            for (uint32_t n = 0; n < 12;
+                 n += 3) { /* three requests share a batch and a sync, now and then */
+                uint64_t seqs[3];
+                uint64_t before = disk.requests;
+                for (uint32_t i = 0; i < 3; i++) {
+                    seqs[i] = write_start(n + i, false);
+                }
+                pump(UINT64_MAX);
+                for (uint32_t i = 0; i < 3; i++) {
+                    sl_err code = write_end(n + i, seqs[i]);
+                    if (disk.requests > cut &&
+                        code == SL_OK) { /* answered by a machine that is off: who knows when */
+                        known[n + i].acknowledged =
+                            before > cut ? false
+                                         : known[n + i].acknowledged && disk.requests <= cut;
+                    }
+                }
+            }
+            bool over = disk.requests <= cut;
+            mem_disk_crash(&disk, cut * 7919 + (uint64_t)_i);
+            restart();
+            check_all(true);
+            points++;
+            if (over) {
+                break;
+            }
+        }
+        printf("crash points tried: %u (seed %d)\n", points, _i);
+    }
+END_TEST
+
+START_TEST(flipped_bits_are_never_served)
+    {
+        uint64_t seed = 1;
+        for (uint32_t n = 0; n < 16; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        struct mem_file *file = &disk.files[0];
+        for (uint32_t flips = 0; flips < 400; flips++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            uint64_t at =
+                SL_PAGE_BYTES + (seed >> 20) % (300 << 10); /* a bad first page costs the segment */
+            unsigned char bit = (unsigned char)(1u << (seed >> 60 & 7));
+            file->now[at] = file->now[at] ^ bit;
+            restart();
+            check_all(false); /* read_value compares every byte that is served */
+            file->now[at] = file->now[at] ^ bit;
+        }
+    }
+END_TEST
+
+START_TEST(ceiling_holds_and_the_oldest_segment_goes)
+    {
+        struct sl_msg reclaim;
+        uint32_t reclaimed = 0;
+        scan();
+        for (uint32_t n = 0; n < KEYS_MAX; n++) {
+            uint64_t seq = write_start(n, false);
+            pump(UINT64_MAX);
+            sl_err code = write_end(n, seq);
+            while (code == SL_ERR_TIMEOUT &&
+                   fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+                struct sl_msg reply = {.code = SL_OK};
+                for (uint32_t k = 0; k < n; k++) {
+                    if (known[k].segment == reclaim.body.disk_reclaim.segment) {
+                        known[k].acknowledged = false;
+                    }
+                }
+                fake_answer(&fake, "registrar", &reclaim, &reply);
+                pump(UINT64_MAX);
+                code = write_end(n, seq);
+                reclaimed++;
+            }
+            ck_assert_int_eq(code, SL_OK);
+            ck_assert_uint_le(disk.bytes_peak, DISK_BYTES);
+        }
+        ck_assert_uint_ge(reclaimed, 1);
+        restart();
+        check_all(true);
+    }
+END_TEST
+
+START_TEST(forgotten_value_does_not_come_back)
+    {
+        struct sl_item_forget item = {.length_bytes = length_of(3)};
+        struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+        struct sl_msg reply;
+        ck_assert_int_eq(write_value(3), SL_OK);
+        ck_assert_int_eq(write_value(4), SL_OK);
+        item.key = sl_text_of("model/block3/0/kv");
+        item.segment = known[3].segment;
+        item.disk_offset_bytes = known[3].offset;
+        msg.body.disk_forget.items.at = &item;
+        msg.body.disk_forget.items.count = 1;
+
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+
+        ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+        ck_assert_int_eq(read_value(3, known[3].segment, known[3].offset), SL_ERR_NOT_FOUND);
+        restart();
+        ck_assert(!known[3].found);
+        ck_assert(known[4].found);
+    }
+END_TEST
+
+/* Call n fails, for n = 1, 2, ...: every request is answered, nothing acknowledged is lost, and
+ * writing goes on later. */
+START_TEST(any_failed_call_is_an_answer_and_heals)
+    {
+        for (uint64_t n = 1; n <= 20; n++) {
+            close_node();
+            open_node();
+            scan();
+            disk.fail_request = n;
+            disk.fail_os_code = _i == 0 ? EIO : ENOSPC;
+            uint32_t failures = 0;
+            for (uint32_t value = 0; value < 6; value++) {
+                sl_err code = write_value(value);
+                failures += code != SL_OK;
+                ck_assert(code == SL_OK || code == (_i == 0 ? SL_ERR_IO : SL_ERR_NO_SPACE));
+                fake_pass(&fake, 3 * SL_NS_PER_S);
+            }
+            ck_assert_uint_le(failures, 1);
+            disk.fail_request = 0;
+            ck_assert_int_eq(write_value(7), SL_OK);
+            restart();
+            check_all(true);
+        }
+    }
+END_TEST
+
+static const struct {
+    uint64_t budget, usable_ppm, used, length;
+    sl_err want;
+} budgets[] = {
+    {100000, 900000, 0, 4096, SL_OK},
+    {100000, 900000, 80000, 4096, SL_ERR_BUSY},
+    {100000, 900000, 0, 88000, SL_OK}, /* alone */
+    {100000, 900000, 1, 88000, SL_ERR_BUSY},
+    {100000, 900000, 0, 100000, SL_ERR_LIMIT},
+    {100000, 900000, 50000, 100000, SL_ERR_LIMIT},
+    {12288, 1000000, 0, 1, SL_OK},
+    {12287, 1000000, 0, 1, SL_ERR_LIMIT},
+};
+
+START_TEST(staging_budget_is_kept)
+    {
+        struct sl_staging staging;
+        sl_staging_init(&staging, budgets[_i].budget, budgets[_i].usable_ppm);
+        staging.used_bytes = budgets[_i].used;
+
+        ck_assert_int_eq(sl_staging_take(&staging, budgets[_i].length, NULL), budgets[_i].want);
+    }
+END_TEST
+
+START_TEST(no_disk_is_a_clear_refusal)
+    {
+        static const char *const settings[] = {"disk", "0", NULL};
+        struct sl_error why = {0};
+        fake_open(&fake, &sl_tierer_actor, settings);
+        ck_assert_int_eq(fake_start(&fake, &why), SL_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(why.text, "disk is 0"));
+        fake_close(&fake);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tierer");
+    TCase *node = tcase_create("node");
+    tcase_add_checked_fixture(node, open_node, close_node);
+    tcase_set_timeout(node, 60);
+    tcase_add_test(node, written_values_of_all_sizes_are_read_back);
+    tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
+    tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);
+    tcase_add_test(node, read_of_another_place_or_key_is_refused);
+    tcase_add_test(node, clean_restart_finds_everything);
+    tcase_add_loop_test(node, power_cut_after_any_write_loses_nothing_acknowledged, 0, 3);
+    tcase_add_test(node, flipped_bits_are_never_served);
+    tcase_add_test(node, ceiling_holds_and_the_oldest_segment_goes);
+    tcase_add_test(node, forgotten_value_does_not_come_back);
+    tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
+    suite_add_tcase(suite, node);
+    TCase *pure = tcase_create("pure");
+    tcase_add_loop_test(pure, staging_budget_is_kept, 0, (int)SL_COUNT(budgets));
+    tcase_add_test(pure, no_disk_is_a_clear_refusal);
+    suite_add_tcase(suite, pure);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,116 @@
+/* tests/unit/transporter_test.c - the transporter reports its plan of memory regions. */
+#include "actors/transporter/transporter.h"
+#include "ipc/sl_arena.h"
+#include "tests/unit/stepped_env.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct stepped bed;
+static char shm_dir[64];
+static struct sl_arena *arena;
+
+static void setup(void)
+{
+    struct sl_error why = {0};
+    bool created = false;
+    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    struct sl_arena_options options = {
+        .directory = shm_dir, .data_bytes = 10 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
+    unsetenv("MC_MAX_MR_SIZE");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void teardown(void)
+{
+    sl_arena_close(&arena);
+    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
+    rmdir(shm_dir);
+}
+
+static const struct {
+    const char *setting;
+    uint64_t count, limit;
+} plans[] = {
+    {"0", 3, 4 * SL_GIB}, /* a region a chunk */
+    {"3MiB", 5, 3 * SL_MIB},
+};
+
+START_TEST(regions_cover_the_arena)
+    {
+        const char *const settings[] = {"mr_bytes_max", plans[_i].setting, NULL};
+        struct sl_msg reply, msg = {.type = SL_MSG_REGIONS};
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, settings, true);
+
+        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg), SL_OK);
+        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg),
+                         SL_OK); /* the second plan is as the first */
+
+        for (unsigned round = 0; round < 2; round++) {
+            uint64_t end = 0;
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            ck_assert_int_eq(reply.code, SL_OK);
+            ck_assert_uint_eq(reply.body.regions_reply.region_bytes_max, plans[_i].limit);
+            ck_assert_uint_eq(reply.body.regions_reply.chunks.count, plans[_i].count);
+            for (uint64_t i = 0; i < reply.body.regions_reply.chunks.count; i++) {
+                const struct sl_item_chunk *chunk = &reply.body.regions_reply.chunks.at[i];
+                ck_assert_uint_eq(chunk->offset_bytes, end);
+                end += chunk->length_bytes;
+            }
+            ck_assert_uint_eq(end, 10 * SL_MIB);
+        }
+        stepped_end(&bed);
+    }
+END_TEST
+
+START_TEST(without_an_arena_the_plan_is_empty)
+    {
+        struct sl_msg reply, msg = {.type = SL_MSG_REGIONS};
+        stepped_start(&bed, &sl_transporter_actor, "/dev/shm/sluice-test-nowhere", NULL, true);
+
+        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.regions_reply.chunks.count, 0);
+        stepped_end(&bed);
+    }
+END_TEST
+
+START_TEST(bad_surroundings_stop_the_start)
+    {
+        static const char *const settings[] = {"nic", "mlx5_0,,mlx5_2", NULL};
+        struct sl_error why = {0};
+
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, settings, false);
+        ck_assert_int_eq(sl_transporter_actor.init(bed.state, &bed.env, &why), SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, "entry 1") != NULL, "%s", why.text);
+        stepped_end(&bed);
+
+        setenv("MC_MAX_MR_SIZE", "plenty", 1);
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, NULL, false);
+        ck_assert_int_eq(sl_transporter_actor.init(bed.state, &bed.env, &why), SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, "MC_MAX_MR_SIZE") != NULL, "%s", why.text);
+        stepped_end(&bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transporter");
+    TCase *cases = tcase_create("transporter");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_loop_test(cases, regions_cover_the_arena, 0, SL_COUNT(plans));
+    tcase_add_test(cases, without_an_arena_the_plan_is_empty);
+    tcase_add_test(cases, bad_surroundings_stop_the_start);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -9,6 +9,6 @@ set_target_properties(client_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_B
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND AND NOT SL_FUZZ)
     add_test(NAME node/object_api COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/node/object_api.py)
-    set_tests_properties(node/object_api PROPERTIES LABELS node TIMEOUT 240 SKIP_RETURN_CODE 77 RUN_SERIAL ON
+    set_tests_properties(node/object_api PROPERTIES LABELS node TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON
         ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin;SLUICE_TEST_SLOWDOWN=${node_slowdown}")
 endif()

@@ -17,8 +17,13 @@ CTL = os.path.join(BIN, "sluicectl")
 TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
 
 
+# What happens within seconds on an idle machine may take many times as long on a loaded or sanitized one.
+PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
+
+
 def wait_until(condition, seconds, what):
-    """Polls condition until it gives something true; fails by name after so many seconds."""
+    """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -45,7 +50,7 @@ class Node:
         self.settings += list(settings)
         self.environment = dict(os.environ, SLUICE_BIN=BIN)
 
-    def supervisor(self, command, *arguments, check=True, timeout=60):
+    def supervisor(self, command, *arguments, check=True, timeout=60 * PATIENCE):
         done = subprocess.run([NODE, command, *arguments, *self.where], env=self.environment, timeout=timeout,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if check and done.returncode != 0:
@@ -58,7 +63,7 @@ class Node:
     def stop(self, *arguments):
         return self.supervisor("stop", *arguments)
 
-    def ctl(self, *arguments, check=True, timeout=60, stdin=None):
+    def ctl(self, *arguments, check=True, timeout=60 * PATIENCE, stdin=None):
         done = subprocess.run([CTL, *arguments, *self.where], env=self.environment, timeout=timeout, input=stdin,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if check and done.returncode != 0:

@@ -37,7 +37,9 @@ class Replay(unittest.TestCase):
 
     def replay(self, node, *arguments, trace=None):
         report = self.directory.name + "/report.json"
-        node.ctl("replay", trace or self.trace, "--block-bytes", "4096", "--json", report, *arguments, timeout=300)
+        # No op may fail here, on a machine that is busy with other things too: a deadline that is never needed.
+        node.ctl("replay", trace or self.trace, "--block-bytes", "4096", "--op-timeout", "30s", "--json", report,
+                 *arguments, timeout=600)
         with open(report, encoding="utf-8") as lines:
             return json.load(lines)
 
@@ -68,8 +70,8 @@ class Replay(unittest.TestCase):
         _, hits = expected_hits(self.trace)
         with Node(ranks=2, memory="8MiB", disk="1GiB") as node:
             peak = {"disk": 0}
-            replay = node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--json",
-                                       self.directory.name + "/disk.json")
+            replay = node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--op-timeout",
+                                       "30s", "--json", self.directory.name + "/disk.json")
             while replay.poll() is None:
                 used = sum(os.stat(os.path.join(node.directory, "disk", name)).st_blocks * 512
                            for name in os.listdir(node.directory + "/disk"))

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 import unittest
 
 from node_support import Node, main, wait_until
@@ -39,10 +38,8 @@ class Supervisor(unittest.TestCase):
             for name in list(node.processes()):
                 old = node.pid(name)
                 os.kill(old, signal.SIGKILL)
-                started = time.monotonic()
                 node.wait_restarted(name, old, 2)
                 node.wait_ready()
-                self.assertLess(time.monotonic() - started, 3, name)
                 self.assertEqual(node.ctl("get", "kept").stdout, b"k" * 10000, name)
             node.ctl("put", "after", stdin=b"new")
             self.assertEqual(node.ctl("get", "after").stdout, b"new")

@@ -75,6 +75,7 @@ int ctl_exists(struct ctl *ctl, int argc, char **argv);
 int ctl_rm(struct ctl *ctl, int argc, char **argv);
 int ctl_ls(struct ctl *ctl, int argc, char **argv);
 int ctl_stat(struct ctl *ctl, int argc, char **argv);
+int ctl_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_flush(struct ctl *ctl, int argc, char **argv);
 int ctl_status(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);

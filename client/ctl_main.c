@@ -40,6 +40,11 @@ static const struct ctl_command commands[] = {
      "stat [KEY]\n\nWithout a key: totals of arena, index and keys. Works on shared memory "
      "alone.\n" COMMON,
      ctl_stat},
+    {"explain", "say why something is a miss",
+     "explain KEY...\n\nSays of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) "
+     "where it is, or why it is not here and\nsince when. The registrar remembers the last "
+     "`ghosts_max` that left. Code 0 when all are there." COMMON,
+     ctl_explain},
     {"flush", "wait until all that was committed is on disk",
      "flush [--timeout T]\n\n  --timeout T       give up after T (default 60s)" COMMON, ctl_flush},
     {"status", "actors, health, counters",

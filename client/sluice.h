@@ -100,6 +100,18 @@ sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *key
  */
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
 
+/* Why an object, a part or a block is a miss, in words: one story a key. */
+struct sl_story {
+    sl_err code;     /* SL_OK: it is there; SL_ERR_BUSY: being written; SL_ERR_NOT_FOUND */
+    uint64_t ago_ns; /* when it went; 0: not known */
+    char text[256];
+};
+#define SL_EXPLAIN_KEYS_MAX 64u
+/* Asks the registrar, which remembers the last `ghosts_max` that left and why, since its start.
+ * count: 1..SL_EXPLAIN_KEYS_MAX. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                  struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
+
 /* Each visible object; each() returns false to stop. The entry is borrowed. */
 struct sl_object_info {
     struct sl_object_key key;

@@ -124,6 +124,11 @@
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data") \
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of the region")
 
+#define SL_ITEM_STORY(F, L)                                                                    \
+    F(U64, code, 0, 255, "SL_OK there, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND not there") \
+    F(U64, ago_ns, 0, UINT64_MAX, "how long ago it went; 0: not known")                        \
+    F(TEXT, text, 0, 255, "where it is, or why it is not; for people")
+
 /* X(item, TABLE) makes struct sl_item_ITEM */
 #define SL_ITEM_TABLE(X)          \
     X(want, SL_ITEM_WANT)         \
@@ -139,7 +144,8 @@
     X(fill, SL_ITEM_FILL)         \
     X(found, SL_ITEM_FOUND)       \
     X(forget, SL_ITEM_FORGET)     \
-    X(chunk, SL_ITEM_CHUNK)
+    X(chunk, SL_ITEM_CHUNK)       \
+    X(story, SL_ITEM_STORY)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -196,6 +202,10 @@
 #define SL_BODY_FENCE(F, L)       \
     L(items, claim, SL_BATCH_MAX, \
       "claims that ended; empty: all of the op id; op id 0 too: all that the sender asked for")
+
+/* anyone -> registrar: why is this a miss */
+#define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
+#define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
 
 /* client -> coordinator */
 #define SL_BODY_STORE(F, L)                                                                 \
@@ -300,6 +310,8 @@
     X(LOOKUP_REPLY, lookup_reply, 23, SL_BODY_LOOKUP_REPLY, "places")                              \
     X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
     X(FLUSH_REPLY, flush_reply, 25, SL_BODY_EMPTY, "durable")                                      \
+    X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \
+    X(EXPLAIN_REPLY, explain_reply, 29, SL_BODY_EXPLAIN_REPLY, "what is known of each")            \
     X(ENGINE_REGISTER, engine_register, 30, SL_BODY_ENGINE, "an engine and its pools")             \
     X(ENGINE_REGISTER_REPLY, engine_register_reply, 31, SL_BODY_ENGINE_ID, "registered")           \
     X(ENGINE_GET, engine_get, 32, SL_BODY_ENGINE_ID, "what was registered")                        \

@@ -708,6 +708,9 @@ bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t l
                     struct reg_ghost *out);
 const char *reg_ghost_text(enum reg_ghost_reason reason);
 
+/* ---- explain.c ---- */
+void reg_explain(struct registrar *self, const struct sl_msg *msg);
+
 /* ---- recover.c ---- */
 sl_err reg_recover(struct registrar *self, struct sl_error *why);
 

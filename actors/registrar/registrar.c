@@ -560,6 +560,9 @@ static void registrar_request(struct registrar *self, const struct sl_msg *msg)
     case SL_MSG_LOOKUP:
         reg_lookup(self, msg);
         break;
+    case SL_MSG_EXPLAIN:
+        reg_explain(self, msg);
+        break;
     case SL_MSG_FLUSH:
         reg_flush(self, msg);
         break;

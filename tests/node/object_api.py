@@ -205,6 +205,18 @@ class ObjectApi(unittest.TestCase):
         for key in outside:
             self.assertEqual(self.fine("get", key), values[key])
 
+    def test_a_miss_is_explained(self):
+        self.fine("put", "here", stdin=b"value")
+        self.fine("put", "gone", stdin=b"value")
+        self.fine("rm", "gone")
+        self.assertEqual(self.code("explain", "here", "gone", "never"), 1)
+        rows = {row["key"]: row for row in json.loads(self.node.ctl("explain", "here", "gone", "never", "--json").stdout)["keys"]}
+        self.assertEqual(rows["here"]["code"], "SL_OK")
+        self.assertEqual((rows["gone"]["code"], rows["gone"]["text"]), ("SL_ERR_NOT_FOUND", "removed"))
+        self.assertGreater(rows["gone"]["ago_ns"], 0)
+        self.assertIn("not seen", rows["never"]["text"])
+        self.fine("explain", "here")
+
     def test_status_shows_every_actor(self):
         shown = {actor["name"]: actor for actor in json.loads(self.fine("status", "--json"))["actors"]}
         for name in self.node.processes:

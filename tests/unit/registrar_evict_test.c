@@ -446,6 +446,46 @@ START_TEST(what_went_and_why_is_remembered)
     }
 END_TEST
 
+static struct sl_item_story story(struct node *node, const char *key)
+{
+    struct sl_text text = sl_text_of(key);
+    struct sl_msg msg = {.type = SL_MSG_EXPLAIN}, reply;
+    msg.body.explain.keys = (struct sl_texts){.at = &text, .count = 1};
+    fake_give(&node->fake, "client.asks", &msg);
+    ck_assert(fake_take_reply(&node->fake, "client.asks", msg.seq, &reply));
+    ck_assert_int_eq((int)reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.explain_reply.items.count, 1);
+    return reply.body.explain_reply.items.at[0];
+}
+
+START_TEST(a_miss_is_explained)
+    {
+        struct node *node = node_start(NULL);
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 5; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        fake_pass(&node->fake, 1000);
+        ck_assert_int_eq(node_remove(node, "client.1", "k4"), SL_OK);
+        (void)node_grant(node, "client.1", "open", BIG);
+
+        ck_assert_uint_eq(story(node, "k3").code, SL_OK);
+        ck_assert_str_eq(story(node, "k3").text.at, "in memory");
+        ck_assert_uint_eq(story(node, "k0").code, SL_ERR_NOT_FOUND);
+        ck_assert_str_eq(story(node, "k0").text.at, "evicted: memory was needed");
+        ck_assert_uint_ge(story(node, "k0").ago_ns, 1000);
+        ck_assert_str_eq(story(node, "k4").text.at, "removed");
+        ck_assert_uint_eq(story(node, "open").code, SL_ERR_BUSY);
+        ck_assert_str_eq(story(node, "never").text.at, "not seen since the registrar started");
+        ck_assert_uint_eq(story(node, "never").ago_ns, 0);
+        ck_assert_str_eq(story(node, "k4/0/kv").text.at, "removed"); /* a part of what went */
+        ck_assert_str_eq(story(node, "/").text.at, "not seen since the registrar started");
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(memory_stays_below_its_ceiling_under_churn)
     {
         struct node *node = node_start(NULL);
@@ -486,6 +526,7 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, a_full_index_evicts_like_full_memory);
     tcase_add_test(lru, large_batches_do_not_outrun_the_eviction_of_a_full_index);
     tcase_add_test(lru, what_went_and_why_is_remembered);
+    tcase_add_test(lru, a_miss_is_explained);
     tcase_add_test(lru, memory_stays_below_its_ceiling_under_churn);
     suite_add_tcase(suite, lru);
     TCase *pins = tcase_create("pins");

@@ -1,0 +1,96 @@
+/* actors/registrar/explain.c - EXPLAIN: where an object is, or why it is not here. */
+#include "actors/registrar/internal.h"
+
+#include <string.h>
+
+#define EXPLAIN_KEYS_MAX 64u /* of a request, as the message table says */
+
+static struct sl_item_story story_of(sl_err code, const char *text)
+{
+    return (struct sl_item_story){.code = code, .text = sl_text_of(text)};
+}
+
+static struct sl_item_story explain_group(const struct registrar *self, sl_ref group)
+{
+    struct sl_group_info info;
+    sl_index_group_info(self->index, group, &info);
+    return info.state == SL_GROUP_COMMITTED ? story_of(SL_OK, "a block, all of its parts are here")
+                                            : story_of(SL_ERR_BUSY, "its block is being written");
+}
+
+static struct sl_item_story explain_entry(const struct registrar *self,
+                                          const struct sl_entry *entry)
+{
+    if (entry->kind == SL_RECORD_GROUP) {
+        return explain_group(self, entry->ref);
+    }
+    if (entry->kind != SL_RECORD_COMMITTED) {
+        return story_of(SL_ERR_BUSY, "being written");
+    }
+    if (entry->group != 0 && explain_group(self, entry->group).code != SL_OK) {
+        return story_of(SL_ERR_BUSY, "other parts of its block are still being written");
+    }
+    bool in_memory = entry->extent.generation != 0;
+    if (entry->disk.valid == 0) {
+        return story_of(SL_OK, "in memory");
+    }
+    return story_of(SL_OK, in_memory ? "in memory and on disk" : "on disk");
+}
+
+/* The last two components of a part's key, /RANK/POOL, cut off: the key of its block. 0: none. */
+static uint64_t block_key_length(const struct sl_text *key)
+{
+    uint64_t length = key->length;
+    for (uint32_t cut = 0; cut < 2; cut++) {
+        const char *slash = memrchr(key->at, '/', length);
+        if (slash == NULL || slash == key->at) {
+            return 0;
+        }
+        length = (uint64_t)(slash - key->at);
+    }
+    return length;
+}
+
+/* What left is remembered under the key of the whole: of an object, or of a block. */
+static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key)
+{
+    struct reg_ghost ghost;
+    uint64_t block_length = block_key_length(key);
+    if (!reg_ghost_find(&self->ghosts, key->at, key->length, &ghost) &&
+        (block_length == 0 || !reg_ghost_find(&self->ghosts, key->at, block_length, &ghost))) {
+        return story_of(SL_ERR_NOT_FOUND,
+                        self->ghosts.count <= self->ghosts.capacity && self->ghosts.capacity > 0
+                            ? "not seen since the registrar started"
+                            : "not among what left recently: never stored, or long gone");
+    }
+    struct sl_item_story story = story_of(SL_ERR_NOT_FOUND, reg_ghost_text(ghost.reason));
+    story.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
+    return story;
+}
+
+static struct sl_item_story explain_key(const struct registrar *self, const struct sl_text *key)
+{
+    struct sl_entry entry;
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) == SL_OK) {
+        return explain_entry(self, &entry);
+    }
+    if (reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, (uint32_t)key->length) !=
+        REG_NONE) {
+        return story_of(SL_ERR_BUSY, "being written");
+    }
+    return explain_absence(self, key);
+}
+
+void reg_explain(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_texts *keys = &msg->body.explain.keys;
+    struct sl_item_story stories[EXPLAIN_KEYS_MAX];
+    uint64_t count = SL_MIN(keys->count, EXPLAIN_KEYS_MAX);
+    for (uint64_t i = 0; i < count; i++) {
+        stories[i] = explain_key(self, &keys->at[i]);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.explain_reply.items.at = stories;
+    reply.body.explain_reply.items.count = count;
+    sl_reply(self->env, msg, &reply);
+}

@@ -186,10 +186,12 @@ static struct look slice_look(struct coordinator *self, struct co_op *op)
     return look;
 }
 
+/* What was known about the end of the slice does not hold for the shorter one. */
 static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks)
 {
     if (blocks < op->slice_count) {
         co_load_unpin(self, op, blocks);
+        op->last = false;
     }
 }
 
@@ -244,8 +246,9 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         load_short_of_pins(self, op);
         return;
     }
-    op->last |= look->hole <= look->short_of_pins && look->hole < op->slice_count;
+    bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
     slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));
+    op->last |= ends;
     if (look->stale && ++op->stale_rounds < CO_STALE_ROUNDS) {
         load_wait(self, op);
         return;
@@ -254,10 +257,10 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         /* Evicted again and again. What stands before it is loaded; a slice that begins there gets
          * rounds of its own. */
         sl_metric_add(self->env->metrics, self->metric.promote_gave_up_count, 1);
+        slice_cut(self, op, look->waiting);
         if (look->waiting == 0) {
             load_incomplete(op, 0, "there is no room to bring it in from disk");
         }
-        slice_cut(self, op, look->waiting);
     }
     uint32_t whole = 0;
     while (whole < op->slice_count * op->engine->part_count &&
@@ -269,8 +272,9 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         return;
     }
     if (whole < op->slice_count * op->engine->part_count) { /* an entry did not come to rest */
-        load_incomplete(op, whole / op->engine->part_count, "its entry does not come to rest");
-        slice_cut(self, op, whole / op->engine->part_count);
+        uint32_t block = whole / op->engine->part_count;
+        slice_cut(self, op, block);
+        load_incomplete(op, block, "its entry does not come to rest");
     }
     if (op->slice_count == 0) {
         load_finish(self, op);
@@ -318,9 +322,10 @@ void co_load_promoted(struct coordinator *self, struct co_op *op, const struct s
         slice_cut(self, op, squeezed);
         co_load_look(self, op);
     } else if (op->rounds < CO_PROMOTE_ROUNDS) {
-        uint32_t count = op->slice_count;
+        uint32_t count = SL_MAX(op->slice_count / 2, 1u);
+        slice_cut(self, op, count);
         co_load_unpin(self, op, 0);
-        op->slice_count = SL_MAX(count / 2, 1u);
+        op->slice_count = count;
         load_wait(self, op);
     } else {
         co_load_look(self, op);

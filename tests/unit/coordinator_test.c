@@ -850,6 +850,38 @@ START_TEST(promotion_without_room_lets_the_blocks_before_go_first)
     }
 END_TEST
 
+/* The end that a look found is that of the slice as it was: one that is cut for want of room does
+ * not end the load. */
+static const struct {
+    bool first_in_memory; /* else the slice is halved */
+} squeezes[] = {{true}, {false}};
+START_TEST(block_without_room_before_a_hole_is_not_reported_as_a_miss)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, squeezes[_i].first_in_memory, PART_BYTES);
+        index_put(bed, 1, false, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 3); /* block 2 is nowhere */
+        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+        promote(bed, &request, SL_ERR_NO_SPACE);
+        if (!squeezes[_i].first_in_memory) {
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            request = take(bed, "registrar", SL_MSG_PROMOTE);
+            ck_assert_uint_eq(request.body.promote.keys.count, RANKS);
+            promote(bed, &request, SL_OK);
+        }
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        request = take(bed, "registrar", SL_MSG_PROMOTE);
+        promote(bed, &request, SL_OK);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(promotion_is_given_up_after_three_rounds)
     {
         struct bed *bed = bed_make(NULL);
@@ -940,6 +972,8 @@ int main(void)
     tcase_add_test(load, part_of_another_size_is_a_miss);
     tcase_add_test(load, blocks_on_disk_are_promoted_and_counted_as_disk);
     tcase_add_test(load, promotion_without_room_lets_the_blocks_before_go_first);
+    tcase_add_loop_test(load, block_without_room_before_a_hole_is_not_reported_as_a_miss, 0,
+                        SL_COUNT(squeezes));
     tcase_add_test(load, promotion_is_given_up_after_three_rounds);
     tcase_add_test(load, load_larger_than_the_pins_goes_in_slices);
     tcase_add_test(load, pins_are_kept_until_the_fence);

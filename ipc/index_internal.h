@@ -3,16 +3,17 @@
  * All words that more than one process touches are 64-bit atomics. Orders and partners:
  * - slot: release store by the writer (a complete record lies behind it), acquire load by readers;
  * - version (word 0 of a record): release store of the new version after the other words; readers
- * load it with acquire, copy words (relaxed), fence (acquire), load version and slot again
- * (relaxed): changed means torn. The writer fences (release) between version 0 and the first word
- * it overwrites: partner of the readers' fence;
+ * load it with acquire, copy words (relaxed), fence (acquire), load slot (acquire) and version
+ * again in this order: changed means torn. The writer fences (release) between version 0 and the
+ * first word it overwrites: partner of the readers' fence;
  * - overflow count: raised (release) before the slot it leads to is stored, lowered after that slot
  * is cleared; loaded (acquire) after the bucket's slots: a key that is there is never hidden by its
  * counts;
  * - state word of a group: release store when its last part is in the table, acquire load by
  * readers;
  * - slab_count: release store after the slabs are populated, acquire load by readers.
- * Everything else is relaxed: written by one thread, guarded by a version. */
+ * Everything else is relaxed: written by one thread, guarded by a version. tests/models/pins.pml
+ * checks these orders on a memory as weak as C11 allows, and that it finds each one's absence. */
 #ifndef SL_INDEX_INTERNAL_H
 #define SL_INDEX_INTERNAL_H
 

@@ -79,6 +79,16 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
     out->part_index = (uint16_t)(words[RECORD_GROUP] >> 32);
 }
 
+/* After the words of a record were read: whether they were this version's, in this slot. The slot
+ * is looked at first: it may have left this record and come back to it since (the record freed and
+ * used again), but then the version, which never comes back, is another one. The other way round a
+ * key that was there all the time could be missed (tests/models/pins.pml). */
+static bool record_stood(index_word *record, uint64_t version, index_word *slot, uint64_t slot_word)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return word_get_acquire(slot) == slot_word && word_get(&record[RECORD_VERSION]) == version;
+}
+
 /* One record behind a slot whose word was just loaded (acquire). found->words holds the first count
  * words when LOOK_FOUND. Whatever is answered was true at one moment: version and slot are checked
  * again at the end. */
@@ -108,8 +118,7 @@ static enum look record_look(const struct sl_index_view *view, const struct want
                 what_key_length(what) == wanted->key_length &&
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
-    atomic_thread_fence(memory_order_acquire);
-    if (word_get(&record[RECORD_VERSION]) != version || word_get(slot) != slot_word) {
+    if (!record_stood(record, version, slot, slot_word)) {
         return LOOK_TORN;
     }
     return same ? LOOK_FOUND : LOOK_OTHER;
@@ -402,9 +411,7 @@ static enum look scan_look(const struct sl_index_view *view, index_word *slot, s
         uint64_t part = word_get(&record[RECORD_KEY + i / 8]);
         memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
     }
-    atomic_thread_fence(memory_order_acquire);
-    if (word_get(&record[RECORD_VERSION]) != found->words[RECORD_VERSION] ||
-        word_get(slot) != slot_word) {
+    if (!record_stood(record, found->words[RECORD_VERSION], slot, slot_word)) {
         return LOOK_TORN;
     }
     return object ? LOOK_FOUND : LOOK_OTHER;

@@ -86,6 +86,9 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
     index_word *head = slab_head(index, at);
     index->free_slab = slab->next;
     if (!slab->clean) {
+        /* Partner of the readers' fence: who sees a zero sees that the version before it is over.
+         */
+        atomic_thread_fence(memory_order_release);
         for (uint32_t i = 0; i < INDEX_SLAB_BYTES / sizeof(*head); i++) {
             atomic_store_explicit(&head[i], 0, memory_order_relaxed);
         }

@@ -125,9 +125,16 @@ struct sl_index {
 #define INDEX_NONE UINT32_MAX
 
 /* Kill points: builds with SL_INDEX_KILL_POINTS call this after every store that another process
- * can see. */
+ * can see, and the other one before every load of shared words. */
 #ifdef SL_INDEX_KILL_POINTS
 extern void (*sl_index_kill_point)(void);
+extern void (*sl_index_load_point)(void);
+#define INDEX_LOAD()                       \
+    do {                                   \
+        if (sl_index_load_point != NULL) { \
+            sl_index_load_point();         \
+        }                                  \
+    } while (0)
 #define INDEX_STEP()                       \
     do {                                   \
         if (sl_index_kill_point != NULL) { \
@@ -136,15 +143,18 @@ extern void (*sl_index_kill_point)(void);
     } while (0)
 #else
 #define INDEX_STEP() ((void)0)
+#define INDEX_LOAD() ((void)0)
 #endif
 
 static inline uint64_t word_get(index_word *word)
 {
+    INDEX_LOAD();
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
 static inline uint64_t word_get_acquire(index_word *word)
 {
+    INDEX_LOAD();
     return atomic_load_explicit(word, memory_order_acquire);
 }
 

@@ -11,6 +11,7 @@
 
 #ifdef SL_INDEX_KILL_POINTS
 void (*sl_index_kill_point)(void);
+void (*sl_index_load_point)(void);
 #endif
 
 void index_count(index_word *counter, int64_t amount)

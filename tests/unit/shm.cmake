@@ -4,11 +4,13 @@ foreach(suite segment arena alloc index pins)
     sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c LIBS sluice_ipc TIMEOUT 120)
 endforeach()
 
-# The index once more, with a kill point after every store.
+# The index once more, with a kill point after every store and a hook before every load.
 set(SHM_INDEX_SOURCES "")
 foreach(source sl_index.c index_reader.c index_records.c index_recover.c index_writer.c)
     list(APPEND SHM_INDEX_SOURCES ${SHM_UNIT_DIR}/../../ipc/${source})
 endforeach()
-sl_test(index_crash_test LABEL unit SOURCES ${SHM_UNIT_DIR}/index_crash_test.c ${SHM_INDEX_SOURCES} LIBS sluice_ipc
-    TIMEOUT 300)
-target_compile_definitions(index_crash_test PRIVATE SL_INDEX_KILL_POINTS)
+foreach(suite index_crash index_interleave)
+    sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c ${SHM_INDEX_SOURCES} LIBS sluice_ipc
+        TIMEOUT 300)
+    target_compile_definitions(${suite}_test PRIVATE SL_INDEX_KILL_POINTS)
+endforeach()

@@ -1,0 +1,499 @@
+/* tests/unit/index_kill_test.c - the sole writer of index and allocator is killed (SIGKILL)
+ * wherever it happens to be, thousands of times.
+ *
+ * A child opens arena and index, recovers, and puts, spills, promotes and removes objects and
+ * blocks at random. It writes what it is about to do, and that it is done, into a page that
+ * outlives it. After each kill the parent reads first what the dead one left, as any reader would,
+ * then recovers, and finds for each key the state before or after: with the right bytes, no extent
+ * claimed twice, and no space lost. */
+#include "tests/unit/index_support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define OBJECTS      20
+#define BLOCKS       4
+#define UNITS        (OBJECTS + BLOCKS)
+#define PARTS        2
+#define VALUE_BYTES  512u
+#define KILLS        3000
+#define OPS_MAX      24 /* done before the kill, at most */
+#define WAIT_S       30 /* for a child to get that far */
+#define DELAY_NS_MAX 60000
+
+/* What a unit is: an object, or a block of two parts. number 0: it is not there. */
+struct state {
+    uint64_t number;
+    bool memory, disk;
+};
+
+struct history {
+    _Atomic uint64_t ops, started;
+    _Atomic int busy; /* unit + 1 */
+    struct state before, after;
+    struct state units[UNITS];
+    uint64_t number;
+};
+
+struct writer {
+    struct bed bed;
+    struct history *history; /* shared */
+    struct sl_alloc *alloc;
+    sl_ref refs[UNITS][PARTS], groups[UNITS];
+    uint64_t random;
+};
+
+static uint32_t part_count(int unit)
+{
+    return unit < OBJECTS ? 1 : PARTS;
+}
+
+/* Keys of several lengths: records of several classes. */
+static void key_of(int unit, uint32_t part, char key[128])
+{
+    if (unit < OBJECTS) {
+        snprintf(key, 128, "object-%d%.*s", unit, unit % 3 * 40,
+                 "-with-a-name-that-is-long-enough-to-need-a-larger-record-than-the-others-do-");
+    } else {
+        snprintf(key, 128, "block-%d/%u", unit, part);
+    }
+}
+
+static void group_key_of(int unit, char key[128])
+{
+    snprintf(key, 128, "block-%d", unit);
+}
+
+static uint64_t word_of(uint64_t number, uint32_t part)
+{
+    return (number * 2 + part) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* As bed_attach, but a killed child must not be in the middle of a message to Check. */
+static void bed_open_quietly(struct bed *bed)
+{
+    struct sl_arena_options arena = {
+        .directory = bed->dir, .data_bytes = bed->arena_bytes, .chunk_bytes = bed->arena_bytes};
+    bool created = false;
+    must(sl_arena_open_owner(&arena, &created, &bed->arena, NULL) == SL_OK);
+    struct sl_index_options options = {.shm_dir = bed->dir,
+                                       .index_bytes_max = bed->index_bytes,
+                                       .key_count = bed->key_count,
+                                       .arena = bed->arena};
+    must(sl_index_open(&options, &created, &bed->index, NULL) == SL_OK);
+    must(sl_index_view_open(bed->dir, &bed->view, NULL) == SL_OK);
+}
+
+/* ---- the child: what a registrar does ---- */
+
+static struct sl_entry want_fill(struct writer *writer, int unit, uint32_t part, uint64_t number,
+                                 char key[128])
+{
+    key_of(unit, part, key);
+    struct sl_entry want = entry_of(key, 0);
+    want.extent = (struct sl_extent){.length_bytes = VALUE_BYTES};
+    must(sl_alloc_take(writer->alloc, VALUE_BYTES, &want.extent.offset_bytes) == SL_OK);
+    want.extent.generation = sl_arena_next_generation(writer->bed.arena);
+    want.part_index = (uint16_t)part;
+    want.group = writer->groups[unit];
+    want.digest = (struct sl_digest){number, part};
+    return want;
+}
+
+static void bytes_fill(struct writer *writer, const struct sl_extent *extent, uint64_t number,
+                       uint32_t part)
+{
+    uint64_t *words = sl_arena_at(writer->bed.arena, extent->offset_bytes, VALUE_BYTES);
+    must(words != NULL);
+    for (uint32_t i = 0; i < VALUE_BYTES / 8; i++) {
+        words[i] = word_of(number, part);
+    }
+}
+
+static void unit_put(struct writer *writer, int unit, uint64_t number)
+{
+    struct sl_entry wants[PARTS];
+    char keys[PARTS][128];
+    char group_key[128];
+    if (part_count(unit) > 1) {
+        group_key_of(unit, group_key);
+        struct sl_group_want want = {.key = {group_key, (uint32_t)strlen(group_key)},
+                                     .part_count = PARTS};
+        must(sl_index_group_create(writer->bed.index, &want, &writer->groups[unit], NULL) == SL_OK);
+    }
+    for (uint32_t i = 0; i < part_count(unit); i++) {
+        wants[i] = want_fill(writer, unit, i, number, keys[i]);
+        wants[i].kind = SL_RECORD_RESERVED;
+        must(sl_index_claim(writer->bed.index, &wants[i], &writer->refs[unit][i], NULL) == SL_OK);
+    }
+    for (uint32_t i = 0; i < part_count(unit); i++) {
+        bytes_fill(writer, &wants[i].extent, number, i);
+        must(sl_index_commit(writer->bed.index, writer->refs[unit][i], wants[i].digest) == SL_OK);
+        if (writer->groups[unit] != 0) {
+            sl_index_group_fill(writer->bed.index, writer->groups[unit], i);
+        }
+    }
+}
+
+static void extent_give(struct writer *writer, sl_ref retired, const struct sl_extent *extent)
+{
+    sl_index_set_kind(writer->bed.index, retired, SL_RECORD_FREE);
+    sl_alloc_give(writer->alloc, extent->offset_bytes, VALUE_BYTES);
+}
+
+static void part_remove(struct writer *writer, sl_ref ref)
+{
+    struct sl_entry entry;
+    sl_index_read(writer->bed.index, ref, &entry);
+    if (entry.extent.generation == 0) {
+        sl_index_unlink(writer->bed.index, ref, SL_RECORD_FREE);
+        return;
+    }
+    sl_index_unlink(writer->bed.index, ref, SL_RECORD_RETIRED);
+    extent_give(writer, ref, &entry.extent);
+}
+
+static void unit_remove(struct writer *writer, int unit)
+{
+    if (writer->groups[unit] != 0) {
+        sl_index_group_drop(writer->bed.index, writer->groups[unit]);
+    }
+    for (uint32_t i = 0; i < part_count(unit); i++) {
+        if (writer->refs[unit][i] != 0) {
+            part_remove(writer, writer->refs[unit][i]);
+            writer->refs[unit][i] = 0;
+        }
+    }
+    if (writer->groups[unit] != 0) {
+        sl_index_unlink(writer->bed.index, writer->groups[unit], SL_RECORD_FREE);
+        writer->groups[unit] = 0;
+    }
+}
+
+/* A place on disk, the memory given up, or both at once. */
+static void part_spill(struct writer *writer, sl_ref *ref, bool memory, bool disk)
+{
+    struct sl_disk_place place = {.segment = 3, .offset_bytes = 4096, .valid = 1};
+    struct sl_extent none = {0};
+    struct sl_entry old;
+    bool retired = false;
+    sl_index_read(writer->bed.index, *ref, &old);
+    must(sl_index_switch_retire(writer->bed.index, *ref, memory ? NULL : &none,
+                                disk ? &place : NULL, ref, &retired) == SL_OK);
+    must(retired == !memory);
+    if (retired) {
+        extent_give(writer, old.ref, &old.extent);
+    }
+}
+
+static void part_promote(struct writer *writer, int unit, uint32_t part, uint64_t number)
+{
+    char key[128];
+    sl_ref claim = 0;
+    struct sl_entry want = want_fill(writer, unit, part, number, key);
+    want.kind = SL_RECORD_PROMOTING;
+    must(sl_index_claim(writer->bed.index, &want, &claim, NULL) == SL_OK);
+    bytes_fill(writer, &want.extent, number, part);
+    must(sl_index_switch(writer->bed.index, writer->refs[unit][part], &want.extent, NULL,
+                         &writer->refs[unit][part]) == SL_OK);
+    sl_index_set_kind(writer->bed.index, claim, SL_RECORD_FREE);
+}
+
+static struct state state_next(struct writer *writer, struct state now)
+{
+    uint64_t dice = random_next(&writer->random) >> 32;
+    if (now.number == 0) {
+        return (struct state){++writer->history->number, true, false};
+    }
+    if (dice % 3 == 0) {
+        return (struct state){0, false, false};
+    }
+    if (!now.memory) {
+        return (struct state){now.number, true, true};
+    }
+    if (now.disk) {
+        return (struct state){now.number, false, true};
+    }
+    return (struct state){now.number, dice % 2 == 0, true};
+}
+
+static void unit_change(struct writer *writer, int unit, struct state from, struct state to)
+{
+    if (to.number == 0) {
+        unit_remove(writer, unit);
+        return;
+    }
+    if (from.number == 0) {
+        unit_put(writer, unit, to.number);
+        return;
+    }
+    for (uint32_t i = 0; i < part_count(unit); i++) {
+        if (to.memory && !from.memory) {
+            part_promote(writer, unit, i, to.number);
+        } else {
+            part_spill(writer, &writer->refs[unit][i], to.memory, !from.disk);
+        }
+    }
+}
+
+/* Which unit and part a key names. */
+static bool unit_of(const struct sl_entry *entry, int *unit, uint32_t *part)
+{
+    char key[128];
+    for (*unit = 0; *unit < UNITS; (*unit)++) {
+        for (*part = 0; *part < part_count(*unit); (*part)++) {
+            key_of(*unit, *part, key);
+            if (strlen(key) == entry->key_length && memcmp(key, entry->key, strlen(key)) == 0) {
+                return true;
+            }
+        }
+        group_key_of(*unit, key);
+        if (strlen(key) == entry->key_length && memcmp(key, entry->key, strlen(key)) == 0) {
+            *part = PARTS;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Claims of the dead end; the rest is claimed from the allocator. */
+static void writer_adopt(void *context, const struct sl_entry *entry)
+{
+    struct writer *writer = context;
+    int unit = 0;
+    uint32_t part = 0;
+    if (entry->kind != SL_RECORD_COMMITTED && entry->kind != SL_RECORD_GROUP) {
+        sl_index_set_kind(writer->bed.index, entry->ref, SL_RECORD_FREE);
+        return;
+    }
+    must(unit_of(entry, &unit, &part));
+    if (entry->kind == SL_RECORD_GROUP) {
+        writer->groups[unit] = entry->ref;
+        return;
+    }
+    writer->refs[unit][part] = entry->ref;
+    if (entry->extent.generation != 0) {
+        must(sl_alloc_claim(writer->alloc, entry->extent.offset_bytes, VALUE_BYTES) == SL_OK);
+    }
+}
+
+static void writer_open(struct writer *writer)
+{
+    struct sl_alloc_options options = {.data_bytes = writer->bed.arena_bytes,
+                                       .chunk_bytes = writer->bed.arena_bytes};
+    bed_open_quietly(&writer->bed);
+    must(sl_alloc_create(&options, &writer->alloc, NULL) == SL_OK);
+    sl_err err = sl_arena_populate_step(writer->bed.arena, NULL);
+    must(err == SL_OK || err == SL_ERR_NOT_FOUND);
+    sl_alloc_grow(writer->alloc, sl_arena_populated_bytes(writer->bed.arena));
+    memset(writer->refs, 0, sizeof(writer->refs));
+    memset(writer->groups, 0, sizeof(writer->groups));
+    sl_index_recover(writer->bed.index, writer_adopt, writer);
+    for (int unit = OBJECTS; unit < UNITS; unit++) { /* blocks that were not completed */
+        struct sl_group_info info;
+        if (writer->groups[unit] == 0) {
+            must(writer->refs[unit][0] == 0 && writer->refs[unit][1] == 0);
+            continue;
+        }
+        sl_index_group_info(writer->bed.index, writer->groups[unit], &info);
+        if (info.state != SL_GROUP_COMMITTED || writer->refs[unit][0] == 0 ||
+            writer->refs[unit][1] == 0) {
+            unit_remove(writer, unit);
+        }
+    }
+}
+
+static void writer_close(struct writer *writer)
+{
+    sl_alloc_destroy(&writer->alloc);
+    bed_detach(&writer->bed);
+}
+
+static _Noreturn void child_run(struct writer *writer)
+{
+    struct history *history = writer->history;
+    atomic_store(&history->started, 1);
+    writer_open(writer);
+    for (;;) {
+        int unit = (int)(random_next(&writer->random) >> 32) % UNITS;
+        unit = unit < 0 ? -unit : unit;
+        history->before = history->units[unit];
+        history->after = state_next(writer, history->before);
+        atomic_store(&history->busy, unit + 1);
+        unit_change(writer, unit, history->before, history->after);
+        history->units[unit] = history->after;
+        atomic_store(&history->busy, 0);
+        atomic_fetch_add(&history->ops, 1);
+    }
+}
+
+/* ---- the parent ---- */
+
+static bool state_equal(struct state a, struct state b)
+{
+    return a.number == b.number && a.memory == b.memory && a.disk == b.disk;
+}
+
+/* A part as a reader sees it; wrong bytes fail the test. */
+static struct state part_seen(const struct bed *bed, int unit, uint32_t part)
+{
+    char key[128];
+    struct sl_entry entry;
+    key_of(unit, part, key);
+    sl_err err = bed_find(bed, key, &entry);
+    must(err == SL_OK || err == SL_ERR_NOT_FOUND);
+    if (err != SL_OK) {
+        return (struct state){0, false, false};
+    }
+    if (entry.extent.generation != 0) {
+        const uint64_t *words = sl_arena_at(bed->arena, entry.extent.offset_bytes, VALUE_BYTES);
+        for (uint32_t i = 0; i < VALUE_BYTES / 8; i++) {
+            must(words[i] == word_of(entry.digest.low, part));
+        }
+    }
+    return (struct state){entry.digest.low, entry.extent.generation != 0, entry.disk.valid != 0};
+}
+
+/* Every unit is as it was before or after what the dead one was doing; gives which. */
+static struct state unit_seen(const struct bed *bed, const struct history *history, int unit)
+{
+    bool busy = atomic_load(&history->busy) == unit + 1;
+    struct state before = busy ? history->before : history->units[unit];
+    struct state after = busy ? history->after : before;
+    struct state seen = {0};
+    for (uint32_t i = 0; i < part_count(unit); i++) {
+        struct state part = part_seen(bed, unit, i);
+        ck_assert_msg(state_equal(part, before) || state_equal(part, after),
+                      "unit %d part %u: value %llu memory %d disk %d, expected %llu %d %d or "
+                      "%llu %d %d",
+                      unit, i, (unsigned long long)part.number, part.memory, part.disk,
+                      (unsigned long long)before.number, before.memory, before.disk,
+                      (unsigned long long)after.number, after.memory, after.disk);
+        must(i == 0 || (part.number == 0) == (seen.number == 0)); /* a block: all or none */
+        seen = i == 0 || state_equal(part, before) ? part : seen;
+    }
+    return seen;
+}
+
+/* What a reader finds before anyone repairs it. */
+static void check_as_left(const struct writer *writer)
+{
+    struct bed bed = writer->bed;
+    struct sl_error why = {0};
+    if (sl_index_view_open(bed.dir, &bed.view, &why) != SL_OK) {
+        return; /* it died before there was an index */
+    }
+    ck_assert_sl_ok(sl_arena_attach(bed.dir, 0, false, &bed.arena, &why), why);
+    for (int unit = 0; unit < UNITS; unit++) {
+        (void)unit_seen(&bed, writer->history, unit);
+    }
+    sl_index_view_close(&bed.view);
+    sl_arena_close(&bed.arena);
+}
+
+/* A part's state, made the same for all parts of a block that died half way. */
+static void unit_settle(struct writer *writer, int unit, struct state to)
+{
+    for (uint32_t i = 0; i < part_count(unit) && to.number != 0; i++) {
+        struct state now = part_seen(&writer->bed, unit, i);
+        if (to.memory && !now.memory) {
+            part_promote(writer, unit, i, to.number);
+        } else if (!state_equal(now, to)) {
+            part_spill(writer, &writer->refs[unit][i], to.memory, !now.disk);
+        }
+    }
+}
+
+static void check_recovered(struct writer *writer)
+{
+    struct history *history = writer->history;
+    struct sl_alloc_stats stats;
+    uint64_t extents = 0;
+    writer_open(writer);
+    for (int unit = 0; unit < UNITS; unit++) {
+        struct state seen = unit_seen(&writer->bed, history, unit);
+        bool busy = atomic_load(&history->busy) == unit + 1;
+        if (busy && seen.number != 0 && part_count(unit) > 1 && history->before.number != 0) {
+            /* Parts leave memory and come back one by one. */
+            unit_settle(writer, unit, history->after.number != 0 ? history->after : seen);
+            seen = history->after.number != 0 ? history->after : seen;
+        }
+        history->units[unit] = seen;
+        extents += seen.memory ? part_count(unit) : 0;
+    }
+    atomic_store(&history->busy, 0);
+    sl_alloc_stats(writer->alloc, &stats);
+    ck_assert_uint_eq(stats.extent_count, extents); /* nothing lost, nothing twice */
+    writer_close(writer);
+}
+
+static void nap(uint64_t ns)
+{
+    struct timespec time = {.tv_nsec = (long)ns};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Waits until the child has come so far, a little longer, and kills it. */
+static void child_kill(struct writer *writer, pid_t child)
+{
+    struct history *history = writer->history;
+    uint64_t ends_ns = stopwatch_ns() + WAIT_S * UINT64_C(1000000000);
+    uint64_t ops = random_next(&writer->random) % OPS_MAX; /* 0: in its recovery, perhaps */
+    while (atomic_load(&history->started) == 0 || atomic_load(&history->ops) < ops) {
+        must(stopwatch_ns() < ends_ns);
+        nap(20000);
+    }
+    nap(random_next(&writer->random) % DELAY_NS_MAX);
+    int status = 0;
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+                  "the child ended by itself with status %x", (unsigned)status);
+}
+
+START_TEST(a_killed_writer_loses_and_invents_nothing)
+    {
+        struct history *history =
+            mmap(NULL, sizeof(*history), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(history, MAP_FAILED);
+        struct writer writer = {.bed = {.dir = shm_dir_make(),
+                                        .index_bytes = SL_MIB,
+                                        .key_count = 64,
+                                        .arena_bytes = SL_MIB},
+                                .history = history,
+                                .random = random_seed("a_killed_writer_loses_and_invents_nothing")};
+        uint64_t total = 0;
+        uint64_t torn = 0;
+        for (int i = 0; i < KILLS; i++) {
+            atomic_store(&history->started, 0);
+            atomic_store(&history->ops, 0);
+            writer.random ^= (uint64_t)i << 17;
+            pid_t child = fork();
+            ck_assert_int_ge(child, 0);
+            if (child == 0) {
+                child_run(&writer);
+            }
+            child_kill(&writer, child);
+            total += atomic_load(&history->ops);
+            torn += atomic_load(&history->busy) != 0;
+            check_as_left(&writer);
+            check_recovered(&writer);
+        }
+        printf("%d kills after %llu operations, %llu of them in the middle of one\n", KILLS,
+               (unsigned long long)total, (unsigned long long)torn);
+        ck_assert_uint_gt(torn, 0);
+        shm_dir_remove(writer.bed.dir);
+        munmap(history, sizeof(*history));
+    }
+END_TEST
+
+int main(void)
+{
+    TCase *tcase = tcase_create("index_kill");
+    tcase_set_timeout(tcase, 240);
+    tcase_add_test(tcase, a_killed_writer_loses_and_invents_nothing);
+    return suite_run(tcase, "index_kill");
+}

@@ -177,7 +177,7 @@ void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32
         }
         pthread_mutex_unlock(&client->lock);
     }
-    return mapped == NULL ? NULL : sl_arena_at(mapped, offset_bytes, length_bytes);
+    return mapped == NULL ? NULL : sl_arena_map(mapped, offset_bytes, length_bytes);
 }
 
 /* ---- open, close ---- */

@@ -1,6 +1,7 @@
 /* client/client_get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
  * promoted first. */
 #include "client/client_internal.h"
+#include "runtime/sl_copy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,7 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     const void *from =
         sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
     if (from != NULL) {
-        memcpy(want->buffer.at, from, length_bytes);
+        sl_copy(want->buffer.at, from, length_bytes);
     }
     if (!sl_index_unchanged(at->view, entry)) {
         return SL_ERR_STALE;

@@ -8,11 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define ARENA_GRANULE_BYTES   (32u * SL_MIB)
 #define ARENA_ALIGN_BYTES     (2u * SL_MIB)
 #define ARENA_GENERATION_JUMP (UINT64_C(1) << 32)
+/* Small enough that the first touch of a small value stays short (13 us), large enough that the
+ * call itself is nothing. Granules of the owner are whole multiples, so what is around an extent is
+ * there already. */
+#define ARENA_MAP_BYTES (256u * SL_KIB)
+static_assert(ARENA_GRANULE_BYTES % ARENA_MAP_BYTES == 0, "a populated granule is mapped whole");
 
 /* The arena's part of the header page. */
 struct arena_own {
@@ -43,6 +49,9 @@ struct sl_arena {
     unsigned char *granules; /* enum granule_state each; owner only */
     uint64_t granule_count;
     uint64_t prefix_count; /* granules done from the start */
+    /* A bit for every ARENA_MAP_BYTES that were mapped; relaxed: setting one twice only costs time.
+     * NULL in the owner, whose populating maps. */
+    _Atomic uint64_t *mapped;
 };
 
 static uint64_t arena_granule_bytes(const struct sl_arena *arena, uint64_t index)
@@ -69,6 +78,7 @@ void sl_arena_close(struct sl_arena **arena)
     sl_segment_close(&(*arena)->segment);
     pthread_mutex_destroy(&(*arena)->lock);
     free((*arena)->granules);
+    free((*arena)->mapped);
     free(*arena);
     *arena = NULL;
 }
@@ -220,6 +230,13 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
     if (err == SL_OK) {
         err = arena_adopt(arena, id, why);
     }
+    if (err == SL_OK) {
+        uint64_t words = arena->segment.data_bytes / ARENA_MAP_BYTES / 64 + 1;
+        arena->mapped = calloc(words, sizeof(*arena->mapped));
+        if (arena->mapped == NULL) {
+            err = sl_fail(why, SL_ERR_NO_MEMORY, "map of arena.%u", id);
+        }
+    }
     if (err != SL_OK) {
         sl_arena_close(&arena);
         return err;
@@ -237,6 +254,34 @@ void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t 
         return NULL;
     }
     return arena->segment.data + offset_bytes;
+}
+
+static void arena_map_piece(struct sl_arena *arena, uint64_t piece)
+{
+    uint64_t bit = UINT64_C(1) << (piece % 64);
+    _Atomic uint64_t *word = &arena->mapped[piece / 64];
+    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) != 0) {
+        return;
+    }
+    /* Reading is enough: the pages exist, and in a shared mapping of memory entries made for a read
+     * are made for writing too, 16 at a time, where a write makes each for itself. When the system
+     * cannot (before Linux 5.14), pages are mapped when they are touched. */
+    uint64_t at = piece * ARENA_MAP_BYTES;
+    uint64_t length = SL_MIN(ARENA_MAP_BYTES, arena->segment.data_bytes - at);
+    (void)madvise(arena->segment.data + at, length, MADV_POPULATE_READ);
+    atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
+}
+
+void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes)
+{
+    void *at = sl_arena_at(arena, offset_bytes, length_bytes);
+    if (at != NULL && arena->mapped != NULL) {
+        uint64_t last = (offset_bytes + length_bytes - 1) / ARENA_MAP_BYTES;
+        for (uint64_t piece = offset_bytes / ARENA_MAP_BYTES; piece <= last; piece++) {
+            arena_map_piece(arena, piece);
+        }
+    }
+    return at;
 }
 
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena)

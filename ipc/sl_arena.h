@@ -41,6 +41,10 @@ void sl_arena_close(struct sl_arena **arena);
 /* Address of [offset, +length): NULL when it is not within one chunk of the data (bounds come from
  * outside). */
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);
+/* The same for who is about to touch all of it: what of the mapping around it has no page table
+ * entries yet gets them first, in one call to the system a 256 KiB. A first write costs a fault
+ * every 4 KiB otherwise (1,040 us for 2 MiB, this way 100). Thread-safe; best effort. */
+void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);

@@ -3,6 +3,8 @@
 #include "tests/unit/shm_support.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #define ARENA_BYTES (100 * SL_MIB)
 #define CHUNK_BYTES (16 * SL_MIB)
@@ -190,6 +192,57 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
     }
 END_TEST
 
+static long faults_so_far(void)
+{
+    struct rusage usage;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+static bool system_populates_for_reading(void)
+{
+    void *page = mmap(NULL, SL_PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool can = madvise(page, SL_PAGE_BYTES, MADV_POPULATE_READ) == 0;
+    (void)munmap(page, SL_PAGE_BYTES);
+    return can;
+}
+
+/* An odd size, so that the last piece is a short one. */
+START_TEST(mapped_range_is_written_without_faults)
+    {
+        char *dir = shm_dir_make();
+        uint64_t bytes = 5 * SL_MIB + 3 * SL_PAGE_BYTES;
+        struct sl_arena_options options = {
+            .directory = dir, .data_bytes = bytes, .chunk_bytes = bytes};
+        struct sl_arena *owner = NULL, *client = NULL;
+        bool created = false;
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &owner, NULL), SL_OK);
+        while (sl_arena_populate_step(owner, NULL) == SL_OK) {
+        }
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &client, NULL), SL_OK);
+        uint64_t from = 300000, length = bytes - from;
+
+        unsigned char *at = sl_arena_map(client, from, length);
+
+        ck_assert_ptr_eq(at, sl_arena_at(client, from, length));
+        long before = faults_so_far();
+        for (uint64_t i = 0; i < length; i += SL_PAGE_BYTES) {
+            ((volatile unsigned char *)at)[i] = 1;
+        }
+        at[length - 1] = 1;
+        long faults = faults_so_far() - before;
+        if (system_populates_for_reading()) {
+            ck_assert_int_lt(faults, (long)(length / SL_PAGE_BYTES / 8));
+        }
+        ck_assert_ptr_null(sl_arena_map(client, bytes, 1));
+        ck_assert_ptr_null(sl_arena_map(client, bytes - 1, 2));
+        ck_assert_ptr_eq(sl_arena_map(owner, 0, bytes), sl_arena_at(owner, 0, bytes));
+        sl_arena_close(&client);
+        sl_arena_close(&owner);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(attaching_to_nothing_is_not_found)
     {
         char *dir = shm_dir_make();
@@ -210,6 +263,7 @@ int main(void)
     tcase_add_loop_test(tcase, address_is_given_within_one_chunk_only, 0, SL_COUNT(ranges));
     tcase_add_test(tcase, threads_populate_all_of_it);
     tcase_add_test(tcase, full_system_leaves_the_arena_at_its_prefix);
+    tcase_add_test(tcase, mapped_range_is_written_without_faults);
     tcase_add_test(tcase, attaching_to_nothing_is_not_found);
     return suite_run(tcase, "arena");
 }

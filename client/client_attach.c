@@ -317,11 +317,26 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     return SL_OK;
 }
 
+/* Said once: when it gets lost, the registrar takes them back after their time. */
+static void grants_give_back(struct sl_client *client)
+{
+    struct sl_msg msg = {.type = SL_MSG_ABORT};
+    sl_ahead_forget(client);
+    if (client->orphan_count > 0) {
+        msg.body.abort.items.at = client->orphans;
+        msg.body.abort.items.count = client->orphan_count;
+        sl_client_tell(client, "registrar", &msg, SL_NS_PER_S);
+    }
+}
+
 void sl_client_close(struct sl_client **client)
 {
     struct sl_client *gone = client == NULL ? NULL : *client;
     if (gone == NULL) {
         return;
+    }
+    if (gone->mailbox != NULL && (uint32_t)getpid() == gone->self.pid) {
+        grants_give_back(gone);
     }
     sl_mailbox_close(&gone->mailbox);
     sl_codec_destroy(&gone->codec);

@@ -21,6 +21,8 @@
 #define SL_CLIENT_GIVEN_UP_MAX 64u
 #define SL_CLIENT_ORPHANS_MAX  65536u
 #define SL_CLIENT_CANCEL_NS    (200 * SL_NS_PER_MS)
+#define SL_AHEAD_CLASSES       4u
+#define SL_AHEAD_EXTENTS_MAX   256u
 
 /* The shared memory of one life of the node. Read by many threads without a lock; never freed
  * before close. */
@@ -31,6 +33,21 @@ struct sl_attachment {
     dev_t index_device;
     ino_t index_inode;
     uint32_t number; /* its place in the client's list */
+};
+
+/* An extent granted ahead of use: ours to write to as long as its grant stands. */
+struct sl_ahead_extent {
+    uint64_t generation, offset_bytes;
+    uint32_t ref, arena, attachment;
+};
+/* Those of one size: a ring, oldest first. */
+struct sl_ahead_class {
+    uint64_t space_bytes; /* 0: unused */
+    uint64_t used_ns;     /* when a value of this size was put */
+    uint64_t short_ns;    /* when the registrar last answered, */
+    uint32_t short_of;    /* and how many it would not have given */
+    uint32_t first, count;
+    struct sl_ahead_extent extents[SL_AHEAD_EXTENTS_MAX];
 };
 
 /* A request on its way. The caller lends it, with msg and all that msg points at, until it is done.
@@ -80,6 +97,8 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
     uint32_t orphan_count;
+    struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
+    _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
 };
 
 /* ---- client_attach.c ---- */
@@ -115,6 +134,25 @@ void sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg
 sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
 void sl_client_sleep(uint64_t ns);
+
+/* ---- client_ahead.c ---- */
+/* A value of this size was put. */
+void sl_ahead_note(struct sl_client *client, uint64_t space_bytes, uint64_t now_ns);
+/* Whether it pays to ask for extents of this size for a batch of count. */
+bool sl_ahead_warm(struct sl_client *client, uint64_t space_bytes, uint32_t count, uint64_t now_ns);
+/* How many to ask for so that a batch of count finds its extents. */
+uint32_t sl_ahead_missing(struct sl_client *client, uint64_t space_bytes, uint32_t count);
+/* Takes one; false: none. It has to be pinned before it is written to. */
+bool sl_ahead_take(struct sl_client *client, uint64_t space_bytes, struct sl_attachment *at,
+                   struct sl_ahead_extent *out);
+/* Puts one back that was not used. */
+void sl_ahead_give(struct sl_client *client, uint64_t space_bytes,
+                   const struct sl_ahead_extent *extent);
+/* The answer to a PUBLISH that asked for some. Under the client's lock. */
+void sl_ahead_arrived(struct sl_client *client, uint64_t space_bytes, uint32_t asked,
+                      const struct sl_msg *reply, const struct sl_attachment *at);
+/* All are to be given back. */
+void sl_ahead_forget(struct sl_client *client);
 
 /* ---- client_identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);

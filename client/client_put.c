@@ -1,5 +1,8 @@
 /* client/client_put.c - writing: reserve, fill in one pass with the digest, commit. A batch is one
- * reserve and one commit; what another writer is at is tried again until the deadline. */
+ * reserve and one commit; what another writer is at is tried again until the deadline.
+ *
+ * What is there already is seen in the index and costs no message. Values of a size that was put a
+ * moment ago go into extents granted ahead of use: fill, publish. */
 #include "client/client_internal.h"
 
 #include <stdio.h>
@@ -12,12 +15,14 @@
 #define WANT_FRAME_BYTES 64u
 /* From here on a batch asks for time to be filled at this pace. */
 #define LARGE_BATCH_BYTES (128 * SL_MIB)
+#define LOOKED_UP_COUNT   64u
 /* Items that need no heap: a put of one object allocates nothing. */
 #define ITEMS_INLINE 4u
 
 struct put_item {
     uint64_t source; /* index into the caller's arrays */
     uint64_t code, ref, generation, arena, offset_bytes;
+    sl_pin pin; /* of an extent granted ahead */
 };
 
 /* For finding what was granted twice. */
@@ -30,6 +35,7 @@ struct put_few {
     struct put_item items[ITEMS_INLINE];
     struct sl_item_want wants[ITEMS_INLINE];
     struct sl_item_claim claims[ITEMS_INLINE];
+    struct sl_item_publication publications[ITEMS_INLINE];
     uint32_t claim_items[ITEMS_INLINE];
 };
 
@@ -44,8 +50,12 @@ struct put {
     struct put_item *items;
     struct sl_item_want *wants;
     struct sl_item_claim *claims;
-    uint32_t *claim_items; /* claims[i] is for items[claim_items[i]] */
+    struct sl_item_publication *publications; /* of claims */
+    uint32_t *claim_items;                    /* claims[i] is for items[claim_items[i]] */
     uint32_t item_count, claim_count;
+    uint64_t space_bytes; /* of every item; 0: they differ */
+    uint32_t asked_ahead;
+    struct sl_attachment *at;
 };
 
 static bool key_fine(struct sl_object_key key)
@@ -167,9 +177,14 @@ static void put_abandon(struct put *put)
     sl_client_orphan(put->client, put->claims, put->claim_count);
 }
 
+static void item_unpin(struct put *put, struct put_item *item)
+{
+    sl_pins_give(put->at->pins, item->pin);
+    item->pin = 0;
+}
+
 static void put_fill(struct put *put)
 {
-    struct sl_attachment *at = sl_client_attachment(put->client);
     put->claim_count = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
@@ -177,10 +192,11 @@ static void put_fill(struct put *put)
             continue;
         }
         const struct sl_buffer *value = &put->values[item->source];
-        void *to = sl_client_bytes(put->client, at, (uint32_t)item->arena, item->offset_bytes,
+        void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
                                    value->length_bytes);
         if (to == NULL) {
             const struct sl_item_claim claim = {.ref = item->ref, .generation = item->generation};
+            item_unpin(put, item);
             sl_client_orphan(put->client, &claim, 1);
             item->code = SL_ERR_PROTOCOL;
             continue;
@@ -205,14 +221,20 @@ static void commit_taken(void *context, const struct sl_msg *reply)
     }
 }
 
+/* What stays of it when the answer has another count. */
+static void put_unanswered(struct put *put)
+{
+    for (uint32_t i = 0; i < put->claim_count; i++) {
+        put->items[put->claim_items[i]].code = SL_ERR_PROTOCOL;
+    }
+}
+
 static sl_err put_commit(struct put *put)
 {
     if (put->claim_count == 0) {
         return SL_OK;
     }
-    for (uint32_t i = 0; i < put->claim_count; i++) {
-        put->items[put->claim_items[i]].code = SL_ERR_PROTOCOL;
-    }
+    put_unanswered(put);
     struct sl_client_call call = {.to = "registrar",
                                   .deadline_ns = put->deadline_ns,
                                   .answered = commit_taken,
@@ -227,15 +249,183 @@ static sl_err put_commit(struct put *put)
     return err;
 }
 
-/* One reserve, one fill, one commit for the items of this round. */
-static sl_err put_round(struct put *put)
+/* ---- what is there already ---- */
+
+/* Takes what the index shows out of the round: it is done. */
+static void put_look_up(struct put *put)
 {
-    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
-    if (err != SL_OK) {
-        return err;
+    uint32_t kept = 0;
+    for (uint32_t first = 0; first < put->item_count; first += LOOKED_UP_COUNT) {
+        struct sl_key keys[LOOKED_UP_COUNT];
+        sl_err found[LOOKED_UP_COUNT];
+        uint32_t share = SL_MIN(put->item_count - first, LOOKED_UP_COUNT);
+        for (uint32_t i = 0; i < share; i++) {
+            const struct sl_object_key *key = &put->keys[put->items[first + i].source];
+            keys[i] = (struct sl_key){.at = key->at, .length = key->length};
+        }
+        sl_index_find_batch(put->at->view, keys, share, NULL, found);
+        for (uint32_t i = 0; i < share; i++) {
+            if (found[i] == SL_OK) {
+                put->codes[put->items[first + i].source] = SL_OK;
+            } else {
+                put->items[kept++] = put->items[first + i];
+            }
+        }
     }
-    const struct sl_attachment *before = sl_client_attachment(put->client);
-    err = put_reserve(put);
+    put->item_count = kept;
+}
+
+static void put_measure(struct put *put)
+{
+    put->space_bytes = 0;
+    for (uint32_t i = 0; i < put->item_count; i++) {
+        uint64_t space = sl_extent_space(put->values[put->items[i].source].length_bytes);
+        if (i > 0 && space != put->space_bytes) {
+            put->space_bytes = 0;
+            return;
+        }
+        put->space_bytes = space;
+    }
+}
+
+/* ---- extents granted ahead ---- */
+
+static struct sl_ahead_extent item_extent(const struct put *put, const struct put_item *item)
+{
+    return (struct sl_ahead_extent){.generation = item->generation,
+                                    .offset_bytes = item->offset_bytes,
+                                    .ref = (uint32_t)item->ref,
+                                    .arena = (uint32_t)item->arena,
+                                    .attachment = put->at->number};
+}
+
+static void item_return(struct put *put, struct put_item *item)
+{
+    const struct sl_ahead_extent extent = item_extent(put, item);
+    item_unpin(put, item);
+    sl_ahead_give(put->client, put->space_bytes, &extent);
+}
+
+/* One extent whose grant stands, pinned so that it goes on standing for us. */
+static bool item_take_ahead(struct put *put, struct put_item *item)
+{
+    struct sl_ahead_extent extent;
+    while (sl_ahead_take(put->client, put->space_bytes, put->at, &extent)) {
+        sl_err err = sl_pins_take_grant(put->at->pins, put->at->view, extent.ref, extent.generation,
+                                        put->space_bytes, &item->pin);
+        if (err == SL_OK) {
+            item->code = SL_OK;
+            item->ref = extent.ref;
+            item->generation = extent.generation;
+            item->arena = extent.arena;
+            item->offset_bytes = extent.offset_bytes;
+            return true;
+        }
+        if (err != SL_ERR_STALE) { /* no pin is free */
+            sl_ahead_give(put->client, put->space_bytes, &extent);
+            return false;
+        } /* else it was taken back: the next one */
+    }
+    return false;
+}
+
+static bool put_take_ahead(struct put *put)
+{
+    for (uint32_t i = 0; i < put->item_count; i++) {
+        if (!item_take_ahead(put, &put->items[i])) {
+            while (i > 0) {
+                item_return(put, &put->items[--i]);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+static void publish_taken(void *context, const struct sl_msg *reply)
+{
+    struct put *put = context;
+    if (reply->code != SL_OK) {
+        return;
+    }
+    sl_ahead_arrived(put->client, put->space_bytes, put->asked_ahead, reply, put->at);
+    if (reply->body.publish_reply.codes.count == put->claim_count) {
+        for (uint32_t i = 0; i < put->claim_count; i++) {
+            put->items[put->claim_items[i]].code = reply->body.publish_reply.codes.at[i];
+        }
+    }
+}
+
+/* Publishes what was filled, and asks for the extents of the next batch of this kind. */
+static sl_err put_publish(struct put *put)
+{
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns = put->deadline_ns,
+                                  .answered = publish_taken,
+                                  .context = put};
+    for (uint32_t i = 0; i < put->claim_count; i++) {
+        uint64_t source = put->items[put->claim_items[i]].source;
+        put->publications[i] = (struct sl_item_publication){
+            .key = {.at = put->keys[source].at, .length = put->keys[source].length},
+            .length_bytes = put->values[source].length_bytes,
+            .ref = put->claims[i].ref,
+            .generation = put->claims[i].generation,
+            .digest_low = put->claims[i].digest_low,
+            .digest_high = put->claims[i].digest_high};
+    }
+    put->asked_ahead = sl_ahead_missing(put->client, put->space_bytes, put->item_count);
+    call.msg.type = SL_MSG_PUBLISH;
+    call.msg.body.publish.ahead_count = put->asked_ahead;
+    call.msg.body.publish.ahead_bytes = put->space_bytes;
+    call.msg.body.publish.items.at = put->publications;
+    call.msg.body.publish.items.count = put->claim_count;
+    return sl_client_call(put->client, &call, put->why);
+}
+
+/* Ends what the round held: used up, still ours, or (unanswered) to be given back. */
+static void put_let_go(struct put *put, sl_err result)
+{
+    for (uint32_t i = 0; i < put->claim_count; i++) {
+        struct put_item *item = &put->items[put->claim_items[i]];
+        if (result == SL_OK && (item->code == SL_ERR_EXISTS || item->code == SL_ERR_BUSY)) {
+            item_return(put, item);
+            continue;
+        }
+        item_unpin(put, item);
+        if (result != SL_OK || (item->code != SL_OK && item->code != SL_ERR_STALE)) {
+            sl_client_orphan(put->client, &put->claims[i], 1);
+        }
+    }
+}
+
+/* The round by extents granted ahead; false: they are not to be had, nothing was done. */
+static bool put_ahead(struct put *put, sl_err *result)
+{
+    struct sl_client *client = put->client;
+    if (put->space_bytes == 0 || put->item_count > SL_AHEAD_EXTENTS_MAX || client->ahead_refused ||
+        !sl_ahead_warm(client, put->space_bytes, put->item_count, sl_clock_monotonic_ns())) {
+        return false;
+    }
+    put->claim_count = 0;
+    if (!put_take_ahead(put)) {
+        sl_err err = put_publish(put);
+        client->ahead_refused = err == SL_ERR_UNSUPPORTED; /* an older registrar */
+        if (err != SL_OK || !put_take_ahead(put)) {
+            return false;
+        }
+    }
+    put_fill(put);
+    put_unanswered(put);
+    *result = put->claim_count == 0 ? SL_OK : put_publish(put);
+    put_let_go(put, *result);
+    return true;
+}
+
+/* One reserve, one fill, one commit for the items of this round. */
+static sl_err put_by_reserve(struct put *put)
+{
+    const struct sl_attachment *before = put->at;
+    sl_err err = put_reserve(put);
     if (err != SL_OK) {
         return err;
     }
@@ -253,6 +443,27 @@ static sl_err put_round(struct put *put)
     }
     put_fill(put);
     return put_commit(put);
+}
+
+static sl_err put_round(struct put *put)
+{
+    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
+    if (err != SL_OK) {
+        return err;
+    }
+    put->at = sl_client_attachment(put->client);
+    put_look_up(put);
+    if (put->item_count == 0) {
+        return SL_OK;
+    }
+    put_measure(put);
+    if (!put_ahead(put, &err)) {
+        err = put_by_reserve(put);
+    }
+    if (err == SL_OK && put->space_bytes != 0) {
+        sl_ahead_note(put->client, put->space_bytes, sl_clock_monotonic_ns());
+    }
+    return err;
 }
 
 /* Codes of the round; true when something is to be tried again. */
@@ -319,8 +530,9 @@ static uint32_t put_share(const struct sl_client *client, const struct sl_object
 /* The arrays of a round, side by side in one piece of memory. */
 static size_t put_room(uint32_t count)
 {
-    return count * (sizeof(struct put_item) + sizeof(struct sl_item_want) +
-                    sizeof(struct sl_item_claim) + sizeof(uint32_t));
+    return count *
+           (sizeof(struct put_item) + sizeof(struct sl_item_want) + sizeof(struct sl_item_claim) +
+            sizeof(struct sl_item_publication) + sizeof(uint32_t));
 }
 
 static void put_lay_out(struct put *put, void *room, uint32_t count)
@@ -328,7 +540,8 @@ static void put_lay_out(struct put *put, void *room, uint32_t count)
     put->items = room;
     put->wants = (struct sl_item_want *)(put->items + count);
     put->claims = (struct sl_item_claim *)(put->wants + count);
-    put->claim_items = (uint32_t *)(put->claims + count);
+    put->publications = (struct sl_item_publication *)(put->claims + count);
+    put->claim_items = (uint32_t *)(put->publications + count);
 }
 
 sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
@@ -354,6 +567,7 @@ sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
         put.items = few.items;
         put.wants = few.wants;
         put.claims = few.claims;
+        put.publications = few.publications;
         put.claim_items = few.claim_items;
     } else {
         room = malloc(put_room(count));

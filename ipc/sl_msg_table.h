@@ -46,6 +46,13 @@
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
     F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
     F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
+#define SL_ITEM_PUBLICATION(F, L)                                      \
+    F(TEXT, key, 1, 1024, "object key")                                \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")   \
+    F(U64, ref, 1, UINT32_MAX, "record of the grant")                  \
+    F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
+    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
+    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
 #define SL_ITEM_LOCATION(F, L)                                       \
     F(U64, code, 0, 255, "SL_OK or SL_ERR_NOT_FOUND")                \
     F(U64, ref, 0, UINT32_MAX, "record")                             \
@@ -130,21 +137,22 @@
     F(TEXT, text, 0, 255, "where it is, or why it is not; for people")
 
 /* X(item, TABLE) makes struct sl_item_ITEM */
-#define SL_ITEM_TABLE(X)          \
-    X(want, SL_ITEM_WANT)         \
-    X(group, SL_ITEM_GROUP)       \
-    X(grant, SL_ITEM_GRANT)       \
-    X(claim, SL_ITEM_CLAIM)       \
-    X(location, SL_ITEM_LOCATION) \
-    X(pool, SL_ITEM_POOL)         \
-    X(region, SL_ITEM_REGION)     \
-    X(piece, SL_ITEM_PIECE)       \
-    X(spill, SL_ITEM_SPILL)       \
-    X(spilled, SL_ITEM_SPILLED)   \
-    X(fill, SL_ITEM_FILL)         \
-    X(found, SL_ITEM_FOUND)       \
-    X(forget, SL_ITEM_FORGET)     \
-    X(chunk, SL_ITEM_CHUNK)       \
+#define SL_ITEM_TABLE(X)                \
+    X(want, SL_ITEM_WANT)               \
+    X(group, SL_ITEM_GROUP)             \
+    X(grant, SL_ITEM_GRANT)             \
+    X(claim, SL_ITEM_CLAIM)             \
+    X(publication, SL_ITEM_PUBLICATION) \
+    X(location, SL_ITEM_LOCATION)       \
+    X(pool, SL_ITEM_POOL)               \
+    X(region, SL_ITEM_REGION)           \
+    X(piece, SL_ITEM_PIECE)             \
+    X(spill, SL_ITEM_SPILL)             \
+    X(spilled, SL_ITEM_SPILLED)         \
+    X(fill, SL_ITEM_FILL)               \
+    X(found, SL_ITEM_FOUND)             \
+    X(forget, SL_ITEM_FORGET)           \
+    X(chunk, SL_ITEM_CHUNK)             \
     X(story, SL_ITEM_STORY)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
@@ -178,8 +186,17 @@
     F(BOOL, tail_first, 0, 1,                                                \
       "the items are a chain, head first: the tail is the older one in LRU") \
     L(items, claim, SL_BATCH_MAX, "reservations whose bytes are in place")
-#define SL_BODY_ABORT(F, L)      L(items, claim, SL_BATCH_MAX, "reservations whose writer has stopped")
-#define SL_BODY_CODES(F, L)      F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
+#define SL_BODY_ABORT(F, L) L(items, claim, SL_BATCH_MAX, "reservations whose writer has stopped")
+#define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
+/* client -> registrar: values in extents that were granted ahead of use, and a wish for more */
+#define SL_BODY_PUBLISH(F, L)                                                               \
+    F(U64, ahead_count, 0, SL_BATCH_MAX, "extents wanted ahead of use; fewer may be given") \
+    F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")           \
+    L(items, publication, SL_BATCH_MAX, "values whose bytes are in place")
+#define SL_BODY_PUBLISH_REPLY(F, L)                                                           \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                           \
+      "one sl_err for each item; SL_OK and SL_ERR_STALE end its grant, others leave it open") \
+    L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
 #define SL_BODY_REMOVE(F, L)                                                          \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
@@ -310,6 +327,8 @@
     X(LOOKUP_REPLY, lookup_reply, 23, SL_BODY_LOOKUP_REPLY, "places")                              \
     X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
     X(FLUSH_REPLY, flush_reply, 25, SL_BODY_EMPTY, "durable")                                      \
+    X(PUBLISH, publish, 26, SL_BODY_PUBLISH, "make values in extents granted ahead visible")       \
+    X(PUBLISH_REPLY, publish_reply, 27, SL_BODY_PUBLISH_REPLY, "done, and more extents")           \
     X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \
     X(EXPLAIN_REPLY, explain_reply, 29, SL_BODY_EXPLAIN_REPLY, "what is known of each")            \
     X(ENGINE_REGISTER, engine_register, 30, SL_BODY_ENGINE, "an engine and its pools")             \

@@ -265,13 +265,9 @@ static void slot_note_used(struct sl_pins *pins, uint32_t slot)
     }
 }
 
-sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
-                    const struct sl_entry *entry, sl_pin *pin)
+/* Names the generation in a slot; what it names must be looked at again afterwards. */
+static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length_bytes, sl_pin *pin)
 {
-    if (entry->extent.generation == 0) {
-        return SL_ERR_NOT_FOUND;
-    }
-    uint64_t length_bytes = entry->extent.length_bytes;
     if (!bytes_charge(pins, length_bytes)) {
         return SL_ERR_LIMIT;
     }
@@ -282,16 +278,45 @@ sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
     }
     pins->private_slots[slot].length_bytes = length_bytes;
     slot_note_used(pins, slot);
-    atomic_store_explicit(&pins->slots[slot], entry->extent.generation, memory_order_relaxed);
+    atomic_store_explicit(&pins->slots[slot], generation, memory_order_relaxed);
     /* The pin is seen by the registrar's scan, or its unlink is seen here; nothing weaker orders a
      * store before a load. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!sl_index_unchanged(view, entry)) {
-        sl_pins_give(pins, slot + 1);
-        return SL_ERR_STALE;
-    }
     *pin = slot + 1;
     return SL_OK;
+}
+
+sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
+                    const struct sl_entry *entry, sl_pin *pin)
+{
+    sl_pin set = 0;
+    if (entry->extent.generation == 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    sl_err err = pin_set(pins, entry->extent.generation, entry->extent.length_bytes, &set);
+    if (err == SL_OK && !sl_index_unchanged(view, entry)) {
+        sl_pins_give(pins, set);
+        err = SL_ERR_STALE;
+    }
+    if (err == SL_OK) {
+        *pin = set;
+    }
+    return err;
+}
+
+sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
+                          uint64_t generation, uint64_t length_bytes, sl_pin *pin)
+{
+    sl_pin set = 0;
+    sl_err err = pin_set(pins, generation, length_bytes, &set);
+    if (err == SL_OK && !sl_index_claim_stands(view, ref, generation)) {
+        sl_pins_give(pins, set);
+        err = SL_ERR_STALE;
+    }
+    if (err == SL_OK) {
+        *pin = set;
+    }
+    return err;
 }
 
 void sl_pins_give(struct sl_pins *pins, sl_pin pin)

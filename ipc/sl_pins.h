@@ -30,6 +30,11 @@ typedef uint32_t sl_pin; /* slot number + 1; 0: none */
  * SL_ERR_LIMIT: slots or bytes; SL_ERR_NOT_FOUND: the entry has no copy in memory. */
 sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
                     const struct sl_entry *entry, sl_pin *pin);
+/* Holds an extent that was granted to this client ahead of use (ref, generation), for writing: the
+ * registrar takes it back only when no pin names it, so while it is pinned its bytes are this
+ * client's alone. SL_ERR_STALE: the grant is over; SL_ERR_LIMIT. */
+sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
+                          uint64_t generation, uint64_t length_bytes, sl_pin *pin);
 void sl_pins_give(struct sl_pins *pins, sl_pin pin);
 /* Notes an access; overwrites the oldest. For a chain call tail first, head last. */
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);

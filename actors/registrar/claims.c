@@ -82,7 +82,7 @@ uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
         at->node[i] = (struct reg_node){REG_NONE, REG_NONE};
     }
     at->key_next = REG_NONE;
-    if (at->state == REG_CLAIM_RESERVED || at->state == REG_CLAIM_PROMOTING) {
+    if (!at->ahead && (at->state == REG_CLAIM_RESERVED || at->state == REG_CLAIM_PROMOTING)) {
         uint32_t *head = key_head(self, at->hash);
         at->key_next = *head;
         *head = slot;

@@ -58,9 +58,11 @@ struct reg_peer {
     struct sl_pins_view *pins;
     sl_ref blob;
     uint64_t quarantined_bytes; /* that it caused as owner */
-    uint32_t owned;             /* first of the live claims it owns */
-    uint32_t held;              /* first of the quarantined claims it may still write to */
-    uint64_t fence_seq;         /* of the FENCE in flight, 0: none */
+    uint64_t ahead_bytes;       /* granted to it ahead of use */
+    uint32_t ahead_count;
+    uint32_t owned;     /* first of the live claims it owns */
+    uint32_t held;      /* first of the quarantined claims it may still write to */
+    uint64_t fence_seq; /* of the FENCE in flight, 0: none */
 };
 
 /* ---- claims: extents granted to a writer, until they are committed or free again ---- */
@@ -94,6 +96,7 @@ struct reg_claim {
         node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
     uint16_t part_index;
     bool charged; /* counted in the owner's quarantined_bytes */
+    bool ahead;   /* granted ahead of use: for no key yet */
 };
 
 /* ---- groups being written ---- */
@@ -354,8 +357,8 @@ struct reg_scratch {
 struct reg_metrics {
     sl_metric used_bytes, usable_bytes, object_count, block_count, disk_object_count, reserve_count,
         busy_count, parked_count;
-    sl_metric commit_count, stale_count, abort_count, expired_count, evicted_count, evicted_bytes,
-        dropped_count;
+    sl_metric ahead_count, commit_count, stale_count, abort_count, expired_count, evicted_count,
+        evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
         written_count, written_bytes;
     sl_metric write_failed_count, promoted_count, promoted_bytes, promote_failed_count,
@@ -367,9 +370,9 @@ struct reg_metrics {
 struct reg_settings {
     uint64_t memory, memory_chunk, disk_segment, index_memory, index_keys, reservation_ttl_ns,
         fence_timeout_ns, io_grace_ns;
-    uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max;
-    uint32_t reservations_max, clients_max, engines_max, evict_batch, ranks, populate_threads,
-        queue_messages;
+    uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max;
+    uint32_t reservations_max, grants_ahead_max, clients_max, engines_max, evict_batch, ranks,
+        populate_threads, queue_messages;
 };
 
 struct reg_populate { /* lent to the helper threads */
@@ -410,6 +413,8 @@ struct registrar {
     struct reg_timers timers; /* ids: claims, then reservations_max + groups */
     uint64_t quarantined_bytes;
     bool fences_due;
+    uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
+    bool ahead_unsettled; /* some were taken back while they were pinned, or just now */
 
     uint64_t *recent_ring, *recent_table; /* generations committed lately */
     uint64_t recent_count;
@@ -546,6 +551,17 @@ void reg_parked_forget(struct registrar *self, struct sl_proc_id owner);
 void reg_parked_fini(struct registrar *self);
 void reg_parked_refuse(struct registrar *self, sl_err code);
 uint64_t reg_parked_next(const struct registrar *self);
+
+/* ---- ahead.c ---- */
+void reg_publish(struct registrar *self, const struct sl_msg *msg);
+bool reg_ahead_is(const struct sl_entry *entry); /* a record of a grant ahead of use */
+uint64_t reg_ahead_bytes_standard(uint64_t memory_bytes);
+void reg_ahead_came(struct registrar *self, uint32_t slot); /* counts it */
+void reg_ahead_left(struct registrar *self, uint32_t slot);
+/* Ends a grant; its extent is free with the next settle that finds it unpinned. */
+void reg_ahead_revoke(struct registrar *self, uint32_t slot);
+void reg_ahead_settle(struct registrar *self);
+bool reg_ahead_revoke_all(struct registrar *self); /* true: space was freed */
 
 /* ---- reservations.c ---- */
 void reg_commit(struct registrar *self, const struct sl_msg *msg);

@@ -173,6 +173,7 @@ static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry
         .writer_peer = reg_peer_by_proc(self, entry->writer),
         .group = REG_NONE,
         .part_index = entry->part_index,
+        .ahead = reg_ahead_is(entry),
     };
     uint32_t slot = reg_claim_add(self, &claim);
     if (slot == REG_NONE) {
@@ -189,6 +190,9 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
         return;
     }
     struct reg_claim *claim = &self->claims[slot];
+    if (claim->ahead) {
+        reg_ahead_came(self, slot);
+    }
     bool grouped = entry->group != 0 && sl_index_ref_live(self->index, entry->group);
     uint32_t group = grouped ? reg_group_slot(self, entry->group) : REG_NONE;
     if (claim->owner_peer != REG_NONE) {
@@ -225,6 +229,7 @@ static void recover_claim(struct registrar *self, const struct recovered *record
     } else if (record->kind == SL_RECORD_QUARANTINED) {
         uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_GRACE);
         if (slot != REG_NONE) {
+            self->ahead_unsettled = self->ahead_unsettled || self->claims[slot].ahead;
             reg_claim_restore_quarantine(self, slot, entry.writer, entry.deadline_ns);
         }
     } else if (record->kind == SL_RECORD_RETIRED && reg_retired_reserve(self, 1) == SL_OK) {

@@ -93,6 +93,11 @@ static void settings_read(struct registrar *self)
         uint64_t for_disk = SL_MIN(disk_bytes / 16, SL_MAX(set->memory, SL_GIB));
         set->index_memory = SL_MAX(set->memory / 8 + for_disk, INDEX_BYTES_MIN);
     }
+    set->grants_ahead_max = (uint32_t)sl_config_u64(config, SL_SET_grants_ahead_max);
+    set->grants_ahead_bytes_max = sl_config_u64(config, SL_SET_grants_ahead_bytes_max);
+    if (set->grants_ahead_bytes_max == 0) {
+        set->grants_ahead_bytes_max = reg_ahead_bytes_standard(set->memory);
+    }
     if (set->quarantine_bytes_max == 0) {
         set->quarantine_bytes_max = set->memory / 4;
     }
@@ -124,6 +129,7 @@ static void metrics_define(struct registrar *self)
         {&metric->busy_count, "busy_count"},
         {&metric->refused_count, "refused_count"},
         {&metric->parked_count, "parked_count"},
+        {&metric->ahead_count, "ahead_count"},
         {&metric->commit_count, "commit_count"},
         {&metric->stale_count, "stale_count"},
         {&metric->abort_count, "abort_count"},
@@ -465,6 +471,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     reg_space_grow(self);
     reg_peers_drain(self);
     reg_timers_expire(self, now_ns);
+    reg_ahead_settle(self);
     reg_transients_expire(self, now_ns);
     reg_parked_expire(self, now_ns);
     reg_promotes_expire(self, now_ns);
@@ -547,6 +554,9 @@ static void registrar_request(struct registrar *self, const struct sl_msg *msg)
         break;
     case SL_MSG_COMMIT:
         reg_commit(self, msg);
+        break;
+    case SL_MSG_PUBLISH:
+        reg_publish(self, msg);
         break;
     case SL_MSG_ABORT:
         reg_abort(self, msg);

@@ -126,6 +126,9 @@ static sl_err commit_one(struct registrar *self, uint32_t peer, const struct sl_
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
         return SL_ERR_PERMISSION;
     }
+    if (claim->ahead) {
+        return SL_ERR_INVALID; /* it has no key: PUBLISH */
+    }
     if (claim->state != REG_CLAIM_RESERVED) {
         if (claim->state == REG_CLAIM_HELD && claim->writer_peer == peer) {
             reg_claim_release(self, slot); /* the writer itself says that it is done */
@@ -216,7 +219,9 @@ void reg_timers_expire(struct registrar *self, uint64_t now_ns)
             reg_group_abandon(self, id - self->set.reservations_max, REG_GHOST_EXPIRED);
             continue;
         }
-        if (self->claims[id].state == REG_CLAIM_RESERVED) {
+        if (self->claims[id].state == REG_CLAIM_RESERVED && self->claims[id].ahead) {
+            reg_ahead_revoke(self, id); /* not used in time: nothing is lost */
+        } else if (self->claims[id].state == REG_CLAIM_RESERVED) {
             struct sl_entry entry;
             sl_index_read(self->index, self->claims[id].ref, &entry);
             reg_ghost_add(self, entry.key, entry.key_length, REG_GHOST_EXPIRED);

@@ -386,6 +386,9 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
 {
     struct reg_item *item = &self->scratch.items[index];
     sl_err err = reg_take(self, req->items[index].length_bytes, &item->offset_bytes);
+    if (err == SL_ERR_NO_SPACE && reg_ahead_revoke_all(self)) {
+        err = reg_take(self, req->items[index].length_bytes, &item->offset_bytes);
+    }
     if (err != SL_OK) {
         return err;
     }
@@ -463,7 +466,9 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
     if (need.bytes > sl_arena_data_bytes(self->arena)) {
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
-    if (!may_allocate || (req->wait && !reg_make_room(self, need.bytes))) {
+    /* What is asked for comes before what is granted ahead of being asked for. */
+    if (!may_allocate || (req->wait && !reg_make_room(self, need.bytes) &&
+                          !(reg_ahead_revoke_all(self) && reg_make_room(self, need.bytes)))) {
         return req->wait ? RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     if (request_grant(self, req) == SL_ERR_NO_SPACE) {

@@ -1,0 +1,112 @@
+/* tests/fault/thrash_driver.h - the driver: a node, its workers, the faults, the last look. */
+#ifndef SL_THRASH_DRIVER_H
+#define SL_THRASH_DRIVER_H
+
+#include "runtime/sl_metrics.h"
+#include "tests/fault/thrash.h"
+
+#define THRASH_ACTORS    7u
+#define THRASH_STOPS_MAX 8u
+#define THRASH_TIMES_MAX 4096u
+#define THRASH_PATH      700u
+
+/* Whom a fault hits: an actor, or one of these. */
+enum thrash_victim {
+    THRASH_VICTIM_CLIENT = THRASH_ACTORS,
+    THRASH_VICTIM_ENGINE,
+    THRASH_VICTIM_SUPERVISOR,
+    THRASH_VICTIM_COUNT
+};
+enum thrash_action { THRASH_KILL, THRASH_STOP, THRASH_RESTART, THRASH_ACTION_COUNT };
+
+struct driver_options {
+    uint64_t seconds, seed, clients, engines, deadline_ms, margin_ms;
+    const char *mode, *memory, *disk, *directory, *node, *json_path;
+    bool keep, verbose;
+};
+
+struct driver_stop { /* a process that is stopped now */
+    int pidfd;
+    struct thrash_worker *worker; /* NULL: an actor, or the supervisor */
+    uint64_t since_ns, until_ns;
+};
+
+struct driver_times { /* of recoveries, for median and maximum */
+    uint64_t ns[THRASH_TIMES_MAX];
+    uint32_t count;
+};
+
+struct driver_actor {
+    uint64_t hurt_ns; /* last time; 0: never */
+    uint64_t descriptors_max, anon_kib_max;
+    uint64_t descriptors_first, descriptors_last, anon_kib_last;
+    uint64_t exits_odd; /* exits that nobody asked for */
+};
+
+struct driver {
+    struct driver_options options;
+    char directory[THRASH_PATH]; /* of this run */
+    char run_dir[THRASH_PATH + 16], shm_dir[64], disk_dir[THRASH_PATH + 16],
+        shared_path[THRASH_PATH + 16];
+    char instance[32];
+    char program[THRASH_PATH], bin_dir[THRASH_PATH];
+    uint64_t memory_bytes, disk_bytes;
+    struct thrash_shared *shared;
+    struct thrash_random random;
+    pid_t pids[THRASH_WORKERS_MAX]; /* 0: none */
+    bool killed[THRASH_WORKERS_MAX];
+    struct driver_stop stops[THRASH_STOPS_MAX];
+    uint32_t stop_count;
+    struct driver_actor actors[THRASH_ACTORS];
+    uint64_t tally[THRASH_VICTIM_COUNT][THRASH_ACTION_COUNT];
+    uint64_t squeezes, long_stops;
+    struct driver_times whole[THRASH_VICTIM_COUNT]; /* kill to whole again */
+    struct driver_times noticed;                    /* kill of a client to its release */
+    uint64_t not_whole, hangs, crashes, leaks, leftovers;
+    uint64_t sampled_ns;
+    uint64_t used_bytes, live_bytes; /* at the end */
+    uint64_t objects_at_end, blocks_at_end;
+    uint64_t evicted, dropped, promoted, reclaimed;
+    bool failed; /* could not be carried out */
+};
+
+extern const char *const thrash_victim_names[THRASH_VICTIM_COUNT];
+
+/* ---- thrash_node.c ---- */
+/* Runs deploy/sluice-node with a command and the run's settings: its exit code, -1: did not run. */
+int driver_node(const struct driver *driver, const char *command, bool with_settings);
+/* The pidfd of an actor or of the supervisor; -1: does not run. */
+int driver_pidfd(const struct driver *driver, const char *name, uint32_t *pid);
+bool driver_signal(int pidfd, int signal);
+/* One gauge or counter of an actor's page; 0: there is none. */
+uint64_t driver_metric(const struct driver *driver, const char *actor, const char *metric);
+void driver_sample(struct driver *driver);
+/* Processes that carry the instance's name; each is noted when it is called `after the stop`. */
+uint32_t driver_leftovers(const struct driver *driver, bool note);
+/* What the supervisor saw end without having been asked, and whatever was logged as an error. */
+void driver_read_logs(struct driver *driver);
+
+/* ---- thrash_workers.c ---- */
+void driver_workers_start(struct driver *driver);
+/* Collects those that ended, starts them anew, looks for calls that do not come back. */
+void driver_workers_tend(struct driver *driver);
+/* Waits until all have ended by themselves; kills and counts those that do not. */
+void driver_workers_end(struct driver *driver);
+struct thrash_worker *driver_worker(struct driver *driver, enum thrash_role role, uint32_t number,
+                                    pid_t *pid);
+
+/* ---- thrash_faults.c ---- */
+void driver_faults(struct driver *driver);
+
+/* ---- thrash_audit.c ---- */
+void driver_audit(struct driver *driver);
+
+/* ---- thrash_report.c ---- */
+bool driver_passed(const struct driver *driver);
+void driver_report(const struct driver *driver);
+sl_err driver_report_json(const struct driver *driver, const char *path, struct sl_error *why);
+
+/* ---- thrash.c ---- */
+bool driver_interrupted(void);
+
+#endif

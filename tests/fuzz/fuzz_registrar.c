@@ -1,0 +1,436 @@
+/* tests/fuzz/fuzz_registrar.c - the registrar among hostile clients, engines and a hostile tierer:
+ * every claim stands in one record, the allocator says the same as the records, and when everybody
+ * has died nothing is left but what is committed. */
+#include "actors/registrar/internal.h"
+#include "actors/registrar/registrar.h"
+#include "ipc/index_internal.h"
+#include "tests/fuzz/hostile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
+
+#define PIN_SLOTS 32u
+#define ITEMS_MAX 512u
+
+static const uint32_t requests[] = {
+    SL_MSG_RESERVE,    SL_MSG_RESERVE,    SL_MSG_RESERVE,      SL_MSG_COMMIT,
+    SL_MSG_COMMIT,     SL_MSG_ABORT,      SL_MSG_REMOVE,       SL_MSG_PROMOTE,
+    SL_MSG_PROMOTE,    SL_MSG_LOOKUP,     SL_MSG_FLUSH,        SL_MSG_HELLO,
+    SL_MSG_DISK_FOUND, SL_MSG_DISK_FOUND, SL_MSG_DISK_RECLAIM, SL_MSG_ENGINE_REGISTER,
+    SL_MSG_ENGINE_GET, SL_MSG_ENGINE_END, SL_MSG_PING,
+};
+
+struct world {
+    struct sl_pins *pins[2];                /* of the two clients, as a client uses them */
+    struct sl_segment segments[2];          /* the same, as somebody writes to them */
+    struct sl_item_claim grants[ITEMS_MAX]; /* of the last RESERVE_REPLY */
+    uint64_t grant_count;
+    uint32_t grant_owner;
+    uint64_t next_offset; /* on the disk */
+};
+
+static void prepare(struct hostile *hostile)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    HOSTILE_MUST(world != NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sl_pins_options options = {.shm_dir = hostile->fake.paths.shm_dir,
+                                          .name = hostile_senders[i],
+                                          .self = hostile_proc(i),
+                                          .slot_count = PIN_SLOTS,
+                                          .access_count = 16,
+                                          .pinned_bytes_max = SL_MIB};
+        char file[48];
+        (void)snprintf(file, sizeof(file), "pins.%s", hostile_senders[i]);
+        HOSTILE_MUST(sl_pins_create(&options, &world->pins[i], NULL) == SL_OK);
+        struct sl_segment_want want = {
+            .directory = hostile->fake.paths.shm_dir, .name = file, .kind = SL_SEGMENT_PINS};
+        HOSTILE_MUST(sl_segment_open(&want, true, &world->segments[i], NULL) == SL_OK);
+    }
+    hostile->own = world;
+}
+
+static void finish(struct hostile *hostile)
+{
+    struct world *world = hostile->own;
+    for (uint32_t i = 0; i < 2; i++) {
+        sl_segment_close(&world->segments[i]);
+        sl_pins_destroy(&world->pins[i]);
+    }
+    free(world);
+}
+
+/* A client's own segment: accesses that are noted, pins, anything at all. */
+static void pins_change(struct hostile *hostile)
+{
+    struct world *world = hostile->own;
+    const struct registrar *self = hostile->fake.state;
+    struct hostile_input *input = &hostile->input;
+    uint64_t how = hostile_byte(input);
+    uint32_t client = how & 1;
+    /* A live record, most of the time. */
+    sl_ref ref = (sl_ref)hostile_number(input, 0, UINT32_MAX);
+    struct sl_entry entry = {.extent.generation = hostile_number(input, 0, UINT64_MAX)};
+    if (sl_index_ref_live(self->index, ref)) {
+        sl_index_read(self->index, ref, &entry);
+    }
+    if (how < 128) {
+        sl_pins_note_access(world->pins[client], ref, entry.extent.generation);
+    } else if (how < 192) {
+        uint64_t *slots = (uint64_t *)(void *)world->segments[client].data;
+        slots[how / 2 % PIN_SLOTS] = entry.extent.generation;
+        uint64_t *own = sl_segment_own(&world->segments[client]);
+        own[hostile_byte(input) % 8] = PIN_SLOTS;
+    } else {
+        uint64_t at = hostile_byte(input);
+        uint64_t *words = how < 224 ? sl_segment_own(&world->segments[client])
+                                    : (uint64_t *)(void *)world->segments[client].data;
+        words[at % (how < 224 ? 8u : PIN_SLOTS + 16u)] = hostile_number(input, 0, UINT64_MAX);
+    }
+}
+
+/* ---- good moves: what a proper node does, so that the bad ones meet a node in use ---- */
+
+/* A tierer that does what it is asked: a place of its own for each value. */
+static void answered(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply)
+{
+    static struct sl_item_spilled spilled[REG_WRITE_ITEMS_MAX];
+    static uint64_t codes[ITEMS_MAX];
+    struct world *world = hostile->own;
+    uint64_t how = hostile_byte(&hostile->input);
+    uint64_t count = SL_MIN(request->body.disk_write.items.count, SL_COUNT(spilled));
+    if (request->type == SL_MSG_DISK_WRITE) {
+        for (uint64_t i = 0; i < count; i++) {
+            spilled[i] = (struct sl_item_spilled){
+                .generation = request->body.disk_write.items.at[i].generation,
+                .segment = how % 4 + 1,
+                .disk_offset_bytes = world->next_offset};
+            world->next_offset += 4096;
+        }
+        reply->body.disk_write_reply.items.at = spilled;
+        reply->body.disk_write_reply.items.count = count;
+    } else if (request->type == SL_MSG_DISK_READ && how < 200) {
+        count = SL_MIN(request->body.disk_read.items.count, SL_COUNT(codes));
+        reply->body.disk_read_reply.codes = (struct sl_u64s){codes, count};
+    } else if (request->type == SL_MSG_DISK_FORGET && how < 200) {
+        count = SL_MIN(request->body.disk_forget.items.count, SL_COUNT(codes));
+        reply->body.disk_forget_reply.codes = (struct sl_u64s){codes, count};
+    }
+}
+
+static void replied(struct hostile *hostile, const char *to, const struct sl_msg *reply)
+{
+    struct world *world = hostile->own;
+    if (reply->type != SL_MSG_RESERVE_REPLY || reply->code != SL_OK) {
+        return;
+    }
+    world->grant_count = 0;
+    world->grant_owner = hostile_sender_of(to);
+    for (uint64_t i = 0; i < reply->body.reserve_reply.items.count; i++) {
+        const struct sl_item_grant *grant = &reply->body.reserve_reply.items.at[i];
+        if (grant->code == SL_OK && world->grant_count < ITEMS_MAX) {
+            world->grants[world->grant_count++] =
+                (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
+        }
+    }
+}
+
+static const char *name_of(uint64_t number)
+{
+    static const char *const names[] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
+    return names[number % SL_COUNT(names)];
+}
+
+/* One object, or a block of two parts; with `commit` all the way. */
+static void move_put(struct hostile *hostile, uint64_t how, bool commit)
+{
+    static const uint64_t lengths[] = {1, 64, 4096, 5000, 65536, 200000, 400000, 1048576};
+    static const char *const blocks[] = {"m/b0", "m/b1", "m/b2"};
+    static const char *const parts[][2] = {
+        {"m/b0/0/kv", "m/b0/1/kv"}, {"m/b1/0/kv", "m/b1/1/kv"}, {"m/b2/0/kv", "m/b2/1/kv"}};
+    static char long_keys[2][1025];
+    struct world *world = hostile->own;
+    struct sl_msg msg = {.type = SL_MSG_RESERVE, .op_id = how >> 5 & 3};
+    struct sl_item_want items[2];
+    uint64_t which = hostile_byte(&hostile->input);
+    uint64_t length = lengths[which % SL_COUNT(lengths)];
+    bool block = (how & 1) != 0;
+    const char *writer = (how & 2) != 0 ? "swapper.0" : "";
+    struct sl_item_group group = {.key = sl_text_of(blocks[which / 8 % 3]),
+                                  .part_count = 2,
+                                  .transient_ns = (how & 4) != 0 ? 500 * SL_NS_PER_MS : 0};
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *key = block ? parts[which / 8 % 3][i] : name_of(which / 8 + i);
+        if (!block && (how & 0x60) == 0x60) { /* many keys of many lengths fill the index */
+            uint64_t number = hostile_byte(&hostile->input);
+            (void)snprintf(long_keys[i], sizeof(long_keys[i]), "%0*u", (int)(number * 4 + 3),
+                           (unsigned)(number * 2 + i));
+            key = long_keys[i];
+        }
+        items[i] = (struct sl_item_want){.key = sl_text_of(key),
+                                         .length_bytes = length,
+                                         .group = block,
+                                         .part_index = block ? i : 0,
+                                         .writer = sl_text_of(writer)};
+    }
+    msg.body.reserve.wait = (how & 8) != 0;
+    msg.body.reserve.items.at = items;
+    msg.body.reserve.items.count = block || (how & 16) != 0 ? 2 : 1;
+    msg.body.reserve.groups.at = &group;
+    msg.body.reserve.groups.count = block;
+    world->grant_count = 0;
+    hostile_give(hostile, hostile_senders[(how & 16) != 0 ? 2 : which >> 7], &msg);
+    hostile_collect(hostile);
+    if (!commit || world->grant_count == 0) {
+        return;
+    }
+    struct sl_msg done = {.type = SL_MSG_COMMIT, .op_id = msg.op_id};
+    done.body.commit.tail_first = (how & 4) != 0;
+    done.body.commit.items.at = world->grants;
+    done.body.commit.items.count = world->grant_count;
+    hostile_give(hostile, hostile_senders[world->grant_owner % HOSTILE_SENDERS], &done);
+}
+
+/* The tierer is there and says what it has. */
+static void move_scan(struct hostile *hostile, uint64_t how)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_FOUND};
+    struct sl_item_found found[3];
+    struct world *world = hostile->own;
+    for (uint32_t i = 0; i < SL_COUNT(found); i++) {
+        found[i] = (struct sl_item_found){.key = sl_text_of(name_of(how + i)),
+                                          .length_bytes = 4096,
+                                          .digest_low = how & 1,
+                                          .segment = how % 4 + 1,
+                                          .disk_offset_bytes = world->next_offset};
+        world->next_offset += 4096;
+    }
+    msg.body.disk_found.first = (how & 4) == 0;
+    msg.body.disk_found.last = (how & 8) == 0;
+    msg.body.disk_found.items.at = found;
+    msg.body.disk_found.items.count = how % (SL_COUNT(found) + 1);
+    hostile_give(hostile, "tierer.0", &msg);
+}
+
+static void move_keys(struct hostile *hostile, uint64_t how)
+{
+    static const uint32_t types[] = {SL_MSG_PROMOTE, SL_MSG_LOOKUP, SL_MSG_REMOVE, SL_MSG_PROMOTE};
+    static const char *const more[] = {"m/b0",      "m/b0/0/kv", "m/b0/1/kv", "m/b1",
+                                       "m/b1/0/kv", "m/b2/1/kv", "m/b2",      "m/b9"};
+    struct sl_msg msg = {.type = types[how & 3]};
+    uint64_t which = hostile_byte(&hostile->input);
+    struct sl_text keys[3];
+    for (uint32_t i = 0; i < SL_COUNT(keys); i++) {
+        keys[i] = sl_text_of((which & 1) != 0 ? name_of(which / 2 + i) : more[(which / 2 + i) % 8]);
+    }
+    struct sl_texts list = {keys, 1 + (how >> 2) % SL_COUNT(keys)};
+    if (msg.type == SL_MSG_REMOVE) {
+        msg.body.remove.keys = list;
+    } else if (msg.type == SL_MSG_LOOKUP) {
+        msg.body.lookup.keys = list;
+    } else {
+        msg.body.promote.keys = list;
+    }
+    hostile_give(hostile, hostile_senders[how >> 6], &msg);
+}
+
+static void move_engine(struct hostile *hostile, uint64_t how)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER};
+    struct sl_item_pool pool = {.name = sl_text_of("kv")};
+    struct sl_item_region region = {.handle_kind = 1,
+                                    .pid = hostile_proc(0).pid,
+                                    .fd = 5,
+                                    .length_bytes = 4096,
+                                    .block_stride_bytes = 64,
+                                    .piece_bytes = 64,
+                                    .block_count = 64};
+    msg.body.engine_register = (struct sl_body_engine_register){
+        .pid = hostile_proc((uint32_t)how & 3).pid,
+        .start_time = hostile_proc(0).start_time,
+        .name = sl_text_of("engine"),
+        .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+        .key_format = sl_text_of("sluice"),
+        .block_tokens = 16,
+        .world = 1,
+        .pools = {&pool, 1},
+        .regions = {&region, 1},
+    };
+    hostile_give(hostile, hostile_senders[how >> 2 & 3], &msg);
+}
+
+static void move(struct hostile *hostile)
+{
+    uint64_t what = hostile_byte(&hostile->input);
+    uint64_t how = hostile_byte(&hostile->input);
+    switch (what % 16) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+        move_put(hostile, how, true);
+        break;
+    case 5:
+    case 6:
+        move_put(hostile, how, false);
+        break;
+    case 7:
+        move_scan(hostile, what < 128 ? 0 : how); /* mostly a disk that was empty: ready for work */
+        break;
+    case 8:
+    case 9:
+    case 10:
+        move_keys(hostile, how);
+        break;
+    case 11:
+        move_engine(hostile, how);
+        break;
+    case 12:
+    case 13:
+        (void)hostile_answer_all(hostile);
+        break;
+    default:
+        pins_change(hostile);
+        break;
+    }
+}
+
+/* ---- what must hold ---- */
+
+struct tally {
+    uint32_t claims, retired;
+    uint64_t objects;
+    struct sl_alloc *alloc;
+};
+
+static void tally_record(struct registrar *self, sl_ref ref, struct tally *tally)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    HOSTILE_MUST(entry.kind >= SL_RECORD_RESERVED && entry.kind <= SL_RECORD_BLOB);
+    if (entry.kind == SL_RECORD_GROUP || entry.kind == SL_RECORD_BLOB) {
+        return;
+    }
+    tally->retired += entry.kind == SL_RECORD_RETIRED;
+    tally->objects += entry.kind == SL_RECORD_COMMITTED;
+    tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
+                     entry.kind == SL_RECORD_QUARANTINED;
+    if (entry.extent.generation != 0) {
+        struct sl_alloc_stats before;
+        struct sl_alloc_stats after;
+        sl_alloc_stats(tally->alloc, &before);
+        HOSTILE_MUST(sl_alloc_claim(tally->alloc, entry.extent.offset_bytes,
+                                    entry.extent.length_bytes) == SL_OK);
+        sl_alloc_stats(tally->alloc, &after);
+        HOSTILE_MUST(after.extent_count == before.extent_count + 1); /* nobody else has it */
+    } else {
+        HOSTILE_MUST(entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0);
+    }
+}
+
+static void tally_all(struct registrar *self, struct tally *tally)
+{
+    struct sl_alloc_options options = {.data_bytes = sl_arena_data_bytes(self->arena),
+                                       .chunk_bytes = sl_arena_chunk_bytes(self->arena)};
+    HOSTILE_MUST(sl_alloc_create(&options, &tally->alloc, NULL) == SL_OK);
+    sl_alloc_grow(tally->alloc, options.data_bytes);
+    for (uint32_t slab = 0; slab < self->index->slab_count; slab++) {
+        const struct index_slab *at = &self->index->slabs[slab];
+        for (uint32_t i = 0; at->units != 0 && i < at->capacity; i++) {
+            if ((at->live[i / 64] >> (i % 64) & 1) != 0) {
+                tally_record(self, slab * INDEX_SLAB_UNITS + 1 + i * at->units, tally);
+            }
+        }
+    }
+    struct sl_alloc_stats ours;
+    struct sl_alloc_stats theirs;
+    sl_alloc_stats(tally->alloc, &ours);
+    sl_alloc_stats(self->alloc, &theirs);
+    HOSTILE_MUST(ours.used_bytes == theirs.used_bytes);
+    HOSTILE_MUST(ours.extent_count == theirs.extent_count);
+    HOSTILE_MUST(theirs.used_bytes <= self->set.memory);
+    sl_alloc_destroy(&tally->alloc);
+}
+
+/* From one end to the other and back; a unit is in one list. */
+static void check_list(struct registrar *self, const struct reg_units *units, uint16_t flag)
+{
+    uint64_t count = 0;
+    sl_ref older = 0;
+    for (sl_ref ref = units->oldest; ref != 0; ref = sl_index_links(self->index, ref)->newer) {
+        HOSTILE_MUST(sl_index_ref_live(self->index, ref));
+        struct sl_links *links = sl_index_links(self->index, ref);
+        HOSTILE_MUST(links->older == older);
+        HOSTILE_MUST((links->flags & (REG_FLAG_HOT | REG_FLAG_COLD)) == flag);
+        HOSTILE_MUST(++count <= units->count);
+        older = ref;
+    }
+    HOSTILE_MUST(older == units->newest && count == units->count);
+}
+
+static void check(struct hostile *hostile, bool end)
+{
+    struct registrar *self = hostile->fake.state;
+    struct tally tally = {0};
+    if (self == NULL) {
+        return;
+    }
+    tally_all(self, &tally);
+    HOSTILE_MUST(tally.claims == self->claim_count);
+    HOSTILE_MUST(tally.retired == self->retired_count);
+    check_list(self, &self->hot, REG_FLAG_HOT);
+    check_list(self, &self->cold, REG_FLAG_COLD);
+    HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
+    if (!end) {
+        return;
+    }
+    HOSTILE_MUST(self->claim_count == 0 && self->retired_count == 0);
+    HOSTILE_MUST(self->quarantined_bytes == 0 && self->engine_count == 0);
+    HOSTILE_MUST(self->parked_count == 0 && self->promote_count == 0 && self->remove_count == 0);
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        HOSTILE_MUST(!self->peers[i].used || !self->peers[i].present);
+        HOSTILE_MUST(!self->peers[i].used || !self->peers[i].client);
+    }
+    if (hostile->steps % 4 != 0) {
+        return; /* a start costs as much as everything before it */
+    }
+    /* A successor finds the same. */
+    struct tally again = {0};
+    fake_stop(&hostile->fake);
+    HOSTILE_MUST(fake_start(&hostile->fake, NULL) == SL_OK);
+    tally_all(hostile->fake.state, &again);
+    HOSTILE_MUST(again.objects == tally.objects && again.claims == 0);
+}
+
+#define SETTINGS                                                                              \
+    "memory", "1MiB", "memory_chunk", "1MiB", "index_memory", "512KiB", "index_keys", "40",   \
+        "reservations_max", "48", "clients_max", "8", "engines_max", "3", "ghosts_max", "64", \
+        "queue_messages", "16", "ranks", "2", "populate_threads", "1", "evict_batch", "4"
+static const char *const without_disk[] = {SETTINGS, NULL};
+static const char *const with_disk[] = {SETTINGS, "disk", "8MiB", "disk_segment", "1MiB", NULL};
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
+{
+    struct hostile_target target = {
+        .actor = &sl_registrar_actor,
+        .requests = requests,
+        .request_count = SL_COUNT(requests),
+        .restarts = true,
+        .prepare = prepare,
+        .world = move,
+        .answered = answered,
+        .replied = replied,
+        .check = check,
+        .finish = finish,
+    };
+    if (length_bytes == 0) {
+        return 0;
+    }
+    target.settings = (bytes[0] & 1) != 0 ? with_disk : without_disk;
+    hostile_run(&target, bytes + 1, length_bytes - 1);
+    return 0;
+}

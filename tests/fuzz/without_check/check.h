@@ -1,0 +1,25 @@
+/* tests/fuzz/without_check/check.h - the assertions of Check for programs that Check does not run:
+ * its own report to a runner and end the program where there is none. Stands before <check.h> on
+ * the include path of fuzz targets. */
+#ifndef SL_WITHOUT_CHECK_H
+#define SL_WITHOUT_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ck_assert_msg(condition, ...)                                                 \
+    do {                                                                              \
+        if (!(condition)) {                                                           \
+            fprintf(stderr, "%s:%d: not true: %s: ", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                             \
+            fprintf(stderr, "\n");                                                    \
+            abort();                                                                  \
+        }                                                                             \
+    } while (0)
+#define ck_assert(condition) ck_assert_msg(condition, "-")
+#define ck_assert_int_eq(a, b) \
+    ck_assert_msg((a) == (b), "%lld, %lld", (long long)(a), (long long)(b))
+#define ck_assert_uint_lt(a, b)  ck_assert_msg((a) < (b), "-")
+#define ck_assert_ptr_nonnull(a) ck_assert_msg((a) != NULL, "-")
+
+#endif

@@ -435,10 +435,318 @@ START_TEST(pinned_bytes_do_not_change_while_everything_else_does)
     }
 END_TEST
 
+/* ---- everything at once: the registrar's whole life with a key, under readers of every kind ----
+ */
+
+#define LIFE_KEYS    32u
+#define LIFE_STAYING 8u /* the first of them are never removed */
+#define LIFE_READERS 3
+#define LIFE_CHANGES 100000
+#define LIFE_CHECKS  2000          /* that each reader gets done, however slow the machine */
+#define LIFE_ARENA   (64 * SL_KIB) /* 128 values: what is freed is used again at once */
+#define LIFE_RETIRED 48u
+
+struct life {
+    struct bed bed;
+    struct sl_pins *pins;
+    struct sl_pins_view *pins_view;
+    struct sl_alloc *alloc;
+    struct sl_alloc_options space;
+    _Atomic bool stop;
+    _Atomic uint64_t copied, torn, pinned, stale, on_disk, scanned, wrong, missed;
+    sl_ref refs[LIFE_KEYS]; /* the writer's from here on */
+    struct {
+        sl_ref ref;
+        struct sl_extent extent;
+    } retired[LIFE_RETIRED];
+    uint32_t retired_count;
+    uint64_t counts[5], held_count, accesses;
+};
+
+/* Lengths differ, so that an extent is cut in another way when it is used again. */
+static uint64_t life_length(uint32_t number)
+{
+    return 64 + number % 8 * 64;
+}
+
+static uint32_t life_key(uint32_t number, char key[96])
+{
+    return (uint32_t)snprintf(key, 96, "key-%u%.*s", number, (int)(number % 4 * 20),
+                              "-and-a-tail-that-needs-records-of-other-classes-than-others-do");
+}
+
+static bool life_bytes_right(struct life *life, uint32_t number, const struct sl_entry *entry)
+{
+    const _Atomic uint64_t *words =
+        sl_arena_at(life->bed.arena, entry->extent.offset_bytes, entry->extent.length_bytes);
+    bool right = words != NULL && entry->extent.length_bytes == life_length(number);
+    for (uint32_t i = 0; right && i < entry->extent.length_bytes / 8; i++) {
+        right = atomic_load_explicit(&words[i], memory_order_relaxed) ==
+                stress_word(number, entry->extent.generation) + i;
+    }
+    return right;
+}
+
+static void life_copy(struct life *life, uint32_t number, const struct sl_entry *entry)
+{
+    bool right = life_bytes_right(life, number, entry);
+    sched_yield(); /* time for the bytes to change */
+    right = life_bytes_right(life, number, entry) && right;
+    bool accepted = sl_index_unchanged(life->bed.view, entry);
+    atomic_fetch_add(accepted ? &life->copied : &life->torn, 1);
+    atomic_fetch_add(&life->wrong, accepted && !right ? 1 : 0);
+}
+
+static void life_pin(struct life *life, uint32_t number, const struct sl_entry *entry)
+{
+    sl_pin pin = 0;
+    sl_err err = sl_pins_take(life->pins, life->bed.view, entry, &pin);
+    if (err != SL_OK) {
+        must(err == SL_ERR_STALE || err == SL_ERR_LIMIT);
+        atomic_fetch_add(&life->stale, 1);
+        return;
+    }
+    bool right = true;
+    for (int i = 0; i < 3; i++) {
+        right = right && life_bytes_right(life, number, entry);
+        sched_yield();
+    }
+    atomic_fetch_add(&life->wrong, right ? 0 : 1);
+    atomic_fetch_add(&life->pinned, 1);
+    sl_pins_note_access(life->pins, entry->ref, entry->extent.generation);
+    sl_pins_give(life->pins, pin);
+}
+
+/* What stays is given exactly once, whatever happens to the rest. */
+static void life_scan(struct life *life)
+{
+    uint64_t cursor = 0;
+    uint32_t staying = 0;
+    struct sl_entry entry;
+    char key[SL_KEY_BYTES_MAX + 1];
+    while (sl_index_scan(life->bed.view, &cursor, &entry, key)) {
+        staying += (uint32_t)strtoul(key + 4, NULL, 10) < LIFE_STAYING;
+    }
+    atomic_fetch_add(&life->missed, staying != LIFE_STAYING ? 1 : 0);
+    atomic_fetch_add(&life->scanned, 1);
+}
+
+static void *life_reader(void *argument)
+{
+    struct life *life = argument;
+    uint64_t random = (uint64_t)(uintptr_t)&random | 1;
+    uint64_t checks = 0;
+    while (checks < LIFE_CHECKS || !atomic_load(&life->stop)) {
+        uint64_t dice = random_next(&random) >> 32;
+        uint32_t number = (uint32_t)dice % LIFE_KEYS;
+        char text[96];
+        struct sl_key key = {text, life_key(number, text)};
+        struct sl_entry entry;
+        sl_err err = SL_OK;
+        if (dice / LIFE_KEYS % 64 == 0) {
+            life_scan(life);
+        }
+        if (dice / LIFE_KEYS % 2 == 0) {
+            sl_index_find_batch(life->bed.view, &key, 1, &entry, &err);
+        } else {
+            err = sl_index_find(life->bed.view, key.at, key.length, &entry);
+        }
+        checks++;
+        if (err != SL_OK) {
+            must(err == SL_ERR_NOT_FOUND || err == SL_ERR_BUSY);
+            atomic_fetch_add(&life->missed,
+                             number < LIFE_STAYING && err == SL_ERR_NOT_FOUND ? 1 : 0);
+            continue;
+        }
+        if (entry.extent.generation == 0) {
+            atomic_fetch_add(&life->on_disk, 1);
+            atomic_fetch_add(&life->wrong, entry.disk.valid != 0 ? 0 : 1);
+        } else if (dice / LIFE_KEYS % 3 == 0) {
+            life_copy(life, number, &entry);
+        } else {
+            life_pin(life, number, &entry);
+        }
+    }
+    return NULL;
+}
+
+static bool life_is_pinned(const struct seen *seen, uint64_t generation)
+{
+    bool pinned = false;
+    for (uint32_t i = 0; i < seen->count; i++) {
+        pinned = pinned || seen->generations[i] == generation;
+    }
+    return pinned;
+}
+
+/* reg_retired_scan in small. */
+static void life_reap(struct life *life)
+{
+    struct seen seen = {.count = 0};
+    uint32_t kept = 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    sl_pins_view_scan(life->pins_view, see, &seen);
+    for (uint32_t i = 0; i < life->retired_count; i++) {
+        if (life_is_pinned(&seen, life->retired[i].extent.generation)) {
+            life->held_count++;
+            life->retired[kept++] = life->retired[i];
+            continue;
+        }
+        sl_index_set_kind(life->bed.index, life->retired[i].ref, SL_RECORD_FREE);
+        sl_alloc_give(life->alloc, life->retired[i].extent.offset_bytes,
+                      life->retired[i].extent.length_bytes);
+    }
+    life->retired_count = kept;
+}
+
+static void life_retire(struct life *life, const struct sl_entry *old)
+{
+    must(life->retired_count < LIFE_RETIRED);
+    life->retired[life->retired_count].ref = old->ref;
+    life->retired[life->retired_count++].extent = old->extent;
+}
+
+static struct sl_extent life_fill(struct life *life, uint32_t number)
+{
+    struct sl_extent extent = {.length_bytes = life_length(number)};
+    while (sl_alloc_take(life->alloc, extent.length_bytes, &extent.offset_bytes) != SL_OK) {
+        life_reap(life);
+    }
+    extent.generation = sl_arena_next_generation(life->bed.arena);
+    _Atomic uint64_t *words =
+        sl_arena_at(life->bed.arena, extent.offset_bytes, extent.length_bytes);
+    for (uint32_t i = 0; i < extent.length_bytes / 8; i++) {
+        atomic_store_explicit(&words[i], stress_word(number, extent.generation) + i,
+                              memory_order_relaxed);
+    }
+    return extent;
+}
+
+static void life_insert(struct life *life, uint32_t number)
+{
+    char key[96];
+    life_key(number, key);
+    struct sl_entry want = entry_of(key, number);
+    want.extent = life_fill(life, number);
+    must(sl_index_claim(life->bed.index, &want, &life->refs[number], NULL) == SL_OK);
+    must(sl_index_commit(life->bed.index, life->refs[number], want.digest) == SL_OK);
+}
+
+enum { LIFE_INSERT, LIFE_REMOVE, LIFE_MOVE, LIFE_SPILL, LIFE_PROMOTE };
+
+/* One step in the life of a key: there or not, in memory, on disk alone, somewhere else. */
+static void life_change(struct life *life, uint32_t number, uint64_t dice)
+{
+    static const struct sl_extent nowhere = {0};
+    const struct sl_disk_place place = {.segment = 1, .valid = 1};
+    struct sl_entry old;
+    bool retired = false;
+    int what = LIFE_INSERT;
+    if (life->refs[number] == 0) {
+        life_insert(life, number);
+        life->counts[what]++;
+        return;
+    }
+    sl_index_read(life->bed.index, life->refs[number], &old);
+    if (number >= LIFE_STAYING && dice % 4 == 0) {
+        what = LIFE_REMOVE;
+        retired = old.extent.generation != 0;
+        sl_index_unlink(life->bed.index, old.ref, retired ? SL_RECORD_RETIRED : SL_RECORD_FREE);
+        life->refs[number] = 0;
+    } else {
+        what = old.extent.generation == 0 ? LIFE_PROMOTE : dice % 2 == 0 ? LIFE_MOVE : LIFE_SPILL;
+        struct sl_extent extent = what == LIFE_SPILL ? nowhere : life_fill(life, number);
+        must(sl_index_switch_retire(life->bed.index, old.ref, &extent,
+                                    what == LIFE_SPILL ? &place : NULL, &life->refs[number],
+                                    &retired) == SL_OK);
+    }
+    if (retired) {
+        life_retire(life, &old);
+    }
+    life->counts[what]++;
+}
+
+static void life_drain(struct life *life)
+{
+    struct sl_access accesses[16];
+    life->accesses += sl_pins_view_drain(life->pins_view, accesses, 16);
+}
+
+static struct life *life_make(void)
+{
+    struct life *life = calloc(1, sizeof(*life));
+    life->bed = (struct bed){
+        .dir = shm_dir_make(), .index_bytes = SL_MIB, .key_count = 100, .arena_bytes = LIFE_ARENA};
+    bed_attach(&life->bed);
+    life->pins = pins_in(life->bed.dir, 2 * LIFE_READERS, SL_GIB);
+    life->pins_view = view_of(life->bed.dir);
+    life->space = (struct sl_alloc_options){.data_bytes = LIFE_ARENA, .chunk_bytes = LIFE_ARENA};
+    ck_assert_int_eq(sl_arena_populate_step(life->bed.arena, NULL), SL_OK);
+    ck_assert_int_eq(sl_alloc_create(&life->space, &life->alloc, NULL), SL_OK);
+    sl_alloc_grow(life->alloc, sl_arena_populated_bytes(life->bed.arena));
+    for (uint32_t i = 0; i < LIFE_STAYING; i++) {
+        life_insert(life, i);
+    }
+    return life;
+}
+
+static void life_end(struct life *life)
+{
+    sl_alloc_destroy(&life->alloc);
+    sl_pins_view_close(&life->pins_view);
+    sl_pins_destroy(&life->pins);
+    bed_remove(&life->bed);
+    free(life);
+}
+
+START_TEST(readers_of_every_kind_get_right_bytes_while_everything_changes)
+    {
+        uint64_t random =
+            random_seed("readers_of_every_kind_get_right_bytes_while_everything_changes");
+        pthread_t readers[LIFE_READERS];
+        struct life *life = life_make();
+        for (int i = 0; i < LIFE_READERS; i++) {
+            ck_assert_int_eq(pthread_create(&readers[i], NULL, life_reader, life), 0);
+        }
+        for (int i = 0; i < LIFE_CHANGES; i++) {
+            uint64_t dice = random_next(&random) >> 32;
+            life_change(life, (uint32_t)dice % LIFE_KEYS, dice / LIFE_KEYS);
+            if (i % 16 == 0 || life->retired_count == LIFE_RETIRED) {
+                do {
+                    life_reap(life);
+                } while (life->retired_count == LIFE_RETIRED);
+                life_drain(life);
+                sched_yield();
+            }
+        }
+        atomic_store(&life->stop, true);
+        for (int i = 0; i < LIFE_READERS; i++) {
+            pthread_join(readers[i], NULL);
+        }
+        printf(
+            "%llu inserted, %llu removed, %llu moved, %llu to disk, %llu back; %llu copied, %llu "
+            "torn, %llu pinned, %llu stale, %llu on disk, %llu held back, %llu accesses\n",
+            (unsigned long long)life->counts[0], (unsigned long long)life->counts[1],
+            (unsigned long long)life->counts[2], (unsigned long long)life->counts[3],
+            (unsigned long long)life->counts[4], (unsigned long long)life->copied,
+            (unsigned long long)life->torn, (unsigned long long)life->pinned,
+            (unsigned long long)life->stale, (unsigned long long)life->on_disk,
+            (unsigned long long)life->held_count, (unsigned long long)life->accesses);
+        ck_assert_uint_eq(life->wrong, 0);
+        ck_assert_uint_eq(life->missed, 0);
+        ck_assert_uint_gt(life->copied, 0);
+        ck_assert_uint_gt(life->pinned, 0);
+        ck_assert_uint_gt(life->accesses, 0);
+        life_reap(life);
+        ck_assert_uint_eq(life->retired_count, 0);
+        life_end(life);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("pins");
-    tcase_set_timeout(tcase, 60);
+    tcase_set_timeout(tcase, 110);
     tcase_add_test(tcase, pin_is_seen_until_it_is_given_back);
     tcase_add_test(tcase, entry_that_changed_is_stale);
     tcase_add_test(tcase, slots_and_bytes_are_bounded);
@@ -448,5 +756,6 @@ int main(void)
     tcase_add_loop_test(tcase, hostile_counts_of_a_client_are_corrupt, 0, SL_COUNT(hostile));
     tcase_add_test(tcase, hostile_positions_of_a_client_are_bounded);
     tcase_add_test(tcase, pinned_bytes_do_not_change_while_everything_else_does);
+    tcase_add_test(tcase, readers_of_every_kind_get_right_bytes_while_everything_changes);
     return suite_run(tcase, "pins");
 }

@@ -2,3 +2,10 @@
 add_executable(index_bench ${CMAKE_CURRENT_LIST_DIR}/index_bench.c)
 target_link_libraries(index_bench PRIVATE sluice_ipc sl_flags)
 set_target_properties(index_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# How long a registrar takes to be back: tests/restart_bench [KEYS [PARTS]] [--json]
+if(TARGET sluice_registrar)
+    add_executable(restart_bench ${CMAKE_CURRENT_LIST_DIR}/restart_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
+        ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
+    target_link_libraries(restart_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
+    set_target_properties(restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()

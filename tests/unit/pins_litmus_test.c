@@ -30,7 +30,7 @@ static inline void fence_or_not(memory_order order)
 #include <pthread.h>
 
 #define ROUNDS      100000
-#define SECONDS_MAX 20 /* a loaded machine does fewer rounds */
+#define SECONDS_MAX 10 /* a loaded machine does fewer rounds */
 
 struct litmus {
     struct bed bed;
@@ -111,7 +111,7 @@ static uint64_t litmus_run(bool fences, uint64_t *rounds)
         must(bed_find(&litmus->bed, "key", &litmus->entry) == SL_OK);
         litmus->seen = false;
         meet(&litmus->round, &litmus->reader_round, round, &litmus->stop);
-        for (volatile uint32_t wait = 0; wait < round / 2 % 1024; wait++) {
+        for (volatile uint32_t wait = 0; wait < round / 2 % (round & 2 ? 200 : 1000); wait++) {
         }
         sl_index_unlink(litmus->bed.index, ref, SL_RECORD_RETIRED);
         atomic_thread_fence(memory_order_seq_cst);

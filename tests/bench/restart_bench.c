@@ -17,6 +17,7 @@
 
 #define ROUNDS    5
 #define KEY_BYTES 112u
+#define SCATTER   UINT64_C(2654435761) /* a prime: each place once */
 
 struct bench {
     struct fake_env fake;
@@ -60,8 +61,8 @@ static uint32_t key_make(uint64_t block, int part, char key[KEY_BYTES])
     return (uint32_t)length;
 }
 
-static void bench_insert(struct sl_index *index, struct sl_arena *arena, uint64_t number,
-                         sl_ref group, uint32_t part, uint64_t block)
+static void bench_insert(struct sl_index *index, uint64_t generation, uint64_t number, sl_ref group,
+                         uint32_t part, uint64_t block)
 {
     char key[KEY_BYTES];
     struct sl_error why = {0};
@@ -71,9 +72,8 @@ static void bench_insert(struct sl_index *index, struct sl_arena *arena, uint64_
                              .key_length = (uint16_t)key_make(block, (int)part, key),
                              .group = group,
                              .part_index = (uint16_t)part};
-    entry.extent = (struct sl_extent){.generation = sl_arena_next_generation(arena),
-                                      .offset_bytes = number * 64,
-                                      .length_bytes = 64};
+    entry.extent = (struct sl_extent){
+        .generation = generation, .offset_bytes = number * 64, .length_bytes = 64};
     check(sl_index_claim(index, &entry, &ref, &why), &why);
     check(sl_index_commit(index, ref, (struct sl_digest){1, 2}), &why);
     if (group != 0) {
@@ -95,8 +95,14 @@ static void bench_fill(const struct bench *self)
         .shm_dir = self->fake.paths.shm_dir, .index_bytes_max = self->index_bytes, .arena = arena};
     check(sl_index_open(&options, &created, &index, &why), &why);
     sl_index_recover(index, NULL, NULL);
+    uint64_t first_generation = sl_arena_next_generation(arena);
+    for (uint64_t i = 1; i < self->key_count; i++) {
+        (void)sl_arena_next_generation(arena);
+    }
     for (uint64_t i = 0; i < self->key_count; i++) {
         static sl_ref group;
+        /* In a node that has lived, recency and places in memory have nothing in common. */
+        uint64_t generation = first_generation + i * SCATTER % self->key_count;
         uint64_t block = i / self->part_count;
         uint32_t part = (uint32_t)(i % self->part_count);
         if (self->part_count > 1 && part == 0) {
@@ -105,7 +111,7 @@ static void bench_fill(const struct bench *self)
             struct sl_group_want want = {.key = {key, length}, .part_count = self->part_count};
             check(sl_index_group_create(index, &want, &group, &why), &why);
         }
-        bench_insert(index, arena, i, group, part, block);
+        bench_insert(index, generation, i, group, part, block);
     }
     sl_index_close(&index);
     sl_arena_close(&arena);

@@ -597,6 +597,8 @@ struct reg_parts {
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
 void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
+/* The same for one that is in no list: hot when it has something in memory. */
+void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 void reg_unit_unlist(struct registrar *self, sl_ref unit);
 void reg_unit_touch(struct registrar *self, sl_ref unit);
 void reg_part_join(struct registrar *self, sl_ref group, sl_ref part);

@@ -1,18 +1,21 @@
 /* actors/registrar/recover.c - a new registrar learns everything from the records of the index.
  *
- * Order: processes first (their pins are open before an extent can be reused), then all extents are
- * claimed from the allocator, then blocks, what is being written, the LRU (from generations), and
- * last the deaths that were missed. */
+ * Order: all extents are claimed from the allocator, then processes (their pins are open before an
+ * extent can be reused), blocks, what is being written, the LRU (from generations), and last the
+ * deaths that were missed. */
 #include "actors/registrar/internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RECENT_UNITS 65536u /* units whose COMMIT may still be asked about */
+#define FETCH_AHEAD  16u    /* cache lines under way */
 
-struct recovered { /* a record that recovery has to look at again */
-    uint64_t order;
+struct recovered {  /* a record that recovery has to look at again: small, there may be millions */
+    uint64_t order; /* of recency: the generation of its extent, else its version */
     sl_ref ref;
-    uint32_t kind;
+    uint8_t kind;
+    bool memory, disk, part;
 };
 struct recovery {
     struct registrar *self;
@@ -21,9 +24,34 @@ struct recovery {
     bool failed;
 };
 
+/* ---- extents ---- */
+
+/* False: the record contradicts another one and is gone. */
+static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
+{
+    if (sl_alloc_claim(self->alloc, entry->extent.offset_bytes, entry->extent.length_bytes) ==
+        SL_OK) {
+        return true;
+    }
+    reg_log(self, SL_LOG_ERROR, 0, "record %u claims [%llu, +%llu), which is not its own: dropped",
+            entry->ref, (unsigned long long)entry->extent.offset_bytes,
+            (unsigned long long)entry->extent.length_bytes);
+    if (entry->kind == SL_RECORD_COMMITTED) {
+        sl_index_unlink(self->index, entry->ref, SL_RECORD_FREE);
+    } else {
+        sl_index_set_kind(self->index, entry->ref, SL_RECORD_FREE);
+    }
+    return false;
+}
+
+/* Each record is read once here: a million of them are far more than the caches hold. */
 static void recovery_note(void *context, const struct sl_entry *entry)
 {
     struct recovery *recovery = context;
+    bool memory = entry->extent.generation != 0; /* never so for groups and blobs */
+    if (memory && !recover_extent(recovery->self, entry)) {
+        return;
+    }
     if (recovery->count == recovery->capacity) {
         uint64_t capacity = SL_MAX(recovery->capacity * 2, UINT64_C(4096));
         struct recovered *grown = realloc(recovery->all, capacity * sizeof(*grown));
@@ -34,9 +62,13 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         recovery->all = grown;
         recovery->capacity = capacity;
     }
-    uint64_t order = entry->extent.generation != 0 ? entry->extent.generation : entry->version;
     recovery->all[recovery->count++] =
-        (struct recovered){.order = order, .ref = entry->ref, .kind = entry->kind};
+        (struct recovered){.order = memory ? entry->extent.generation : entry->version,
+                           .ref = entry->ref,
+                           .kind = (uint8_t)entry->kind,
+                           .memory = memory,
+                           .disk = entry->disk.valid != 0,
+                           .part = entry->group != 0};
 }
 
 /* ---- processes ---- */
@@ -52,32 +84,6 @@ static void recover_blob(struct registrar *self, sl_ref ref)
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
-}
-
-/* ---- extents ---- */
-
-/* False: the record contradicts another one and is gone. */
-static bool recover_extent(struct registrar *self, struct recovered *record)
-{
-    struct sl_entry entry;
-    sl_index_read(self->index, record->ref, &entry);
-    if (record->kind == SL_RECORD_GROUP || record->kind == SL_RECORD_BLOB ||
-        entry.extent.generation == 0) {
-        return true;
-    }
-    if (sl_alloc_claim(self->alloc, entry.extent.offset_bytes, entry.extent.length_bytes) ==
-        SL_OK) {
-        return true;
-    }
-    reg_log(self, SL_LOG_ERROR, 0, "record %u claims [%llu, +%llu), which is not its own: dropped",
-            record->ref, (unsigned long long)entry.extent.offset_bytes,
-            (unsigned long long)entry.extent.length_bytes);
-    if (record->kind == SL_RECORD_COMMITTED) {
-        sl_index_unlink(self->index, record->ref, SL_RECORD_FREE);
-    } else {
-        sl_index_set_kind(self->index, record->ref, SL_RECORD_FREE);
-    }
-    return false;
 }
 
 /* ---- blocks ---- */
@@ -239,19 +245,59 @@ static void recover_claim(struct registrar *self, const struct recovered *record
 
 /* ---- recency ---- */
 
-static int recovered_order(const void *left, const void *right)
+static int recovered_compare(const void *left, const void *right)
 {
     uint64_t a = ((const struct recovered *)left)->order;
     uint64_t b = ((const struct recovered *)right)->order;
     return (a > b) - (a < b);
 }
 
-static void recover_unit(struct registrar *self, sl_ref unit, bool recent)
+/* Oldest first. By bytes, lowest first, leaving out those that are the same in all: of generations
+ * a few differ. Three times as fast as qsort at a million. */
+static void recovered_sort(struct recovered *all, uint64_t count)
+{
+    static const uint32_t bytes = sizeof(all->order);
+    uint64_t counts[sizeof(all->order)][256] = {{0}};
+    struct recovered *from = all;
+    struct recovered *to = count > 1 ? malloc(count * sizeof(*to)) : NULL;
+    if (to == NULL) {
+        qsort(all, count, sizeof(*all), recovered_compare);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        for (uint32_t byte = 0; byte < bytes; byte++) {
+            counts[byte][all[i].order >> (8 * byte) & 0xff]++;
+        }
+    }
+    for (uint32_t byte = 0; byte < bytes; byte++) {
+        uint64_t *at = counts[byte];
+        if (at[all[0].order >> (8 * byte) & 0xff] == count) {
+            continue;
+        }
+        for (uint64_t value = 0, sum = 0; value < 256; value++) {
+            uint64_t here = at[value];
+            at[value] = sum;
+            sum += here;
+        }
+        for (uint64_t i = 0; i < count; i++) {
+            to[at[from[i].order >> (8 * byte) & 0xff]++] = from[i];
+        }
+        struct recovered *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != all) {
+        memcpy(all, from, count * sizeof(*all));
+    }
+    free(from != all ? from : to);
+}
+
+static void recover_block(struct registrar *self, sl_ref group, bool recent)
 {
     struct reg_parts parts;
-    reg_unit_place(self, unit);
-    reg_unit_queue(self, unit);
-    reg_unit_parts(self, unit, &parts);
+    reg_unit_place(self, group);
+    reg_unit_queue(self, group);
+    reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; recent && i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
@@ -261,62 +307,73 @@ static void recover_unit(struct registrar *self, sl_ref unit, bool recent)
     }
 }
 
-/* Objects without a block and complete blocks, oldest first: from the front of the array. */
+/* What the note of an object says is all there is to know. */
+static void recover_object(struct registrar *self, const struct recovered *record, bool recent)
+{
+    reg_unit_list(self, record->ref, record->memory);
+    if (record->memory && !record->disk && self->disk.on) {
+        reg_queue_add(self, record->ref, record->order);
+    }
+    if (record->memory && recent) {
+        reg_recent_add(self, record->order);
+    }
+}
+
+static void recover_units(struct registrar *self, const struct recovered *units, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (i + FETCH_AHEAD < count) { /* their order is no order of memory */
+            __builtin_prefetch(sl_index_links(self->index, units[i + FETCH_AHEAD].ref), 1);
+        }
+        bool recent = count - i <= RECENT_UNITS;
+        if (units[i].kind == SL_RECORD_GROUP) {
+            recover_block(self, units[i].ref, recent);
+        } else {
+            recover_object(self, &units[i], recent);
+        }
+    }
+}
+
+/* Objects without a block and complete blocks, oldest first: to the front of the array. */
 static uint64_t recover_collect_units(struct registrar *self, struct recovery *recovery)
 {
     uint64_t units = 0;
     for (uint64_t i = 0; i < recovery->count; i++) {
         struct recovered record = recovery->all[i];
-        struct sl_entry entry;
-        bool unit = false;
-        if (record.kind == SL_RECORD_GROUP) {
-            unit = recover_group(self, record.ref, &record.order);
-        } else if (record.kind == SL_RECORD_COMMITTED) {
-            /* Parts of a block that was just dropped are records no more. */
-            unit = sl_index_ref_live(self->index, record.ref);
-            if (unit) {
-                sl_index_read(self->index, record.ref, &entry);
-                unit = entry.kind == SL_RECORD_COMMITTED && entry.group == 0;
-            }
-        }
+        bool unit = record.kind == SL_RECORD_GROUP
+                        ? recover_group(self, record.ref, &record.order)
+                        : record.kind == SL_RECORD_COMMITTED && !record.part;
         if (unit) {
             struct recovered swap = recovery->all[units];
             recovery->all[units++] = record;
             recovery->all[i] = swap;
         }
     }
-    if (units > 1) {
-        qsort(recovery->all, units, sizeof(*recovery->all), recovered_order);
-    }
+    recovered_sort(recovery->all, units);
     return units;
 }
 
 static void recover_all(struct registrar *self, struct recovery *recovery)
 {
-    uint64_t kept = 0;
     for (uint64_t i = 0; i < recovery->count; i++) {
         if (recovery->all[i].kind == SL_RECORD_BLOB) {
             recover_blob(self, recovery->all[i].ref);
-        } else if (recover_extent(self, &recovery->all[i])) {
-            recovery->all[kept++] = recovery->all[i];
         }
     }
-    recovery->count = kept;
     for (uint64_t i = 0; i < recovery->count; i++) {
-        if (recovery->all[i].kind == SL_RECORD_COMMITTED) {
-            recover_part(self, recovery->all[i].ref);
+        const struct recovered *record = &recovery->all[i];
+        if (record->kind == SL_RECORD_COMMITTED && (record->disk || record->part)) {
+            recover_part(self, record->ref);
         }
     }
     uint64_t units = recover_collect_units(self, recovery);
     for (uint64_t i = units; i < recovery->count; i++) {
         uint32_t kind = recovery->all[i].kind;
-        if (kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP) {
+        if (kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP && kind != SL_RECORD_BLOB) {
             recover_claim(self, &recovery->all[i]);
         }
     }
-    for (uint64_t i = 0; i < units; i++) {
-        recover_unit(self, recovery->all[i].ref, units - i <= RECENT_UNITS);
-    }
+    recover_units(self, recovery->all, units);
 }
 
 sl_err reg_recover(struct registrar *self, struct sl_error *why)

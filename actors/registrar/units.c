@@ -94,6 +94,11 @@ void reg_unit_place(struct registrar *self, sl_ref unit)
     unit_add(self, unit, flag);
 }
 
+void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
+{
+    unit_add(self, unit, memory ? REG_FLAG_HOT : REG_FLAG_COLD);
+}
+
 void reg_unit_touch(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);

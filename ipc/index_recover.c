@@ -58,15 +58,34 @@ static bool record_sane(index_word *record, uint32_t class)
                                        parts >= 1 && parts <= SL_GROUP_PARTS_MAX);
 }
 
-static uint64_t recover_slab(struct sl_index *index, uint32_t at)
+/* What there is decides which of the walks below have anything to do. */
+struct contents {
+    uint64_t live_units;
+    uint64_t in_table; /* records that should have a slot */
+    uint64_t pending, parts, claims;
+};
+
+static void contents_count(struct contents *contents, index_word *record)
+{
+    enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
+    if (kind == SL_RECORD_GROUP) {
+        contents->in_table++;
+        contents->pending += word_get(&record[GROUP_STATE]) == SL_GROUP_PENDING;
+    } else if (kind != SL_RECORD_BLOB) {
+        contents->in_table += kind == SL_RECORD_COMMITTED;
+        contents->claims += kind != SL_RECORD_COMMITTED;
+        contents->parts += (sl_ref)word_get(&record[RECORD_GROUP]) != 0;
+    }
+}
+
+static void recover_slab(struct sl_index *index, uint32_t at, struct contents *contents)
 {
     struct index_slab *slab = &index->slabs[at];
     uint64_t class = word_get(record_at(&index->view, at * INDEX_SLAB_UNITS));
-    uint64_t live_units = 0;
     *slab = (struct index_slab){0};
     if (class < INDEX_UNITS_MIN || class >= INDEX_SLAB_UNITS) {
         index_slab_forget(index, at);
-        return 0;
+        return;
     }
     slab->units = (uint16_t) class;
     slab->capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / class);
@@ -88,19 +107,19 @@ static uint64_t recover_slab(struct sl_index *index, uint32_t at)
         word_set(&record[RECORD_LINKS], 0);
         word_set(&record[RECORD_LINKS + 1], 0);
         slab->live[number / 64] |= UINT64_C(1) << (number % 64);
-        live_units += class;
+        contents->live_units += class;
+        contents_count(contents, record);
     }
     index_slab_adopt(index, at);
-    return live_units;
 }
 
-static void recover_slabs(struct sl_index *index)
+static void recover_slabs(struct sl_index *index, struct contents *contents)
 {
-    uint64_t live_units = 0;
     for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed last first */
-        live_units += recover_slab(index, at - 1);
+        recover_slab(index, at - 1, contents);
     }
-    atomic_store_explicit(&index->view.header->record_units_used, live_units, memory_order_relaxed);
+    atomic_store_explicit(&index->view.header->record_units_used, contents->live_units,
+                          memory_order_relaxed);
 }
 
 /* ---- 2: which of them have a slot ---- */
@@ -317,7 +336,7 @@ static void part_orphan(struct sl_index *index, sl_ref ref, index_word *record,
 static void part_count(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
     enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
-    (void)context;
+    struct contents *contents = context;
     if (kind == SL_RECORD_GROUP || kind == SL_RECORD_BLOB ||
         (sl_ref)word_get(&record[RECORD_GROUP]) == 0) {
         return;
@@ -325,6 +344,7 @@ static void part_count(struct sl_index *index, sl_ref ref, index_word *record, v
     index_word *group = group_of(index, record);
     if (group == NULL) {
         part_orphan(index, ref, record, kind);
+        contents->claims++;
         return;
     }
     if (kind == SL_RECORD_COMMITTED && is_pending_group(group)) {
@@ -488,19 +508,37 @@ static void give(struct sl_index *index, sl_ref ref, index_word *record, void *c
     giving->each(giving->context, &entry);
 }
 
+static void recover_contents(struct sl_index *index)
+{
+    struct contents contents = {0};
+    struct index_header *header = index->view.header;
+    recover_slabs(index, &contents);
+    recover_slots(index);
+    if (contents.in_table != word_get(&header->key_count) + word_get(&header->group_count)) {
+        walk(index, relink, NULL);
+        contents.claims++; /* perhaps */
+    }
+    recover_counts(index);
+    if (contents.pending > 0) {
+        walk(index, group_empty, NULL);
+    }
+    if (contents.parts > 0) {
+        walk(index, part_count, &contents);
+    }
+    if (contents.pending > 0) {
+        walk(index, group_flip, NULL);
+    }
+    if (contents.claims > 0) {
+        recover_claims(index);
+    }
+}
+
 void sl_index_recover(struct sl_index *index,
                       void (*each)(void *context, const struct sl_entry *entry), void *context)
 {
     struct giving giving = {each, context};
     if (index->recount != NULL) { /* opened, not made */
-        recover_slabs(index);
-        recover_slots(index);
-        walk(index, relink, NULL);
-        recover_counts(index);
-        walk(index, group_empty, NULL);
-        walk(index, part_count, NULL);
-        walk(index, group_flip, NULL);
-        recover_claims(index);
+        recover_contents(index);
         free(index->recount);
         index->recount = NULL;
         index->recovered = true;

@@ -114,15 +114,24 @@ struct sl_index {
     struct sl_index_view view;
     struct sl_arena *arena;
     struct index_slab *slabs;
-    uint32_t slab_count;                /* populated */
-    uint32_t free_slab;                 /* list of slabs without class; INDEX_NONE: empty */
-    uint32_t partial[INDEX_SLAB_UNITS]; /* by class: slabs with a free record */
+    uint32_t slab_count; /* populated */
+    uint32_t free_slab;  /* list of slabs without class; INDEX_NONE: empty */
+    uint32_t free_slab_count;
+    uint32_t partial[INDEX_SLAB_UNITS];      /* by class: slabs with a free record */
+    uint32_t free_records[INDEX_SLAB_UNITS]; /* by class, in its slabs */
+    uint64_t reserved_count;                 /* RESERVED records: each will want a slot */
     uint32_t *recount; /* overflow counts during recovery: one for each bucket; NULL: nothing to
                           recover */
     uint64_t now_ns;   /* 0: ask the clock */
     bool recovered, starved; /* starved: the system had no memory for the last growth */
 };
 #define INDEX_NONE UINT32_MAX
+/* Nine of ten slots may be taken: beyond that probes grow long, and a key may find no slot at all.
+ */
+#define INDEX_LOAD_MAX    9u
+#define INDEX_LOAD_MAX_OF 10u
+/* Slabs kept from what comes new, so that a switch finds its record: keys take 16 classes. */
+#define INDEX_SPARE_SLABS_MAX 16u
 
 /* Kill points: builds with SL_INDEX_KILL_POINTS call this after every store that another process
  * can see, and the other one before every load of shared words. */
@@ -245,7 +254,11 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
 bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
                   uint32_t key_length);
 
-/* Records (index_records.c). take: SL_ERR_NO_SPACE; the record is version 0 and free. */
+/* Records (index_records.c). admits: whether a key that comes new may have a record of this class
+ * and, later, a slot. It leaves behind what is needed to change the records that are there: a full
+ * index whose records cannot be switched to their place on disk could never be emptied again. take:
+ * SL_ERR_NO_SPACE; the record is version 0 and free. */
+bool index_admits(const struct sl_index *index, uint32_t units);
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref);
 void index_record_give(struct sl_index *index, sl_ref ref); /* version is 0 already */
 bool index_record_live(const struct sl_index *index, sl_ref ref);

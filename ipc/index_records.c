@@ -42,6 +42,7 @@ static void slab_push_free(struct sl_index *index, uint32_t at, bool clean)
 {
     index->slabs[at] = (struct index_slab){.clean = clean, .next = index->free_slab};
     index->free_slab = at;
+    index->free_slab_count++;
 }
 
 /* Populates some more slabs. They count for readers only once they do not fault any more. */
@@ -85,6 +86,7 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
     struct index_slab *slab = &index->slabs[at];
     index_word *head = slab_head(index, at);
     index->free_slab = slab->next;
+    index->free_slab_count--;
     if (!slab->clean) {
         /* Partner of the readers' fence: who sees a zero sees that the version before it is over.
          */
@@ -99,6 +101,7 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
         (struct index_slab){.units = (uint16_t)units, .capacity = capacity, .free_count = capacity};
     word_publish(head, units);
     slab_link_partial(index, at);
+    index->free_records[units] += capacity;
     return SL_OK;
 }
 
@@ -110,6 +113,20 @@ static uint32_t slab_first_free(const struct index_slab *slab)
         }
     }
     return INDEX_NONE;
+}
+
+bool index_admits(const struct sl_index *index, uint32_t units)
+{
+    uint64_t slots = index->view.bucket_count * INDEX_BUCKET_SLOTS;
+    uint64_t keys = word_get(&index->view.header->key_count) +
+                    word_get(&index->view.header->group_count) + index->reserved_count;
+    if (keys >= slots * INDEX_LOAD_MAX / INDEX_LOAD_MAX_OF) {
+        return false;
+    }
+    uint64_t spare = SL_MIN(index->view.slab_count_max / 16, INDEX_SPARE_SLABS_MAX);
+    uint64_t unpopulated = index->starved ? 0 : index->view.slab_count_max - index->slab_count;
+    /* One record of the class stays free for a switch, which frees one in turn. */
+    return index->free_records[units] >= 2 || index->free_slab_count + unpopulated > spare;
 }
 
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
@@ -129,6 +146,7 @@ sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
     uint32_t number = slab_first_free(slab);
     SL_ASSERT(number < slab->capacity);
     slab->live[number / 64] |= UINT64_C(1) << (number % 64);
+    index->free_records[units]--;
     if (--slab->free_count == 0) {
         slab_unlink_partial(index, at);
     }
@@ -169,11 +187,13 @@ void index_record_give(struct sl_index *index, sl_ref ref)
     SL_ASSERT(record_number(index, ref, &number));
     index_count(&index->view.header->record_units_used, -(int64_t)slab->units);
     slab->live[number / 64] &= ~(UINT64_C(1) << (number % 64));
+    index->free_records[slab->units]++;
     if (slab->free_count++ == 0) {
         slab_link_partial(index, at);
     }
     if (slab->free_count == slab->capacity) {
         slab_unlink_partial(index, at);
+        index->free_records[slab->units] -= slab->capacity;
         word_publish(slab_head(index, at), 0);
         slab_push_free(index, at, false);
     }
@@ -198,6 +218,7 @@ void index_slab_adopt(struct sl_index *index, uint32_t at)
     }
     SL_ASSERT(live_count <= slab->capacity);
     slab->free_count = (uint16_t)(slab->capacity - live_count);
+    index->free_records[slab->units] += slab->free_count;
     if (slab->free_count > 0) {
         slab_link_partial(index, at);
     }

@@ -62,7 +62,7 @@ static bool record_sane(index_word *record, uint32_t class)
 struct contents {
     uint64_t live_units;
     uint64_t in_table; /* records that should have a slot */
-    uint64_t pending, parts, claims;
+    uint64_t pending, parts, claims, reserved;
 };
 
 static void contents_count(struct contents *contents, index_word *record)
@@ -74,6 +74,7 @@ static void contents_count(struct contents *contents, index_word *record)
     } else if (kind != SL_RECORD_BLOB) {
         contents->in_table += kind == SL_RECORD_COMMITTED;
         contents->claims += kind != SL_RECORD_COMMITTED;
+        contents->reserved += kind == SL_RECORD_RESERVED;
         contents->parts += (sl_ref)word_get(&record[RECORD_GROUP]) != 0;
     }
 }
@@ -513,6 +514,7 @@ static void recover_contents(struct sl_index *index)
     struct contents contents = {0};
     struct index_header *header = index->view.header;
     recover_slabs(index, &contents);
+    index->reserved_count = contents.reserved;
     recover_slots(index);
     if (contents.in_table != word_get(&header->key_count) + word_get(&header->group_count)) {
         walk(index, relink, NULL);

@@ -125,11 +125,18 @@ static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *wor
     word_publish(&record[RECORD_VERSION], words[RECORD_VERSION]);
 }
 
+/* A record is no reservation any more. */
+static void reserved_ends(struct sl_index *index, enum sl_record_kind was)
+{
+    index->reserved_count -= was == SL_RECORD_RESERVED && index->reserved_count > 0;
+}
+
 /* Ends a record outside the table and gives its memory back. */
 void index_record_free(struct sl_index *index, sl_ref ref)
 {
     index_word *record = live_record(index, ref);
     uint64_t what = word_get(&record[RECORD_WHAT]);
+    reserved_ends(index, what_kind(what));
     word_publish(&record[RECORD_VERSION], 0);
     word_publish(&record[RECORD_WHAT], what_make(SL_RECORD_FREE, what_units(what), 0));
     index_record_give(index, ref);
@@ -230,6 +237,16 @@ struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)
 
 /* ---- objects ---- */
 
+static sl_err admit(const struct sl_index *index, enum sl_record_kind kind, uint32_t key_length,
+                    struct sl_error *why)
+{
+    uint32_t units = record_units(kind, key_length);
+    return index_admits(index, units)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_SPACE, "index full: no record of %u bytes, or no slot",
+                         units * INDEX_UNIT_BYTES);
+}
+
 sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
                       struct sl_error *why)
 {
@@ -238,7 +255,13 @@ sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_re
         return sl_fail(why, SL_ERR_INVALID, "record kind %u is not a claim", want->kind);
     }
     sl_err err = want_check(index, want, why);
-    return err == SL_OK ? record_make(index, want, ref, why) : err;
+    bool fresh = want->kind == SL_RECORD_RESERVED || want->kind == SL_RECORD_PROMOTING;
+    if (err == SL_OK && fresh) {
+        err = admit(index, (enum sl_record_kind)want->kind, want->key_length, why);
+    }
+    err = err == SL_OK ? record_make(index, want, ref, why) : err;
+    index->reserved_count += err == SL_OK && want->kind == SL_RECORD_RESERVED;
+    return err;
 }
 
 sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest digest)
@@ -255,6 +278,7 @@ sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest dige
     word_set(&record[RECORD_DIGEST_HIGH], digest.high);
     /* From here on the record counts: recovery would link it. */
     record_set_kind(record, SL_RECORD_COMMITTED);
+    reserved_ends(index, SL_RECORD_RESERVED);
     index_link(index, hash, place, ref);
     index_count(counter_of(index, SL_RECORD_COMMITTED), 1);
     return SL_OK;
@@ -267,6 +291,10 @@ sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_r
     struct index_place place;
     entry.kind = SL_RECORD_COMMITTED;
     sl_err err = want_check(index, want, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = admit(index, SL_RECORD_COMMITTED, want->key_length, why);
     if (err != SL_OK) {
         return err;
     }
@@ -308,6 +336,8 @@ void sl_index_set_kind(struct sl_index *index, sl_ref ref, enum sl_record_kind k
         index_record_free(index, ref);
     } else {
         SL_ASSERT(was != SL_RECORD_BLOB);
+        reserved_ends(index, was);
+        index->reserved_count += kind == SL_RECORD_RESERVED;
         record_set_kind(record, kind);
     }
 }
@@ -479,6 +509,10 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
     if (err != SL_ERR_NOT_FOUND) {
         return sl_fail(why, err == SL_OK ? SL_ERR_EXISTS : SL_ERR_INTERNAL,
                        "the key of block %016llx is in the table", (unsigned long long)hash);
+    }
+    err = admit(index, SL_RECORD_GROUP, key_length, why);
+    if (err != SL_OK) {
+        return err;
     }
     if (!index_place_free(index, hash, &place)) {
         return sl_fail(why, SL_ERR_NO_SPACE, "index full: no slot within %u buckets",

@@ -265,5 +265,5 @@ bool sl_index_nearly_full(const struct sl_index *index)
         index->starved ? (uint64_t)index->slab_count * INDEX_SLAB_BYTES : stats.record_bytes_max;
     uint64_t slots = stats.bucket_count * INDEX_BUCKET_SLOTS;
     return stats.record_bytes_used > record_bytes / 10 * 9 ||
-           (stats.key_count + stats.group_count) > slots * 85 / 100;
+           (stats.key_count + stats.group_count + index->reserved_count) > slots * 85 / 100;
 }

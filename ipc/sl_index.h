@@ -158,11 +158,16 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
  * op_id, group, part_index, digest, disk, key, key_length; the hash is computed here. The group, if
  * any, must be live. Errors: SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena
- * over 65535, part index). */
+ * over 65535, part index).
+ *
+ * What comes new (here, by insert and by group_create) is refused a little before the very end: a
+ * full index still has the records to switch all that is in it, and a slot for every reservation.
+ */
 sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
                       struct sl_error *why);
 /* RESERVED -> COMMITTED with its digest, and into the table. The key must not be there (the caller
- * looked). Errors: SL_ERR_NO_SPACE (table full; the record stays RESERVED). */
+ * looked). Errors: SL_ERR_NO_SPACE (no slot within SL_INDEX_PROBE_MAX buckets, which nine of ten
+ * slots in use do not bring about; the record stays RESERVED). */
 sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest digest);
 /* Inserts a COMMITTED record directly (recovery from disk): extent may be none. */
 sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,

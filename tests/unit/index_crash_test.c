@@ -513,6 +513,31 @@ START_TEST(orphans_of_a_lost_group_leave_the_table_and_keep_their_claims)
     }
 END_TEST
 
+START_TEST(a_commit_that_finds_no_slot_stays_a_reservation)
+    {
+        struct stage stage = stage_make();
+        struct sl_entry entry;
+        bed_attach(&stage.bed);
+        claim_b(&stage);
+        const struct sl_index_view *view = &stage.bed.index->view;
+        for (uint64_t at = 0; at < view->bucket_count; at++) {
+            for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+                word_set(&view->buckets[at].slots[i], 1);
+            }
+        }
+
+        ck_assert_int_eq(sl_index_commit(stage.bed.index, stage.refs[B], (struct sl_digest){2, 2}),
+                         SL_ERR_NO_SPACE);
+
+        sl_index_read(stage.bed.index, stage.refs[B], &entry);
+        ck_assert_uint_eq(entry.kind, SL_RECORD_RESERVED);
+        word_set(&view->buckets[0].slots[0], 0);
+        ck_assert_int_eq(sl_index_commit(stage.bed.index, stage.refs[B], (struct sl_digest){2, 2}),
+                         SL_OK);
+        stage_remove(&stage);
+    }
+END_TEST
+
 START_TEST(random_damage_is_survived)
     {
         uint64_t random = random_seed("random_damage_is_survived") + (uint64_t)_i;
@@ -555,6 +580,7 @@ int main(void)
     tcase_add_test(tcase, every_kill_point_leaves_the_state_before_or_after);
     tcase_add_test(tcase, recovery_that_is_killed_starts_again);
     tcase_add_test(tcase, orphans_of_a_lost_group_leave_the_table_and_keep_their_claims);
+    tcase_add_test(tcase, a_commit_that_finds_no_slot_stays_a_reservation);
     tcase_add_loop_test(tcase, random_damage_is_survived, 0, 40);
     return suite_run(tcase, "index_crash");
 }

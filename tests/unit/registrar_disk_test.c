@@ -172,6 +172,58 @@ START_TEST(reserve_waits_for_write_behind)
     }
 END_TEST
 
+/* Keys of several lengths: records of several classes. */
+static const char *const tails[] = {"", "-a-longer-key-than-the-others-of-this-test",
+                                    "-one-that-is-longer-still-and-takes-records-of-a-third-class-"
+                                    "since-it-goes-on-and-on-and-on-and-on"};
+
+START_TEST(a_full_index_waits_for_write_behind_like_full_memory)
+    {
+        static const char *const settings[] = {"memory", "64MiB",        "memory_chunk",
+                                               "64MiB",  "index_memory", "1MiB",
+                                               "disk",   "1GiB",         NULL};
+        struct node *node = node_start(settings);
+        static char names[8192][128];
+        struct want want = {.length = 64};
+        struct reserve_ask ask = {
+            .sender = "client.1", .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        uint32_t count = 0;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        do { /* until nothing more fits; nothing is on disk */
+            ck_assert_uint_lt(count, SL_COUNT(names));
+            snprintf(names[count], sizeof(names[count]), "k%u%s", count,
+                     _i == 0 ? "" : tails[count % SL_COUNT(tails)]);
+            want.key = names[count];
+            ask.op_id = count + 1;
+            ask.seq = 0;
+            ck_assert(node_reserve(node, &ask, &grants));
+            if (grants.at[0].code == SL_OK) {
+                ck_assert_int_eq(node_commit(node, "client.1", names[count], &grants.at[0]), SL_OK);
+                count++;
+            }
+        } while (grants.at[0].code == SL_OK);
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert_uint_gt(count, 500);
+        for (uint32_t i = 0; i < count; i++) { /* nothing that is not on disk is dropped */
+            ck_assert(node_sees(node, names[i]) && !on_disk(node, names[i]));
+        }
+        ask.op_id++;
+        ask.seq = 0;
+        ask.wait = true;
+        ck_assert(!node_reserve(node, &ask, &grants));
+
+        uint32_t written = tierer_write(node, 1, SL_OK);
+
+        ck_assert_uint_le(written, count + 64); /* each once: what was written is known to be */
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert(node_sees(node, names[count - 1]) && on_disk(node, names[count - 1]));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_leaves_memory_only_when_all_of_it_is_on_disk)
     {
         struct node *node = node_disk();
@@ -943,6 +995,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, parts_of_a_block_name_their_block);
     tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
     tcase_add_test(write, reserve_waits_for_write_behind);
+    tcase_add_loop_test(write, a_full_index_waits_for_write_behind_like_full_memory, 0, 2);
     tcase_add_test(write, a_block_leaves_memory_only_when_all_of_it_is_on_disk);
     tcase_add_test(write, a_value_whose_bytes_do_not_match_is_dropped);
     tcase_add_test(write, a_failing_disk_degrades_to_no_disk_and_recovers);

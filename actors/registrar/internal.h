@@ -514,8 +514,9 @@ bool reg_peer_alive(const struct registrar *self, uint32_t peer);
 void reg_peer_hello(struct registrar *self, const struct sl_msg *msg);
 /* The process is gone: pins, claims, engines and waiting requests with it. */
 void reg_process_died(struct registrar *self, struct sl_proc_id proc);
-void reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
-                      uint32_t length_bytes);
+/* Errors: those of the system while the pins of a living process are opened. */
+sl_err reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                        uint32_t length_bytes, struct sl_error *why);
 void reg_peers_check(struct registrar *self);     /* after a restart: who died meanwhile */
 uint32_t reg_peers_drain(struct registrar *self); /* access rings -> LRU */
 bool reg_watch(struct registrar *self, struct sl_proc_id proc);

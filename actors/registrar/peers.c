@@ -269,12 +269,32 @@ void reg_peer_hello(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- leaving ---- */
 
+/* Nobody else removes the segment of a killed client; one of the same name may be another's by now.
+ */
+static void pins_remove(struct registrar *self, const struct reg_peer *peer)
+{
+    const char *directory = self->env->paths->shm_dir;
+    struct sl_pins_view *pins = NULL;
+    if (!plain_file_name(peer->segment) ||
+        sl_pins_view_open(directory, peer->segment, &pins, NULL) != SL_OK) {
+        return;
+    }
+    bool own = sl_proc_id_equal(sl_pins_view_owner(pins), peer->proc);
+    sl_pins_view_close(&pins);
+    if (own) {
+        (void)sl_segment_remove(directory, peer->segment, NULL); /* gone meanwhile: fine too */
+    }
+}
+
 static void peer_died(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers[slot];
     struct sl_proc_id proc = peer->proc;
     peer->present = false;
     sl_pins_view_close(&peer->pins);
+    if (peer->client) {
+        pins_remove(self, peer);
+    }
     if (peer->fence_seq != 0) {
         sl_calls_forget(self->calls, peer->fence_seq);
         peer->fence_seq = 0;
@@ -319,23 +339,43 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 
 /* ---- restart ---- */
 
-void reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes, uint32_t length_bytes)
+/* Whether a living process has no pins that count: it took its segment back, or what lies there now
+ * is not one of its. Anything else may pass, and its pins must not be passed over meanwhile. */
+static bool pins_are_gone(sl_err err)
+{
+    return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_VERSION ||
+           err == SL_ERR_CORRUPT || err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
+}
+
+sl_err reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                        uint32_t length_bytes, struct sl_error *why)
 {
     struct peer_note note;
     if (length_bytes != sizeof(note)) {
         sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return;
+        return SL_OK;
     }
     memcpy(&note, bytes, sizeof(note));
     note.name[sizeof(note.name) - 1] = '\0';
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
-    bool twice = reg_peer_find(self, note.name, strlen(note.name)) != REG_NONE;
-    uint32_t slot =
-        note.version == PEER_NOTE_VERSION && !twice ? peer_slot(self, note.name) : REG_NONE;
+    bool alive = self->env->ops->alive(self->env, note.proc);
+    uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
+    if (other != REG_NONE && alive && !self->peers[other].present) {
+        peer_free(self, other); /* killed between the note of a successor and the old one's end */
+        other = REG_NONE;
+    }
+    uint32_t slot = note.version == PEER_NOTE_VERSION && other == REG_NONE
+                        ? peer_slot(self, note.name)
+                        : REG_NONE;
+    if (slot == REG_NONE && alive && other == REG_NONE) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "%s lives and has no place among %u processes: setting clients_max",
+                       note.name, self->set.clients_max);
+    }
     if (slot == REG_NONE) {
         sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return;
+        return SL_OK;
     }
     struct reg_peer *peer = &self->peers[slot];
     memcpy(peer->role, note.role, sizeof(peer->role));
@@ -343,11 +383,12 @@ void reg_peer_restore(struct registrar *self, sl_ref blob, const void *bytes, ui
     peer->proc = note.proc;
     peer->blob = blob;
     peer_kind(peer);
-    peer->present = self->env->ops->alive(self->env, peer->proc);
-    struct sl_error why = {0};
-    if (peer->present && peer_open_pins(self, peer, &why) != SL_OK) {
-        reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why.text);
+    peer->present = alive;
+    sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
+    if (err != SL_OK) {
+        reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why->text);
     }
+    return err == SL_OK || pins_are_gone(err) ? SL_OK : err;
 }
 
 void reg_peers_check(struct registrar *self)

@@ -73,17 +73,19 @@ static void recovery_note(void *context, const struct sl_entry *entry)
 
 /* ---- processes ---- */
 
-static void recover_blob(struct registrar *self, sl_ref ref)
+static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *why)
 {
     uint32_t length = 0, tag = 0;
     const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
     if (bytes != NULL && tag == REG_BLOB_PEER) {
-        reg_peer_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_ENGINE) {
+        return reg_peer_restore(self, ref, bytes, length, why);
+    }
+    if (bytes != NULL && tag == REG_BLOB_ENGINE) {
         reg_engine_restore(self, ref, bytes, length);
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
+    return SL_OK;
 }
 
 /* ---- blocks ---- */
@@ -353,11 +355,14 @@ static uint64_t recover_collect_units(struct registrar *self, struct recovery *r
     return units;
 }
 
-static void recover_all(struct registrar *self, struct recovery *recovery)
+static sl_err recover_all(struct registrar *self, struct recovery *recovery, struct sl_error *why)
 {
     for (uint64_t i = 0; i < recovery->count; i++) {
         if (recovery->all[i].kind == SL_RECORD_BLOB) {
-            recover_blob(self, recovery->all[i].ref);
+            sl_err err = recover_blob(self, recovery->all[i].ref, why);
+            if (err != SL_OK) {
+                return err;
+            }
         }
     }
     for (uint64_t i = 0; i < recovery->count; i++) {
@@ -374,6 +379,7 @@ static void recover_all(struct registrar *self, struct recovery *recovery)
         }
     }
     recover_units(self, recovery->all, units);
+    return SL_OK;
 }
 
 sl_err reg_recover(struct registrar *self, struct sl_error *why)
@@ -385,8 +391,11 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_NO_MEMORY, "more than %llu records to recover",
                        (unsigned long long)recovery.count);
     }
-    recover_all(self, &recovery);
+    sl_err err = recover_all(self, &recovery, why);
     free(recovery.all);
+    if (err != SL_OK) {
+        return err;
+    }
     reg_peers_check(self);
     reg_engines_check(self);
     /* Blocks whose owner is not among the processes any more. */

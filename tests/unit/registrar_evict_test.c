@@ -3,6 +3,8 @@
 #include "actors/registrar/internal.h"
 #include "tests/unit/registrar_support.h"
 
+#include <unistd.h>
+
 static struct grants grants;
 
 /* 4 MiB of memory hold four objects of a MiB, or eight of half a MiB. */
@@ -159,10 +161,14 @@ START_TEST(the_death_of_a_reader_drops_its_pins)
         ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
         ck_assert_int_eq(node_remove(node, "client.2", "k0"), SL_OK);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), BIG);
+        char path[1100];
+        snprintf(path, sizeof(path), "%s/pins.client.1", node->fake.paths.shm_dir);
+        ck_assert_int_eq(access(path, F_OK), 0);
 
         fake_die(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        ck_assert_int_ne(access(path, F_OK), 0); /* nobody else would remove its segment */
         sl_pins_destroy(&pins);
         node_end(node);
     }

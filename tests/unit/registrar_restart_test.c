@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static struct grants grants;
@@ -237,6 +239,74 @@ START_TEST(pins_hold_across_a_restart)
     }
 END_TEST
 
+/* A registrar that started without them would give pinned bytes to others. */
+START_TEST(pins_that_cannot_be_opened_stop_the_start)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_error why = {0};
+        struct sl_entry entry;
+        struct sl_pins *pins = NULL;
+        sl_pin pin;
+        char path[1100];
+        char aside[1110];
+        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                          .name = "pins.client.1",
+                                          .slot_count = 16,
+                                          .access_count = 16,
+                                          .self = proc_of(11),
+                                          .pinned_bytes_max = SL_GIB};
+        ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
+        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
+        node_put(node, "client.1", "a", BIG);
+        ck_assert(node_entry(node, "a", &entry));
+        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+        ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK); /* retired */
+        snprintf(path, sizeof(path), "%s/pins.client.1", node->fake.paths.shm_dir);
+        snprintf(aside, sizeof(aside), "%s.aside", path);
+        ck_assert_int_eq(rename(path, aside), 0);
+        /* What opening a socket gives (ENXIO) is no answer about the pins. */
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        ck_assert_uint_lt(strlen(path), sizeof(address.sun_path));
+        memcpy(address.sun_path, path, strlen(path) + 1);
+        ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        fake_stop(&node->fake);
+
+        ck_assert_int_ne(fake_start(&node->fake, &why), SL_OK);
+
+        fake_stop(&node->fake);
+        close(fd);
+        ck_assert_int_eq(rename(aside, path), 0);
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), BIG);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_table_too_small_for_the_living_stops_the_start)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_error why = {0};
+        char name[16];
+        for (uint32_t i = 0; i < 9; i++) {
+            snprintf(name, sizeof(name), "client.%u", i);
+            node_client(node, name, 11 + i);
+        }
+        fake_set(&node->fake, "clients_max", "8");
+        fake_stop(&node->fake);
+
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_ERR_CONFIG);
+
+        fake_stop(&node->fake);
+        fake_set(&node->fake, "clients_max", "9");
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
+        ck_assert_uint_eq(node_metric(node, "peer_count"), 9);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_is_not_on_disk_yet_is_queued_again)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -440,6 +510,8 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, a_block_half_written_is_completed_by_its_living_owner);
     tcase_add_test(restart, a_block_half_written_is_dropped_at_its_deadline_by_the_successor);
     tcase_add_test(restart, pins_hold_across_a_restart);
+    tcase_add_test(restart, pins_that_cannot_be_opened_stop_the_start);
+    tcase_add_test(restart, a_table_too_small_for_the_living_stops_the_start);
     tcase_add_test(restart, what_is_not_on_disk_yet_is_queued_again);
     tcase_add_test(restart, a_promotion_under_way_is_fenced);
     tcase_add_test(restart, transient_blocks_keep_their_end);

@@ -103,14 +103,23 @@ static const struct ctl_command commands[] = {
      ctl_workload},
     {"bench", "measure, beside the physical limit",
      "bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n\nMeasures the client "
-     "library, and in the same "
-     "run its baseline: memcpy of the same sizes between faulted mappings, or\na bare hash-table "
-     "probe (exists). p50 and "
-     "p99 are of one call, a batch. Removes its keys.\n\n  --size N          bytes of a value "
-     "(default 256KiB)\n  --batch N         "
-     "keys a call (default 1; exists: 256)\n  --keys N          distinct keys (default: 4x the "
-     "last-level cache, bounded "
-     "by memory)\n  --seconds S       of measuring (default 2)" COMMON,
+     "library, and in the same run, in turns of 5 ms, its limits: memcpy of the\nsame sizes "
+     "between faulted mappings and the fastest copy routine, or a bare hash-table probe\n(exists). "
+     "Both sides walk over more than four times the last-level cache where the node's\nmemory "
+     "allows it (walk_bytes, llc_bytes). Rates are medians of the turns, ratios medians of\nthe "
+     "ratios of neighbouring turns; p50 and p99 are of one call, a batch.\n\n"
+     "  get     into the caller's buffers; all keys are in memory\n"
+     "  put     with the digest, of new keys only. Without --keys into a full memory, as a cache "
+     "is:\n          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With "
+     "--keys N\n          into free memory; after N puts the keys are removed, which is not "
+     "timed\n"
+     "  exists  in the shared index\n\nRemoves its keys.\n\n"
+     "  --size N          bytes of a value (default 256KiB; exists: 64)\n"
+     "  --batch N         keys a call (default 1; exists: 256)\n"
+     "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
+     "                    bounded by memory; a million keys want --index-memory 400MiB of the "
+     "node)\n"
+     "  --seconds S       of measuring (default 2)" COMMON,
      ctl_bench},
     {"replay", "play a trace as an engine would",
      "replay TRACE [OPTIONS]\n\nFor every request: loads the longest known prefix into device "

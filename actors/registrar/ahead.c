@@ -329,7 +329,7 @@ void reg_ahead_settle(struct registrar *self)
         return;
     }
     self->ahead_unsettled = false;
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; i < self->peer_high; i++) {
         if (self->peers[i].used && self->peers[i].held != REG_NONE && ahead_settle_peer(self, i)) {
             self->ahead_unsettled = true; /* at the next tick */
         }
@@ -339,7 +339,7 @@ void reg_ahead_settle(struct registrar *self)
 bool reg_ahead_revoke_all(struct registrar *self)
 {
     uint64_t before = reg_free_bytes(self);
-    for (uint32_t i = 0; self->ahead_count > 0 && i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; self->ahead_count > 0 && i < self->peer_high; i++) {
         uint32_t at = self->peers[i].used ? self->peers[i].owned : REG_NONE;
         while (at != REG_NONE) {
             uint32_t next = self->claims[at].node[REG_LIST_PEER].next;

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Remembered generations: a COMMIT that is sent again after its answer was lost finds its own. */
-#define RECENT_COUNT 131072u
-#define RECENT_SLOTS (4u * RECENT_COUNT)
+/* Remembered generations: a COMMIT that is sent again after its answer was lost finds its own. A
+ * power of two; room for several of the largest batches, which take a few generations an object. */
+#define RECENT_COUNT 524288u
 
 static uint32_t heads_for(uint32_t count)
 {
@@ -27,11 +27,9 @@ sl_err reg_claims_init(struct registrar *self, struct sl_error *why)
     self->group_free = calloc(max, sizeof(*self->group_free));
     self->key_heads = malloc(heads * sizeof(*self->key_heads));
     self->generation_heads = malloc(heads * sizeof(*self->generation_heads));
-    self->recent_ring = calloc(RECENT_COUNT, sizeof(*self->recent_ring));
-    self->recent_table = calloc(RECENT_SLOTS, sizeof(*self->recent_table));
+    self->recent = calloc(RECENT_COUNT, sizeof(*self->recent));
     if (self->claims == NULL || self->groups == NULL || self->group_free == NULL ||
-        self->key_heads == NULL || self->generation_heads == NULL || self->recent_ring == NULL ||
-        self->recent_table == NULL) {
+        self->key_heads == NULL || self->generation_heads == NULL || self->recent == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u reservations", max);
     }
     for (uint32_t i = 0; i < heads; i++) {
@@ -50,8 +48,7 @@ void reg_claims_fini(struct registrar *self)
     free(self->group_free);
     free(self->key_heads);
     free(self->generation_heads);
-    free(self->recent_ring);
-    free(self->recent_table);
+    free(self->recent);
     reg_timers_fini(&self->timers);
 }
 
@@ -223,51 +220,14 @@ uint32_t reg_group_slot(struct registrar *self, sl_ref ref)
 
 /* ---- generations committed lately ---- */
 
-static uint64_t recent_place(uint64_t generation)
-{
-    return (generation * UINT64_C(0x9e3779b97f4a7c15)) >> 32 & (RECENT_SLOTS - 1);
-}
-
-static void recent_drop(struct registrar *self, uint64_t generation)
-{
-    uint64_t *table = self->recent_table;
-    uint64_t hole = recent_place(generation);
-    while (table[hole] != generation) {
-        if (table[hole] == 0) {
-            return;
-        }
-        hole = (hole + 1) & (RECENT_SLOTS - 1);
-    }
-    for (uint64_t at = (hole + 1) & (RECENT_SLOTS - 1); table[at] != 0;
-         at = (at + 1) & (RECENT_SLOTS - 1)) {
-        uint64_t home = recent_place(table[at]);
-        if (((at - home) & (RECENT_SLOTS - 1)) >= ((at - hole) & (RECENT_SLOTS - 1))) {
-            table[hole] = table[at];
-            hole = at;
-        }
-    }
-    table[hole] = 0;
-}
-
+/* The place is the generation's low bits: generations rise by a few for every object, so what comes
+ * this many later replaces it, and a commit costs one store near the last one. */
 void reg_recent_add(struct registrar *self, uint64_t generation)
 {
-    uint64_t *ring = &self->recent_ring[self->recent_count++ % RECENT_COUNT];
-    if (*ring != 0) {
-        recent_drop(self, *ring);
-    }
-    *ring = generation;
-    uint64_t at = recent_place(generation);
-    while (self->recent_table[at] != 0) {
-        at = (at + 1) & (RECENT_SLOTS - 1);
-    }
-    self->recent_table[at] = generation;
+    self->recent[generation & (RECENT_COUNT - 1)] = generation;
 }
 
 bool reg_recent_has(const struct registrar *self, uint64_t generation)
 {
-    uint64_t at = recent_place(generation);
-    while (self->recent_table[at] != 0 && self->recent_table[at] != generation) {
-        at = (at + 1) & (RECENT_SLOTS - 1);
-    }
-    return generation != 0 && self->recent_table[at] == generation;
+    return generation != 0 && self->recent[generation & (RECENT_COUNT - 1)] == generation;
 }

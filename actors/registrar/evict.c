@@ -13,7 +13,7 @@
 #define EVICT_ROUNDS_MAX  4096u
 #define TAKE_TRIES_MAX    64u
 #define GROW_STEPS_MAX    4u
-#define VICTIM_SLOTS_MIN  1024u
+#define VICTIM_SLOTS_MIN  16u
 #define INDEX_BATCH_UNITS 64u
 
 /* ---- retired extents ---- */
@@ -53,7 +53,7 @@ void reg_retired_returned(struct registrar *self, uint64_t generation)
 
 static uint64_t victim_slot(const struct registrar *self, uint64_t generation)
 {
-    uint64_t mask = self->victim_capacity - 1;
+    uint64_t mask = self->victim_slots - 1;
     uint64_t at = (generation * UINT64_C(0x9e3779b97f4a7c15)) >> 20 & mask;
     while (self->victim_table[at] != 0 && self->victim_table[at] != generation) {
         at = (at + 1) & mask;
@@ -66,11 +66,12 @@ static uint64_t victim_slot(const struct registrar *self, uint64_t generation)
 static bool victims_fill(struct registrar *self, uint64_t from)
 {
     uint64_t count = self->retired_count - from;
-    uint64_t capacity = SL_MAX(self->victim_capacity, (uint64_t)VICTIM_SLOTS_MIN);
-    while (capacity < 2 * count) {
-        capacity *= 2;
+    uint64_t slots = VICTIM_SLOTS_MIN;
+    while (slots < 2 * count) {
+        slots *= 2;
     }
-    if (capacity != self->victim_capacity) {
+    if (slots > self->victim_capacity) {
+        uint64_t capacity = slots;
         uint64_t *table = malloc(capacity * sizeof(*table));
         bool *pinned = malloc(capacity * sizeof(*pinned));
         if (table == NULL || pinned == NULL) {
@@ -84,7 +85,8 @@ static bool victims_fill(struct registrar *self, uint64_t from)
         self->victim_pinned = pinned;
         self->victim_capacity = capacity;
     }
-    for (uint64_t i = 0; i < capacity; i++) {
+    self->victim_slots = slots; /* a scan for one victim need not clear the table of thousands */
+    for (uint64_t i = 0; i < slots; i++) {
         self->victim_table[i] = 0;
         self->victim_pinned[i] = false;
     }
@@ -120,7 +122,7 @@ void reg_retired_scan(struct registrar *self, uint64_t from)
     }
     /* Partner: the reader's fence between its pin and its second look at the record. */
     atomic_thread_fence(memory_order_seq_cst);
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; i < self->peer_high; i++) {
         if (self->peers[i].used && self->peers[i].pins != NULL) {
             sl_pins_view_scan(self->peers[i].pins, victim_is_pinned, self);
         }

@@ -401,6 +401,8 @@ struct registrar {
     struct reg_peer *peers;
     uint64_t *peer_hash;
     uint32_t peer_count;
+    uint32_t
+        peer_high; /* no slot from here on is used: what looks at all of them looks no further */
 
     struct reg_claim *claims;
     uint32_t claim_count, claim_high, claim_free;
@@ -416,15 +418,14 @@ struct registrar {
     uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
     bool ahead_unsettled; /* some were taken back while they were pinned, or just now */
 
-    uint64_t *recent_ring, *recent_table; /* generations committed lately */
-    uint64_t recent_count;
+    uint64_t *recent; /* generations committed lately */
 
     struct reg_retired *retired;
     uint64_t retired_count, retired_capacity;
     uint64_t retired_scan_ns;
     uint64_t *victim_table; /* scratch of the scan: generations */
     bool *victim_pinned;
-    uint64_t victim_capacity;
+    uint64_t victim_capacity, victim_slots; /* there, used by the last scan */
 
     struct reg_units hot, cold;
     uint64_t object_count, block_count;

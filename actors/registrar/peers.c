@@ -41,7 +41,7 @@ void reg_peers_fini(struct registrar *self)
 uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t length)
 {
     uint64_t hash = reg_hash(name, length);
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; i < self->peer_high; i++) {
         if (self->peer_hash[i] == hash && self->peers[i].used &&
             strlen(self->peers[i].name) == length &&
             memcmp(self->peers[i].name, name, length) == 0) {
@@ -53,7 +53,7 @@ uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t 
 
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
 {
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; i < self->peer_high; i++) {
         if (self->peers[i].used && sl_proc_id_equal(self->peers[i].proc, proc)) {
             return i;
         }
@@ -88,6 +88,7 @@ static uint32_t peer_slot(struct registrar *self, const char *name)
             snprintf(peer->name, sizeof(peer->name), "%s", name);
             self->peer_hash[i] = reg_hash(name, strlen(name));
             self->peer_count++;
+            self->peer_high = SL_MAX(self->peer_high, i + 1);
             return i;
         }
     }
@@ -104,6 +105,9 @@ static void peer_free(struct registrar *self, uint32_t slot)
     *peer = (struct reg_peer){.used = false, .owned = REG_NONE, .held = REG_NONE};
     self->peer_hash[slot] = 0;
     self->peer_count--;
+    while (self->peer_high > 0 && !self->peers[self->peer_high - 1].used) {
+        self->peer_high--;
+    }
 }
 
 static bool plain_file_name(const char *name)
@@ -428,7 +432,7 @@ uint32_t reg_peers_drain(struct registrar *self)
 {
     struct sl_access accesses[ACCESS_BATCH];
     uint32_t touched = 0;
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+    for (uint32_t i = 0; i < self->peer_high; i++) {
         if (!self->peers[i].used || self->peers[i].pins == NULL) {
             continue;
         }

@@ -78,7 +78,7 @@ struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_byte
 {
     bool aligned = ((uintptr_t)to & (SL_COPY_ALIGN_BYTES - 1)) == 0;
     const struct sl_copy_routine *routine =
-        aligned && length_bytes >= SL_COPY_STREAM_BYTES ? sl_copy_streaming() : NULL;
+        aligned && length_bytes >= SL_DIGEST_CHUNK_BYTES ? sl_copy_streaming() : NULL;
     struct sl_digest digest = digest_pass(routine, to, from, length_bytes);
     if (routine != NULL) {
         routine->finish();

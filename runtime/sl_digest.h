@@ -31,11 +31,11 @@ void sl_digest_start(struct sl_digest_stream *stream);
 void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t length_bytes);
 struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
 
-/* Copies and digests in one pass over the source. From SL_COPY_STREAM_BYTES on, and when `to` is
- * 64-byte aligned, the copy goes past the caches and the hash is made of the registers it goes
- * through (runtime/sl_copy.h); else chunk by chunk while it is in the cache. The digest is that of
- * the bytes that were stored, also when the source changes meanwhile. What it wrote is ordered
- * before every later store of this thread. The ranges do not overlap. */
+/* Copies and digests in one pass over the source: whole chunks past the caches, hashed from the
+ * registers they go through (runtime/sl_copy.h), when `to` is 64-byte aligned; what is left over
+ * while it is in the cache. Who stores a value is seldom the one who reads it next. The digest is
+ * that of the bytes that were stored, also when the source changes meanwhile. What it wrote is
+ * ordered before every later store of this thread. The ranges do not overlap. */
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 
 #endif

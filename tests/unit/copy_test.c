@@ -150,6 +150,8 @@ START_TEST(digest_of_a_copy_is_the_plain_one_for_every_residue)
         struct bed bed = bed_make(LARGE_BYTES);
         for (uint64_t rest = 0; rest < SL_DIGEST_CHUNK_BYTES;
              rest += rest < 260 || rest >= SL_DIGEST_CHUNK_BYTES - 260 ? 1 : 61) {
+            check_digest_copy(&bed, GUARD, rest % 64, rest == 0 ? 1 : rest); /* no whole chunk */
+            check_digest_copy(&bed, GUARD, rest % 64, SL_DIGEST_CHUNK_BYTES + rest);
             check_digest_copy(&bed, GUARD, rest % 64, SL_COPY_STREAM_BYTES + rest);
         }
         bed_free(&bed);

@@ -3,8 +3,8 @@
  *
  *   client_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * Prints "replace" and waits for a line on standard input, so that the node can be started anew
- * meanwhile. Exit code 0: all of it held. */
+ * Prints "registrar", then "replace", and waits for a line on standard input after each, so that
+ * the registrar, then the node can be started anew meanwhile. Exit code 0: all of it held. */
 #include "client/sluice.h"
 
 #include <pthread.h>
@@ -22,10 +22,12 @@
         }                                                                                        \
     } while (0)
 
-#define BATCH   1000u
-#define THREADS 4u
-#define ROUNDS  50u
-#define TOKENS  70u /* four blocks of 16 and a cut one */
+#define BATCH     1000u
+#define THREADS   4u
+#define ROUNDS    50u
+#define RUN       200u
+#define RUN_BYTES 20000u /* what is granted ahead has a size of its own */
+#define TOKENS    70u    /* four blocks of 16 and a cut one */
 
 static struct sl_error why;
 static const char *settings[4];
@@ -157,6 +159,116 @@ static void threads(struct sl_client *client)
     }
 }
 
+/* Puts of one size, one after the other and in batches: into extents granted ahead of use. Every
+ * third key comes twice, with other bytes the second time, which change nothing. */
+static void run_fill(unsigned char *value, const char *name, uint32_t number)
+{
+    for (uint32_t i = 0; i < RUN_BYTES; i++) {
+        value[i] = (unsigned char)(number * 31 + i * 7 + (unsigned char)name[0]);
+    }
+}
+
+static void run_put(struct sl_client *client, const char *name, uint32_t first, uint32_t count)
+{
+    static unsigned char value[RUN_BYTES], other[RUN_BYTES];
+    char text[64];
+    memset(other, 0xee, sizeof other);
+    for (uint32_t i = first; i < first + count; i++) {
+        (void)snprintf(text, sizeof text, "run/%s/%u", name, i);
+        run_fill(value, name, i);
+        CHECK(sl_put(client, key_of(text), value, sizeof value, 0, &why) == SL_OK);
+        CHECK(sl_exists(client, key_of(text)) == SL_OK);
+        if (i % 3 == 0) {
+            CHECK(sl_put(client, key_of(text), other, sizeof other, 0, &why) == SL_OK);
+        }
+    }
+}
+
+/* Batches of 8 keys of which the last is the first once more. */
+static void run_put_batches(struct sl_client *client, const char *name, uint32_t first,
+                            uint32_t count)
+{
+    static unsigned char values[8][RUN_BYTES];
+    char texts[8][64];
+    struct sl_object_key keys[8];
+    struct sl_buffer buffers[8];
+    sl_err codes[8];
+    for (uint32_t at = first; at + 7 <= first + count; at += 7) {
+        for (uint32_t i = 0; i < 8; i++) {
+            (void)snprintf(texts[i], sizeof texts[i], "run/%s/%u", name, at + i % 7);
+            run_fill(values[i], i < 7 ? name : "other", at + i);
+            keys[i] = key_of(texts[i]);
+            buffers[i] = (struct sl_buffer){.at = values[i], .length_bytes = RUN_BYTES};
+        }
+        CHECK(sl_put_batch(client, keys, buffers, 8, codes, 0, &why) == SL_OK);
+        for (uint32_t i = 0; i < 8; i++) {
+            CHECK(codes[i] == SL_OK);
+        }
+    }
+}
+
+static void run_check(struct sl_client *client, const char *name, uint32_t count)
+{
+    static unsigned char want[RUN_BYTES], got[RUN_BYTES];
+    char text[64];
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t length = 0;
+        (void)snprintf(text, sizeof text, "run/%s/%u", name, i);
+        run_fill(want, name, i);
+        CHECK(sl_get(client, key_of(text),
+                     (struct sl_buffer){.at = got, .length_bytes = sizeof got}, &length, 0,
+                     &why) == SL_OK);
+        CHECK(length == RUN_BYTES && memcmp(got, want, RUN_BYTES) == 0);
+    }
+}
+
+static void *run_main(void *context)
+{
+    static _Atomic uint32_t numbers;
+    unsigned char value[5000];
+    char text[64];
+    uint32_t number = numbers++;
+    for (uint32_t i = 0; i < ROUNDS; i++) { /* of all threads alike, so they write the same keys */
+        memset(value, (int)i, sizeof value);
+        (void)snprintf(text, sizeof text, "run/threads/%u", i);
+        CHECK(sl_put(context, key_of(text), value, sizeof value, 0, &why) == SL_OK);
+        (void)snprintf(text, sizeof text, "run/thread/%u/%u", number, i);
+        CHECK(sl_put(context, key_of(text), value, sizeof value, 0, &why) == SL_OK);
+    }
+    return NULL;
+}
+
+static void runs(struct sl_client *client)
+{
+    pthread_t running[THREADS];
+    run_put(client, "singles", 0, RUN);
+    run_put_batches(client, "batches", 0, 7 * 20);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&running[i], NULL, run_main, client) == 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(running[i], NULL) == 0);
+    }
+    run_check(client, "singles", RUN);
+    run_check(client, "batches", 7 * 20);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        unsigned char got[5000];
+        char text[64];
+        (void)snprintf(text, sizeof text, "run/threads/%u", i);
+        CHECK(sl_get(client, key_of(text),
+                     (struct sl_buffer){.at = got, .length_bytes = sizeof got}, NULL, 0,
+                     &why) == SL_OK);
+        CHECK(got[0] == i && got[4999] == i);
+    }
+}
+
+static void wait_for_line(const char *said)
+{
+    (void)puts(said);
+    (void)fflush(stdout);
+    CHECK(getchar() == '\n');
+}
+
 static struct sl_engine *engine_of(struct sl_client *client)
 {
     const struct sl_engine_layer layers[] = {
@@ -248,14 +360,18 @@ int main(int argc, char **argv)
     small_buffers_and_bad_arguments(client);
     a_fork_is_refused(client);
     threads(client);
+    runs(client);
+    run_put(client, "kept", 0, RUN / 2);
+    wait_for_line("registrar"); /* grants ahead of use are held while it is killed */
+    run_put(client, "kept", RUN / 2, RUN / 2);
+    run_check(client, "kept", RUN);
     struct sl_engine *engine = engine_of(client);
     store_and_load(engine);
 
     struct sl_view view;
     CHECK(sl_get_pinned(client, key_of("size"), &view, 0, &why) == SL_OK);
-    (void)puts("replace");
-    (void)fflush(stdout);
-    (void)getchar();
+    run_put(client, "gone", 0, RUN);
+    wait_for_line("replace");
     CHECK(memcmp(view.at, "12345678", 8) == 0); /* of the node that is gone */
     sl_view_release(client, &view);
     for (uint32_t i = 0; i < 100 && sl_exists(client, key_of("size")) != SL_ERR_NOT_FOUND; i++) {
@@ -263,6 +379,8 @@ int main(int argc, char **argv)
     }
     CHECK(sl_exists(client, key_of("size")) == SL_ERR_NOT_FOUND);
     batches(client);
+    run_put(client, "new", 0, RUN);
+    run_check(client, "new", RUN);
     store_and_load(engine);
     sl_engine_end(&engine);
     sl_client_close(&client);

@@ -104,6 +104,15 @@ class Library(unittest.TestCase):
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             try:
                 ready = select.select([probe.stdout], [], [], 30 * SLOWDOWN)[0] and probe.stdout.readline()
+                if ready == b"registrar\n":
+                    shown = {actor["name"]: actor for actor in json.loads(node.ctl("status", "--json").stdout)["actors"]}
+                    self.assertGreater(shown["registrar"]["counters"]["ahead_count"], 100)
+                    node.processes["registrar"].kill()
+                    node.processes["registrar"].wait()
+                    node.start("registrar")
+                    probe.stdin.write(b"\n")
+                    probe.stdin.flush()
+                    ready = select.select([probe.stdout], [], [], 30 * SLOWDOWN)[0] and probe.stdout.readline()
                 if ready == b"replace\n":
                     node.stop()
                     shutil.rmtree(node.shm)

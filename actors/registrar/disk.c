@@ -290,32 +290,42 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
         self->forget_last = forget->previous;
     }
     self->forget_count--;
+    self->forget_restored -= forget->restored;
+    if (done && forget->note != 0) {
+        sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
+    }
     if (done && forget->remove_id != 0) {
         reg_remove_done(self, forget->remove_id, forget->remove_index);
     }
     free(forget);
 }
 
-void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
-                    uint64_t length_bytes, const struct sl_disk_place *place,
-                    const struct reg_drop *how)
+sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+                       const struct reg_forget_note *note)
 {
-    if (!self->disk.on) {
-        return;
-    }
+    unsigned char bytes[sizeof(*note) + SL_KEY_BYTES_MAX];
+    sl_ref ref = 0;
+    memcpy(bytes, note, sizeof(*note));
+    memcpy(bytes + sizeof(*note), key, key_length);
+    sl_err err = sl_index_blob_put(self->index, bytes, (uint32_t)sizeof(*note) + key_length,
+                                   REG_BLOB_FORGET, &ref, NULL);
+    return err == SL_OK ? ref : 0;
+}
+
+static struct reg_forget *forget_new(struct registrar *self, const char *key, uint32_t key_length,
+                                     uint64_t length_bytes, const struct sl_disk_place *place)
+{
     struct reg_forget *forget =
         self->forget_count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
     if (forget == NULL) {
         /* It may come back after a restart of the tierer; a REMOVE never gets here (it waits for
          * room). */
         sl_metric_add(self->env->metrics, self->metric.forget_skipped_count, 1);
-        return;
+        return NULL;
     }
     *forget = (struct reg_forget){
         .length_bytes = length_bytes,
         .place = *place,
-        .remove_id = how->remove_id,
-        .remove_index = how->remove_index,
         .key_length = key_length,
         .previous = self->forget_last,
     };
@@ -333,9 +343,80 @@ void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length
     } else {
         self->forget_unplaced++;
     }
+    return forget;
+}
+
+void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                    uint64_t length_bytes, const struct sl_disk_place *place,
+                    const struct reg_drop *how)
+{
+    struct reg_forget *forget =
+        self->disk.on ? forget_new(self, key, key_length, length_bytes, place) : NULL;
+    if (forget == NULL) {
+        return;
+    }
+    if (how->reason == REG_GHOST_REMOVED) {
+        const struct reg_forget_note note = {.place = *place, .length_bytes = length_bytes};
+        forget->note = reg_forget_note(self, key, key_length, &note);
+    }
+    forget->remove_id = how->remove_id;
+    forget->remove_index = how->remove_index;
     if (how->remove_id != 0) {
         reg_remove_wait(self, how->remove_id, how->remove_index);
     }
+}
+
+/* The registrar before died between the note and the removal: what it meant is still there. */
+static bool note_is_void(struct registrar *self, const struct reg_forget_note *note,
+                         const char *key, uint32_t key_length)
+{
+    struct sl_entry entry;
+    if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
+        entry.kind != SL_RECORD_COMMITTED) {
+        return false;
+    }
+    return note->place.valid == 0
+               ? entry.extent.generation == note->generation
+               : entry.disk.valid != 0 && entry.disk.segment == note->place.segment &&
+                     entry.disk.offset_bytes == note->place.offset_bytes;
+}
+
+void reg_forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
+                        uint32_t length_bytes)
+{
+    struct reg_forget_note note;
+    struct reg_forget *forget = NULL;
+    if (self->disk.on && length_bytes > sizeof(note) &&
+        length_bytes <= sizeof(note) + SL_KEY_BYTES_MAX) {
+        const char *key = (const char *)bytes + sizeof(note);
+        uint32_t key_length = length_bytes - (uint32_t)sizeof(note);
+        memcpy(&note, bytes, sizeof(note));
+        if (!note_is_void(self, &note, key, key_length)) {
+            forget = forget_new(self, key, key_length, note.length_bytes, &note.place);
+        }
+    }
+    if (forget == NULL) {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
+        return;
+    }
+    forget->note = ref;
+    forget->restored = true;
+    self->forget_restored++;
+}
+
+bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id,
+                     uint32_t remove_index)
+{
+    for (struct reg_forget *at = self->forget_restored > 0 ? self->forget_first : NULL; at != NULL;
+         at = at->next) {
+        if (at->restored && at->remove_id == 0 && strcmp(at->key, key) == 0) {
+            at->remove_id = remove_id;
+            at->remove_index = remove_index;
+            reg_remove_wait(self, remove_id, remove_index);
+            return true;
+        }
+    }
+    return false;
 }
 
 void reg_forget_add(struct registrar *self, const struct sl_entry *record,
@@ -358,6 +439,7 @@ static bool forget_covers(struct registrar *self, const struct sl_item_found *fo
     for (struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL; at != NULL;
          at = at->next) {
         if (at->place.valid == 0 && at->key_length == found->key.length &&
+            at->length_bytes == found->length_bytes &&
             memcmp(at->key, found->key.at, at->key_length) == 0) {
             at->place = place;
             self->forget_unplaced--;

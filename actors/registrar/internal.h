@@ -140,6 +140,7 @@ enum {
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
+    REG_FLAG_DOUBT = 1u << 5, /* record without a place: a write of it had no answer, the scan tells */
 };
 
 /* ---- write-behind ---- */
@@ -159,6 +160,8 @@ struct reg_write {
     /* Set when the record was removed while it was written: the place must be forgotten. */
     struct {
         bool doomed;
+        bool removed; /* by REMOVE: must not come back after a restart either */
+        sl_ref note;
         char *key;
         uint64_t length_bytes;
         uint64_t remove_id;
@@ -212,6 +215,8 @@ struct reg_promote {
 struct reg_forget {
     struct reg_forget *next, *previous, *hash_next;
     bool sent;
+    bool restored; /* from a note: a REMOVE that is sent again waits for it */
+    sl_ref note;   /* 0: none */
     uint64_t length_bytes;
     struct sl_disk_place place;
     uint64_t remove_id; /* 0: nobody waits */
@@ -457,6 +462,7 @@ struct registrar {
     struct reg_forget **forget_heads;
     uint32_t forget_count;
     uint32_t forget_unplaced; /* of these: a scan must tell where they are */
+    uint32_t forget_restored; /* of these: of the registrar before */
     uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
     struct reg_remove removes[REG_REMOVES_MAX];
@@ -636,6 +642,9 @@ bool reg_make_index_room(
 /* ---- write_behind.c ---- */
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
 void reg_unit_queue(struct registrar *self, sl_ref unit);
+/* Whether a record that has no place may be on disk all the same, until the scan has ended: a write
+ * of it was under way when the tierer, or the registrar before, died. */
+bool reg_write_doubted(struct registrar *self, const struct sl_entry *record);
 void reg_writes_pump(struct registrar *self);
 void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_write_expired(struct registrar *self, uint32_t index);
@@ -688,6 +697,22 @@ void reg_forget_add(struct registrar *self, const struct sl_entry *record,
 void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
                     uint64_t length_bytes, const struct sl_disk_place *place,
                     const struct reg_drop *how);
+/* What was removed while something of it may be on disk stands in a note of the index until its
+ * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
+ * Written before the record goes. Gives the note; 0: the index is full, and the removal is safe only
+ * as long as this process lives. */
+struct reg_forget_note { /* a BLOB, followed by the key */
+    struct sl_disk_place place;
+    uint64_t length_bytes; /* of the value */
+    uint64_t generation;   /* of the record, when the place is not known yet */
+};
+sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+                       const struct reg_forget_note *note);
+void reg_forget_restore(struct registrar *self, sl_ref note, const void *bytes,
+                        uint32_t length_bytes);
+/* A removal of this key that the registrar before had begun: true, and remove waits for it. */
+bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id,
+                     uint32_t remove_index);
 void reg_forgets_pump(struct registrar *self);
 void reg_forget_reply(struct registrar *self, const struct sl_msg *msg);
 void reg_forget_expired(struct registrar *self);
@@ -735,6 +760,6 @@ void reg_explain(struct registrar *self, const struct sl_msg *msg);
 sl_err reg_recover(struct registrar *self, struct sl_error *why);
 
 /* tags of BLOB records */
-enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2 };
+enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2, REG_BLOB_FORGET = 3 };
 
 #endif

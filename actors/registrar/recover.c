@@ -82,6 +82,8 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
     }
     if (bytes != NULL && tag == REG_BLOB_ENGINE) {
         reg_engine_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_FORGET) {
+        reg_forget_restore(self, ref, bytes, length);
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
@@ -125,10 +127,11 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
 }
 
 /* A block whose removal was under way, or of which a part is missing. */
-static void recover_drop_group(struct registrar *self, sl_ref ref)
+static void recover_drop_group(struct registrar *self, sl_ref ref, bool removed)
 {
     struct reg_parts parts;
-    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    struct reg_drop how = {.reason = removed ? REG_GHOST_REMOVED : REG_GHOST_CORRUPT,
+                           .forget = true};
     reg_unit_parts(self, ref, &parts);
     sl_index_group_drop(self->index, ref);
     for (uint32_t i = 0; i < parts.count; i++) {
@@ -149,7 +152,7 @@ static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
     }
     reg_unit_parts(self, ref, &parts);
     if (info.state != SL_GROUP_COMMITTED || parts.count != info.part_count) {
-        recover_drop_group(self, ref);
+        recover_drop_group(self, ref, info.state == SL_GROUP_DROPPED);
         return false;
     }
     *order = 0;
@@ -300,10 +303,13 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
     reg_unit_place(self, group);
     reg_unit_queue(self, group);
     reg_unit_parts(self, group, &parts);
-    for (uint32_t i = 0; recent && i < parts.count; i++) {
+    for (uint32_t i = 0; i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
-        if (entry.extent.generation != 0) {
+        if (entry.disk.valid == 0) { /* the registrar before may have asked for its write */
+            sl_index_links(self->index, parts.refs[i])->flags |= REG_FLAG_DOUBT;
+        }
+        if (recent && entry.extent.generation != 0) {
             reg_recent_add(self, entry.extent.generation);
         }
     }
@@ -313,6 +319,9 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
 static void recover_object(struct registrar *self, const struct recovered *record, bool recent)
 {
     reg_unit_list(self, record->ref, record->memory);
+    if (!record->disk) { /* the registrar before may have asked for its write */
+        sl_index_links(self->index, record->ref)->flags |= REG_FLAG_DOUBT;
+    }
     if (record->memory && !record->disk && self->disk.on) {
         reg_queue_add(self, record->ref, record->order);
     }

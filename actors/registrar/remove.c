@@ -62,6 +62,8 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
                            .remove_index = index};
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+        /* Not here any more; but the one who asks may have asked the registrar before, too. */
+        (void)reg_forget_join(self, key, remove->id, index);
         return;
     }
     sl_ref unit = reg_unit_of(&entry);

@@ -168,6 +168,8 @@ static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_dro
             reg_forget_add(self, &entry, how);
         }
         reg_segment_left(self, &entry.disk);
+    } else if (how->reason == REG_GHOST_REMOVED && reg_write_doubted(self, &entry)) {
+        reg_forget_add(self, &entry, how); /* where it is, if anywhere, the scan tells */
     }
     if (entry.extent.generation == 0) {
         sl_index_unlink(self->index, ref, SL_RECORD_FREE);

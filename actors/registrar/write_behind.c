@@ -103,6 +103,12 @@ void reg_unit_queue(struct registrar *self, sl_ref unit)
     }
 }
 
+bool reg_write_doubted(struct registrar *self, const struct sl_entry *record)
+{
+    return self->disk.on && self->disk.state != REG_DISK_READY && record->disk.valid == 0 &&
+           (sl_index_links(self->index, record->ref)->flags & REG_FLAG_DOUBT) != 0;
+}
+
 uint64_t reg_writes_pending(const struct registrar *self)
 {
     uint64_t pending = self->queue.count;
@@ -214,7 +220,8 @@ void reg_writes_pump(struct registrar *self)
 static void fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
                         const struct sl_disk_place *place, bool on_disk)
 {
-    struct reg_drop how = {.forget = true,
+    struct reg_drop how = {.reason = write->fate[i].removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+                           .forget = true,
                            .remove_id = write->fate[i].remove_id,
                            .remove_index = write->fate[i].remove_index};
     reg_retired_returned(self, write->items[i].generation);
@@ -225,6 +232,9 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
     if (how.remove_id != 0) {
         reg_remove_done(self, how.remove_id,
                         how.remove_index); /* this wait ends; a tombstone's goes on by itself */
+    }
+    if (write->fate[i].note != 0) { /* the tombstone has one of its own, which knows the place */
+        sl_index_set_kind(self->index, write->fate[i].note, SL_RECORD_FREE);
     }
     free(write->fate[i].key);
     write->fate[i].key = NULL;
@@ -398,6 +408,7 @@ static void write_return(struct registrar *self, struct reg_write *write)
                         true); /* the next scan tells where, if anywhere */
         } else if (item_there(self, &write->items[i])) {
             flag_writing(self, write->items[i].ref, false);
+            sl_index_links(self->index, write->items[i].ref)->flags |= REG_FLAG_DOUBT;
             queue_return(self, &write->items[i]);
         }
     }
@@ -440,6 +451,14 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
             write->fate[i].length_bytes = record->extent.length_bytes;
             write->fate[i].remove_id = how->remove_id;
             write->fate[i].remove_index = how->remove_index;
+            write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
+            if (write->fate[i].removed) { /* where it will be, the next scan tells */
+                const struct reg_forget_note note = {
+                    .length_bytes = record->extent.length_bytes,
+                    .generation = record->extent.generation};
+                write->fate[i].note =
+                    reg_forget_note(self, record->key, record->key_length, &note);
+            }
             if (how->remove_id != 0) {
                 reg_remove_wait(self, how->remove_id, how->remove_index);
             }

@@ -119,6 +119,7 @@ struct tierer {
 
     uint64_t boot_generation; /* of the registrar that was told everything */
     bool scanning, scan_first;
+    bool scan_paused; /* all durable is told, a batch is still under way */
     uint32_t scan_segment; /* number */
     uint64_t scan_offset;
     uint64_t scan_previous; /* digest that the next frame names */
@@ -152,6 +153,7 @@ const struct sl_tier_frame *log_frame_at(struct tierer *self, const struct segme
 
 /* scan.c: telling the registrar */
 void scan_start(struct tierer *self);
+void scan_pump(struct tierer *self); /* goes on when the batch it waited for is over */
 void scan_answered(struct tierer *self, const struct sl_msg *reply);
 
 /* reads.c */

@@ -2,7 +2,9 @@
  * registrar lives.
  *
  * Keys are not kept in memory: the frames are read again, one DISK_FOUND at a time, each after the
- * answer to the one before. The scan ends when it has caught up with what is durable. */
+ * answer to the one before. The scan ends when it has caught up with what is durable and no batch is
+ * under way: what a registrar that is gone asked for would else reach the disk behind the scan, and
+ * nobody would know of it until the next one. The new registrar writes nothing before the end. */
 #include "actors/tierer/internal.h"
 
 #include <string.h>
@@ -77,11 +79,17 @@ static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
     return true;
 }
 
+static bool batch_under_way(const struct tierer *self)
+{
+    return self->phase != BATCH_IDLE || self->waiting.count > 0;
+}
+
 static void scan_send(struct tierer *self)
 {
     struct sl_item_found items[FOUND_ITEMS_MAX];
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
     self->scan_count = 0;
+    self->scan_paused = false;
     const struct sl_tier_frame *frame = NULL;
     /* Texts point into the frame buffer: a message holds the records of one frame. */
     while (self->scan_count == 0 && (frame = scan_next_frame(self)) != NULL) {
@@ -91,6 +99,10 @@ static void scan_send(struct tierer *self)
              (record = sl_tier_record_next(frame + 1, frame->records_bytes, &at)) != NULL;) {
             self->scan_count += scan_take(self, record, &items[self->scan_count]);
         }
+    }
+    if (frame == NULL && batch_under_way(self)) {
+        self->scan_paused = true; /* scan_pump goes on */
+        return;
     }
     self->scan_last = frame == NULL;
     found.body.disk_found.first = self->scan_first;
@@ -118,6 +130,13 @@ void scan_start(struct tierer *self)
     self->scan_offset = 0;
     self->scan_generation++;
     scan_send(self);
+}
+
+void scan_pump(struct tierer *self)
+{
+    if (self->scanning && self->scan_paused && !batch_under_way(self)) {
+        scan_send(self);
+    }
 }
 
 void scan_answered(struct tierer *self, const struct sl_msg *reply)

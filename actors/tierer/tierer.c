@@ -482,6 +482,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
     reads_pump(self); /* demand loads go before write-back */
     log_pump(self);
     io_pump(self);
+    scan_pump(self);
     maybe_finish(self);
     return SL_OK;
 }
@@ -501,6 +502,7 @@ static sl_err tierer_tick(void *state, uint64_t now_ns)
     reads_pump(self);
     log_pump(self);
     io_pump(self);
+    scan_pump(self);
     maybe_finish(self);
     return SL_OK;
 }

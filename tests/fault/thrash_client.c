@@ -447,12 +447,13 @@ static void remove_some(struct client *client, uint32_t most)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t word = word_of(client, client->objects[i]);
         sl_err code = err != SL_OK ? err : client->codes[i];
+        /* A removal that is sent again may find what its first sending left: nothing. */
         bool gone = code == SL_OK || code == SL_ERR_NOT_FOUND;
-        if (code == SL_ERR_NOT_FOUND && thrash->shared->strict) {
-            /* A removal that is sent again finds what its first sending left: nothing. */
-            code = SL_OK;
+        thrash_count(thrash, THRASH_removes, gone);
+        if (code != SL_OK) {
+            thrash_event(thrash->shared, "remove of object %u version %ju: %s",
+                         client->objects[i], (uintmax_t)thrash_version(word), sl_err_name(code));
         }
-        thrash_count(thrash, THRASH_removes, code == SL_OK);
         (void)word_change(client, client->objects[i], word,
                           thrash_word(thrash_version(word), gone ? THRASH_ABSENT : THRASH_UNKNOWN));
     }

@@ -10,6 +10,7 @@
 
 #define ATTACH_PAUSE_NS (50 * SL_NS_PER_MS)
 #define SLOW_NS         SL_NS_PER_S /* worth a line */
+#define EVENTS_NOTED_MAX 10000u
 #define PUT_HEAD_START  20u /* of so many parts of the budget one may be used at once */
 
 void thrash_sleep_ns(uint64_t ns)
@@ -55,6 +56,8 @@ void thrash_note(struct thrash_shared *shared, const char *format, ...)
     if (number < THRASH_NOTES) {
         memcpy(shared->notes[number], text, sizeof text);
         (void)fprintf(stderr, "thrash: %s\n", text);
+    }
+    if (number < EVENTS_NOTED_MAX) {
         thrash_event(shared, "note: %s", text);
     }
 }

@@ -948,6 +948,37 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
     }
 END_TEST
 
+/* The write of it had no answer, the record has no place: and yet it is on disk. */
+START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 4096};
+        sl_err code;
+        node_put(node, "client.1", "a", 5000);
+        if (_i == 0) {
+            fake_die(&node->fake, proc_of(TIERER_PID));
+        } else {
+            node_restart(node); /* the tierer lives, and writes what the registrar before asked for */
+        }
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+        if (_i == 0) {
+            tierer_arrive(node, TIERER_PID + 1);
+        }
+
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(remove_ends_at_its_deadline_and_the_tombstone_is_still_written)
     {
         struct node *node = node_disk();
@@ -1034,6 +1065,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, remove_is_answered_when_the_tombstone_is_durable);
     tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
     tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
+    tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);
     tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
     suite_add_tcase(suite, forget);
     return suite;

@@ -338,6 +338,88 @@ START_TEST(what_is_not_on_disk_yet_is_queued_again)
     }
 END_TEST
 
+static uint64_t remove_ask(struct node *node, const char *name)
+{
+    struct sl_text key = sl_text_of(name);
+    struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S};
+    msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+/* A removal that the disk has not confirmed when the registrar dies: of an object that is on disk,
+ * and of one that is just being written. */
+START_TEST(a_removal_under_way_is_finished_by_the_successor)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 1 << 20};
+        struct sl_entry entry;
+        struct sl_msg reply;
+        sl_err code;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", "a", 5000);
+        if (_i == 0) {
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+            ck_assert(node_entry(node, "a", &entry));
+            found.segment = entry.disk.segment;
+            found.offset = entry.disk.offset_bytes;
+        }
+        uint64_t seq = remove_ask(node, "a");
+        ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
+
+        node_restart(node);
+        seq = remove_ask(node, "a"); /* sent again */
+
+        ck_assert(!node_sees(node, "a"));
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_ERR_NOT_FOUND);
+        node_restart(node); /* and nothing of it is left to do */
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* What is put again under the key has nothing to do with the old tombstone. */
+START_TEST(what_is_put_again_after_a_removal_stays)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        struct sl_entry old, fresh;
+        sl_err codes[1];
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(node_entry(node, "a", &old));
+        (void)remove_ask(node, "a");
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(node_entry(node, "a", &fresh));
+
+        node_restart(node);
+
+        struct found found = {.key = "a",
+                              .length = 5000,
+                              .segment = fresh.disk.segment,
+                              .offset = fresh.disk.offset_bytes};
+        tierer_found(node, &found, 1, true, true, codes);
+        ck_assert_int_eq(codes[0], SL_OK);
+        ck_assert(node_entry(node, "a", &fresh));
+        ck_assert_uint_ne(fresh.disk.valid, 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_promotion_under_way_is_fenced)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -513,6 +595,8 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, pins_that_cannot_be_opened_stop_the_start);
     tcase_add_test(restart, a_table_too_small_for_the_living_stops_the_start);
     tcase_add_test(restart, what_is_not_on_disk_yet_is_queued_again);
+    tcase_add_loop_test(restart, a_removal_under_way_is_finished_by_the_successor, 0, 2);
+    tcase_add_test(restart, what_is_put_again_after_a_removal_stays);
     tcase_add_test(restart, a_promotion_under_way_is_fenced);
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);

@@ -426,6 +426,38 @@ END_TEST
 
 /* Call n fails, for n = 1, 2, ...: every request is answered, nothing acknowledged is lost, and
  * writing goes on later. */
+/* What the registrar before asked for is told to its successor, although it became durable after the
+ * successor said hello. */
+START_TEST(a_scan_tells_of_the_batch_that_was_under_way)
+    {
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
+        ck_assert_int_eq(write_value(1), SL_OK);
+        (void)write_start(2, false);
+        pump(1);
+
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+        fake_give(&fake, "registrar", &hello);
+        bool two = false;
+        for (bool last = false; !last;) {
+            uint64_t codes[8] = {0};
+            while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
+                pump(1);
+            }
+            last = found.body.disk_found.last;
+            for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
+                two = two ||
+                      strcmp(found.body.disk_found.items.at[i].key.at, "model/block2/0/kv") == 0;
+            }
+            struct sl_msg reply = {.code = SL_OK};
+            reply.body.disk_found_reply.codes =
+                (struct sl_u64s){codes, found.body.disk_found.items.count};
+            fake_answer(&fake, "registrar", &found, &reply);
+        }
+
+        ck_assert(two);
+    }
+END_TEST
+
 START_TEST(any_failed_call_is_an_answer_and_heals)
     {
         for (uint64_t n = 1; n <= 20; n++) {
@@ -500,6 +532,7 @@ int main(void)
     tcase_add_test(node, flipped_bits_are_never_served);
     tcase_add_test(node, ceiling_holds_and_the_oldest_segment_goes);
     tcase_add_test(node, forgotten_value_does_not_come_back);
+    tcase_add_test(node, a_scan_tells_of_the_batch_that_was_under_way);
     tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
     suite_add_tcase(suite, node);
     TCase *pure = tcase_create("pure");

@@ -17,6 +17,7 @@
 #define ARENAS_MAX          16u
 #define FOUND_ITEMS_MAX     1024u /* one DISK_FOUND: no frame lists more */
 #define HEALTH_RETRY_NS     (2 * SL_NS_PER_S)
+#define ANSWERED_MAX 64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
 #define SEGMENT_NAME_FORMAT "segment.%010u"
 
 struct segment {
@@ -99,6 +100,10 @@ struct tierer {
 
     struct job_list waiting; /* writes and tombstones */
     struct job_list batch;
+    /* Writes and tombstones that were answered lately: a request that was sent again and overtook
+     * its answer must not be carried out twice, since a second copy would lie behind a tombstone
+     * that is meant for the value. */
+    struct job_list answered;
     enum batch_phase phase;
     uint64_t batch_started_ns;
     uint32_t batch_ios;

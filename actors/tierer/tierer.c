@@ -139,7 +139,7 @@ static void job_free(struct job *job)
     free(job);
 }
 
-void job_reply(struct tierer *self, struct job *job)
+static void job_send(struct tierer *self, struct job *job)
 {
     struct sl_msg reply = {.code = SL_OK};
     struct sl_item_spilled *spilled = NULL;
@@ -175,7 +175,21 @@ void job_reply(struct tierer *self, struct job *job)
     sl_return_reply(self->env, &job->back, &reply);
     free(spilled);
     free(codes);
-    job_free(job);
+}
+
+void job_reply(struct tierer *self, struct job *job)
+{
+    job_send(self, job);
+    if (job->kind == JOB_READ) {
+        job_free(job); /* repeated, it finds its claims gone */
+        return;
+    }
+    free(job->frame);
+    job->frame = NULL;
+    job_push(&self->answered, job);
+    if (self->answered.count > ANSWERED_MAX) {
+        job_free(job_pop(&self->answered));
+    }
 }
 
 static struct job *job_create(struct tierer *self, const struct sl_msg *msg, enum job_kind kind,
@@ -292,19 +306,30 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
     job_push(&self->reads, job);
 }
 
-/* A request that is repeated while its job is under way is answered by that job. */
-static bool job_is_known(const struct tierer *self, const struct sl_msg *msg)
+static struct job *job_find(const struct job_list *list, const struct sl_msg *msg)
 {
-    const struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads};
-    for (size_t i = 0; i < SL_COUNT(lists); i++) {
-        for (const struct job *job = lists[i]->first; job != NULL; job = job->next) {
-            if (job->back.seq == msg->seq && job->back.type == msg->type &&
-                strcmp(job->back.to, msg->sender.at) == 0) {
-                return true;
-            }
+    for (struct job *job = list->first; job != NULL; job = job->next) {
+        if (job->back.seq == msg->seq && job->back.type == msg->type &&
+            strcmp(job->back.to, msg->sender.at) == 0) {
+            return job;
         }
     }
-    return false;
+    return NULL;
+}
+
+/* A request that is repeated while its job is under way is answered by that job; later it gets the
+ * same answer again. */
+static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
+{
+    if (job_find(&self->waiting, msg) != NULL || job_find(&self->batch, msg) != NULL ||
+        job_find(&self->reads, msg) != NULL) {
+        return true;
+    }
+    struct job *answered = job_find(&self->answered, msg);
+    if (answered != NULL) {
+        job_send(self, answered);
+    }
+    return answered != NULL;
 }
 
 static void take_request(struct tierer *self, const struct sl_msg *msg)
@@ -519,7 +544,7 @@ static void tierer_drain(void *state)
 static void tierer_fini(void *state)
 {
     struct tierer *self = state;
-    struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads};
+    struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads, &self->answered};
     if (self->disk != NULL) {
         log_close(self);
         self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */

@@ -134,6 +134,26 @@ static uint64_t write_start(uint32_t n, bool lie)
     return msg.seq;
 }
 
+static sl_err write_end(uint32_t n, uint64_t seq);
+
+/* The registrar asks again and overtakes the answer: nothing is written twice. */
+START_TEST(a_repeated_write_gets_the_same_answer)
+    {
+        uint64_t seq = write_start(1, false);
+        pump(UINT64_MAX);
+        ck_assert_int_eq(write_end(1, seq), SL_OK);
+        struct known first = known[1];
+
+        fake.seq = seq - 1; /* the next request has the number of this one */
+        ck_assert_uint_eq(write_start(1, false), seq);
+        pump(UINT64_MAX);
+
+        ck_assert_int_eq(write_end(1, seq), SL_OK);
+        ck_assert_uint_eq(known[1].segment, first.segment);
+        ck_assert_uint_eq(known[1].offset, first.offset);
+    }
+END_TEST
+
 static sl_err write_end(uint32_t n, uint64_t seq)
 {
     struct sl_msg reply;
@@ -532,6 +552,7 @@ int main(void)
     tcase_add_test(node, flipped_bits_are_never_served);
     tcase_add_test(node, ceiling_holds_and_the_oldest_segment_goes);
     tcase_add_test(node, forgotten_value_does_not_come_back);
+    tcase_add_test(node, a_repeated_write_gets_the_same_answer);
     tcase_add_test(node, a_scan_tells_of_the_batch_that_was_under_way);
     tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
     suite_add_tcase(suite, node);

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STUCK_NS          (2 * SL_NS_PER_S)
+#define STUCK_NS (2 * SL_NS_PER_S)
+#define STARTING_PATIENCE \
+    10u /* an actor that starts has no loop that turns, only steps that it tells */
 #define PAGES_MAX         1024u
 #define COUNTERS_IN_TABLE 4u
 
@@ -192,8 +194,9 @@ static bool page_show(void *context, struct sl_metrics_view *view)
         return true; /* kept for `trace` alone */
     }
     if (status->silent_asked) {
+        uint64_t patience = summary.health == SL_HEALTH_STARTING ? STARTING_PATIENCE : 1;
         if (!client && alive(summary.proc) &&
-            silence_ns(status, &summary) > status->silent_ms * SL_NS_PER_MS) {
+            silence_ns(status, &summary) / patience > status->silent_ms * SL_NS_PER_MS) {
             (void)printf("%s\n", summary.actor);
         }
     } else if (status->ctl->json) {

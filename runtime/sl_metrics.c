@@ -224,6 +224,11 @@ void sl_metrics_beat(struct sl_metrics *metrics, uint64_t now_ns)
     }
 }
 
+void sl_metrics_beat_now(struct sl_metrics *metrics)
+{
+    sl_metrics_beat(metrics, sl_clock_monotonic_ns());
+}
+
 static void event_text(char *to, size_t room, const char *from)
 {
     size_t i = 0;

@@ -53,6 +53,8 @@ void sl_histogram_add(struct sl_metrics *metrics, sl_histogram histogram, uint64
 /* Health and one short reason that people read ("disk full: 6.0 GiB"). */
 void sl_metrics_health(struct sl_metrics *metrics, enum sl_health health, const char *reason);
 void sl_metrics_beat(struct sl_metrics *metrics, uint64_t now_ns); /* the loop still turns */
+/* The same at this moment, for a start that takes long and has no loop yet: it goes on. */
+void sl_metrics_beat_now(struct sl_metrics *metrics);
 
 /* Flight recorder: 64 bytes an event. what: a short constant text ("reserve", "copy-out done"), at
  * most 23 bytes are kept. peer: other actor's name or "" (15 bytes are kept). value: count, bytes

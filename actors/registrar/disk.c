@@ -50,6 +50,12 @@ bool reg_disk_usable(const struct registrar *self)
     return self->disk.on && self->disk.state == REG_DISK_READY;
 }
 
+bool reg_disk_readable(const struct registrar *self)
+{
+    return self->disk.on &&
+           (self->disk.state == REG_DISK_READY || self->disk.state == REG_DISK_SCANNING);
+}
+
 bool reg_disk_required(const struct registrar *self)
 {
     const struct reg_disk *disk = &self->disk;

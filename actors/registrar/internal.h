@@ -140,7 +140,8 @@ enum {
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
-    REG_FLAG_DOUBT = 1u << 5, /* record without a place: a write of it had no answer, the scan tells */
+    REG_FLAG_DOUBT =
+        1u << 5, /* record without a place: a write of it had no answer, the scan tells */
 };
 
 /* ---- write-behind ---- */
@@ -686,6 +687,7 @@ void reg_segments_fini(struct registrar *self);
 void reg_disk_arrived(struct registrar *self, uint32_t peer);
 void reg_disk_left(struct registrar *self);
 bool reg_disk_usable(const struct registrar *self);   /* ready for reads and writes now */
+bool reg_disk_readable(const struct registrar *self); /* also while it tells what it holds */
 bool reg_disk_required(const struct registrar *self); /* eviction must have a copy on disk */
 void reg_disk_found(struct registrar *self, const struct sl_msg *msg);
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
@@ -699,8 +701,8 @@ void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length
                     const struct reg_drop *how);
 /* What was removed while something of it may be on disk stands in a note of the index until its
  * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
- * Written before the record goes. Gives the note; 0: the index is full, and the removal is safe only
- * as long as this process lives. */
+ * Written before the record goes. Gives the note; 0: the index is full, and the removal is safe
+ * only as long as this process lives. */
 struct reg_forget_note { /* a BLOB, followed by the key */
     struct sl_disk_place place;
     uint64_t length_bytes; /* of the value */

@@ -485,7 +485,7 @@ void reg_promotes_pump(struct registrar *self)
     if (self->fetch_first == REG_NONE) {
         self->fetch_blocked_ns = 0;
     }
-    if (!reg_disk_usable(self)) {
+    if (!reg_disk_readable(self)) {
         return;
     }
     for (uint32_t i = 0; i < REG_READS_MAX && self->fetch_first != REG_NONE && !self->fetch_blocked;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BEAT_RECORDS 4096u  /* a sign of life after so many: a large index takes a while */
 #define RECENT_UNITS 65536u /* units whose COMMIT may still be asked about */
 #define FETCH_AHEAD  16u    /* cache lines under way */
 
@@ -61,6 +62,9 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         }
         recovery->all = grown;
         recovery->capacity = capacity;
+    }
+    if (recovery->count % BEAT_RECORDS == 0) {
+        sl_metrics_beat_now(recovery->self->env->metrics);
     }
     recovery->all[recovery->count++] =
         (struct recovered){.order = memory ? entry->extent.generation : entry->version,

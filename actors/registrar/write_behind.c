@@ -453,11 +453,9 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
             write->fate[i].remove_index = how->remove_index;
             write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
             if (write->fate[i].removed) { /* where it will be, the next scan tells */
-                const struct reg_forget_note note = {
-                    .length_bytes = record->extent.length_bytes,
-                    .generation = record->extent.generation};
-                write->fate[i].note =
-                    reg_forget_note(self, record->key, record->key_length, &note);
+                const struct reg_forget_note note = {.length_bytes = record->extent.length_bytes,
+                                                     .generation = record->extent.generation};
+                write->fate[i].note = reg_forget_note(self, record->key, record->key_length, &note);
             }
             if (how->remove_id != 0) {
                 reg_remove_wait(self, how->remove_id, how->remove_index);

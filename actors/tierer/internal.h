@@ -17,7 +17,7 @@
 #define ARENAS_MAX          16u
 #define FOUND_ITEMS_MAX     1024u /* one DISK_FOUND: no frame lists more */
 #define HEALTH_RETRY_NS     (2 * SL_NS_PER_S)
-#define ANSWERED_MAX 64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
+#define ANSWERED_MAX        64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
 #define SEGMENT_NAME_FORMAT "segment.%010u"
 
 struct segment {
@@ -124,13 +124,15 @@ struct tierer {
 
     uint64_t boot_generation; /* of the registrar that was told everything */
     bool scanning, scan_first;
-    bool scan_paused; /* all durable is told, a batch is still under way */
+    bool scan_paused;      /* all durable is told, a batch is still under way */
     uint32_t scan_segment; /* number */
     uint64_t scan_offset;
     uint64_t scan_previous; /* digest that the next frame names */
     uint32_t scan_generation;
     struct sl_key_hash *scan_hashes; /* of the batch that is with the registrar */
     struct sl_log_place *scan_places;
+    char *scan_texts; /* SL_TIER_FRAME_HEADER_BYTES_MAX */
+    uint64_t scan_text_bytes;
     uint32_t scan_count;
     bool scan_last;
     unsigned char *frame_buffer; /* SL_TIER_FRAME_HEADER_BYTES_MAX, aligned */

@@ -250,6 +250,7 @@ static sl_err segment_replay(struct tierer *self, struct segment *segment, bool 
     for (;;) {
         const struct sl_tier_frame *frame =
             log_frame_at(self, segment, segment->used_bytes, segment->previous);
+        sl_metrics_beat_now(self->env->metrics); /* a large disk takes longer than a hang may */
         if (frame == NULL || (newest && !frame_values_whole(self, segment, frame))) {
             break;
         }

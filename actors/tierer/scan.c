@@ -1,15 +1,18 @@
 /* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
  * registrar lives.
  *
- * Keys are not kept in memory: the frames are read again, one DISK_FOUND at a time, each after the
- * answer to the one before. The scan ends when it has caught up with what is durable and no batch is
- * under way: what a registrar that is gone asked for would else reach the disk behind the scan, and
- * nobody would know of it until the next one. The new registrar writes nothing before the end. */
+ * Keys are not kept in memory: the frames are read again, some of them for each DISK_FOUND, which
+ * follows the answer to the one before. The scan ends when it has caught up with what is durable
+ * and no batch is under way: what a registrar that is gone asked for would else reach the disk
+ * behind the scan, and nobody would know of it until the next one. The new registrar writes nothing
+ * before the end. */
 #include "actors/tierer/internal.h"
 
 #include <string.h>
 
 #define COOKIE_FOUND (UINT64_C(1) << 40)
+/* Frames read for one DISK_FOUND: what else waits for the actor waits so long. */
+#define FRAMES_MAX 64u
 
 static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
@@ -51,6 +54,15 @@ static const struct sl_tier_frame *scan_next_frame(struct tierer *self)
     }
 }
 
+/* Texts of a record leave the frame buffer, since the next frame is read there. */
+static struct sl_text scan_text(struct tierer *self, const char *at, uint32_t length)
+{
+    char *kept = self->scan_texts + self->scan_text_bytes;
+    memcpy(kept, at, length);
+    self->scan_text_bytes += length;
+    return (struct sl_text){kept, length};
+}
+
 /* Whether the record is what its key has now; fills what the answer is matched with. */
 static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
                       struct sl_item_found *out)
@@ -66,8 +78,8 @@ static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
     self->scan_hashes[self->scan_count] = hash;
     self->scan_places[self->scan_count] = sl_tier_entry_place(entry);
     *out = (struct sl_item_found){
-        .key = {sl_tier_record_key(record), record->key_length},
-        .group_key = {sl_tier_record_group(record), record->group_length},
+        .key = scan_text(self, sl_tier_record_key(record), record->key_length),
+        .group_key = scan_text(self, sl_tier_record_group(record), record->group_length),
         .part_index = record->part_index,
         .part_count = record->part_count,
         .length_bytes = record->length_bytes,
@@ -84,15 +96,27 @@ static bool batch_under_way(const struct tierer *self)
     return self->phase != BATCH_IDLE || self->waiting.count > 0;
 }
 
-static void scan_send(struct tierer *self)
+/* Frames as long as all of the next one has room: no frame lists more than a message holds, and its
+ * texts are shorter than its header. True: caught up. */
+static bool scan_fill(struct tierer *self, struct sl_item_found *items)
 {
-    struct sl_item_found items[FOUND_ITEMS_MAX];
-    struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
     self->scan_count = 0;
-    self->scan_paused = false;
-    const struct sl_tier_frame *frame = NULL;
-    /* Texts point into the frame buffer: a message holds the records of one frame. */
-    while (self->scan_count == 0 && (frame = scan_next_frame(self)) != NULL) {
+    self->scan_text_bytes = 0;
+    for (uint32_t frames = 0; frames < FRAMES_MAX; frames++) {
+        uint32_t segment = self->scan_segment;
+        uint64_t offset = self->scan_offset, previous = self->scan_previous;
+        const struct sl_tier_frame *frame = scan_next_frame(self);
+        if (frame == NULL) {
+            return true;
+        }
+        if (self->scan_count > 0 &&
+            (self->scan_count + frame->record_count > FOUND_ITEMS_MAX ||
+             self->scan_text_bytes + frame->records_bytes > SL_TIER_FRAME_HEADER_BYTES_MAX)) {
+            self->scan_segment = segment; /* with the next message */
+            self->scan_offset = offset;
+            self->scan_previous = previous;
+            return false;
+        }
         const struct sl_tier_record *record = NULL;
         for (uint64_t at = 0;
              self->scan_count < FOUND_ITEMS_MAX &&
@@ -100,11 +124,20 @@ static void scan_send(struct tierer *self)
             self->scan_count += scan_take(self, record, &items[self->scan_count]);
         }
     }
-    if (frame == NULL && batch_under_way(self)) {
+    return false;
+}
+
+static void scan_send(struct tierer *self)
+{
+    struct sl_item_found items[FOUND_ITEMS_MAX];
+    struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
+    self->scan_paused = false;
+    self->scan_last = scan_fill(self, items);
+    if (self->scan_last && self->scan_count == 0 && batch_under_way(self)) {
         self->scan_paused = true; /* scan_pump goes on */
         return;
     }
-    self->scan_last = frame == NULL;
+    self->scan_last = self->scan_last && !batch_under_way(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = items;

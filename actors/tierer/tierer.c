@@ -409,8 +409,10 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->frame_buffer = aligned_alloc(SL_PAGE_BYTES, SL_TIER_FRAME_HEADER_BYTES_MAX);
     self->scan_hashes = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_hashes));
     self->scan_places = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_places));
+    self->scan_texts = malloc(SL_TIER_FRAME_HEADER_BYTES_MAX);
     if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
-        self->frame_buffer == NULL || self->scan_hashes == NULL || self->scan_places == NULL) {
+        self->frame_buffer == NULL || self->scan_hashes == NULL || self->scan_places == NULL ||
+        self->scan_texts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
     }
     for (uint32_t i = 0; i < IOS_MAX; i++) {
@@ -567,6 +569,7 @@ static void tierer_fini(void *state)
     free(self->frame_buffer);
     free(self->scan_hashes);
     free(self->scan_places);
+    free(self->scan_texts);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -170,8 +170,7 @@ static sl_err driver_prepare(struct driver *driver, struct sl_error *why)
         return err;
     }
     struct thrash_shared *shared = driver->shared;
-    (void)snprintf(shared->events_path, sizeof shared->events_path, "%s/events",
-                   driver->directory);
+    (void)snprintf(shared->events_path, sizeof shared->events_path, "%s/events", driver->directory);
     shared->seed = options->seed;
     shared->seconds = options->seconds;
     shared->timeout_ns = options->deadline_ms * SL_NS_PER_MS;

@@ -451,8 +451,8 @@ static void remove_some(struct client *client, uint32_t most)
         bool gone = code == SL_OK || code == SL_ERR_NOT_FOUND;
         thrash_count(thrash, THRASH_removes, gone);
         if (code != SL_OK) {
-            thrash_event(thrash->shared, "remove of object %u version %ju: %s",
-                         client->objects[i], (uintmax_t)thrash_version(word), sl_err_name(code));
+            thrash_event(thrash->shared, "remove of object %u version %ju: %s", client->objects[i],
+                         (uintmax_t)thrash_version(word), sl_err_name(code));
         }
         (void)word_change(client, client->objects[i], word,
                           thrash_word(thrash_version(word), gone ? THRASH_ABSENT : THRASH_UNKNOWN));

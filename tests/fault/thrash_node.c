@@ -15,8 +15,9 @@
 #include <unistd.h>
 
 #define ARGUMENTS_MAX 40
-#define CODE_KILLED   137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
-                           */
+#define CODE_KILLED                                                               \
+    137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
+         */
 
 const char *const thrash_victim_names[THRASH_VICTIM_COUNT] = {
     "registrar", "keyer",         "coordinator", "swapper.0", "swapper.1",

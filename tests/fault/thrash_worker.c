@@ -8,10 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ATTACH_PAUSE_NS (50 * SL_NS_PER_MS)
-#define SLOW_NS         SL_NS_PER_S /* worth a line */
+#define ATTACH_PAUSE_NS  (50 * SL_NS_PER_MS)
+#define SLOW_NS          SL_NS_PER_S /* worth a line */
 #define EVENTS_NOTED_MAX 10000u
-#define PUT_HEAD_START  20u /* of so many parts of the budget one may be used at once */
+#define PUT_HEAD_START   20u /* of so many parts of the budget one may be used at once */
 
 void thrash_sleep_ns(uint64_t ns)
 {
@@ -37,7 +37,8 @@ void thrash_event(const struct thrash_shared *shared, const char *format, ...)
     va_end(arguments);
     size_t length = SL_MIN((size_t)at + (size_t)SL_MAX(more, 0), sizeof text - 2);
     text[length++] = '\n';
-    SL_AUTO(close) int fd = open(shared->events_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    SL_AUTO(close)
+    int fd = open(shared->events_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0 && write(fd, text, length) < 0) {
         (void)fputs("thrash: an event could not be written\n", stderr);
     }

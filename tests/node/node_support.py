@@ -33,6 +33,15 @@ def wait_until(condition, seconds, what):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def lives(pid):
+    """Whether the process runs; one that has ended and was not collected yet does not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
 class Node:
     """One node under a supervisor. Use as a context manager."""
 

@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from node_support import Node, main, wait_until
+from node_support import Node, lives, main, wait_until
 
 
 class Supervisor(unittest.TestCase):
@@ -71,9 +71,23 @@ class Supervisor(unittest.TestCase):
             with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
                 supervisor = int(line.read().split()[0])
             os.kill(supervisor, signal.SIGKILL)
-            wait_until(lambda: not os.path.exists(f"/proc/{supervisor}"), 3, "supervisor gone")
+            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
+            left = {name: node.pid(name) for name in node.processes()}
             node.start()
+            for name, pid in left.items():  # a node that is ready is the new one
+                self.assertFalse(lives(pid), name)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+            node.stop()
+            self.assertEqual(node.leftovers(), [])
+
+    def test_stop_without_a_supervisor_ends_what_it_left(self):
+        with Node() as node:
+            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+                supervisor = int(line.read().split()[0])
+            os.kill(supervisor, signal.SIGKILL)
+            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
+            self.assertEqual(node.supervisor("stop", check=False).returncode, 3)
+            self.assertEqual(node.leftovers(), [])
 
     def test_stop_with_keep_arena_keeps_objects(self):
         with Node() as node:

@@ -326,6 +326,17 @@ static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t r
     }
 }
 
+void co_fence_forget(struct coordinator *self, struct co_op *op)
+{
+    for (uint32_t rank = 0; rank < CO_RANKS_MAX; rank++) {
+        if (op->shares[rank].call_seq != 0) {
+            sl_calls_forget(self->calls, op->shares[rank].call_seq);
+            op->shares[rank].call_seq = 0;
+        }
+    }
+    op->unsettled = 0;
+}
+
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     uint64_t timeout_ns = sl_config_u64(self->env->config, SL_SET_fence_timeout);

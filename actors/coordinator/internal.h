@@ -308,6 +308,8 @@ void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank
                        const struct sl_msg *reply);
 /* Drops COPYs in flight and asks the ranks for a fence. */
 void co_fence_start(struct coordinator *self, struct co_op *op, uint64_t ranks);
+/* Nobody waits for the fences any more. */
+void co_fence_forget(struct coordinator *self, struct co_op *op);
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 void co_op_fenced(struct coordinator *self, const struct sl_msg *msg); /* OP_FENCED */
 void co_cancel(struct coordinator *self, const struct sl_msg *msg);

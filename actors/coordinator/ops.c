@@ -685,6 +685,12 @@ static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t 
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     waiters_expire(self, op, now_ns);
+    if (op->kind == CO_UNKNOWN && op->waiter_count == 0) {
+        /* It was only there for those who asked; a rank that is away must not keep it. */
+        co_fence_forget(self, op);
+        co_op_done(self, op);
+        return;
+    }
     if (!op->answered && op->kind != CO_UNKNOWN && now_ns >= op->deadline_ns) {
         char ranks[64] = "";
         for (uint32_t rank = 0; rank < CO_RANKS_MAX && ranks[0] == '\0'; rank++) {

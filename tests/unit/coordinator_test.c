@@ -572,6 +572,30 @@ START_TEST(unknown_op_is_fenced_at_every_rank)
     }
 END_TEST
 
+/* A rank that is away must not let questions about unknown ops fill the table. */
+START_TEST(unknown_op_is_forgotten_with_the_last_who_asked)
+    {
+        struct bed *bed = bed_make(NULL);
+        for (uint64_t i = 0; i < 16; i++) { /* queue_messages */
+            struct sl_msg ask = {.type = SL_MSG_OP_FENCED,
+                                 .op_id = 2,
+                                 .budget_ns = 10 * SL_NS_PER_MS,
+                                 .body.op_fenced.target_op = 4711 + i};
+            fake_give(&bed->fake, "client.1.0", &ask);
+            ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
+        }
+        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        for (uint64_t i = 0; i < 16; i++) {
+            ck_assert_int_eq(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).code, SL_ERR_TIMEOUT);
+        }
+        struct sl_msg ask = {
+            .type = SL_MSG_OP_FENCED, .op_id = 2, .body.op_fenced.target_op = 4700};
+        fake_give(&bed->fake, "client.1.0", &ask);
+        ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY)); /* not refused: it waits */
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(ops_wait_until_the_work_of_a_dead_coordinator_is_fenced)
     {
         struct bed *bed = calloc(1, sizeof(*bed));
@@ -953,6 +977,7 @@ int main(void)
     tcase_add_test(fences, rank_that_is_dead_and_stays_away_counts_as_fenced);
     tcase_add_test(fences, late_answer_of_a_restarted_swapper_is_fenced_before_the_commit);
     tcase_add_test(fences, unknown_op_is_fenced_at_every_rank);
+    tcase_add_test(fences, unknown_op_is_forgotten_with_the_last_who_asked);
     tcase_add_test(fences, ops_wait_until_the_work_of_a_dead_coordinator_is_fenced);
     tcase_add_test(fences, cancel_ends_an_op_and_says_whether_blocks_are_lent);
     suite_add_tcase(suite, fences);

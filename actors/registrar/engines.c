@@ -408,8 +408,7 @@ static void engine_remove(struct registrar *self, struct reg_engine *engine)
     engine_drop_notes(self, engine);
     engine_free(engine);
     self->engine_count--;
-    uint32_t peer = reg_peer_by_proc(self, proc);
-    if (!reg_engines_of(self, proc) && (peer == REG_NONE || !self->peers[peer].present)) {
+    if (!reg_engines_of(self, proc) && !reg_peer_present(self, proc, REG_NONE)) {
         self->env->ops->unwatch(self->env, proc);
     }
 }
@@ -517,8 +516,7 @@ void reg_engines_check(struct registrar *self)
         for (uint32_t k = 0; k < engine->blob_count; k++) {
             whole = whole && engine->blobs[k] != 0;
         }
-        uint32_t peer = reg_peer_by_proc(self, engine->proc);
-        bool watched = peer != REG_NONE && self->peers[peer].present;
+        bool watched = reg_peer_present(self, engine->proc, REG_NONE);
         for (uint32_t k = 0; k < i; k++) {
             watched = watched || (self->engines[k].used &&
                                   sl_proc_id_equal(self->engines[k].proc, engine->proc));

@@ -67,11 +67,21 @@ bool reg_peer_alive(const struct registrar *self, uint32_t peer)
     return at->used && at->present && self->env->ops->alive(self->env, at->proc);
 }
 
+bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
+{
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        const struct reg_peer *peer = &self->peers[i];
+        if (i != except && peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* To be called before the process gets its second role here: one watch a process. */
 bool reg_watch(struct registrar *self, struct sl_proc_id proc)
 {
-    uint32_t peer = reg_peer_by_proc(self, proc);
-    if ((peer != REG_NONE && self->peers[peer].present) || reg_engines_of(self, proc)) {
+    if (reg_peer_present(self, proc, REG_NONE) || reg_engines_of(self, proc)) {
         return true;
     }
     return self->env->ops->watch(self->env, proc, 0) == SL_OK;
@@ -200,9 +210,8 @@ static sl_err peer_arrive(struct registrar *self, uint32_t slot, const struct sl
     if (err != SL_OK) {
         peer->present = false;
         sl_pins_view_close(&peer->pins);
-        uint32_t other = reg_peer_by_proc(self, proc);
         peer->proc = (struct sl_proc_id){0};
-        if (!reg_engines_of(self, proc) && (other == slot || !self->peers[other].present)) {
+        if (!reg_engines_of(self, proc) && !reg_peer_present(self, proc, slot)) {
             self->env->ops->unwatch(self->env, proc);
         }
         return err;
@@ -331,9 +340,15 @@ static void peer_died(struct registrar *self, uint32_t slot)
 
 void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 {
-    uint32_t slot = reg_peer_by_proc(self, proc);
-    if (slot != REG_NONE && self->peers[slot].present) {
-        peer_died(self, slot);
+    bool known = false;
+    for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
+        const struct reg_peer *peer = &self->peers[i];
+        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+            peer_died(self, i);
+            known = true;
+        }
+    }
+    if (known) {
         sl_metric_add(self->env->metrics, self->metric.died_count, 1);
     }
     reg_engines_died(self, proc);
@@ -402,7 +417,13 @@ void reg_peers_check(struct registrar *self)
         if (!peer->used) {
             continue;
         }
-        bool alive = peer->present && self->env->ops->watch(self->env, peer->proc, 0) == SL_OK;
+        bool watched = false; /* as an earlier client of the process */
+        for (uint32_t k = 0; k < i; k++) {
+            watched |= self->peers[k].used && self->peers[k].present &&
+                       sl_proc_id_equal(self->peers[k].proc, peer->proc);
+        }
+        bool alive =
+            peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
         if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */
             peer_died(self, i);

@@ -9,3 +9,4 @@ sl_fuzz(fuzz_registrar SOURCES fuzz/fuzz_registrar.c LIBS sl_fuzz_hostile sluice
 sl_fuzz(fuzz_coordinator SOURCES fuzz/fuzz_coordinator.c LIBS sl_fuzz_hostile sluice_coordinator)
 sl_fuzz(fuzz_swapper SOURCES fuzz/fuzz_swapper.c LIBS sl_fuzz_hostile sluice_swapper)
 sl_fuzz(fuzz_small_actors SOURCES fuzz/fuzz_small_actors.c LIBS sl_fuzz_hostile sluice_keyer sluice_transporter)
+sl_fuzz(fuzz_tierer SOURCES fuzz/fuzz_tierer.c LIBS sl_fuzz_hostile sluice_tierer PkgConfig::XXHASH)

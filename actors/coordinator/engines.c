@@ -38,7 +38,7 @@ void co_engine_forget(struct coordinator *self, struct co_engine *engine)
     *engine = (struct co_engine){0};
 }
 
-/* A free row, else the known one that was idle longest. */
+/* A free row, else the one that was idle longest. */
 static struct co_engine *engine_room(struct coordinator *self)
 {
     struct co_engine *oldest = NULL;
@@ -47,7 +47,7 @@ static struct co_engine *engine_room(struct coordinator *self)
         if (engine->state == CO_ENGINE_FREE) {
             return engine;
         }
-        if (engine->state == CO_ENGINE_KNOWN && engine->ops == 0 &&
+        if (!engine->asking && engine->ops == 0 &&
             (oldest == NULL || engine->used_ns < oldest->used_ns)) {
             oldest = engine;
         }
@@ -58,17 +58,27 @@ static struct co_engine *engine_room(struct coordinator *self)
     return oldest;
 }
 
-sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
-                      struct co_engine **out)
+static struct co_engine *engine_find(struct coordinator *self, uint64_t id)
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
         if (self->engines[i].state != CO_ENGINE_FREE && self->engines[i].id == id) {
-            *out = &self->engines[i];
-            (*out)->used_ns = self->env->now_ns;
-            return SL_OK;
+            return &self->engines[i];
         }
     }
-    struct co_engine *engine = engine_room(self);
+    return NULL;
+}
+
+sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
+                      struct co_engine **out)
+{
+    struct co_engine *engine = engine_find(self, id);
+    if (engine != NULL && (engine->state == CO_ENGINE_KNOWN || engine->asking)) {
+        engine->used_ns = self->env->now_ns;
+        *out = engine;
+        return SL_OK;
+    }
+    /* One that was asked for in vain is still here when ops that ended wait for fences. */
+    engine = engine != NULL ? engine : engine_room(self);
     if (engine == NULL) {
         return SL_ERR_LIMIT;
     }
@@ -81,7 +91,11 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
     if (err != SL_OK) {
         return err;
     }
-    *engine = (struct co_engine){.state = CO_ENGINE_ASKED, .id = id, .used_ns = self->env->now_ns};
+    *engine = (struct co_engine){.state = CO_ENGINE_ASKED,
+                                 .asking = true,
+                                 .id = id,
+                                 .used_ns = self->env->now_ns,
+                                 .ops = engine->ops};
     *out = engine;
     return SL_OK;
 }
@@ -178,9 +192,10 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
     struct co_engine *engine = &self->engines[index];
     struct sl_error why = {0};
     sl_err err = reply != NULL ? reply->code : SL_ERR_TIMEOUT;
-    if (engine->state != CO_ENGINE_ASKED) {
+    if (engine->state != CO_ENGINE_ASKED || !engine->asking) {
         return;
     }
+    engine->asking = false;
     if (err != SL_OK) {
         (void)sl_fail(&why, err, "engine %" PRIu64 ": %s", engine->id,
                       reply != NULL && reply->text.length > 0 ? reply->text.at : sl_err_text(err));

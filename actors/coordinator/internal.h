@@ -60,6 +60,7 @@ uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count);
 enum co_engine_state { CO_ENGINE_FREE, CO_ENGINE_ASKED, CO_ENGINE_KNOWN };
 struct co_engine {
     enum co_engine_state state;
+    bool asking; /* ENGINE_GET is in flight */
     uint64_t id;
     struct sl_proc_id proc;
     uint64_t used_ns;

@@ -613,6 +613,27 @@ START_TEST(ops_wait_until_the_work_of_a_dead_coordinator_is_fenced)
     }
 END_TEST
 
+/* An op that ended while its engine was asked for may stay until ranks are fenced. When the answer
+ * never comes, the next op asks again. */
+START_TEST(engine_is_asked_for_again_after_a_registrar_that_said_nothing)
+    {
+        struct bed *bed = calloc(1, sizeof(*bed));
+        ck_assert_ptr_nonnull(bed);
+        bed_open(bed, NULL);
+        fake_pass(&bed->fake, 0);
+        uint64_t seq = op_send(bed, SL_MSG_LOAD, 1, 1);
+        fake_pass(&bed->fake, 3 * SL_NS_PER_S);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
+        fake_pass(&bed->fake, 10 * SL_NS_PER_S);
+        while (sent(bed, "registrar", SL_MSG_ENGINE_GET)) {
+        }
+        (void)op_send(bed, SL_MSG_LOAD, 2, 1);
+        answer_engine(bed);
+        ck_assert(sent(bed, "keyer", SL_MSG_KEYS));
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(cancel_ends_an_op_and_says_whether_blocks_are_lent)
     {
         struct bed *bed = bed_make(NULL);
@@ -978,6 +999,7 @@ int main(void)
     tcase_add_test(fences, late_answer_of_a_restarted_swapper_is_fenced_before_the_commit);
     tcase_add_test(fences, unknown_op_is_fenced_at_every_rank);
     tcase_add_test(fences, unknown_op_is_forgotten_with_the_last_who_asked);
+    tcase_add_test(fences, engine_is_asked_for_again_after_a_registrar_that_said_nothing);
     tcase_add_test(fences, ops_wait_until_the_work_of_a_dead_coordinator_is_fenced);
     tcase_add_test(fences, cancel_ends_an_op_and_says_whether_blocks_are_lent);
     suite_add_tcase(suite, fences);

@@ -124,6 +124,7 @@ struct sl_index {
                           recover */
     uint64_t now_ns;   /* 0: ask the clock */
     bool recovered, starved; /* starved: the system had no memory for the last growth */
+    bool made;               /* in this life, not opened */
 };
 #define INDEX_NONE UINT32_MAX
 /* Nine of ten slots may be taken: beyond that probes grow long, and a key may find no slot at all.

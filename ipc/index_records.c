@@ -62,10 +62,11 @@ static sl_err slabs_grow(struct sl_index *index)
     if (err != SL_OK) {
         return SL_ERR_NO_SPACE;
     }
-    /* From the last to the first: the list then gives them in rising order. Zero since the file was
-     * made: a slab below the published count alone was ever written to. */
+    /* From the last to the first: the list then gives them in rising order. Only in a file that we
+     * made are they surely zero: below the published count alone was ever written, but an index
+     * that was opened may have lost that count. */
     for (uint32_t i = count; i > 0; i--) {
-        slab_push_free(index, index->slab_count + i - 1, true);
+        slab_push_free(index, index->slab_count + i - 1, index->made);
     }
     index->slab_count += count;
     word_publish(&index->view.header->slab_count, index->slab_count);

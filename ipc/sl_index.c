@@ -214,6 +214,7 @@ static sl_err index_make_tables(struct sl_index *index, bool created, struct sl_
     index->slab_count = (uint32_t)SL_MIN(word_get_acquire(&index->view.header->slab_count),
                                          index->view.slab_count_max);
     index->recovered = created;
+    index->made = created;
     return SL_OK;
 }
 

@@ -27,11 +27,39 @@ struct recovery {
 
 /* ---- extents ---- */
 
-/* False: the record contradicts another one and is gone. */
+/* Whether the record can be what a registrar wrote: a value of a possible size, in memory (under a
+ * generation that was given out) or on disk. */
+static bool extent_is_possible(const struct registrar *self, const struct sl_entry *entry)
+{
+    const struct sl_extent *extent = &entry->extent;
+    if (extent->length_bytes == 0 || extent->length_bytes > SL_VALUE_BYTES_MAX) {
+        return false;
+    }
+    if (extent->generation == 0) {
+        return entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0;
+    }
+    return extent->arena == 0 && extent->generation < sl_arena_boot_generation(self->arena);
+}
+
+/* Takes its space. False: another record has it, or there is no such space. */
+static bool extent_claim(struct registrar *self, const struct sl_extent *extent)
+{
+    struct sl_alloc_stats before;
+    struct sl_alloc_stats after;
+    sl_alloc_stats(self->alloc, &before);
+    sl_err err = sl_alloc_claim(self->alloc, extent->offset_bytes, extent->length_bytes);
+    sl_alloc_stats(self->alloc, &after);
+    return err == SL_OK && after.extent_count > before.extent_count; /* nobody else's */
+}
+
+/* False: the record contradicts another one or itself, and is gone. */
 static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
 {
-    if (sl_alloc_claim(self->alloc, entry->extent.offset_bytes, entry->extent.length_bytes) ==
-        SL_OK) {
+    if (entry->kind == SL_RECORD_GROUP || entry->kind == SL_RECORD_BLOB) {
+        return true;
+    }
+    if (extent_is_possible(self, entry) &&
+        (entry->extent.generation == 0 || extent_claim(self, &entry->extent))) {
         return true;
     }
     reg_log(self, SL_LOG_ERROR, 0, "record %u claims [%llu, +%llu), which is not its own: dropped",
@@ -50,7 +78,7 @@ static void recovery_note(void *context, const struct sl_entry *entry)
 {
     struct recovery *recovery = context;
     bool memory = entry->extent.generation != 0; /* never so for groups and blobs */
-    if (memory && !recover_extent(recovery->self, entry)) {
+    if (!recover_extent(recovery->self, entry)) {
         return;
     }
     if (recovery->count == recovery->capacity) {

@@ -506,6 +506,69 @@ START_TEST(a_second_registrar_is_kept_out)
     }
 END_TEST
 
+/* Writes one more record while no registrar lives, as somebody with the same uid could. */
+static void index_insert_behind(struct node *node, const char *key, const struct sl_extent *extent)
+{
+    struct sl_arena *arena = NULL;
+    struct sl_index *index = NULL;
+    bool created = false;
+    struct sl_error why = {0};
+    sl_ref ref = 0;
+    struct sl_arena_options arena_options = {
+        .directory = node->fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    ck_assert_msg(sl_arena_open_owner(&arena_options, &created, &arena, &why) == SL_OK, "%s",
+                  why.text);
+    struct sl_index_options options = {
+        .shm_dir = node->fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = arena};
+    ck_assert_msg(sl_index_open(&options, &created, &index, &why) == SL_OK, "%s", why.text);
+    ck_assert(!created);
+    sl_index_recover(index, NULL, NULL);
+    struct sl_entry want = {.extent = *extent, .key = key, .key_length = (uint16_t)strlen(key)};
+    ck_assert_int_eq(sl_index_insert(index, &want, &ref, &why), SL_OK);
+    sl_index_close(&index);
+    sl_arena_close(&arena);
+}
+
+/* Records that no registrar can have written are dropped; what stays is counted once. */
+static const struct {
+    const char *what;
+    bool own_space;
+    uint64_t generation; /* 0: as good as any */
+    uint64_t length;
+} strangers[] = {
+    {"the extent of another record", false, 0, 100},
+    {"a generation that was never given out", true, UINT64_MAX, 100},
+    {"no bytes", true, 0, 0},
+    {"neither in memory nor on disk", true, 0, 200},
+};
+START_TEST(a_record_that_no_registrar_wrote_is_dropped)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "a", 100);
+        ck_assert(node_entry(node, "a", &entry));
+        uint64_t used = node_metric(node, "used_bytes");
+        struct sl_extent extent = entry.extent;
+        extent.offset_bytes += strangers[_i].own_space ? 64 * 4096 : 0;
+        extent.generation = strangers[_i].generation != 0 ? strangers[_i].generation
+                            : strangers[_i].length == 200 ? 0
+                                                          : extent.generation - 1;
+        extent.length_bytes = strangers[_i].length;
+        fake_stop(&node->fake);
+        index_insert_behind(node, "b", &extent);
+        struct sl_error why = {0};
+        ck_assert_msg(fake_start(&node->fake, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_msg(node_sees(node, "a") != node_sees(node, "b"), "%s", strangers[_i].what);
+        ck_assert(strangers[_i].own_space ? node_sees(node, "a") : true);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
+        ck_assert_int_eq(node_remove(node, "client.1", node_sees(node, "a") ? "a" : "b"), SL_OK);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(churn_and_restarts_lose_nothing)
     {
         static const char *const settings[] = {"memory", "16MiB", "memory_chunk", "16MiB", NULL};
@@ -601,6 +664,8 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
+    tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,
+                        SL_COUNT(strangers));
     tcase_add_test(restart, churn_and_restarts_lose_nothing);
     tcase_add_test(restart, a_hundred_thousand_objects_are_back_quickly);
     suite_add_tcase(suite, restart);

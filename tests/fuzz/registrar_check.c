@@ -1,0 +1,84 @@
+/* tests/fuzz/registrar_check.c - see registrar_check.h. */
+#include "tests/fuzz/registrar_check.h"
+#include "ipc/index_internal.h"
+#include "tests/fuzz/hostile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void tally_record(struct registrar *self, sl_ref ref, struct registrar_tally *tally)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    HOSTILE_MUST(entry.kind >= SL_RECORD_RESERVED && entry.kind <= SL_RECORD_BLOB);
+    if (entry.kind == SL_RECORD_GROUP || entry.kind == SL_RECORD_BLOB) {
+        return;
+    }
+    tally->retired += entry.kind == SL_RECORD_RETIRED;
+    tally->objects += entry.kind == SL_RECORD_COMMITTED;
+    tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
+                     entry.kind == SL_RECORD_QUARANTINED;
+    if (entry.extent.generation != 0) {
+        struct sl_alloc_stats before;
+        struct sl_alloc_stats after;
+        sl_alloc_stats(tally->alloc, &before);
+        HOSTILE_MUST(sl_alloc_claim(tally->alloc, entry.extent.offset_bytes,
+                                    entry.extent.length_bytes) == SL_OK);
+        sl_alloc_stats(tally->alloc, &after);
+        HOSTILE_MUST(after.extent_count == before.extent_count + 1); /* nobody else has it */
+    } else {
+        HOSTILE_MUST(entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0);
+    }
+}
+
+static void tally_all(struct registrar *self, struct registrar_tally *tally)
+{
+    struct sl_alloc_options options = {.data_bytes = sl_arena_data_bytes(self->arena),
+                                       .chunk_bytes = sl_arena_chunk_bytes(self->arena)};
+    HOSTILE_MUST(sl_alloc_create(&options, &tally->alloc, NULL) == SL_OK);
+    sl_alloc_grow(tally->alloc, options.data_bytes);
+    for (uint32_t slab = 0; slab < self->index->slab_count; slab++) {
+        const struct index_slab *at = &self->index->slabs[slab];
+        for (uint32_t i = 0; at->units != 0 && i < at->capacity; i++) {
+            if ((at->live[i / 64] >> (i % 64) & 1) != 0) {
+                tally_record(self, slab * INDEX_SLAB_UNITS + 1 + i * at->units, tally);
+            }
+        }
+    }
+    struct sl_alloc_stats ours;
+    struct sl_alloc_stats theirs;
+    sl_alloc_stats(tally->alloc, &ours);
+    sl_alloc_stats(self->alloc, &theirs);
+    HOSTILE_MUST(ours.used_bytes == theirs.used_bytes);
+    HOSTILE_MUST(ours.extent_count == theirs.extent_count);
+    HOSTILE_MUST(theirs.used_bytes <= self->set.memory);
+    sl_alloc_destroy(&tally->alloc);
+}
+
+/* From one end to the other and back; a unit is in one list. */
+static void check_list(struct registrar *self, const struct reg_units *units, uint16_t flag)
+{
+    uint64_t count = 0;
+    sl_ref older = 0;
+    for (sl_ref ref = units->oldest; ref != 0; ref = sl_index_links(self->index, ref)->newer) {
+        HOSTILE_MUST(sl_index_ref_live(self->index, ref));
+        struct sl_links *links = sl_index_links(self->index, ref);
+        HOSTILE_MUST(links->older == older);
+        HOSTILE_MUST((links->flags & (REG_FLAG_HOT | REG_FLAG_COLD)) == flag);
+        HOSTILE_MUST(++count <= units->count);
+        older = ref;
+    }
+    HOSTILE_MUST(older == units->newest && count == units->count);
+}
+
+struct registrar_tally registrar_check(struct registrar *self)
+{
+    struct registrar_tally tally = {0};
+    tally_all(self, &tally);
+    HOSTILE_MUST(tally.claims == self->claim_count);
+    HOSTILE_MUST(tally.retired == self->retired_count);
+    check_list(self, &self->hot, REG_FLAG_HOT);
+    check_list(self, &self->cold, REG_FLAG_COLD);
+    HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
+    return tally;
+}

@@ -1,0 +1,16 @@
+/* tests/fuzz/registrar_check.h - what must hold of a registrar between two messages. */
+#ifndef REGISTRAR_CHECK_H
+#define REGISTRAR_CHECK_H
+
+#include "actors/registrar/internal.h"
+
+struct registrar_tally {
+    uint32_t claims, retired; /* records */
+    uint64_t objects;
+    struct sl_alloc *alloc; /* while counting */
+};
+/* Every extent has one record, the allocator says the same as the records, tables and lists agree
+ * with them. Aborts otherwise. */
+struct registrar_tally registrar_check(struct registrar *self);
+
+#endif

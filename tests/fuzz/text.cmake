@@ -1,0 +1,3 @@
+# JSON and text from people and files: keys, traces.
+sl_fuzz(fuzz_keys SOURCES fuzz/fuzz_keys.c LIBS sluice_keys SEEDS fuzz/corpus/keys DICT fuzz/corpus/json.dict)
+sl_fuzz(fuzz_trace SOURCES fuzz/fuzz_trace.c LIBS sluice_ctl SEEDS fuzz/corpus/trace DICT fuzz/corpus/json.dict)

@@ -361,8 +361,8 @@ struct reg_scratch {
 };
 
 struct reg_metrics {
-    sl_metric used_bytes, usable_bytes, object_count, block_count, disk_object_count, reserve_count,
-        busy_count, parked_count;
+    sl_metric huge_pages, used_bytes, usable_bytes, object_count, block_count, disk_object_count,
+        reserve_count, busy_count, parked_count;
     sl_metric ahead_count, commit_count, stale_count, abort_count, expired_count, evicted_count,
         evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
@@ -403,6 +403,7 @@ struct registrar {
     bool populating;
     uint64_t populated_bytes;
     bool populate_failed;
+    bool huge_pages; /* the arena gets them */
 
     struct reg_peer *peers;
     uint64_t *peer_hash;

@@ -1,6 +1,7 @@
 /* actors/registrar/registrar.c - the actor: start, dispatch, ticks, health, drain. */
 #include "actors/registrar/registrar.h"
 #include "actors/registrar/internal.h"
+#include "ipc/sl_huge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,7 @@ static void metrics_define(struct registrar *self)
         sl_metric *at;
         const char *name;
     } names[] = {
+        {&metric->huge_pages, "huge_pages"},
         {&metric->used_bytes, "used_bytes"},
         {&metric->usable_bytes, "usable_bytes"},
         {&metric->object_count, "object_count"},
@@ -266,6 +268,7 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
 {
     struct registrar *self = state;
     bool kept = false;
+    char huge[SL_HUGE_TEXT_BYTES];
     int fd = -1;
     self->env = env;
     settings_read(self);
@@ -289,6 +292,9 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
     reg_log(self, SL_LOG_INFO, 0, "%s %llu objects and blocks, %llu bytes of memory",
             kept ? "recovered" : "new node:", unit_count,
             (unsigned long long)sl_arena_data_bytes(self->arena));
+    self->huge_pages = sl_huge_pages(env->paths->shm_dir, huge);
+    reg_log(self, SL_LOG_INFO, 0, "arena in %s pages: %s", self->huge_pages ? "huge" : "small",
+            huge);
     registrar_gauges(self);
     registrar_schedule(self);
     return SL_OK;
@@ -342,6 +348,7 @@ static void registrar_gauges(struct registrar *self)
     struct sl_index_stats index;
     sl_alloc_stats(self->alloc, &alloc);
     sl_index_view_stats(sl_index_as_view(self->index), &index);
+    sl_metric_set(page, metric->huge_pages, self->huge_pages ? 1 : 0);
     sl_metric_set(page, metric->used_bytes, alloc.used_bytes);
     sl_metric_set(page, metric->usable_bytes, alloc.usable_bytes);
     sl_metric_set(page, metric->object_count, index.key_count);

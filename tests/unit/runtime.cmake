@@ -1,3 +1,3 @@
-sl_test(copy_test LABEL unit SOURCES unit/copy_test.c LIBS sluice_runtime PkgConfig::XXHASH)
+sl_test(copy_test LABEL unit SOURCES unit/copy_test.c LIBS sluice_runtime PkgConfig::XXHASH TIMEOUT 180)
 sl_test(runtime_test LABEL unit SOURCES unit/runtime_test.c LIBS sluice_runtime PkgConfig::XXHASH)
 sl_test(runtime_edges_test LABEL unit SOURCES unit/runtime_edges_test.c support/tmpdir.c LIBS sluice_runtime)

@@ -55,10 +55,6 @@ static bool word_change(struct client *client, uint32_t object, uint64_t from, u
     struct thrash_object *row = row_of(client, object);
     if (thrash_phase(to) == THRASH_UNKNOWN) {
         atomic_store_explicit(&row->unknown_ns, sl_clock_monotonic_ns(), memory_order_relaxed);
-    } else if (thrash_phase(to) == THRASH_PRESENT) {
-        atomic_store_explicit(
-            &row->clock, atomic_load_explicit(&client->thrash->shared->clock, memory_order_relaxed),
-            memory_order_relaxed);
     }
     return atomic_compare_exchange_strong_explicit(&row->word, &from, to, memory_order_acq_rel,
                                                    memory_order_relaxed);
@@ -121,7 +117,7 @@ static void miss_settle(struct client *client, uint32_t object, uint64_t before)
     if (word_of(client, object) != before) {
         return; /* others have put or removed it meanwhile */
     }
-    if (code == SL_OK && evicted) {
+    if (code == SL_OK && evicted && !is_shared(object)) {
         thrash_count(thrash, THRASH_false_misses, 1);
         thrash_note(thrash->shared, "false miss: object %u was not found and then found", object);
     } else if (code == SL_ERR_NOT_FOUND) {
@@ -333,6 +329,12 @@ static void put_ended(struct client *client, uint32_t slot, sl_err code)
     if (code == SL_OK) {
         thrash_count(thrash, THRASH_puts, 1);
         thrash_count(thrash, THRASH_put_bytes, client->buffers[slot].length_bytes);
+        if (!is_shared(object)) { /* what others put may have been there for long */
+            atomic_store_explicit(
+                &row_of(client, object)->clock,
+                atomic_load_explicit(&thrash->shared->clock, memory_order_relaxed),
+                memory_order_relaxed);
+        }
         (void)word_change(client, object, word, thrash_word(version, THRASH_PRESENT));
     } else if (!is_shared(object)) {
         (void)word_change(client, object, word, thrash_word(version, THRASH_UNKNOWN));

@@ -26,6 +26,7 @@ struct op {
     uint32_t chat, block_count;
     uint32_t blocks[THRASH_CHAT_BLOCKS];
     uint64_t before[THRASH_CHAT_BLOCKS];
+    uint64_t clock[THRASH_CHAT_BLOCKS]; /* of their last store, when the op began */
     struct sl_op_result result;
 };
 
@@ -192,6 +193,7 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
         uint32_t block = thrash_block(op->chat, i);
         const struct thrash_object *row = row_of(engine, block);
         op->before[i] = row == NULL ? 0 : atomic_load_explicit(&row->word, memory_order_acquire);
+        op->clock[i] = row == NULL ? 0 : atomic_load_explicit(&row->clock, memory_order_relaxed);
         if (op->store) {
             (void)block_each(engine, op->blocks[i], part_make, block, true);
         }
@@ -224,7 +226,7 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
             continue;
         }
         thrash_count(engine->thrash, THRASH_blocks_stored, stored);
-        if (stored || thrash_phase(op->before[i]) != THRASH_PRESENT) {
+        if (stored) { /* what existed may have been there for long */
             atomic_store_explicit(&row->clock,
                                   atomic_load_explicit(&shared->clock, memory_order_relaxed),
                                   memory_order_relaxed);
@@ -234,11 +236,10 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
 }
 
 /* Whether the block, acknowledged before, may be gone for want of disk. */
-static bool may_be_evicted(const struct thrash_engine *engine, const struct thrash_object *row)
+static bool may_be_evicted(const struct thrash_engine *engine, uint64_t clock)
 {
     const struct thrash_shared *shared = engine->thrash->shared;
     uint64_t now = atomic_load_explicit(&shared->clock, memory_order_relaxed);
-    uint64_t clock = atomic_load_explicit(&row->clock, memory_order_relaxed);
     return !shared->strict && now - SL_MIN(now, clock) > shared->recent_bytes;
 }
 
@@ -250,7 +251,7 @@ static void miss_note(struct thrash_engine *engine, const struct op *op, uint32_
     if (row == NULL || thrash_phase(op->before[number]) != THRASH_PRESENT) {
         return;
     }
-    if (may_be_evicted(engine, row)) {
+    if (may_be_evicted(engine, op->clock[number])) {
         thrash_count(thrash, THRASH_misses_of_evicted, 1);
         return;
     }

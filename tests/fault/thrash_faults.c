@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_NS            (2 * SL_NS_PER_MS)
-#define WHOLE_NS_MAX       (15 * SL_NS_PER_S)
-#define NOTICED_NS_MAX     (5 * SL_NS_PER_S)
-#define PAUSE_NS_MAX       (450 * SL_NS_PER_MS)
+#define TICK_NS        (2 * SL_NS_PER_MS)
+#define WHOLE_NS_MAX   (15 * SL_NS_PER_S)
+#define NOTICED_NS_MAX (5 * SL_NS_PER_S)
+#define PAUSE_NS_MAX   (450 * SL_NS_PER_MS)
 /* Most faults leave an actor alone for longer than the supervisor takes for stable: its back-off is
  * no subject here. Some do not, and hit an actor that has hardly begun. */
 #define ACTOR_REST_NS      (12500 * SL_NS_PER_MS)
@@ -147,8 +147,7 @@ static void actor_fault(struct driver *driver, uint32_t actor)
     uint64_t rest_ns = thrash_below(random, HASTY_OF) == 0 ? HASTY_REST_NS : ACTOR_REST_NS;
     uint64_t now_ns = sl_clock_monotonic_ns();
     uint32_t pid = 0;
-    if (driver->actors[actor].hurt_ns != 0 &&
-        now_ns - driver->actors[actor].hurt_ns < rest_ns) {
+    if (driver->actors[actor].hurt_ns != 0 && now_ns - driver->actors[actor].hurt_ns < rest_ns) {
         return;
     }
     if (kind < 85 && kind >= 50 && actor_is_stopped(driver)) {

@@ -13,7 +13,8 @@
 /* A frame that was not taken (peer not there, queue full) is tried again after so long, doubling up
  * to call_retry: a connection to a living peer stands within a millisecond, a restarted one is
  * there within a fraction of a second. */
-#define REFUSED_RETRY_NS (1 * SL_NS_PER_MS)
+#define DRAINING_RETRY_NS (20 * SL_NS_PER_MS)
+#define REFUSED_RETRY_NS  (1 * SL_NS_PER_MS)
 /* A slot keeps a frame buffer up to this size for its next call. */
 #define SLOT_KEEPS_BYTES 4096u
 /* All kept frames together, in largest frames. */
@@ -341,6 +342,12 @@ bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct s
     size_t to_length = strlen(call->to);
     if (reply->type != call->type + 1 || reply->sender.length != to_length ||
         memcmp(reply->sender.at, call->to, to_length) != 0) {
+        return false;
+    }
+    if (reply->code == SL_ERR_DRAINING) { /* it did nothing, and will end: its successor is asked */
+        uint64_t due_ns = sl_deadline_ns(calls->env->now_ns, DRAINING_RETRY_NS);
+        heap_move(calls, number, SL_MIN(due_ns, calls->slots[number].deadline_ns));
+        calls_wish_wake_up(calls);
         return false;
     }
     *out = *call;

@@ -135,7 +135,8 @@ void sl_calls_destroy(struct sl_calls **calls);
 sl_err sl_calls_send(struct sl_calls *calls, const char *to, const struct sl_msg *msg,
                      uint64_t deadline_ns, uint64_t cookie, uint64_t *seq);
 /* Matches a reply by reply_to, type and sender and ends the call: true, *out filled. False: late,
- * duplicate or foreign; drop it. */
+ * duplicate or foreign: drop it; or the peer is draining, and the call goes on with its successor.
+ */
 bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct sl_call *out);
 /* Resends what is due and, one after the other, gives calls whose deadline has passed: call until
  * false. Asks env for the next wake-up. */

@@ -117,6 +117,30 @@ START_TEST(answer_ends_its_call_once)
     }
 END_TEST
 
+START_TEST(call_outlives_a_peer_that_drains)
+    {
+        struct paper *paper = paper_made();
+        struct sl_calls *calls = calls_made(paper, 4);
+        struct sl_call call;
+        uint64_t seq = 0;
+        ck_assert_int_eq(sl_calls_send(calls, "registrar", &flush, 3 * SL_NS_PER_S, 42, &seq),
+                         SL_OK);
+        struct sl_msg reply = answer_to(seq, "registrar");
+        reply.code = SL_ERR_DRAINING;
+
+        ck_assert(!sl_calls_match(calls, &reply, &call));
+
+        ck_assert_uint_lt(paper->wake_at_ns, paper->env.now_ns + SL_NS_PER_S);
+        paper->env.now_ns = paper->wake_at_ns;
+        ck_assert(!sl_calls_expired(calls, paper->env.now_ns, &call));
+        ck_assert_uint_eq(paper->sent_count, 2); /* asked again */
+        reply.code = SL_OK;
+        ck_assert(sl_calls_match(calls, &reply, &call));
+        sl_calls_destroy(&calls);
+        paper_freed(paper);
+    }
+END_TEST
+
 static const struct {
     uint32_t type;
     uint64_t seq_off;
@@ -458,6 +482,7 @@ int main(void)
     Suite *suite = suite_create("calls");
     TCase *calls = tcase_create("calls");
     tcase_add_test(calls, answer_ends_its_call_once);
+    tcase_add_test(calls, call_outlives_a_peer_that_drains);
     tcase_add_loop_test(calls, foreign_answer_ends_nothing, 0, SL_COUNT(strangers));
     tcase_add_test(calls, unanswered_call_is_sent_again_with_what_is_left_of_its_budget);
     tcase_add_test(calls, call_ends_once_at_its_deadline);

@@ -178,10 +178,14 @@ static void op_finish(struct thrash_engine *engine, struct op *op)
 
 /* ---- ops ---- */
 
+/* NULL: a block of the probe, without history. */
 static struct thrash_object *row_of(const struct thrash_engine *engine, uint32_t block)
 {
-    return block < THRASH_CHATS * THRASH_CHAT_BLOCKS ? &engine->thrash->shared->blocks[block]
-                                                     : NULL; /* of the probe: no history */
+    struct thrash_shared *shared = engine->thrash->shared;
+    if (block >= SL_COUNT(shared->blocks)) {
+        return NULL;
+    }
+    return &shared->blocks[block];
 }
 
 static sl_err op_start(struct thrash_engine *engine, struct op *op)
@@ -192,8 +196,10 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint32_t block = thrash_block(op->chat, i);
         const struct thrash_object *row = row_of(engine, block);
-        op->before[i] = row == NULL ? 0 : atomic_load_explicit(&row->word, memory_order_acquire);
-        op->clock[i] = row == NULL ? 0 : atomic_load_explicit(&row->clock, memory_order_relaxed);
+        if (row != NULL) {
+            op->before[i] = atomic_load_explicit(&row->word, memory_order_acquire);
+            op->clock[i] = atomic_load_explicit(&row->clock, memory_order_relaxed);
+        }
         if (op->store) {
             (void)block_each(engine, op->blocks[i], part_make, block, true);
         }

@@ -174,7 +174,7 @@ static void actor_fault(struct driver *driver, uint32_t actor)
                      thrash_victim_names[actor], alone ? ", alone" : "");
     }
     (void)close(pidfd);
-    if (alone && action == THRASH_KILL && driver->stop_count == 0) {
+    if (alone && action == THRASH_KILL && !actor_is_stopped(driver)) {
         whole_measure(driver, (enum thrash_victim)actor, now_ns);
     }
 }
@@ -244,7 +244,6 @@ static void supervisor_kill(struct driver *driver, int pidfd)
     while (driver->stop_count > 0) { /* the start below takes a while */
         tend(driver);
     }
-    uint64_t since_ns = sl_clock_monotonic_ns();
     driver->tally[THRASH_VICTIM_SUPERVISOR][THRASH_KILL] += driver_signal(pidfd, SIGKILL);
     thrash_event(driver->shared, "kill supervisor%s%s, start again in %.3f s",
                  one_more ? " and " : "", one_more ? thrash_victim_names[actor] : "",
@@ -255,6 +254,7 @@ static void supervisor_kill(struct driver *driver, int pidfd)
         (void)close(actor_fd);
     }
     pause_for(driver, alone_ns);
+    uint64_t since_ns = sl_clock_monotonic_ns();
     if (driver_node(driver, "start", true) != 0) {
         driver->not_whole++;
         thrash_note(driver->shared, "sluice-node start failed after its supervisor was killed");

@@ -178,14 +178,15 @@ static void op_finish(struct thrash_engine *engine, struct op *op)
 
 /* ---- ops ---- */
 
-/* NULL: a block of the probe, without history. */
+/* Blocks of the probe have none. */
+static bool has_history(uint32_t block)
+{
+    return block < THRASH_CHATS * THRASH_CHAT_BLOCKS;
+}
+
 static struct thrash_object *row_of(const struct thrash_engine *engine, uint32_t block)
 {
-    struct thrash_shared *shared = engine->thrash->shared;
-    if (block >= SL_COUNT(shared->blocks)) {
-        return NULL;
-    }
-    return &shared->blocks[block];
+    return &engine->thrash->shared->blocks[block];
 }
 
 static sl_err op_start(struct thrash_engine *engine, struct op *op)
@@ -195,8 +196,8 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
     thrash_tokens(op->chat, op->block_count, tokens);
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint32_t block = thrash_block(op->chat, i);
-        const struct thrash_object *row = row_of(engine, block);
-        if (row != NULL) {
+        if (has_history(block)) {
+            const struct thrash_object *row = row_of(engine, block);
             op->before[i] = atomic_load_explicit(&row->word, memory_order_acquire);
             op->clock[i] = atomic_load_explicit(&row->clock, memory_order_relaxed);
         }
@@ -226,11 +227,12 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
 {
     struct thrash_shared *shared = engine->thrash->shared;
     for (uint32_t i = 0; i < op->block_count; i++) {
-        struct thrash_object *row = row_of(engine, thrash_block(op->chat, i));
+        uint32_t block = thrash_block(op->chat, i);
         bool stored = sl_op_block_stored(op->handle, i);
-        if (row == NULL || (!stored && !sl_op_block_existed(op->handle, i))) {
+        if (!has_history(block) || (!stored && !sl_op_block_existed(op->handle, i))) {
             continue;
         }
+        struct thrash_object *row = row_of(engine, block);
         thrash_count(engine->thrash, THRASH_blocks_stored, stored);
         if (stored) { /* what existed may have been there for long */
             atomic_store_explicit(&row->clock,
@@ -253,10 +255,11 @@ static bool may_be_evicted(const struct thrash_engine *engine, uint64_t clock)
 static void miss_note(struct thrash_engine *engine, const struct op *op, uint32_t number)
 {
     struct thrash *thrash = engine->thrash;
-    struct thrash_object *row = row_of(engine, thrash_block(op->chat, number));
-    if (row == NULL || thrash_phase(op->before[number]) != THRASH_PRESENT) {
+    uint32_t block = thrash_block(op->chat, number);
+    if (!has_history(block) || thrash_phase(op->before[number]) != THRASH_PRESENT) {
         return;
     }
+    struct thrash_object *row = row_of(engine, block);
     if (may_be_evicted(engine, op->clock[number])) {
         thrash_count(thrash, THRASH_misses_of_evicted, 1);
         return;

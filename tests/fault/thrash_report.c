@@ -74,8 +74,9 @@ bool driver_passed(const struct driver *driver)
 
 static void faults_print(const struct driver *driver)
 {
-    (void)printf("\n%-14s %6s %6s %9s   %s\n", "VICTIM", "kills", "stops", "restarts",
-                 "whole again after a kill (supervisor: after the next start): n, median, max (ms)");
+    (void)printf(
+        "\n%-14s %6s %6s %9s   %s\n", "VICTIM", "kills", "stops", "restarts",
+        "whole again after a kill (supervisor: after the next start): n, median, max (ms)");
     for (uint32_t i = 0; i < THRASH_VICTIM_COUNT; i++) {
         double median_ms;
         double most_ms;

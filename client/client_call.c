@@ -22,6 +22,7 @@
 /* The actor ends its work a little before we give up, so that its answer still counts. */
 #define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
 #define MAILBOX_FDS_MAX      16
+#define PUMP_FRAMES_MAX      1024u
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -205,14 +206,19 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
     call_end(client, call);
 }
 
-/* Takes all that has arrived, sends again what is due, ends what is over. */
-static void pump(struct sl_client *client)
+/* Takes what has arrived, sends again what is due, ends what is over. True: more may be there. */
+static bool pump(struct sl_client *client)
 {
+    uint32_t taken = 0;
     const char *from = NULL;
     const void *frame = NULL;
     size_t length_bytes = 0;
-    while (sl_mailbox_receive(client->mailbox, &from, &frame, &length_bytes) == SL_OK) {
+    /* So many at a time: a peer that never stops sending must not keep deadlines from being seen.
+     */
+    while (taken < PUMP_FRAMES_MAX &&
+           sl_mailbox_receive(client->mailbox, &from, &frame, &length_bytes) == SL_OK) {
         struct sl_msg reply;
+        taken++;
         if (sl_codec_decode(client->codec, frame, length_bytes, &reply, NULL) == SL_OK &&
             SL_MSG_IS_REPLY(reply.type)) {
             dispatch(client, from, &reply);
@@ -228,6 +234,7 @@ static void pump(struct sl_client *client)
             call_send(client, call, now_ns);
         }
     }
+    return taken == PUMP_FRAMES_MAX;
 }
 
 static uint64_t next_due(const struct sl_client *client, uint64_t until_ns)
@@ -306,7 +313,7 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     client->calls = call;
     client->call_count++;
     call_send(client, call, sl_clock_monotonic_ns());
-    pump(client);
+    (void)pump(client); /* what is left, the next waiter takes */
     kick(client);
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {
@@ -323,11 +330,13 @@ bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, 
 {
     pthread_mutex_lock(&client->lock);
     while (!call->done) {
-        pump(client);
+        bool more = pump(client);
         if (call->done || sl_clock_monotonic_ns() >= until_ns) {
             break;
         }
-        sleep_once(client, until_ns);
+        if (!more) {
+            sleep_once(client, until_ns);
+        }
     }
     bool done = call->done;
     pthread_mutex_unlock(&client->lock);
@@ -365,7 +374,7 @@ void sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg
 {
     pthread_mutex_lock(&client->lock);
     (void)frame_send(client, to, msg, client->next_seq++, budget_ns, NULL);
-    pump(client);
+    (void)pump(client); /* what is left, the next waiter takes */
     kick(client);
     pthread_mutex_unlock(&client->lock);
 }

@@ -17,6 +17,7 @@ struct sl_op {
     bool store, cancelled;
     _Atomic bool fenced;
     bool settled;
+    bool impossible; /* the answer contradicts the request */
     struct sl_op_result result;
     unsigned char *stored, *existed; /* bitmaps over block_count */
     uint64_t bitmap_bytes;
@@ -48,12 +49,17 @@ static void op_answered(void *context, const struct sl_msg *reply)
         atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
     } else {
         const struct sl_body_load_reply *body = &reply->body.load_reply;
+        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
+        if (body->block_count > op->block_count || body->from_memory > body->block_count ||
+            body->from_disk > body->block_count || body->from_remote > body->block_count) {
+            op->impossible = true;
+            return;
+        }
         result->block_count = (uint32_t)body->block_count;
         result->from_memory = (uint32_t)body->from_memory;
         result->from_disk = (uint32_t)body->from_disk;
         result->from_remote = (uint32_t)body->from_remote;
         result->bytes = body->bytes;
-        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
     }
 }
 
@@ -195,6 +201,10 @@ static void op_settle(struct sl_op *op)
         op->settled = true;
         op->result.code = op->call.code;
         op->result.why = op->call.why;
+        if (op->impossible && op->result.code == SL_OK) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_PROTOCOL,
+                                      "the answer names more blocks than were asked for");
+        }
         if (op->cancelled &&
             (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
             op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");

@@ -1,0 +1,197 @@
+/* tests/unit/client_hostile_test.c - the client library and a node that answers what it must not.
+ * A thread plays registrar and coordinator over real mailboxes. */
+#include "client/sluice.h"
+#include "ipc/sl_index.h"
+#include "ipc/sl_mailbox.h"
+#include "ipc/sl_msg.h"
+#include "tests/support/tmpdir.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_NS (20 * SL_NS_PER_S) /* events are waited for, not measured */
+
+struct node {
+    struct sl_tmpdir dir;
+    struct sl_arena *arena;
+    struct sl_index *index;
+    struct sl_client *client;
+    struct sl_engine *engine;
+    pthread_t thread;
+    _Atomic bool stop;
+    uint64_t load_block_count; /* of every LOAD_REPLY */
+};
+
+/* ---- the other side ---- */
+
+static void node_answer(const struct node *node, const struct sl_msg *request, struct sl_msg *reply)
+{
+    *reply = (struct sl_msg){.type = request->type + 1,
+                             .sender = sl_text_of("node"),
+                             .op_id = request->op_id,
+                             .reply_to = request->seq};
+    if (request->type == SL_MSG_HELLO) {
+        reply->body.hello_reply =
+            (struct sl_body_hello_reply){.boot_generation = 7, .arena_count = 1, .rank_count = 1};
+    } else if (request->type == SL_MSG_ENGINE_REGISTER) {
+        reply->body.engine_register_reply.engine_id = 5;
+    } else if (request->type == SL_MSG_LOAD) {
+        reply->body.load_reply.block_count = node->load_block_count;
+        reply->body.load_reply.from_memory = node->load_block_count;
+        reply->body.load_reply.fenced = true;
+    }
+}
+
+static void node_serve(const struct node *node, struct sl_mailbox *mailbox, struct sl_codec *in,
+                       struct sl_codec *out)
+{
+    const char *from = NULL;
+    const void *frame = NULL;
+    size_t length = 0;
+    while (sl_mailbox_receive(mailbox, &from, &frame, &length) == SL_OK) {
+        struct sl_msg request;
+        struct sl_msg reply;
+        char to[32];
+        (void)snprintf(to, sizeof(to), "%s", from);
+        if (sl_codec_decode(in, frame, length, &request, NULL) == SL_OK &&
+            !SL_MSG_IS_REPLY(request.type)) {
+            node_answer(node, &request, &reply);
+            if (sl_codec_encode(out, &reply, &frame, &length, NULL) == SL_OK) {
+                (void)sl_mailbox_send(mailbox, to, frame, length, true);
+            }
+        }
+    }
+}
+
+static void *node_run(void *context)
+{
+    static const char *const names[] = {"registrar", "coordinator"};
+    struct node *node = context;
+    struct sl_mailbox *mailboxes[SL_COUNT(names)];
+    struct sl_codec *in = NULL;
+    struct sl_codec *out = NULL;
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &in, NULL), SL_OK);
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &out, NULL), SL_OK);
+    for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+        struct sl_mailbox_options options = {.runtime_dir = node->dir.path,
+                                             .name = names[i],
+                                             .bind = true,
+                                             .queue_messages = 64,
+                                             .message_bytes_max = SL_MIB};
+        ck_assert_int_eq(sl_mailbox_open(&options, &mailboxes[i], NULL), SL_OK);
+    }
+    while (!atomic_load_explicit(&node->stop, memory_order_relaxed)) {
+        (void)sl_mailbox_wait(mailboxes[0], SL_NS_PER_MS);
+        node_serve(node, mailboxes[0], in, out);
+        node_serve(node, mailboxes[1], in, out);
+    }
+    for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+        sl_mailbox_close(&mailboxes[i]);
+    }
+    sl_codec_destroy(&in);
+    sl_codec_destroy(&out);
+    return NULL;
+}
+
+/* ---- this side ---- */
+
+static void node_open(struct node *node)
+{
+    static const struct sl_engine_layer layer = {
+        .length_bytes = 4096, .block_stride_bytes = 64, .piece_bytes = 64};
+    static const struct sl_engine_pool pool = {
+        .name = "kv", .layer_count = 1, .layers = &layer, .memory_bytes = 4096};
+    static const struct sl_engine_options engine = {.name = "engine",
+                                                    .model = {.name = "m"},
+                                                    .key_format = "sluice",
+                                                    .block_tokens = 4,
+                                                    .world = 1,
+                                                    .block_count = 64,
+                                                    .pool_count = 1,
+                                                    .pools = &pool};
+    char runtime_dir[96];
+    char shm_dir[96];
+    const char *settings[] = {runtime_dir, shm_dir, NULL};
+    bool created = false;
+    struct sl_error why = {0};
+    sl_tmpdir_make(&node->dir, "/dev/shm");
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node->dir.path);
+    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node->dir.path);
+    struct sl_arena_options arena = {
+        .directory = node->dir.path, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node->arena, NULL), SL_OK);
+    struct sl_index_options index = {
+        .shm_dir = node->dir.path, .index_bytes_max = SL_MIB, .arena = node->arena};
+    ck_assert_int_eq(sl_index_open(&index, &created, &node->index, NULL), SL_OK);
+    ck_assert_int_eq(pthread_create(&node->thread, NULL, node_run, node), 0);
+    struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = WAIT_NS};
+    ck_assert_msg(sl_client_open(&options, &node->client, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_engine_register(node->client, &engine, WAIT_NS, &node->engine, &why) == SL_OK,
+                  "%s", why.text);
+}
+
+static void node_close(struct node *node)
+{
+    sl_engine_end(&node->engine);
+    sl_client_close(&node->client);
+    atomic_store_explicit(&node->stop, true, memory_order_relaxed);
+    ck_assert_int_eq(pthread_join(node->thread, NULL), 0);
+    sl_index_close(&node->index);
+    sl_arena_close(&node->arena);
+    sl_tmpdir_remove(&node->dir);
+}
+
+static const struct {
+    uint64_t answered;
+    sl_err code;
+    uint32_t block_count;
+} loads[] = {
+    {.answered = 2, .code = SL_OK, .block_count = 2},
+    {.answered = 3, .code = SL_ERR_PROTOCOL, .block_count = 0}, /* one more than was asked for */
+    {.answered = UINT32_MAX, .code = SL_ERR_PROTOCOL, .block_count = 0},
+};
+START_TEST(more_blocks_than_were_asked_for_are_no_answer)
+    {
+        static const uint32_t tokens[8] = {0};
+        static const uint32_t blocks[2] = {1, 2};
+        struct node node = {.load_block_count = loads[_i].answered};
+        struct sl_op *op = NULL;
+        struct sl_op_result result;
+        struct sl_op_request request = {.tokens = tokens,
+                                        .token_count = 8,
+                                        .device_blocks = blocks,
+                                        .device_block_count = 2,
+                                        .timeout_ns = WAIT_NS};
+        node_open(&node);
+
+        ck_assert_int_eq(sl_load_start(node.engine, &request, &op, NULL), SL_OK);
+        ck_assert_int_eq(sl_op_wait(op, WAIT_NS, &result), SL_OK);
+
+        ck_assert_int_eq(result.code, loads[_i].code);
+        ck_assert_uint_eq(result.block_count, loads[_i].block_count);
+        ck_assert_uint_eq(result.from_memory, loads[_i].block_count);
+        ck_assert(result.code == SL_OK || result.why.text[0] != '\0');
+        sl_op_release(&op);
+        node_close(&node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_hostile");
+    TCase *tcase = tcase_create("answers");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, more_blocks_than_were_asked_for_are_no_answer, 0,
+                        (int)SL_COUNT(loads));
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -597,6 +597,25 @@ static void answer_one(struct hostile *hostile, const struct hostile_asked *aske
     sl_codec_destroy(&codec);
 }
 
+void hostile_reply(struct hostile *hostile, const struct sl_msg *request_msg,
+                   void (*send)(void *context, const struct sl_msg *reply), void *context)
+{
+    struct making making = {.hostile = hostile};
+    struct hostile_input *input = &hostile->input;
+    struct sl_msg reply = {
+        .type = request_msg->type + 1, .reply_to = request_msg->seq, .op_id = request_msg->op_id};
+    uint64_t how = hostile_byte(input);
+    reply.code = how >= 224 ? (sl_err)(hostile_byte(input) % SL_ERR_COUNT) : SL_OK;
+    if (how != 255) {
+        make_body(&making, &reply, items_of(request_msg));
+    }
+    if (how < 112 && hostile->target->answered != NULL) {
+        hostile->target->answered(hostile, request_msg, &reply);
+    }
+    send(context, &reply);
+    making_end(&making);
+}
+
 static void asked_drop(struct hostile *hostile, uint32_t at)
 {
     hostile->asked_count--;

@@ -80,6 +80,11 @@ void hostile_collect(struct hostile *hostile);
 /* Answers all that the actor asks for and good peers know how to answer; false: there was nothing.
  */
 bool hostile_answer_all(struct hostile *hostile);
+/* Makes an answer to a request out of the input's next bytes (good ones where there are none left),
+ * lends it to send, and forgets it. Nothing else of `hostile` is used: for targets without an
+ * actor. */
+void hostile_reply(struct hostile *hostile, const struct sl_msg *request,
+                   void (*send)(void *context, const struct sl_msg *reply), void *context);
 /* HELLO of one of the usual processes, as it should be. */
 #define HOSTILE_SENDERS 8u
 extern const char *const hostile_senders[HOSTILE_SENDERS];

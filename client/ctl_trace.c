@@ -11,6 +11,7 @@
 #define EVENTS_MAX         (1u << 22) /* of all pages together */
 #define LOG_LINE_BYTES_MAX (64 * 1024u)
 #define LOG_FILES_MAX      1024u
+#define ACTOR_LETTERS      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-?"
 
 struct event {
     uint64_t at_ns, trace_id;
@@ -90,6 +91,7 @@ static void line_collect(struct trace *trace, const char *line, const char *want
         event->trace_id = trace->trace_id;
         event->log_text = strdup(text);
         (void)snprintf(event->actor, sizeof event->actor, "%s", actor == NULL ? "?" : actor);
+        event->actor[strspn(event->actor, ACTOR_LETTERS)] = '\0';
         (void)snprintf(event->what, sizeof event->what, "log");
     }
     json_decref(object);
@@ -150,7 +152,9 @@ static int show_one(struct trace *trace)
 {
     char id[17];
     (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)trace->trace_id);
-    qsort(trace->events, trace->count, sizeof *trace->events, by_time);
+    if (trace->count > 0) {
+        qsort(trace->events, trace->count, sizeof *trace->events, by_time);
+    }
     json_t *events = json_array();
     for (size_t i = 0; i < trace->count; i++) {
         const struct event *event = &trace->events[i];
@@ -168,7 +172,9 @@ static int show_one(struct trace *trace)
             }
             (void)json_array_append_new(events, shown);
         } else if (event->log_text != NULL) {
-            (void)printf("%12.1f us  %-18s log: %s\n", offset_us, event->actor, event->log_text);
+            (void)printf("%12.1f us  %-18s log: ", offset_us, event->actor);
+            ctl_print_bytes(stdout, event->log_text, strlen(event->log_text));
+            (void)fputc('\n', stdout);
         } else {
             (void)printf("%12.1f us  %-18s %-24s %-16s %u\n", offset_us, event->actor, event->what,
                          event->peer, event->value);
@@ -233,7 +239,9 @@ static int show_rows(struct trace *trace, const struct op_row *rows, size_t coun
 
 static int show_many(struct trace *trace, uint64_t wanted, bool slow)
 {
-    qsort(trace->events, trace->count, sizeof *trace->events, by_id_and_time);
+    if (trace->count > 0) {
+        qsort(trace->events, trace->count, sizeof *trace->events, by_id_and_time);
+    }
     struct op_row *rows = malloc((trace->count + 1) * sizeof *rows);
     size_t count = 0;
     if (rows == NULL) {

@@ -91,12 +91,12 @@ extern const char *const hostile_senders[HOSTILE_SENDERS];
 struct sl_proc_id hostile_proc(uint32_t sender);
 uint32_t hostile_sender_of(const char *name); /* HOSTILE_SENDERS: none of them */
 
-#define HOSTILE_MUST(condition)                                                       \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                  \
-        }                                                                             \
+#define HOSTILE_MUST(condition)                                                  \
+    do {                                                                         \
+        if (!(condition)) {                                                      \
+            dprintf(2, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+            abort();                                                             \
+        }                                                                        \
     } while (0)
 
 #endif

@@ -1,10 +1,57 @@
 /* tests/fuzz/fuzz_codec.c - any bytes are decoded or refused; what was decoded can be sent on and
- * means the same. */
+ * means the same.
+ *
+ * Now and then the input is replaced by a message of any type, whole or with one field broken: byte
+ * changes alone seldom keep a frame a frame. */
 #include "tests/unit/messaging_support.h"
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
+size_t LLVMFuzzerMutate(uint8_t *bytes, size_t length_bytes, size_t length_bytes_max);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length_bytes, size_t length_bytes_max,
+                               unsigned seed);
+
+static size_t message_of(uint8_t *bytes, size_t length_bytes_max, unsigned seed)
+{
+    static struct made made;
+    unsigned char *frame = NULL;
+    size_t length_bytes = 0;
+    uint32_t count = 0;
+    while (sl_msg_info_at(count) != NULL) {
+        count++;
+    }
+    const struct sl_msg_info *info = sl_msg_info_at(seed / 8 % count);
+    const struct sl_shape *shape = info->body();
+    if (info->type >= SL_MSG_LOCAL_MIN) {
+        return 0;
+    }
+    struct sl_msg msg = make_message(&made, info->type, seed);
+    uint32_t field_index = seed / 512 % shape->field_count;
+    const struct sl_field *field = &shape->fields[field_index];
+    int item_field_index = field->kind == SL_FIELD_LIST && (seed & 4) != 0
+                               ? (int)(seed / 4096 % field->item()->field_count)
+                               : -1;
+    enum breakage breakage = (seed & 3) != 0 ? seed / 65536 % BREAK_COUNT : BREAK_NOTHING;
+    if (encode_broken(&msg, field_index, item_field_index, breakage, &frame, &length_bytes) &&
+        length_bytes <= length_bytes_max) {
+        memcpy(bytes, frame, length_bytes);
+    } else {
+        length_bytes = 0;
+    }
+    free(frame);
+    made_free(&made);
+    return length_bytes;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length_bytes, size_t length_bytes_max,
+                               unsigned seed)
+{
+    size_t made = seed % 16 == 0 ? message_of(bytes, length_bytes_max, seed / 16) : 0;
+    return made != 0 ? made : LLVMFuzzerMutate(bytes, length_bytes, length_bytes_max);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
 {

@@ -3,14 +3,18 @@
  *
  * Input: patches of 12 bytes (u32 word number, u64 value) over the image of a small good index,
  * header included; bit 31 of the number turns the value into a difference, bit 30 picks the first
- * words of the records' region. */
+ * words of the records' region, bit 29 one that comes and goes while the client reads. */
 #include "ipc/index_internal.h"
+#include "ipc/sl_pins.h"
+
+#include <pthread.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define MOVING_MAX   16u
 #define PATCH_BYTES  12u
 #define PATCHES_MAX  4096u
 #define OBJECT_COUNT 40u
@@ -21,6 +25,17 @@ static unsigned char *image; /* what the reader sees */
 static struct sl_index_view good;
 static uint64_t image_bytes;
 static struct sl_entry known;
+static struct sl_pins *pins;
+
+/* Words that another thread writes while the client reads, as a registrar does. */
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        index_word *word;
+        uint64_t values[2];
+    } at[MOVING_MAX];
+    uint32_t count;
+} moving = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
@@ -65,8 +80,27 @@ static void fill(struct sl_index *index)
     }
 }
 
+static void *move(void *unused)
+{
+    (void)unused;
+    for (uint64_t round = 0;; round++) {
+        pthread_mutex_lock(&moving.lock);
+        for (uint32_t i = 0; i < moving.count; i++) {
+            atomic_store_explicit(moving.at[i].word, moving.at[i].values[round & 1],
+                                  memory_order_relaxed);
+        }
+        uint32_t count = moving.count;
+        pthread_mutex_unlock(&moving.lock);
+        if (count == 0) {
+            usleep(50);
+        }
+    }
+    return NULL;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
+    pthread_t thread;
     char dir[] = "/dev/shm/sluice-fuzz-XXXXXX";
     struct sl_error why = {0};
     bool created = false;
@@ -96,11 +130,22 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         exit(1);
     }
     memcpy(base, index->view.segment.header, image_bytes);
+    struct sl_pins_options pins_options = {.shm_dir = dir,
+                                           .name = "client",
+                                           .self = sl_proc_id_self(),
+                                           .slot_count = 64,
+                                           .access_count = 64,
+                                           .pinned_bytes_max = SL_GIB};
+    need(sl_pins_create(&pins_options, &pins, &why), &why);
+    (void)sl_segment_remove(dir, "pins.client", NULL);
     sl_index_close(&index);
     sl_arena_close(&arena);
     (void)sl_segment_remove(dir, "index", NULL);
     (void)sl_segment_remove(dir, "arena.0", NULL);
     rmdir(dir);
+    if (pthread_create(&thread, NULL, move, NULL) != 0) {
+        exit(1);
+    }
     return 0;
 }
 
@@ -109,6 +154,8 @@ static void patch(const uint8_t *bytes, size_t length_bytes)
     uint64_t word_count = image_bytes / 8;
     uint64_t records_word =
         (uint64_t)((unsigned char *)good.records - (unsigned char *)good.segment.header) / 8;
+    pthread_mutex_lock(&moving.lock);
+    moving.count = 0;
     memcpy(image, base, image_bytes);
     for (size_t at = 0; at + PATCH_BYTES <= length_bytes && at < PATCH_BYTES * PATCHES_MAX;
          at += PATCH_BYTES) {
@@ -117,14 +164,20 @@ static void patch(const uint8_t *bytes, size_t length_bytes)
         uint64_t old;
         memcpy(&number, bytes + at, 4);
         memcpy(&value, bytes + at + 4, 8);
-        uint64_t word = (number & 0x3fffffff) % word_count;
+        uint64_t word = (number & 0x1fffffff) % word_count;
         if ((number & 0x40000000) != 0) {
-            word = (records_word + (number & 0x3fffffff) % 2048) % word_count;
+            word = (records_word + (number & 0x1fffffff) % 2048) % word_count;
         }
         memcpy(&old, image + word * 8, 8);
         value = (number & 0x80000000) != 0 ? old ^ value : value;
         memcpy(image + word * 8, &value, 8);
+        if ((number & 0x20000000) != 0 && moving.count < MOVING_MAX) {
+            moving.at[moving.count].word = (index_word *)(void *)(image + word * 8);
+            moving.at[moving.count].values[0] = old;
+            moving.at[moving.count++].values[1] = value;
+        }
     }
+    pthread_mutex_unlock(&moving.lock);
 }
 
 /* Everything a client does with what it found: read it all. */
@@ -136,6 +189,20 @@ static uint64_t use(const struct sl_entry *entry)
         sum += (unsigned char)entry->key[i];
     }
     return sum;
+}
+
+/* A pin that was taken is of that entry's generation, and goes back. */
+static void pin(const struct sl_index_view *view, const struct sl_entry *entry)
+{
+    sl_pin taken = 0;
+    sl_err err = sl_pins_take(pins, view, entry, &taken);
+    SL_ASSERT(err == SL_OK || err == SL_ERR_STALE || err == SL_ERR_LIMIT ||
+              err == SL_ERR_NOT_FOUND);
+    if (err == SL_OK) {
+        sl_pins_note_access(pins, entry->ref, entry->extent.generation);
+        sl_pins_give(pins, taken);
+    }
+    SL_ASSERT(sl_pins_pinned_bytes(pins) == 0);
 }
 
 static uint64_t read_all(const struct sl_index_view *view)
@@ -153,11 +220,13 @@ static uint64_t read_all(const struct sl_index_view *view)
         asked[i] = (struct sl_key){keys[i], (uint32_t)strlen(keys[i])};
         if (sl_index_find(view, asked[i].at, asked[i].length, &out[i]) == SL_OK) {
             sum += use(&out[i]) + sl_index_unchanged(view, &out[i]);
+            pin(view, &out[i]);
         }
     }
     sl_index_find_batch(view, asked, OBJECT_COUNT, out, codes);
     for (uint32_t i = 0; i < OBJECT_COUNT; i++) {
         sum += codes[i] == SL_OK ? use(&out[i]) : 0;
+        SL_ASSERT(codes[i] == SL_OK || codes[i] == SL_ERR_NOT_FOUND || codes[i] == SL_ERR_BUSY);
         sum += sl_index_claim_stands(view, (sl_ref)sum, sum);
     }
     sl_index_find_batch(view, asked, OBJECT_COUNT, NULL, codes);

@@ -101,7 +101,7 @@ static void listing_add(void *context, const char *name, uint64_t bytes)
     char check[40];
     if (sscanf(name, "segment.%10u", &number) != 1 ||
         snprintf(check, sizeof(check), SEGMENT_NAME_FORMAT, number) < 0 ||
-        strcmp(check, name) != 0) {
+        strcmp(check, name) != 0 || number == 0 || number == UINT32_MAX) { /* there is a next one */
         listing->foreign_bytes += bytes;
         return;
     }
@@ -207,6 +207,7 @@ static bool frame_values_whole(struct tierer *self, const struct segment *segmen
 
 static bool record_in_frame(const struct sl_tier_record *record, const struct sl_tier_frame *frame)
 {
+    uint64_t end_bytes = frame->offset_bytes + frame->frame_bytes;
     if ((record->flags & SL_TIER_TOMBSTONE) != 0) {
         return true;
     }
@@ -214,8 +215,8 @@ static bool record_in_frame(const struct sl_tier_record *record, const struct sl
            record->length_bytes <= SL_VALUE_BYTES_MAX &&
            record->offset_bytes % SL_PAGE_BYTES == 0 &&
            record->offset_bytes >= frame->offset_bytes + frame->header_bytes &&
-           record->offset_bytes + sl_align_up(record->length_bytes, SL_PAGE_BYTES) <=
-               frame->offset_bytes + frame->frame_bytes;
+           record->offset_bytes <= end_bytes &&
+           sl_align_up(record->length_bytes, SL_PAGE_BYTES) <= end_bytes - record->offset_bytes;
 }
 
 static sl_err record_apply(struct tierer *self, struct segment *segment,

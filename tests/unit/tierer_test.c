@@ -329,6 +329,28 @@ END_TEST
 
 /* The whole sequence of writes is cut after each of them in turn; the sectors not yet synced stay
  * or go by seed. */
+/* Numbers grow for ever: a file that pretends to be the last of them must not make them begin anew.
+ */
+START_TEST(file_with_a_number_that_no_segment_has_is_left_alone)
+    {
+        static const char *const names[] = {"segment.4294967295", "segment.0000000000"};
+        int file = 0;
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+            ck_assert_int_eq(
+                disk.base.ops->open(&disk.base, names[i], true, 4096, &file, &bytes, NULL), SL_OK);
+        }
+        fake_stop(&fake);
+        start_actor();
+        ck_assert_int_eq(write_value(1), SL_OK);
+        ck_assert_uint_eq(known[1].segment, 1);
+        for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+            ck_assert_int_eq(
+                disk.base.ops->open(&disk.base, names[i], false, 0, &file, &bytes, NULL), SL_OK);
+        }
+    }
+END_TEST
+
 START_TEST(power_cut_after_any_write_loses_nothing_acknowledged)
     {
         uint32_t points = 0;
@@ -548,6 +570,7 @@ int main(void)
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);
     tcase_add_test(node, read_of_another_place_or_key_is_refused);
     tcase_add_test(node, clean_restart_finds_everything);
+    tcase_add_test(node, file_with_a_number_that_no_segment_has_is_left_alone);
     tcase_add_loop_test(node, power_cut_after_any_write_loses_nothing_acknowledged, 0, 3);
     tcase_add_test(node, flipped_bits_are_never_served);
     tcase_add_test(node, ceiling_holds_and_the_oldest_segment_goes);

@@ -6,6 +6,7 @@
  * outlives it. After each kill the parent reads first what the dead one left, as any reader would,
  * then recovers, and finds for each key the state before or after: with the right bytes, no extent
  * claimed twice, and no space lost. */
+#include "ipc/sl_pins.h"
 #include "tests/unit/index_support.h"
 
 #include <errno.h>
@@ -490,10 +491,169 @@ START_TEST(a_killed_writer_loses_and_invents_nothing)
     }
 END_TEST
 
+/* ---- while the segments are made ---- */
+
+static pid_t child_start(void (*run)(struct writer *writer), struct writer *writer)
+{
+    atomic_store(&writer->history->started, 0);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        atomic_store(&writer->history->started, 1);
+        run(writer);
+        for (;;) {
+            pause();
+        }
+    }
+    while (atomic_load(&writer->history->started) == 0) {
+        nap(10000);
+    }
+    return child;
+}
+
+static uint32_t files_in(const char *path)
+{
+    uint32_t count = 0;
+    DIR *directory = opendir(path);
+    must(directory != NULL);
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(directory);
+    return count;
+}
+
+START_TEST(a_writer_killed_while_it_makes_its_segments_leaves_none_or_whole_ones)
+    {
+        uint32_t before = 0;
+        struct history *history =
+            mmap(NULL, sizeof(*history), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(history, MAP_FAILED);
+        struct writer writer = {
+            .history = history,
+            .random = random_seed(
+                "a_writer_killed_while_it_makes_its_segments_leaves_none_or_whole_ones")};
+        for (int i = 0; i < 400; i++) {
+            writer.bed = (struct bed){.dir = shm_dir_make(),
+                                      .index_bytes = SL_MIB,
+                                      .key_count = 64,
+                                      .arena_bytes = SL_MIB};
+            pid_t child = child_start(writer_open, &writer);
+            nap(random_next(&writer.random) % 150000);
+            ck_assert_int_eq(kill(child, SIGKILL), 0);
+            ck_assert_int_eq(waitpid(child, NULL, 0), child);
+            before += files_in(writer.bed.dir) < 2;
+
+            writer_open(&writer);
+
+            ck_assert_uint_eq(files_in(writer.bed.dir), 2); /* arena and index: nothing else */
+            unit_put(&writer, 0, 1);
+            ck_assert_uint_eq(part_seen(&writer.bed, 0, 0).number, 1);
+            writer_close(&writer);
+            shm_dir_remove(writer.bed.dir);
+        }
+        printf("400 kills, %u before both segments were there\n", before);
+        munmap(history, sizeof(*history));
+    }
+END_TEST
+
+/* ---- readers ---- */
+
+static void pin_for_ever(struct writer *writer)
+{
+    struct sl_pins *pins = NULL;
+    struct sl_pins_options options = {.shm_dir = writer->bed.dir,
+                                      .name = "pins.reader",
+                                      .slot_count = 8,
+                                      .access_count = 8,
+                                      .self = sl_proc_id_self(),
+                                      .pinned_bytes_max = SL_GIB};
+    must(sl_pins_create(&options, &pins, NULL) == SL_OK); /* also over a dead one's */
+    for (;;) {
+        struct sl_entry entry;
+        sl_pin taken[4] = {0};
+        for (uint32_t i = 0; i < SL_COUNT(taken); i++) {
+            sl_err err = bed_find(&writer->bed, "object-0", &entry);
+            err = err == SL_OK ? sl_pins_take(pins, writer->bed.view, &entry, &taken[i]) : err;
+            must(err == SL_OK || err == SL_ERR_STALE);
+        }
+        for (uint32_t i = 0; i < SL_COUNT(taken); i++) {
+            sl_pins_give(pins, taken[i]);
+            sl_pins_note_access(pins, entry.ref, entry.extent.generation);
+        }
+        atomic_fetch_add(&writer->history->ops, 1);
+    }
+}
+
+struct pinned {
+    uint64_t count, generation;
+    bool wrong;
+};
+
+static void pin_seen(void *context, uint64_t generation)
+{
+    struct pinned *pinned = context;
+    pinned->count++;
+    pinned->wrong = pinned->wrong || generation != pinned->generation;
+}
+
+START_TEST(a_killed_reader_leaves_pins_that_are_read_and_then_replaced)
+    {
+        uint64_t left = 0;
+        struct history *history =
+            mmap(NULL, sizeof(*history), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(history, MAP_FAILED);
+        struct writer writer = {
+            .bed = {.dir = shm_dir_make(),
+                    .index_bytes = SL_MIB,
+                    .key_count = 64,
+                    .arena_bytes = SL_MIB},
+            .history = history,
+            .random = random_seed("a_killed_reader_leaves_pins_that_are_read_and_then_replaced")};
+        writer_open(&writer);
+        unit_put(&writer, 0, 1);
+        struct sl_entry entry;
+        must(bed_find(&writer.bed, "object-0", &entry) == SL_OK);
+        for (int i = 0; i < 400; i++) {
+            struct sl_pins_view *view = NULL;
+            struct pinned pinned = {.generation = entry.extent.generation};
+            uint64_t ends_ns = stopwatch_ns() + WAIT_S * UINT64_C(1000000000);
+            atomic_store(&history->ops, 0);
+            pid_t child = child_start(pin_for_ever, &writer);
+            while (i % 2 == 0 && atomic_load(&history->ops) == 0) { /* else in the making of it */
+                must(stopwatch_ns() < ends_ns);
+                nap(20000);
+            }
+            nap(random_next(&writer.random) % DELAY_NS_MAX);
+            ck_assert_int_eq(kill(child, SIGKILL), 0);
+            ck_assert_int_eq(waitpid(child, NULL, 0), child);
+
+            sl_err err = sl_pins_view_open(writer.bed.dir, "reader", &view, NULL);
+
+            ck_assert(err == SL_OK || (err == SL_ERR_NOT_FOUND && i % 2 == 1));
+            if (err == SL_OK) {
+                struct sl_access accesses[8];
+                sl_pins_view_scan(view, pin_seen, &pinned);
+                ck_assert(!pinned.wrong && pinned.count <= 4);
+                ck_assert_uint_le(sl_pins_view_drain(view, accesses, 8), 8);
+                sl_pins_view_close(&view);
+            }
+            left += pinned.count > 0;
+        }
+        printf("400 readers killed, %llu with pins\n", (unsigned long long)left);
+        ck_assert_uint_gt(left, 0);
+        writer_close(&writer);
+        shm_dir_remove(writer.bed.dir);
+        munmap(history, sizeof(*history));
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_kill");
     tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, a_killed_writer_loses_and_invents_nothing);
+    tcase_add_test(tcase, a_writer_killed_while_it_makes_its_segments_leaves_none_or_whole_ones);
+    tcase_add_test(tcase, a_killed_reader_leaves_pins_that_are_read_and_then_replaced);
     return suite_run(tcase, "index_kill");
 }

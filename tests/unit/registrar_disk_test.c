@@ -1022,6 +1022,7 @@ static Suite *disk_suite(void)
 {
     Suite *suite = suite_create("registrar_disk");
     TCase *write = tcase_create("write-behind");
+    tcase_set_timeout(write, 60);
     tcase_add_test(write, what_is_committed_goes_to_disk_and_stays_in_memory);
     tcase_add_test(write, parts_of_a_block_name_their_block);
     tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
@@ -1040,6 +1041,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, draining_waits_for_write_behind);
     suite_add_tcase(suite, write);
     TCase *promote = tcase_create("promote");
+    tcase_set_timeout(promote, 60);
     tcase_add_test(promote, promote_brings_an_object_back);
     tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
     tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
@@ -1053,12 +1055,14 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, a_promotion_that_gets_no_space_is_told_before_its_deadline);
     suite_add_tcase(suite, promote);
     TCase *scan = tcase_create("scan");
+    tcase_set_timeout(scan, 60);
     tcase_add_test(scan, found_objects_are_served_from_disk);
     tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);
     tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
     suite_add_tcase(suite, scan);
     TCase *forget = tcase_create("reclaim and tombstones");
+    tcase_set_timeout(forget, 60);
     tcase_add_test(forget, a_reclaimed_segment_takes_what_is_nowhere_else);
     tcase_add_test(forget, a_block_of_which_a_part_is_reclaimed_goes_whole);
     tcase_add_test(forget, a_place_in_a_segment_that_is_gone_already_is_not_believed);

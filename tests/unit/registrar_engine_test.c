@@ -375,6 +375,7 @@ static Suite *engine_suite(void)
 {
     Suite *suite = suite_create("registrar_engine");
     TCase *engines = tcase_create("engines");
+    tcase_set_timeout(engines, 60);
     tcase_add_test(engines, a_registration_is_given_back_as_it_was);
     tcase_add_test(engines, registering_again_gives_the_same_engine_and_ids_are_not_reused);
     tcase_add_test(engines, only_who_registered_ends_a_registration);

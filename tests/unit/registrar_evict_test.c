@@ -536,10 +536,12 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, memory_stays_below_its_ceiling_under_churn);
     suite_add_tcase(suite, lru);
     TCase *pins = tcase_create("pins");
+    tcase_set_timeout(pins, 60);
     tcase_add_test(pins, pinned_bytes_are_not_given_to_another);
     tcase_add_test(pins, the_death_of_a_reader_drops_its_pins);
     suite_add_tcase(suite, pins);
     TCase *wait = tcase_create("wait");
+    tcase_set_timeout(wait, 60);
     tcase_add_test(wait, without_wait_a_lack_of_space_is_answered_at_once);
     tcase_add_test(wait, with_wait_a_request_is_granted_when_space_is_freed);
     tcase_add_test(wait, a_request_that_waits_ends_at_its_deadline);

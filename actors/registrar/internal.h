@@ -363,8 +363,8 @@ struct reg_scratch {
 struct reg_metrics {
     sl_metric huge_pages, used_bytes, usable_bytes, object_count, block_count, disk_object_count,
         reserve_count, busy_count, parked_count;
-    sl_metric ahead_count, commit_count, stale_count, abort_count, expired_count, evicted_count,
-        evicted_bytes, dropped_count;
+    sl_metric ahead_count, ahead_bytes, commit_count, stale_count, abort_count, expired_count,
+        evicted_count, evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
         written_count, written_bytes;
     sl_metric write_failed_count, promoted_count, promoted_bytes, promote_failed_count,

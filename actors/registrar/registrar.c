@@ -132,6 +132,7 @@ static void metrics_define(struct registrar *self)
         {&metric->refused_count, "refused_count"},
         {&metric->parked_count, "parked_count"},
         {&metric->ahead_count, "ahead_count"},
+        {&metric->ahead_bytes, "ahead_bytes"},
         {&metric->commit_count, "commit_count"},
         {&metric->stale_count, "stale_count"},
         {&metric->abort_count, "abort_count"},
@@ -358,6 +359,7 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->segment_count, self->disk.segment_count);
     sl_metric_set(page, metric->parked_count, self->parked_count);
     sl_metric_set(page, metric->claim_count, self->claim_count);
+    sl_metric_set(page, metric->ahead_bytes, self->ahead_bytes);
     sl_metric_set(page, metric->quarantined_bytes, self->quarantined_bytes);
     sl_metric_set(page, metric->retired_count, self->retired_count);
     sl_metric_set(page, metric->write_behind_pending_count, reg_writes_pending(self));

@@ -11,6 +11,7 @@
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
+#include "tests/sim/sim_putter.h"
 #include "tests/sim/sim_workload.h"
 
 #include <check.h>
@@ -147,6 +148,10 @@ static void node_start(struct run *run)
     }
     run->work.coordinator = sim_start(run->sim, &sl_coordinator_actor, 0, NULL, NULL);
     run->victims[run->victim_count++] = run->work.coordinator;
+    if (!run->scenario->disk) { /* there the memory that tierers leave behind is what is scarce */
+        run->victims[run->victim_count++] =
+            sim_start(run->sim, &putter_client, 0, "client.put.0", &run->work);
+    }
     for (uint32_t i = 0; i < ENGINES; i++) {
         (void)engine_start(run);
     }
@@ -218,16 +223,22 @@ static void run_seed(uint64_t seed, const struct scenario *scenario)
     if (getenv("SL_SIM_SEED") != NULL) {
         printf("%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu "
                "failed, %llu unanswered, %llu cancelled, "
-               "%llu unfenced, %llu verified, longest wait %llu ms, %llu events\n",
+               "%llu unfenced, %llu verified, %llu published, %llu too late, longest wait %llu ms, "
+               "%llu events\n",
                scenario->name, (unsigned long long)work->loads,
                (unsigned long long)work->blocks_loaded, (unsigned long long)work->stores,
                (unsigned long long)work->blocks_stored, (unsigned long long)work->blocks_existed,
                (unsigned long long)work->failed, (unsigned long long)work->unanswered,
                (unsigned long long)work->cancelled, (unsigned long long)work->waited_for_fence,
-               (unsigned long long)work->verified,
+               (unsigned long long)work->verified, (unsigned long long)work->published,
+               (unsigned long long)work->publish_late,
                (unsigned long long)(work->longest_wait_ns / SL_NS_PER_MS),
                (unsigned long long)sim_event_count(run->sim));
     }
+    SIM_CHECK(scenario->disk || work->published > 20, "only %llu objects were published",
+              (unsigned long long)work->published);
+    SIM_CHECK(sim_metric(run->sim, run->registrar, "ahead_bytes") == 0,
+              "grants ahead of use outlive their time");
     SIM_CHECK(work->verify_next == WORKLOAD_CHAINS, "only %u chains could be verified",
               work->verify_next);
     ck_assert_uint_gt(work->loads, 20);

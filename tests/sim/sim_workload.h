@@ -28,6 +28,7 @@ struct workload {
     uint64_t loads, stores, blocks_loaded, blocks_stored, blocks_existed, failed, unanswered,
         cancelled, verified, waited_for_fence;
     uint64_t longest_wait_ns;
+    uint64_t published, publish_late; /* of the putter */
 };
 
 extern const struct sl_actor workload_engine; /* a client; its context is the struct workload */

@@ -217,6 +217,12 @@ static void run(struct driver *driver)
     driver->dropped = driver_metric(driver, "registrar", "dropped_count");
     driver->promoted = driver_metric(driver, "registrar", "promoted_count");
     driver->reclaimed = driver_metric(driver, "tierer.0", "reclaimed_segments");
+    if (driver->shared->strict && driver->reclaimed > 0) {
+        driver->failed = true; /* what is missing now may have been dropped as it should */
+        thrash_note(driver->shared,
+                    "the disk was too small for mode strict: %ju segments reclaimed",
+                    (uintmax_t)driver->reclaimed);
+    }
     if (driver_node(driver, "stop", false) != 0) {
         driver->not_whole++;
         thrash_note(driver->shared, "sluice-node stop failed; see %s/node.out", driver->directory);

@@ -88,7 +88,7 @@ static void space_audit(struct driver *driver, struct thrash *thrash)
     uint64_t until_ns = sl_clock_monotonic_ns() + QUIET_NS + driver->shared->margin_ns;
     bool quiet = false;
     uint64_t values[SL_COUNT(gauges)] = {0};
-    sl_err err = sl_flush(thrash->client, FLUSH_NS, NULL);
+    sl_err err = sl_flush(thrash->client, FLUSH_NS + driver->shared->margin_ns, NULL);
     if (err != SL_OK) {
         driver->not_whole++;
         thrash_note(driver->shared, "flush at the end: %s", sl_err_name(err));

@@ -1,0 +1,451 @@
+/* ipc/sl_lane.c - offering, accepting and checking a pair of rings over a Unix socket. */
+#include "ipc/sl_lane.h"
+#include "ipc/msg_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Connections that wait to be accepted: an actor that starts meets all its clients at once. */
+#define BACKLOG 128
+/* Memory: one page for both rings' positions, then the offerer's ring, then the acceptor's. */
+#define RINGS_OFFSET_BYTES  4096u
+#define SECOND_OFFSET_BYTES 2048u
+#define SEALS_NEEDED        (F_SEAL_SHRINK | F_SEAL_GROW)
+_Static_assert(sizeof(struct sl_queue_shared) <= SECOND_OFFSET_BYTES, "two of them in a page");
+
+/* Over the socket, once each way. Fixed width, no padding. */
+struct offer {
+    char magic[8];
+    uint32_t version;
+    uint32_t reserved; /* 0 */
+    uint64_t ring_bytes;
+    uint64_t token;
+    char name[SL_LANE_NAME_BYTES]; /* zero-terminated */
+};
+struct answer {
+    char magic[8];
+    uint32_t version;
+    uint32_t code;
+};
+_Static_assert(sizeof(struct offer) == 64 && sizeof(struct answer) == 16, "wire layout");
+static const char offer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '>', '\n'};
+static const char answer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '<', '\n'};
+
+enum { FD_MEMORY, FD_OFFERERS_BELL, FD_ACCEPTORS_BELL, FD_COUNT };
+
+void sl_lane_init(struct sl_lane *lane)
+{
+    *lane = (struct sl_lane){.socket_fd = -1, .doorbell_fd = -1, .peer_bell_fd = -1};
+}
+
+static void fd_close(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+void sl_lane_close(struct sl_lane *lane)
+{
+    if (lane->memory != NULL) {
+        (void)munmap(lane->memory, lane->memory_bytes);
+    }
+    fd_close(&lane->socket_fd);
+    fd_close(&lane->doorbell_fd);
+    fd_close(&lane->peer_bell_fd);
+    sl_lane_init(lane);
+}
+
+sl_err sl_lane_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)
+{
+    int length = snprintf(out, out_bytes, "%s/%.31s.attach", runtime_dir, name);
+    size_t most = SL_MIN(out_bytes, sizeof(((struct sockaddr_un *)0)->sun_path));
+    return length > 0 && (size_t)length < most ? SL_OK : SL_ERR_INVALID;
+}
+
+/* ----------------------------------------------- sockets */
+
+static struct sockaddr_un address_of(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    return address;
+}
+
+static int socket_make(void)
+{
+    /* Packets: an offer comes whole or not at all. */
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why)
+{
+    const struct sockaddr_un address = address_of(path);
+    int made = socket_make();
+    if (made < 0) {
+        return sl_fail_os(why, errno, "socket for '%s'", path);
+    }
+    (void)unlink(path);
+    mode_t before = umask(0177); /* never there with wider rights; one thread runs as yet */
+    int rc = bind(made, (const struct sockaddr *)&address, sizeof(address));
+    int os_code = errno;
+    (void)umask(before);
+    if (rc == 0 && listen(made, BACKLOG) != 0) {
+        rc = -1;
+        os_code = errno;
+    }
+    if (rc != 0) {
+        (void)close(made);
+        return sl_fail_os(why, os_code, "listen at '%s'", path);
+    }
+    *fd = made;
+    return SL_OK;
+}
+
+/* The kernel's word on who is at the other end. */
+static bool is_same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+/* One packet, with descriptors when fds is given (FD_COUNT of them, or none at all: -1 each; those
+ * that came are the caller's, whatever the result). Gives its length; 0: the end; -1: errno. */
+static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * FD_COUNT)];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = bytes, .iov_len = room};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fds != NULL) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof(control.bytes);
+    }
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    for (struct cmsghdr *at = got < 0 || fds == NULL ? NULL : CMSG_FIRSTHDR(&message); at != NULL;
+         at = CMSG_NXTHDR(&message, at)) {
+        if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_RIGHTS) {
+            size_t bytes_taken = SL_MIN(at->cmsg_len - CMSG_LEN(0), sizeof(int) * FD_COUNT);
+            memcpy(fds, CMSG_DATA(at), bytes_taken);
+        }
+    }
+    if (got >= 0 && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+        errno = EMSGSIZE;
+        return -1;
+    }
+    return got;
+}
+
+/* ----------------------------------------------- memory */
+
+static uint64_t memory_bytes_of(uint64_t ring_bytes)
+{
+    return RINGS_OFFSET_BYTES + 2 * ring_bytes;
+}
+
+/* Maps the rings. offers: we write the first ring, else the second. */
+static sl_err lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, bool offers,
+                       struct sl_error *why)
+{
+    uint64_t bytes = memory_bytes_of(ring_bytes);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
+    if (at == MAP_FAILED) {
+        return sl_fail_os(why, errno, "map %ju bytes of rings", (uintmax_t)bytes);
+    }
+    lane->memory = at;
+    lane->memory_bytes = bytes;
+    unsigned char *base = at;
+    struct sl_queue_shared *shared[] = {at, (void *)(base + SECOND_OFFSET_BYTES)};
+    unsigned char *rings[] = {base + RINGS_OFFSET_BYTES, base + RINGS_OFFSET_BYTES + ring_bytes};
+    int mine = offers ? 0 : 1;
+    sl_queue_writer_init(&lane->writer, shared[mine], rings[mine], ring_bytes);
+    sl_queue_reader_init(&lane->reader, shared[1 - mine], rings[1 - mine], ring_bytes);
+    return SL_OK;
+}
+
+/* ----------------------------------------------- offering */
+
+/* Gives *memory_fd: zeros of the right size that cannot shrink under who maps it (no SIGBUS). */
+static sl_err memory_make(uint64_t ring_bytes, int *memory_fd, struct sl_error *why)
+{
+    int fd = memfd_create("sluice-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "memfd_create");
+    }
+    if (ftruncate(fd, (off_t)memory_bytes_of(ring_bytes)) != 0 ||
+        fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_SEAL) != 0) {
+        int os_code = errno;
+        (void)close(fd);
+        return sl_fail_os(why, os_code, "memory of two rings of %ju bytes", (uintmax_t)ring_bytes);
+    }
+    *memory_fd = fd;
+    return SL_OK;
+}
+
+static sl_err lane_connect(struct sl_lane *lane, const char *path, struct sl_error *why)
+{
+    const struct sockaddr_un address = address_of(path);
+    lane->socket_fd = socket_make();
+    if (lane->socket_fd < 0) {
+        return sl_fail_os(why, errno, "socket for '%s'", path);
+    }
+    if (connect(lane->socket_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
+        int os_code = errno;
+        return os_code == ENOENT || os_code == ECONNREFUSED || os_code == EAGAIN
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "nobody accepts at '%s'", path)
+                   : sl_fail_os(why, os_code, "connect to '%s'", path);
+    }
+    if (!is_same_user(lane->socket_fd)) {
+        return sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
+    }
+    return SL_OK;
+}
+
+static sl_err offer_send(const struct sl_lane *lane, const struct offer *offer, const int *fds,
+                         struct sl_error *why)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * FD_COUNT)];
+        struct cmsghdr align;
+    } control = {.bytes = {0}};
+    struct offer copy = *offer;
+    struct iovec part = {.iov_base = &copy, .iov_len = sizeof(copy)};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * FD_COUNT);
+    memcpy(CMSG_DATA(head), fds, sizeof(int) * FD_COUNT);
+    if (sendmsg(lane->socket_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(copy)) {
+        return errno == EPIPE || errno == ECONNRESET || errno == EAGAIN
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "'%s' went away", lane->name)
+                   : sl_fail_os(why, errno, "offer a lane to '%s'", lane->name);
+    }
+    return SL_OK;
+}
+
+static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_bytes,
+                        struct sl_error *why)
+{
+    struct offer offer = {.version = SL_LANE_VERSION, .ring_bytes = ring_bytes};
+    memcpy(offer.magic, offer_magic, sizeof(offer.magic));
+    (void)snprintf(offer.name, sizeof(offer.name), "%s", name);
+    if (getrandom(&offer.token, sizeof(offer.token), 0) != (ssize_t)sizeof(offer.token)) {
+        return sl_fail_os(why, errno, "getrandom");
+    }
+    lane->token = offer.token;
+    lane->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lane->peer_bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lane->doorbell_fd < 0 || lane->peer_bell_fd < 0) {
+        return sl_fail_os(why, errno, "eventfd");
+    }
+    int memory_fd = -1;
+    sl_err err = memory_make(ring_bytes, &memory_fd, why);
+    if (err == SL_OK) {
+        const int fds[FD_COUNT] = {[FD_MEMORY] = memory_fd,
+                                   [FD_OFFERERS_BELL] = lane->doorbell_fd,
+                                   [FD_ACCEPTORS_BELL] = lane->peer_bell_fd};
+        err = lane_map(lane, memory_fd, ring_bytes, true, why);
+        if (err == SL_OK) {
+            err = offer_send(lane, &offer, fds, why);
+        }
+        (void)close(memory_fd); /* the mappings hold the memory */
+    }
+    return err;
+}
+
+sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
+                     uint64_t ring_bytes, struct sl_error *why)
+{
+    sl_lane_init(lane);
+    if (!sl_queue_bytes_are_fit(ring_bytes)) {
+        return sl_fail(why, SL_ERR_INVALID, "ring of %ju bytes is no power of two in 4 KiB..64 MiB",
+                       (uintmax_t)ring_bytes);
+    }
+    (void)snprintf(lane->name, sizeof(lane->name), "%s", peer);
+    sl_err err = lane_connect(lane, path, why);
+    if (err == SL_OK) {
+        err = lane_make(lane, name, ring_bytes, why);
+    }
+    if (err != SL_OK) {
+        sl_lane_close(lane);
+    }
+    return err;
+}
+
+sl_err sl_lane_answered(struct sl_lane *lane)
+{
+    struct answer answer;
+    ssize_t got = packet_take(lane->socket_fd, &answer, sizeof(answer), NULL);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (got <= 0) {
+        return got == 0 || errno == ECONNRESET ? SL_ERR_PEER_DIED : SL_ERR_PROTOCOL;
+    }
+    if (got != (ssize_t)sizeof(answer) ||
+        memcmp(answer.magic, answer_magic, sizeof(answer.magic)) != 0 ||
+        answer.code >= SL_ERR_COUNT) {
+        return SL_ERR_PROTOCOL;
+    }
+    if (answer.code != SL_OK) {
+        return (sl_err)answer.code;
+    }
+    lane->stands = answer.version == SL_LANE_VERSION;
+    return lane->stands ? SL_OK : SL_ERR_VERSION;
+}
+
+/* ----------------------------------------------- accepting */
+
+sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd)
+{
+    sl_lane_init(lane);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        return errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS
+                   ? SL_ERR_LIMIT
+               : errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? SL_ERR_NOT_FOUND
+                                                                            : SL_ERR_OS;
+    }
+    if (!is_same_user(fd)) {
+        (void)close(fd);
+        return SL_ERR_PERMISSION;
+    }
+    lane->socket_fd = fd;
+    return SL_OK;
+}
+
+/* Another kind of descriptor could block who rings it, or worse. */
+static bool is_doorbell(int fd)
+{
+    static const char wanted[] = "anon_inode:[eventfd]";
+    char link[32];
+    char kind[64];
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, kind, sizeof(kind));
+    int flags = fcntl(fd, F_GETFL);
+    return length == (ssize_t)strlen(wanted) && memcmp(kind, wanted, strlen(wanted)) == 0 &&
+           flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+/* Memory that can change its size would kill who reads behind its end. */
+static bool is_sealed_memory(int fd, uint64_t ring_bytes)
+{
+    struct stat about;
+    int seals = fcntl(fd, F_GET_SEALS); /* fails for what is no memfd */
+    return seals >= 0 && (seals & SEALS_NEEDED) == SEALS_NEEDED &&
+           (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 && fstat(fd, &about) == 0 &&
+           about.st_size == (off_t)memory_bytes_of(ring_bytes);
+}
+
+static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const int *fds,
+                          struct sl_error *why)
+{
+    if (length_bytes != (ssize_t)sizeof(*offer) ||
+        memcmp(offer->magic, offer_magic, sizeof(offer->magic)) != 0) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: %zd bytes that are no offer",
+                       length_bytes);
+    }
+    if (offer->version != SL_LANE_VERSION) {
+        return sl_fail(why, SL_ERR_VERSION, "offer of a lane: version %u, here %u", offer->version,
+                       SL_LANE_VERSION);
+    }
+    uint64_t name_length = strnlen(offer->name, sizeof(offer->name));
+    if (name_length == sizeof(offer->name) || !sl_actor_name_is_clean(offer->name, name_length)) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: no clean name");
+    }
+    if (offer->reserved != 0 || !sl_queue_bytes_are_fit(offer->ring_bytes)) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': rings of %ju bytes",
+                       offer->name, (uintmax_t)offer->ring_bytes);
+    }
+    if (fds[FD_MEMORY] < 0 || !is_sealed_memory(fds[FD_MEMORY], offer->ring_bytes)) {
+        return sl_fail(why, SL_ERR_PROTOCOL,
+                       "offer of a lane by '%s': its memory is not sealed or not of its size",
+                       offer->name);
+    }
+    if (fds[FD_OFFERERS_BELL] < 0 || fds[FD_ACCEPTORS_BELL] < 0 ||
+        !is_doorbell(fds[FD_OFFERERS_BELL]) || !is_doorbell(fds[FD_ACCEPTORS_BELL])) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': a doorbell is none",
+                       offer->name);
+    }
+    return SL_OK;
+}
+
+sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why)
+{
+    struct offer offer = {0};
+    int fds[FD_COUNT] = {-1, -1, -1};
+    ssize_t got = packet_take(lane->socket_fd, &offer, sizeof(offer), fds);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    sl_err err = SL_OK;
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+        err = sl_fail(why, SL_ERR_PEER_DIED, "who offered a lane went away");
+    } else if (got < 0) {
+        err = errno == EMSGSIZE
+                  ? sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: more than an offer")
+                  : sl_fail_os(why, errno, "offer of a lane");
+    } else {
+        err = offer_check(&offer, got, fds, why);
+    }
+    if (err == SL_OK) {
+        err = lane_map(lane, fds[FD_MEMORY], offer.ring_bytes, false, why);
+    }
+    if (err == SL_OK) {
+        memcpy(lane->name, offer.name, sizeof(lane->name));
+        lane->token = offer.token;
+        lane->peer_bell_fd = fds[FD_OFFERERS_BELL];
+        lane->doorbell_fd = fds[FD_ACCEPTORS_BELL];
+        fds[FD_OFFERERS_BELL] = fds[FD_ACCEPTORS_BELL] = -1;
+    }
+    for (int i = 0; i < FD_COUNT; i++) {
+        fd_close(&fds[i]);
+    }
+    return err;
+}
+
+sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code)
+{
+    struct answer answer = {.version = SL_LANE_VERSION, .code = (uint32_t)code};
+    memcpy(answer.magic, answer_magic, sizeof(answer.magic));
+    if (send(lane->socket_fd, &answer, sizeof(answer), MSG_DONTWAIT | MSG_NOSIGNAL) !=
+        (ssize_t)sizeof(answer)) {
+        return SL_ERR_PEER_DIED;
+    }
+    lane->stands = code == SL_OK;
+    return SL_OK;
+}
+
+/* ----------------------------------------------- standing */
+
+bool sl_lane_holds(const struct sl_lane *lane)
+{
+    char byte;
+    ssize_t got = recv(lane->socket_fd, &byte, sizeof(byte), MSG_DONTWAIT);
+    return got < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+void sl_lane_ring(const struct sl_lane *lane)
+{
+    const uint64_t one = 1;
+    /* A full counter means that it rang often enough; a sleeper looks again by itself anyway. */
+    ssize_t written = write(lane->peer_bell_fd, &one, sizeof(one));
+    (void)written;
+}

@@ -1,0 +1,69 @@
+/* ipc/sl_lane.h - a fast lane between two processes of this node: two rings in a sealed memfd, one
+ * each way, two doorbells (eventfd), and the socket over which they were handed over.
+ *
+ * Who asks (the taker of the first step, "offerer") makes all of it and connects to the other's
+ * socket RUNTIME_DIR/NAME.attach: one message with its name, the protocol version and three
+ * descriptors. The acceptor checks the kernel's credentials (uid), the message, the seals and the
+ * size, maps the memory and answers. The socket then stays open and silent: its end is how each
+ * side learns of the other's death.
+ *
+ * Nothing here blocks, and every byte that comes from the other side is hostile. One trust is left,
+ * as everywhere within a uid: who shares an eventfd could make it blocking, fill it, and so stop
+ * the one who rings it. One thread. */
+#ifndef SL_LANE_H
+#define SL_LANE_H
+
+#include "ipc/sl_queue.h"
+
+#define SL_LANE_VERSION    1u
+#define SL_LANE_NAME_BYTES 32u
+
+struct sl_lane {
+    struct sl_queue_writer writer;
+    struct sl_queue_reader reader;
+    char name[SL_LANE_NAME_BYTES]; /* the other side's */
+    uint64_t token;                /* names this lane on other transports; random */
+    void *memory;                  /* NULL: not mapped (yet) */
+    uint64_t memory_bytes;
+    int socket_fd;    /* -1: none. Readable: something to take, or the end */
+    int doorbell_fd;  /* we sleep on it; edge-triggered, never read */
+    int peer_bell_fd; /* the other side sleeps on it */
+    bool stands;      /* both sides have said yes */
+};
+
+/* A lane that owns nothing. close() is safe from here on. */
+void sl_lane_init(struct sl_lane *lane);
+void sl_lane_close(struct sl_lane *lane);
+
+/* "RUNTIME_DIR/NAME.attach". Errors: SL_ERR_INVALID (too long for a socket). */
+sl_err sl_lane_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
+/* Listens at path, 0600; a file that is there is replaced (the caller owns the name). Gives *fd.
+ * Errors: SL_ERR_OS. */
+sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why);
+
+/* Connects, makes rings of ring_bytes each way, offers them under `name`. The lane stands when
+ * sl_lane_answered says so. Errors: SL_ERR_UNREACHABLE (nobody listens, or too many at once),
+ * SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
+                     uint64_t ring_bytes, struct sl_error *why);
+/* SL_OK: the lane stands. SL_ERR_NOT_FOUND: no answer yet. Others: it does not come about:
+ * what the acceptor said (SL_ERR_LIMIT, SL_ERR_VERSION, ...), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL. */
+sl_err sl_lane_answered(struct sl_lane *lane);
+
+/* Accepts one connection whose offer is still to come. Errors: SL_ERR_NOT_FOUND (none waits),
+ * SL_ERR_PERMISSION (another uid: it is closed), SL_ERR_LIMIT (no descriptors), SL_ERR_OS. */
+sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd);
+/* Takes the offer, checks and maps it; the lane has its name, and stands after sl_lane_confirm.
+ * Errors: SL_ERR_NOT_FOUND (nothing came yet), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL, SL_ERR_VERSION,
+ * SL_ERR_OS. */
+sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why);
+/* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
+sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
+
+/* Whether the other side still holds its end. Nothing is said over a standing lane's socket: who
+ * does is dropped. */
+bool sl_lane_holds(const struct sl_lane *lane);
+/* Rings the other side's doorbell. */
+void sl_lane_ring(const struct sl_lane *lane);
+
+#endif

@@ -234,13 +234,9 @@ static sl_err talk_open(struct sl_client *client, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    const struct sl_mailbox_options options = {
-        .runtime_dir = client->paths.runtime_dir,
-        .name = client->name,
-        .bind = false,
-        .queue_messages = (uint32_t)sl_config_u64(client->config, SL_SET_queue_messages),
-        .message_bytes_max = client->message_bytes_max,
-    };
+    struct sl_mailbox_options options = {.runtime_dir = client->paths.runtime_dir,
+                                         .name = client->name};
+    sl_mailbox_options_from(client->config, &options);
     return sl_mailbox_open(&options, &client->mailbox, why);
 }
 

@@ -3,7 +3,7 @@
  *
  * One thread at a time polls the mailbox's descriptors, without the lock; others wait at the
  * condition. Whoever touches the mailbox meanwhile may swallow the readiness that the poller waits
- * for, so it drains the mailbox itself and kicks the poller. */
+ * for, and says that nobody sleeps, so it drains the mailbox itself and kicks the poller. */
 #include "client/client_internal.h"
 
 #include <errno.h>
@@ -264,6 +264,14 @@ static void sleep_once(struct sl_client *client, uint64_t until_ns)
         struct timespec at = timespec_of(due_ns);
         pthread_cond_timedwait(&client->changed, &client->lock, &at);
         return;
+    }
+    /* Awake, under the lock: only while nobody else has a call to make. */
+    if (client->call_count == 1 && sl_mailbox_spin(client->mailbox, due_ns)) {
+        return;
+    }
+    due_ns = SL_MIN(due_ns, sl_mailbox_sleep(client->mailbox, now_ns));
+    if (due_ns == 0) {
+        return; /* something came */
     }
     int fds[MAILBOX_FDS_MAX];
     struct pollfd polled[MAILBOX_FDS_MAX + 1];

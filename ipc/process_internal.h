@@ -18,6 +18,8 @@
 #define SL_PROCESS_DRAIN_NS        (5 * SL_NS_PER_S)
 /* Wait for jobs that still run when the process ends. */
 #define SL_PROCESS_JOB_END_NS (2 * SL_NS_PER_S)
+/* Frames that came while waiting awake, before disks and timers get their turn. */
+#define SL_PROCESS_SPINS_MAX 16u
 /* A HELLO that found no registrar is tried again after so long. */
 #define SL_PROCESS_HELLO_RETRY_NS (10 * SL_NS_PER_MS)
 
@@ -63,6 +65,9 @@ struct sl_process_job {
 
 struct sl_process_metrics {
     sl_metric received, sent, refused, unreachable, limited, failed;
+    sl_metric queue_sent, queue_received, socket_sent, socket_received, doorbells, avoided;
+    sl_metric queues, queues_refused, queues_dropped, late_wakeups;
+    struct sl_mailbox_stats shown; /* what the page has of the mailbox's counts */
     sl_histogram handle_ns;
 };
 

@@ -1,13 +1,12 @@
-/* ipc/sl_mailbox.c - frames over ZeroMQ: one ROUTER for those who come to us, one DEALER for each
- * we talk to.
+/* ipc/sl_mailbox.c - frames over ZeroMQ, one ROUTER for those who come to us and one DEALER for
+ * each we talk to; and the choice between it and the fast lanes (mailbox_lanes.c).
  *
  * The descriptors of ZeroMQ are edge-triggered in effect: any call on a socket, a send too, may
  * swallow the wake-up of a frame that has arrived. So each socket has a mark `hot`: "a frame may
  * wait here without its descriptor saying so". A readable descriptor and every send set it, an
  * empty receive clears it. All descriptors are in one epoll of the mailbox's own, which is the
  * single descriptor a loop sees. */
-#include "ipc/sl_mailbox.h"
-#include "ipc/msg_internal.h"
+#include "ipc/mailbox_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,18 +17,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include <zmq.h>
 
-/* 64 swappers, the other actors, and room: who sends to more names than that has lost count of
- * them. */
-#define PEERS_MAX 256u
-/* "DIRECTORY/NAME.sock" with the longest name fits in a socket address. */
-#define SOCKET_PATH_BYTES   sizeof(((struct sockaddr_un *)0)->sun_path)
-#define DIRECTORY_BYTES_MAX (SOCKET_PATH_BYTES - sizeof("/.sock") - SL_NAME_BYTES_MAX)
-#define RECONNECT_MS        10
+#define RECONNECT_MS 10
 /* Time that frames already handed over get to leave when the mailbox closes: the last replies of a
  * drained actor. Frames to nobody do not wait: they are refused at once, never queued. */
 #define CLOSE_LINGER_MS 20
@@ -40,37 +31,11 @@
 #define DROPS_MAX  1024u
 #define EVENTS_MAX 64
 
-struct source {
-    void *socket;
-    bool hot;
-};
-struct peer {
-    char name[SL_NAME_BYTES_MAX + 1];
-    struct source dealer;
-    void *monitor;  /* tells whether the connection stands */
-    bool connected; /* the handshake is over */
-    bool usable;    /* and the socket has taken note of it: EAGAIN now means a full queue */
-};
-struct sl_mailbox {
-    char directory[DIRECTORY_BYTES_MAX + 1];
-    char name[SL_NAME_BYTES_MAX + 1];
-    uint64_t message_bytes_max;
-    int queue_messages;
-    void *context;
-    struct source router; /* socket NULL: a client */
-    struct peer *peers;
-    uint32_t peer_count;
-    uint32_t turn; /* source that is asked first: 0 the router, 1.. the peers */
-    bool bound;
-    bool polled; /* descriptors were asked since the last SL_ERR_NOT_FOUND */
-    int epoll_fd;
-    zmq_msg_t frame;
-    char from[SL_NAME_BYTES_MAX + 1];
-    uint64_t dropped_count;
-    uint64_t connect_count;
-};
-/* epoll data: source number, with this bit for a peer's monitor. */
-#define TAG_MONITOR 0x10000u
+/* Descriptors are asked again after so many frames, so that a busy lane does not hide ZeroMQ. */
+#define FRAMES_BETWEEN_POLLS 64u
+/* A sender that has not looked for so long looks first: a lane's death is news of its descriptor.
+ */
+#define ASK_NS (10 * SL_NS_PER_MS)
 
 static sl_err fail_zmq(struct sl_error *why, int os_code, const char *what, const char *name)
 {
@@ -78,7 +43,7 @@ static sl_err fail_zmq(struct sl_error *why, int os_code, const char *what, cons
                    what, name, zmq_strerror(os_code));
 }
 
-static struct source *source_at(struct sl_mailbox *mailbox, uint32_t number)
+static struct sl_mailbox_source *source_at(struct sl_mailbox *mailbox, uint32_t number)
 {
     return number == 0 ? &mailbox->router : &mailbox->peers[number - 1].dealer;
 }
@@ -106,15 +71,22 @@ static int set_common(const struct sl_mailbox *mailbox, void *socket)
     return zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &message_bytes_max, sizeof(message_bytes_max));
 }
 
-static int add_to_epoll(const struct sl_mailbox *mailbox, void *socket, uint32_t tag)
+int sl_mailbox_watch(const struct sl_mailbox *mailbox, int fd, enum sl_mailbox_tag tag,
+                     uint32_t number, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data = {.u64 = (uint64_t)tag << 32 | number}};
+    return epoll_ctl(mailbox->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int watch_socket(const struct sl_mailbox *mailbox, void *socket, enum sl_mailbox_tag tag,
+                        uint32_t number)
 {
     int fd = -1;
     size_t size = sizeof(fd);
     if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) != 0) {
         return -1;
     }
-    struct epoll_event event = {.events = EPOLLIN, .data = {.u32 = tag}};
-    return epoll_ctl(mailbox->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+    return sl_mailbox_watch(mailbox, fd, tag, number, EPOLLIN);
 }
 
 static void socket_path(const struct sl_mailbox *mailbox, const char *name, struct sockaddr_un *out)
@@ -170,6 +142,9 @@ static sl_err router_bind(struct sl_mailbox *mailbox, struct sl_error *why)
 static sl_err router_open(struct sl_mailbox *mailbox, struct sl_error *why)
 {
     sl_err err = refuse_second(mailbox, why);
+    if (err == SL_OK) {
+        err = sl_mailbox_lanes_listen(mailbox, why); /* who sees the router finds the lanes */
+    }
     if (err != SL_OK) {
         return err;
     }
@@ -181,14 +156,14 @@ static sl_err router_open(struct sl_mailbox *mailbox, struct sl_error *why)
         return fail_zmq(why, errno, "make the router", mailbox->name);
     }
     err = router_bind(mailbox, why);
-    if (err == SL_OK && add_to_epoll(mailbox, socket, 0) != 0) {
+    if (err == SL_OK && watch_socket(mailbox, socket, SL_TAG_SOURCE, 0) != 0) {
         err = fail_zmq(why, errno, "watch the router", mailbox->name);
     }
     mailbox->router.hot = true; /* what came before the descriptor was watched */
     return err;
 }
 
-static void peer_close(struct peer *peer)
+static void peer_close(struct sl_mailbox_peer *peer)
 {
     if (peer->dealer.socket != NULL) {
         (void)zmq_socket_monitor(peer->dealer.socket, NULL, 0);
@@ -198,11 +173,11 @@ static void peer_close(struct peer *peer)
     if (peer->monitor != NULL) {
         (void)zmq_close(peer->monitor);
     }
-    *peer = (struct peer){0};
+    *peer = (struct sl_mailbox_peer){0};
 }
 
 /* 0 or -1 with errno. */
-static int monitor_open(struct sl_mailbox *mailbox, struct peer *peer, uint32_t number)
+static int monitor_open(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer, uint32_t number)
 {
     char endpoint[32];
     (void)snprintf(endpoint, sizeof(endpoint), "inproc://peer.%" PRIu32, number);
@@ -213,10 +188,10 @@ static int monitor_open(struct sl_mailbox *mailbox, struct peer *peer, uint32_t 
         zmq_connect(peer->monitor, endpoint) != 0) {
         return -1;
     }
-    return add_to_epoll(mailbox, peer->monitor, number | TAG_MONITOR);
+    return watch_socket(mailbox, peer->monitor, SL_TAG_MONITOR, number);
 }
 
-static int peer_open(struct sl_mailbox *mailbox, struct peer *peer, const char *name,
+static int peer_open(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer, const char *name,
                      uint32_t number)
 {
     struct sockaddr_un address;
@@ -228,7 +203,8 @@ static int peer_open(struct sl_mailbox *mailbox, struct peer *peer, const char *
     void *socket = peer->dealer.socket;
     if (socket == NULL || set_common(mailbox, socket) != 0 ||
         zmq_setsockopt(socket, ZMQ_ROUTING_ID, mailbox->name, strlen(mailbox->name)) != 0 ||
-        monitor_open(mailbox, peer, number) != 0 || add_to_epoll(mailbox, socket, number) != 0) {
+        monitor_open(mailbox, peer, number) != 0 ||
+        watch_socket(mailbox, socket, SL_TAG_SOURCE, number) != 0) {
         return -1;
     }
     peer->dealer.hot = true;
@@ -236,7 +212,7 @@ static int peer_open(struct sl_mailbox *mailbox, struct peer *peer, const char *
 }
 
 /* The peer of this name, made on its first use. */
-static sl_err peer_of(struct sl_mailbox *mailbox, const char *name, struct peer **out)
+static sl_err peer_of(struct sl_mailbox *mailbox, const char *name, struct sl_mailbox_peer **out)
 {
     for (uint32_t i = 0; i < mailbox->peer_count; i++) {
         if (strcmp(mailbox->peers[i].name, name) == 0) {
@@ -244,15 +220,16 @@ static sl_err peer_of(struct sl_mailbox *mailbox, const char *name, struct peer 
             return SL_OK;
         }
     }
-    if (mailbox->peer_count == PEERS_MAX) {
+    if (mailbox->peer_count == SL_MAILBOX_PEERS_MAX) {
         return SL_ERR_LIMIT;
     }
-    struct peer *peer = &mailbox->peers[mailbox->peer_count];
+    struct sl_mailbox_peer *peer = &mailbox->peers[mailbox->peer_count];
     if (peer_open(mailbox, peer, name, mailbox->peer_count + 1) != 0) {
         peer_close(peer);
         return SL_ERR_OS;
     }
     mailbox->peer_count++;
+    sl_mailbox_lane_offer(mailbox, peer, sl_clock_monotonic_ns());
     *out = peer;
     return SL_OK;
 }
@@ -267,10 +244,10 @@ static sl_err options_check(const struct sl_mailbox_options *options, struct sl_
                        "mailbox name '%s' is not 1..31 letters, digits, '.', '_', '-'",
                        options->name);
     }
-    if (strlen(options->runtime_dir) > DIRECTORY_BYTES_MAX) {
+    if (strlen(options->runtime_dir) > SL_MAILBOX_DIRECTORY_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID,
                        "runtime directory '%s' is too long for the path of a socket (%zu bytes)",
-                       options->runtime_dir, DIRECTORY_BYTES_MAX);
+                       options->runtime_dir, SL_MAILBOX_DIRECTORY_BYTES_MAX);
     }
     if (options->queue_messages == 0 || options->queue_messages > (1u << 20)) {
         return sl_fail(why, SL_ERR_INVALID, "queue of %" PRIu32 " messages is not in 1..2^20",
@@ -280,16 +257,39 @@ static sl_err options_check(const struct sl_mailbox_options *options, struct sl_
         return sl_fail(why, SL_ERR_INVALID, "message bound of %" PRIu64 " bytes is not in 64..2^30",
                        options->message_bytes_max);
     }
+    if (options->ring_bytes != 0 && !sl_queue_bytes_are_fit(options->ring_bytes)) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "ring of %" PRIu64 " bytes is no power of two in 4 KiB..64 MiB",
+                       options->ring_bytes);
+    }
+    if (options->lanes_max > 65535) {
+        return sl_fail(why, SL_ERR_INVALID, "%" PRIu32 " lanes are not in 0..65535",
+                       options->lanes_max);
+    }
     return SL_OK;
 }
 
-static sl_err mailbox_start(struct sl_mailbox *mailbox, bool bind, struct sl_error *why)
+void sl_mailbox_options_from(const struct sl_config *config, struct sl_mailbox_options *options)
 {
+    options->queue_messages = (uint32_t)sl_config_u64(config, SL_SET_queue_messages);
+    options->message_bytes_max = sl_config_u64(config, SL_SET_message_bytes_max);
+    options->ring_bytes =
+        sl_config_bool(config, SL_SET_queues) ? sl_config_u64(config, SL_SET_queue_bytes) : 0;
+    options->spin_ns = sl_config_u64(config, SL_SET_queue_spin);
+}
+
+static sl_err mailbox_start(struct sl_mailbox *mailbox, const struct sl_mailbox_options *options,
+                            struct sl_error *why)
+{
+    sl_err err = sl_mailbox_lanes_open(mailbox, options, why);
+    if (err != SL_OK) {
+        return err;
+    }
     mailbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (mailbox->epoll_fd < 0) {
         return sl_fail_os(why, errno, "make the epoll of mailbox '%s'", mailbox->name);
     }
-    mailbox->peers = calloc(PEERS_MAX, sizeof(*mailbox->peers));
+    mailbox->peers = calloc(SL_MAILBOX_PEERS_MAX, sizeof(*mailbox->peers));
     if (mailbox->peers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for mailbox '%s'", mailbox->name);
     }
@@ -297,7 +297,7 @@ static sl_err mailbox_start(struct sl_mailbox *mailbox, bool bind, struct sl_err
     if (mailbox->context == NULL || zmq_ctx_set(mailbox->context, ZMQ_IO_THREADS, 1) != 0) {
         return fail_zmq(why, errno, "make the context", mailbox->name);
     }
-    return bind ? router_open(mailbox, why) : SL_OK;
+    return options->bind ? router_open(mailbox, why) : SL_OK;
 }
 
 sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,
@@ -316,8 +316,9 @@ sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailb
     mailbox->queue_messages = (int)options->queue_messages;
     mailbox->message_bytes_max = options->message_bytes_max;
     mailbox->epoll_fd = -1;
+    mailbox->listen_fd = -1;
     (void)zmq_msg_init(&mailbox->frame);
-    err = mailbox_start(mailbox, options->bind, why);
+    err = mailbox_start(mailbox, options, why);
     if (err != SL_OK) {
         sl_mailbox_close(&mailbox);
         return err;
@@ -333,6 +334,7 @@ void sl_mailbox_close(struct sl_mailbox **mailbox)
     }
     struct sl_mailbox *self = *mailbox;
     (void)zmq_msg_close(&self->frame);
+    sl_mailbox_lanes_close(self);
     for (uint32_t i = 0; i < self->peer_count; i++) {
         peer_close(&self->peers[i]);
     }
@@ -364,7 +366,7 @@ void sl_mailbox_close(struct sl_mailbox **mailbox)
  * ---------------------------------------------------- */
 
 /* Takes what the monitor says; the last word counts. */
-static void peer_hear_monitor(struct sl_mailbox *mailbox, struct peer *peer)
+static void peer_hear_monitor(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer)
 {
     for (;;) {
         unsigned char head[6]; /* u16 event, u32 value */
@@ -378,7 +380,13 @@ static void peer_hear_monitor(struct sl_mailbox *mailbox, struct peer *peer)
         memcpy(&event, head, sizeof(event));
         peer->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
         peer->usable = peer->usable && peer->connected;
+        peer->used = peer->used && peer->connected;
         mailbox->connect_count += peer->connected ? 1 : 0;
+        if (peer->connected) { /* somebody is there (again): worth an offer at once */
+            peer->offer_at_ns = 0;
+            peer->offer_pause_ns = 0;
+            sl_mailbox_lane_offer(mailbox, peer, sl_clock_monotonic_ns());
+        }
     }
 }
 
@@ -408,6 +416,10 @@ static int send_part(void *socket, const void *bytes, size_t length_bytes, int f
 static sl_err send_reply(struct sl_mailbox *mailbox, const char *to, const void *frame,
                          size_t length_bytes)
 {
+    sl_err err = sl_mailbox_lane_reply(mailbox, to, frame, length_bytes);
+    if (err != SL_ERR_UNSUPPORTED) {
+        return err;
+    }
     if (mailbox->router.socket == NULL) {
         return SL_ERR_UNREACHABLE;
     }
@@ -420,20 +432,23 @@ static sl_err send_reply(struct sl_mailbox *mailbox, const char *to, const void 
     if (send_part(mailbox->router.socket, frame, length_bytes, 0) != 0) {
         return errno == EHOSTUNREACH ? SL_ERR_UNREACHABLE : SL_ERR_OS;
     }
+    mailbox->stats.socket_sent++;
     return SL_OK;
 }
 
-static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const void *frame,
-                           size_t length_bytes)
+sl_err sl_mailbox_zmq_request(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer,
+                              const void *frame, size_t length_bytes,
+                              const struct sl_mailbox_sync *sync)
 {
-    struct peer *peer = NULL;
-    sl_err err = peer_of(mailbox, to, &peer);
-    if (err != SL_OK) {
-        return err;
-    }
+    void *socket = peer->dealer.socket;
     peer->dealer.hot = true;
-    if (send_part(peer->dealer.socket, frame, length_bytes, 0) == 0) {
+    /* ZeroMQ takes all parts of a message or none: a second one that is refused took the first
+     * back, and must not be tried again alone. */
+    if (send_part(socket, frame, length_bytes, sync != NULL ? ZMQ_SNDMORE : 0) == 0 &&
+        (sync == NULL || zmq_send(socket, sync, sizeof(*sync), ZMQ_DONTWAIT) >= 0)) {
         peer->usable = true;
+        peer->used = true;
+        mailbox->stats.socket_sent += length_bytes > 0 ? 1 : 0;
         return SL_OK;
     }
     if (errno != EAGAIN) {
@@ -442,6 +457,25 @@ static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const voi
     /* ZeroMQ has one answer for "nobody there" and "queue full"; the monitor tells them apart. */
     peer_hear_monitor(mailbox, peer);
     return peer->usable ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
+}
+
+static void poll_sources(struct sl_mailbox *mailbox);
+
+static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const void *frame,
+                           size_t length_bytes)
+{
+    struct sl_mailbox_peer *peer = NULL;
+    sl_err err = peer_of(mailbox, to, &peer);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (mailbox->ring_bytes != 0 && sl_clock_monotonic_ns() - mailbox->asked_at_ns > ASK_NS) {
+        poll_sources(mailbox);
+    }
+    err = sl_mailbox_lane_request(mailbox, peer, frame, length_bytes);
+    return err != SL_ERR_UNSUPPORTED
+               ? err
+               : sl_mailbox_zmq_request(mailbox, peer, frame, length_bytes, NULL);
 }
 
 sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
@@ -463,13 +497,44 @@ static void poll_sources(struct sl_mailbox *mailbox)
     struct epoll_event events[EVENTS_MAX];
     int count = epoll_wait(mailbox->epoll_fd, events, EVENTS_MAX, 0);
     for (int i = 0; i < count; i++) {
-        uint32_t tag = events[i].data.u32;
-        if ((tag & TAG_MONITOR) != 0) {
-            peer_hear_monitor(mailbox, &mailbox->peers[(tag & ~TAG_MONITOR) - 1]);
+        enum sl_mailbox_tag tag = (enum sl_mailbox_tag)(events[i].data.u64 >> 32);
+        uint32_t number = (uint32_t)events[i].data.u64;
+        if (tag == SL_TAG_MONITOR) {
+            peer_hear_monitor(mailbox, &mailbox->peers[number - 1]);
+        } else if (tag == SL_TAG_SOURCE) {
+            source_at(mailbox, number)->hot = true;
         } else {
-            source_at(mailbox, tag)->hot = true;
+            sl_mailbox_lanes_event(mailbox, tag, number);
         }
     }
+    mailbox->frames_since_poll = 0;
+    if (mailbox->ring_bytes != 0) {
+        mailbox->asked_at_ns = sl_clock_monotonic_ns();
+        sl_mailbox_lanes_tick(mailbox, mailbox->asked_at_ns);
+    }
+}
+
+/* Takes the parts behind a frame: a sync of lanes, or what only strangers send. */
+static bool take_tail(struct sl_mailbox *mailbox, void *socket, bool *has_sync)
+{
+    zmq_msg_t part;
+    uint32_t count = 0;
+    bool good = true;
+    (void)zmq_msg_init(&part);
+    /* Parts of a message arrive together. */
+    for (bool more = zmq_msg_more(&mailbox->frame) != 0; more; more = zmq_msg_more(&part) != 0) {
+        if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) < 0) {
+            good = false;
+            break;
+        }
+        *has_sync = ++count == 1 && zmq_msg_size(&part) == sizeof(mailbox->held_sync);
+        good = good && *has_sync;
+        if (*has_sync) {
+            memcpy(&mailbox->held_sync, zmq_msg_data(&part), sizeof(mailbox->held_sync));
+        }
+    }
+    (void)zmq_msg_close(&part);
+    return good;
 }
 
 /* Takes one message off a socket into mailbox->frame. 1: taken; 0: none; -1: one was there and was
@@ -480,47 +545,107 @@ static int take_parts(struct sl_mailbox *mailbox, void *socket, bool has_routing
         return 0;
     }
     bool good = true;
+    mailbox->held_has_sync = false;
     if (has_routing_id) {
         size_t length = zmq_msg_size(&mailbox->frame);
         good = sl_actor_name_is_clean(zmq_msg_data(&mailbox->frame), length) &&
                zmq_msg_more(&mailbox->frame) != 0;
         if (good) {
-            memcpy(mailbox->from, zmq_msg_data(&mailbox->frame), length);
-            mailbox->from[length] = '\0';
+            memcpy(mailbox->held_from, zmq_msg_data(&mailbox->frame), length);
+            mailbox->held_from[length] = '\0';
         }
         if (zmq_msg_more(&mailbox->frame) != 0) {
             (void)zmq_msg_recv(&mailbox->frame, socket, ZMQ_DONTWAIT);
         }
     }
-    /* Parts of a message arrive together. Only a stranger sends more of them than we speak. */
-    while (zmq_msg_more(&mailbox->frame) != 0) {
-        good = false;
-        if (zmq_msg_recv(&mailbox->frame, socket, ZMQ_DONTWAIT) < 0) {
-            break;
-        }
-    }
-    mailbox->dropped_count += good ? 0 : 1;
+    good = take_tail(mailbox, socket, &mailbox->held_has_sync) && good &&
+           (has_routing_id || !mailbox->held_has_sync);
+    mailbox->stats.dropped += good ? 0 : 1;
     return good ? 1 : -1;
 }
 
-/* Next frame of the marked sources, one source after the other. False: none is marked any more. */
-static bool take_next(struct sl_mailbox *mailbox, uint32_t *drops_left)
+/* A frame that sl_mailbox_receive gives. */
+struct taken {
+    const void *frame;
+    size_t length_bytes;
+};
+
+static bool take_lane(struct sl_mailbox *mailbox, uint32_t slot, struct taken *out)
 {
-    uint32_t source_count = mailbox->peer_count + 1;
-    for (uint32_t i = 0; i < source_count; i++) {
-        uint32_t number = (mailbox->turn + i) % source_count;
-        struct source *source = source_at(mailbox, number);
-        while (source->hot && *drops_left > 0) {
-            int got = source->socket != NULL ? take_parts(mailbox, source->socket, number == 0) : 0;
-            if (got > 0) {
-                if (number > 0) {
-                    memcpy(mailbox->from, mailbox->peers[number - 1].name, sizeof(mailbox->from));
-                }
-                mailbox->turn = (number + 1) % source_count;
+    out->frame = mailbox->buffer;
+    return sl_mailbox_lane_take(mailbox, slot, &out->length_bytes);
+}
+
+/* The frame in mailbox->frame: after what its sender's lane held when it came. False: it was but a
+ * sync. */
+static bool take_held(struct sl_mailbox *mailbox, struct taken *out)
+{
+    while (mailbox->held_for != 0) {
+        uint32_t slot = mailbox->held_for - 1;
+        if (sl_mailbox_lane_is_past(mailbox, slot, mailbox->held_until)) {
+            mailbox->held_for = 0;
+        } else if (take_lane(mailbox, slot, out)) {
+            return true;
+        }
+    }
+    mailbox->held = false;
+    if (mailbox->held_has_sync) {
+        sl_mailbox_lane_sync(mailbox, mailbox->held_from, &mailbox->held_sync);
+    }
+    memcpy(mailbox->from, mailbox->held_from, sizeof(mailbox->from));
+    out->frame = zmq_msg_data(&mailbox->frame);
+    out->length_bytes = zmq_msg_size(&mailbox->frame);
+    bool is_frame = out->length_bytes > 0 || !mailbox->held_has_sync;
+    mailbox->stats.socket_received += is_frame ? 1 : 0;
+    return is_frame;
+}
+
+/* Next frame of a ZeroMQ socket. */
+static bool take_socket(struct sl_mailbox *mailbox, uint32_t number, uint32_t *drops_left,
+                        struct taken *out)
+{
+    struct sl_mailbox_source *source = source_at(mailbox, number);
+    while (source->hot && *drops_left > 0) {
+        int got = source->socket != NULL ? take_parts(mailbox, source->socket, number == 0) : 0;
+        if (got > 0) {
+            mailbox->held = true;
+            mailbox->held_for = 0;
+            if (number > 0) {
+                memcpy(mailbox->held_from, mailbox->peers[number - 1].name,
+                       sizeof(mailbox->held_from));
+            } else {
+                mailbox->held_for =
+                    sl_mailbox_lane_before(mailbox, mailbox->held_from, &mailbox->held_until);
+            }
+            if (take_held(mailbox, out)) {
                 return true;
             }
-            source->hot = got < 0;
-            *drops_left -= 1;
+            continue;
+        }
+        source->hot = got < 0;
+        *drops_left -= 1;
+    }
+    return false;
+}
+
+/* Next frame, one source after the other. False: there is none that is known of. */
+static bool take_next(struct sl_mailbox *mailbox, uint32_t *drops_left, struct taken *out)
+{
+    if (mailbox->held && take_held(mailbox, out)) {
+        return true;
+    }
+    uint32_t lanes_from = mailbox->peer_count + 1;
+    uint32_t source_count = lanes_from + mailbox->lane_count;
+    for (uint32_t i = 0; i < source_count; i++) {
+        uint32_t number = (mailbox->turn + i) % source_count;
+        /* A lane that ends here makes the next ones fewer. */
+        bool taken = number < lanes_from ? take_socket(mailbox, number, drops_left, out)
+                     : number - lanes_from < mailbox->lane_count
+                         ? take_lane(mailbox, number - lanes_from, out)
+                         : false;
+        if (taken) {
+            mailbox->turn = (number + 1) % source_count;
+            return true;
         }
     }
     return false;
@@ -530,28 +655,36 @@ sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const v
                           size_t *length_bytes)
 {
     uint32_t drops_left = DROPS_MAX;
-    bool taken = take_next(mailbox, &drops_left);
+    struct taken out = {0};
+    sl_mailbox_lanes_awake(mailbox);
+    if (mailbox->frames_since_poll++ >= FRAMES_BETWEEN_POLLS) {
+        poll_sources(mailbox);
+    }
+    bool taken = take_next(mailbox, &drops_left, &out);
     if (!taken && !mailbox->polled) {
         /* Once between two SL_ERR_NOT_FOUND: what comes later wakes the loop again. */
         mailbox->polled = true;
         poll_sources(mailbox);
-        taken = take_next(mailbox, &drops_left);
+        taken = take_next(mailbox, &drops_left, &out);
     }
     if (!taken) {
         mailbox->polled = false;
         return SL_ERR_NOT_FOUND;
     }
     *from = mailbox->from;
-    *frame = zmq_msg_data(&mailbox->frame);
-    *length_bytes = zmq_msg_size(&mailbox->frame);
+    *frame = out.frame;
+    *length_bytes = out.length_bytes;
     return SL_OK;
 }
 
 /* Whether a marked source has a frame, which stays where it is; empty ones lose their mark. */
 static bool frame_waits(struct sl_mailbox *mailbox)
 {
+    if (mailbox->held || sl_mailbox_lanes_ready(mailbox)) {
+        return true;
+    }
     for (uint32_t i = 0; i <= mailbox->peer_count; i++) {
-        struct source *source = source_at(mailbox, i);
+        struct sl_mailbox_source *source = source_at(mailbox, i);
         if (!source->hot || source->socket == NULL) {
             continue;
         }
@@ -584,17 +717,21 @@ sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
         if (frame_waits(mailbox)) {
             return SL_OK;
         }
-        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
-        if (left_ns == 0) {
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        if (now_ns >= deadline_ns) {
             return SL_ERR_TIMEOUT;
         }
-        sleep_on_sources(mailbox, SL_MIN(left_ns, SLEEP_NS_MAX));
+        if (sl_mailbox_spin(mailbox, deadline_ns)) {
+            return SL_OK;
+        }
+        uint64_t until_ns = SL_MIN(sl_mailbox_sleep(mailbox, now_ns), deadline_ns);
+        sleep_on_sources(mailbox, SL_MIN(sl_budget_ns(now_ns, until_ns), SLEEP_NS_MAX));
     }
 }
 
 sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns)
 {
-    struct peer *peer = NULL;
+    struct sl_mailbox_peer *peer = NULL;
     if (!sl_actor_name_is_clean(to, strlen(to))) {
         return SL_ERR_INVALID;
     }
@@ -604,7 +741,7 @@ sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t b
         peer_hear_monitor(mailbox, peer);
         peer->usable = peer->connected && (events_of(peer->dealer.socket) & ZMQ_POLLOUT) != 0;
         peer->dealer.hot = true;
-        if (peer->usable) {
+        if (peer->usable || sl_mailbox_attached(mailbox, to)) {
             return SL_OK;
         }
         uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
@@ -618,6 +755,9 @@ sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t b
 
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox)
 {
+    if (mailbox->held || sl_mailbox_lanes_ready(mailbox)) {
+        return true;
+    }
     if (mailbox->router.hot && mailbox->router.socket != NULL) {
         return true;
     }
@@ -634,9 +774,9 @@ uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox)
     return mailbox->connect_count;
 }
 
-uint64_t sl_mailbox_dropped_count(const struct sl_mailbox *mailbox)
+void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_stats *out)
 {
-    return mailbox->dropped_count;
+    *out = mailbox->stats;
 }
 
 uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max)

@@ -1,16 +1,23 @@
 /* ipc/sl_mailbox.h - frames between processes of a node, whichever transport carries them.
  *
- * Today: ZeroMQ. An actor binds a ROUTER at ipc://RUNTIME_DIR/NAME.sock; whoever talks to it
- * connects a DEALER whose routing id is its own name. Requests travel DEALER -> ROUTER, replies
- * come back the same way. Linger 0, immediate, bounded queues, maximum message size, reconnect
- * within 10 ms, hand-over of a routing id to a restarted peer. Shared-memory rings join behind the
- * same interface.
+ * ZeroMQ: an actor binds a ROUTER at ipc://RUNTIME_DIR/NAME.sock; whoever talks to it connects a
+ * DEALER whose routing id is its own name. Requests travel DEALER -> ROUTER, replies come back the
+ * same way. Linger 0, immediate, bounded queues, maximum message size, reconnect within 10 ms,
+ * hand-over of a routing id to a restarted peer.
  *
- * One thread. Made after fork. */
+ * Fast lanes (sl_lane.h): whoever talks to an actor also offers it a pair of rings in shared memory
+ * at RUNTIME_DIR/NAME.attach. While a lane stands it carries the frames that fit, in about a
+ * microsecond when the other side is awake; ZeroMQ carries everything before that, what is too
+ * long, and everything again when a lane has ended. Lanes are made anew by themselves. Requests of
+ * one process to another arrive in the order in which they were sent, over both transports
+ * (replies: those of one transport).
+ *
+ * Who sleeps has to say so, or the others do not ring: see sl_mailbox_sleep. One thread at a time.
+ * Made after fork. */
 #ifndef SL_MAILBOX_H
 #define SL_MAILBOX_H
 
-#include "runtime/sl_error.h"
+#include "runtime/sl_config.h"
 
 struct sl_mailbox_options {
     const char *runtime_dir;
@@ -18,8 +25,28 @@ struct sl_mailbox_options {
     bool bind;               /* actors: true; clients: false */
     uint32_t queue_messages; /* bound for each peer and direction */
     uint64_t message_bytes_max;
+    uint64_t ring_bytes; /* of a lane, each way: a power of two in 4 KiB..64 MiB; 0: ZeroMQ alone */
+    uint32_t lanes_max;  /* actors: lanes that others may have with this one, 0..65535 */
+    uint64_t spin_ns;    /* longest wait awake; see ipc/sl_spin.h for when there is any */
+    bool spin_anyway;    /* always for spin_ns, whatever the rule says: measurements */
 };
+/* Fills bounds, rings and spinning from the settings. */
+void sl_mailbox_options_from(const struct sl_config *config, struct sl_mailbox_options *options);
 struct sl_mailbox; /* opaque */
+
+/* What happened since it was opened. */
+struct sl_mailbox_stats {
+    uint64_t lane_sent, lane_received;     /* frames by shared memory */
+    uint64_t socket_sent, socket_received; /* frames by ZeroMQ */
+    uint64_t doorbells;                    /* sleepers that were woken */
+    uint64_t wakeups_avoided;              /* frames by shared memory that needed no doorbell */
+    uint64_t lanes;                        /* that stand now */
+    uint64_t lanes_made;
+    uint64_t lanes_refused; /* offers of others that were not taken */
+    uint64_t lanes_dropped; /* for what the other side wrote, or did not do in time */
+    uint64_t late_wakeups;  /* frames that were found by looking again, not by a doorbell */
+    uint64_t dropped;       /* frames that were refused here: unnamed senders, several parts */
+};
 
 /* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY,
  * SL_ERR_OS. A socket file that a dead actor left is replaced. */
@@ -38,18 +65,28 @@ sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *f
  * Fair between peers. */
 sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const void **frame,
                           size_t *length_bytes);
+/* To be called before every wait at the descriptors, when sl_mailbox_receive has given all: tells
+ * the lanes' other sides that we sleep, and looks once more. 0: a frame is there, do not sleep.
+ * Else the time (monotonic, ns) at which the wait must end at the latest, SL_NEVER_NS without
+ * lanes. The next sl_mailbox_receive says that we are awake. */
+uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
+/* Waits awake for a frame on a lane, as long as it pays and not beyond until_ns: true when there is
+ * one. */
+bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns);
 /* Waits for a frame or until budget_ns has passed. SL_ERR_TIMEOUT. For clients without a loop. */
 sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns);
-/* Makes the connection to an actor, if there is none, and waits until it stands or budget_ns has
- * passed. Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name), SL_ERR_LIMIT (peers), SL_ERR_OS. */
+/* Makes the connection to an actor, if there is none, and waits until one stands (of either
+ * transport) or budget_ns has passed. Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name),
+ * SL_ERR_LIMIT (peers), SL_ERR_OS. */
 sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns);
 /* Whether a frame may wait that no descriptor announces (a send may swallow the wake-up): a loop
  * receives before it sleeps when this says so. */
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox);
+/* Whether our lane to this actor stands. */
+bool sl_mailbox_attached(const struct sl_mailbox *mailbox, const char *to);
 /* How often a connection to an actor came to stand: a change says that somebody was (re)started. */
 uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox);
-/* Frames that were refused here: unnamed senders, several parts. */
-uint64_t sl_mailbox_dropped_count(const struct sl_mailbox *mailbox);
+void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_stats *out);
 /* Descriptors for a loop (they change when a peer is added: ask again after a send): at most max;
  * readable is a hint, receive until SL_ERR_NOT_FOUND. */
 uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max);

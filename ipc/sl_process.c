@@ -204,21 +204,73 @@ static void run_due(struct sl_process *process, uint64_t now_ns)
     }
 }
 
-/* Before the loop sleeps: what is due, what a send has hidden in the mailbox, and the disks'
- * requests. */
-static uint64_t before_wait(void *context, uint64_t now_ns)
+/* The mailbox counts from its opening, the page over restarts. */
+static void show_counters(struct sl_process *process)
 {
-    struct sl_process *process = context;
+    struct sl_mailbox_stats now;
+    struct sl_process_metrics *counters = &process->counters;
+    const struct sl_mailbox_stats *shown = &counters->shown;
+    sl_mailbox_stats_get(process->mailbox, &now);
+    const struct {
+        sl_metric metric;
+        uint64_t more;
+    } rows[] = {
+        {counters->queue_sent, now.lane_sent - shown->lane_sent},
+        {counters->queue_received, now.lane_received - shown->lane_received},
+        {counters->socket_sent, now.socket_sent - shown->socket_sent},
+        {counters->socket_received, now.socket_received - shown->socket_received},
+        {counters->doorbells, now.doorbells - shown->doorbells},
+        {counters->avoided, now.wakeups_avoided - shown->wakeups_avoided},
+        {counters->queues_refused, now.lanes_refused - shown->lanes_refused},
+        {counters->queues_dropped, now.lanes_dropped - shown->lanes_dropped},
+        {counters->late_wakeups, now.late_wakeups - shown->late_wakeups},
+    };
+    for (uint32_t i = 0; i < SL_COUNT(rows); i++) {
+        if (rows[i].more != 0) {
+            sl_metric_add(process->env.metrics, rows[i].metric, rows[i].more);
+        }
+    }
+    sl_metric_set(process->env.metrics, counters->queues, now.lanes);
+    counters->shown = now;
+}
+
+static bool is_over(const struct sl_process *process)
+{
+    return process->failed || process->finished;
+}
+
+static uint64_t next_due(const struct sl_process *process)
+{
+    return SL_MIN(SL_MIN(process->tick_at_ns, process->hello_at_ns), process->drain_deadline_ns);
+}
+
+/* What is due, what a send has hidden in the mailbox, and the disks' requests. */
+static void work(struct sl_process *process, uint64_t now_ns)
+{
     run_due(process, now_ns);
     if (sl_mailbox_pending(process->mailbox)) {
         drain_mailbox(process);
     }
     sl_process_disks_flush(process);
+}
+
+/* Before the loop sleeps. */
+static uint64_t before_wait(void *context, uint64_t now_ns)
+{
+    struct sl_process *process = context;
+    work(process, now_ns);
+    for (uint32_t i = 0;
+         i < SL_PROCESS_SPINS_MAX && !is_over(process) && !sl_mailbox_pending(process->mailbox) &&
+         sl_mailbox_spin(process->mailbox, next_due(process));
+         i++) {
+        work(process, sl_clock_monotonic_ns());
+    }
     sl_metrics_beat(process->env.metrics, now_ns);
-    if (sl_mailbox_pending(process->mailbox) || process->failed || process->finished) {
+    show_counters(process);
+    if (is_over(process)) {
         return 0;
     }
-    return SL_MIN(SL_MIN(process->tick_at_ns, process->hello_at_ns), process->drain_deadline_ns);
+    return SL_MIN(sl_mailbox_sleep(process->mailbox, now_ns), next_due(process));
 }
 
 static void got_signal(void *context, int signal_number)
@@ -293,6 +345,16 @@ static sl_err open_metrics(struct sl_process *process, struct sl_error *why)
         .unreachable = sl_metric_define(metrics, "sends_unreachable"),
         .limited = sl_metric_define(metrics, "sends_limited"),
         .failed = sl_metric_define(metrics, "handler_errors"),
+        .queue_sent = sl_metric_define(metrics, "queue_frames_sent"),
+        .queue_received = sl_metric_define(metrics, "queue_frames_received"),
+        .socket_sent = sl_metric_define(metrics, "socket_frames_sent"),
+        .socket_received = sl_metric_define(metrics, "socket_frames_received"),
+        .doorbells = sl_metric_define(metrics, "doorbells_rung"),
+        .avoided = sl_metric_define(metrics, "wakeups_avoided"),
+        .queues = sl_metric_define(metrics, "queues_attached"),
+        .queues_refused = sl_metric_define(metrics, "queues_refused"),
+        .queues_dropped = sl_metric_define(metrics, "queues_dropped"),
+        .late_wakeups = sl_metric_define(metrics, "late_wakeups"),
         .handle_ns = sl_histogram_define(metrics, "handle_ns"),
     };
     sl_metrics_health(metrics, SL_HEALTH_STARTING, "");
@@ -323,13 +385,13 @@ static sl_err open_loop(struct sl_process *process, struct sl_error *why)
 
 static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
 {
-    const struct sl_mailbox_options options = {
+    struct sl_mailbox_options options = {
         .runtime_dir = process->paths.runtime_dir,
         .name = process->name,
         .bind = true,
-        .queue_messages = (uint32_t)sl_config_u64(process->config, SL_SET_queue_messages),
-        .message_bytes_max = sl_config_u64(process->config, SL_SET_message_bytes_max),
+        .lanes_max = (uint32_t)sl_config_u64(process->config, SL_SET_clients_max),
     };
+    sl_mailbox_options_from(process->config, &options);
     sl_err err = sl_codec_create(options.message_bytes_max, &process->codec, why);
     if (err == SL_OK) {
         err = sl_mailbox_open(&options, &process->mailbox, why);

@@ -1,0 +1,48 @@
+/* ipc/sl_spin.c - the rule of spinning. */
+#include "ipc/sl_spin.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+uint64_t sl_spin_bound(uint64_t wish_ns, uint32_t cores, uint32_t processes)
+{
+    return cores > processes ? wish_ns : 0;
+}
+
+/* "max 100000" or "QUOTA PERIOD". UINT32_MAX: no quota, or none that is visible. */
+static uint32_t quota_cores(void)
+{
+    unsigned long long quota;
+    unsigned long long period;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (file == NULL) {
+        return UINT32_MAX;
+    }
+    bool limited = fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0;
+    (void)fclose(file);
+    return limited ? (uint32_t)SL_MIN(quota / period, UINT64_C(1) << 20) : UINT32_MAX;
+}
+
+uint32_t sl_spin_cores(void)
+{
+    cpu_set_t set;
+    uint32_t cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    return SL_MAX(SL_MIN(cores, quota_cores()), 1u);
+}
+
+uint64_t sl_spin_budget(struct sl_spin *spin)
+{
+    if (spin->bound_ns == 0) {
+        return 0;
+    }
+    if (!spin->worth && ++spin->waits % SL_SPIN_PROBE != 0) {
+        return 0;
+    }
+    return spin->bound_ns;
+}
+
+void sl_spin_learn(struct sl_spin *spin, bool came)
+{
+    spin->worth = came;
+    spin->waits = 0;
+}

@@ -224,6 +224,7 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
     if (err == SL_OK) {
         peer->offer_pause_ns = 0;
         slot->mark_due = peer->used;
+        mailbox->connect_count++;
         lane_stands(mailbox, slot);
     } else if (err != SL_ERR_NOT_FOUND) {
         /* One that died comes back soon; one that refuses does so for long. */

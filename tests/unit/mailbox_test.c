@@ -17,9 +17,13 @@
 #define SECOND SL_NS_PER_S
 
 static char directory[64];
+/* Tests of frames run over ZeroMQ alone, and with lanes. */
+static const uint64_t transports[] = {0, 64 * SL_KIB};
+static uint64_t ring_bytes;
 
-static void directory_make(void)
+static void directory_make(int transport)
 {
+    ring_bytes = transports[transport];
     (void)snprintf(directory, sizeof(directory), "/tmp/sluice-mailbox-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
 }
@@ -39,7 +43,9 @@ static struct sl_mailbox *opened(const char *name, bool bind, uint32_t queue_mes
                                                .name = name,
                                                .bind = bind,
                                                .queue_messages = queue_messages,
-                                               .message_bytes_max = SL_MIB};
+                                               .message_bytes_max = SL_MIB,
+                                               .ring_bytes = ring_bytes,
+                                               .lanes_max = 8};
     sl_err err = sl_mailbox_open(&options, &mailbox, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     return mailbox;
@@ -81,7 +87,7 @@ static const char *received(struct sl_mailbox *mailbox, const char **from)
 
 START_TEST(request_and_reply_travel)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 16);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         const char *from = NULL;
@@ -104,7 +110,7 @@ END_TEST
 
 START_TEST(socket_is_for_its_user_alone_and_goes_with_its_owner)
     {
-        directory_make();
+        directory_make(_i);
         char path[128];
         struct stat status;
         struct sl_mailbox *actor = opened("swapper.0", true, 16);
@@ -121,7 +127,7 @@ END_TEST
 
 START_TEST(second_of_a_name_is_refused)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("keyer", true, 16);
         struct sl_mailbox *second = NULL;
         struct sl_error why = {0};
@@ -172,7 +178,7 @@ END_TEST
 
 START_TEST(nobody_is_unreachable)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         struct sl_mailbox *actor = opened("registrar", true, 16);
 
@@ -191,7 +197,7 @@ END_TEST
 
 START_TEST(frame_over_the_bound_is_refused)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         char *large = calloc(1, SL_MIB + 1);
         ck_assert_ptr_nonnull(large);
@@ -207,7 +213,7 @@ END_TEST
 
 START_TEST(largest_frame_arrives)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 16);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         char *large = malloc(SL_MIB);
@@ -233,7 +239,7 @@ END_TEST
 
 START_TEST(full_queue_is_a_limit_until_the_receiver_takes)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 16);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         static char block[65536];
@@ -269,7 +275,7 @@ END_TEST
 
 START_TEST(full_reply_queue_is_a_limit)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 16);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         static char block[65536];
@@ -294,7 +300,7 @@ END_TEST
 
 START_TEST(peers_take_turns)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 512);
         struct sl_mailbox *clients[3];
         for (uint32_t i = 0; i < 3; i++) {
@@ -358,7 +364,7 @@ static void killed(pid_t pid)
 
 START_TEST(dead_peer_is_unreachable)
     {
-        directory_make();
+        directory_make(_i);
         pid_t pid = echo_started("echo");
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         const char *from = NULL;
@@ -380,7 +386,7 @@ END_TEST
 
 START_TEST(restarted_peer_is_heard_within_a_second)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         uint64_t longest_ns = 0;
         for (uint32_t round = 0; round < 3; round++) {
@@ -409,7 +415,7 @@ END_TEST
 
 START_TEST(restarted_client_is_answered_under_its_old_name)
     {
-        directory_make();
+        directory_make(_i);
         pid_t pid = echo_started("echo");
         for (uint32_t round = 0; round < 3; round++) {
             const char *from = NULL;
@@ -426,7 +432,7 @@ END_TEST
 
 START_TEST(stopped_peer_costs_a_limit_and_no_wait)
     {
-        directory_make();
+        directory_make(_i);
         pid_t pid = echo_started("echo");
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         static char block[65536];
@@ -455,7 +461,7 @@ END_TEST
 
 START_TEST(descriptor_wakes_a_loop_for_every_frame)
     {
-        directory_make();
+        directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 64);
         struct sl_mailbox *client = opened("client.1.0", false, 64);
         ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
@@ -500,7 +506,7 @@ static int compare_u64(const void *a, const void *b)
 START_TEST(round_trip_is_timed)
     {
         static uint64_t took_ns[ROUNDS];
-        directory_make();
+        directory_make(_i);
         pid_t pid = echo_started("echo");
         struct sl_mailbox *client = opened("client.1.0", false, 1024);
         const char *from = NULL;
@@ -525,25 +531,28 @@ int main(void)
     Suite *suite = suite_create("mailbox");
     TCase *one = tcase_create("one process");
     tcase_set_timeout(one, 30);
-    tcase_add_test(one, request_and_reply_travel);
-    tcase_add_test(one, socket_is_for_its_user_alone_and_goes_with_its_owner);
-    tcase_add_test(one, second_of_a_name_is_refused);
+    tcase_add_loop_test(one, request_and_reply_travel, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, socket_is_for_its_user_alone_and_goes_with_its_owner, 0,
+                        SL_COUNT(transports));
+    tcase_add_loop_test(one, second_of_a_name_is_refused, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, bad_option_is_refused, 0, SL_COUNT(bad_options));
-    tcase_add_test(one, nobody_is_unreachable);
-    tcase_add_test(one, frame_over_the_bound_is_refused);
-    tcase_add_test(one, largest_frame_arrives);
-    tcase_add_test(one, full_queue_is_a_limit_until_the_receiver_takes);
-    tcase_add_test(one, full_reply_queue_is_a_limit);
-    tcase_add_test(one, peers_take_turns);
-    tcase_add_test(one, descriptor_wakes_a_loop_for_every_frame);
+    tcase_add_loop_test(one, nobody_is_unreachable, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, frame_over_the_bound_is_refused, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, largest_frame_arrives, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, full_queue_is_a_limit_until_the_receiver_takes, 0,
+                        SL_COUNT(transports));
+    tcase_add_loop_test(one, full_reply_queue_is_a_limit, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, peers_take_turns, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, descriptor_wakes_a_loop_for_every_frame, 0, SL_COUNT(transports));
     suite_add_tcase(suite, one);
     TCase *several = tcase_create("several processes");
     tcase_set_timeout(several, 30);
-    tcase_add_test(several, dead_peer_is_unreachable);
-    tcase_add_test(several, restarted_peer_is_heard_within_a_second);
-    tcase_add_test(several, restarted_client_is_answered_under_its_old_name);
-    tcase_add_test(several, stopped_peer_costs_a_limit_and_no_wait);
-    tcase_add_test(several, round_trip_is_timed);
+    tcase_add_loop_test(several, dead_peer_is_unreachable, 0, SL_COUNT(transports));
+    tcase_add_loop_test(several, restarted_peer_is_heard_within_a_second, 0, SL_COUNT(transports));
+    tcase_add_loop_test(several, restarted_client_is_answered_under_its_old_name, 0,
+                        SL_COUNT(transports));
+    tcase_add_loop_test(several, stopped_peer_costs_a_limit_and_no_wait, 0, SL_COUNT(transports));
+    tcase_add_loop_test(several, round_trip_is_timed, 0, SL_COUNT(transports));
     suite_add_tcase(suite, several);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

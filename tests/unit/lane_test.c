@@ -1,0 +1,1076 @@
+/* tests/unit/lane_test.c - fast lanes: how one comes about and who is refused, what goes over it,
+ * how it ends, and that nothing is lost, doubled or overtaken when the transports change. */
+#include "ipc/mailbox_internal.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND SL_NS_PER_S
+#define RING   (64 * SL_KIB)
+#define NOBODY 65534
+
+static char directory[64];
+
+static void directory_make(void)
+{
+    (void)snprintf(directory, sizeof(directory), "/tmp/sluice-lane-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+}
+
+static void directory_remove(void)
+{
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+    ck_assert_int_eq(system(command), 0); /* NOLINT: a path made here */
+}
+
+static struct sl_mailbox *opened_with(const char *name, bool bind, uint64_t ring_bytes,
+                                      uint32_t lanes_max)
+{
+    struct sl_mailbox *mailbox = NULL;
+    struct sl_error why = {0};
+    const struct sl_mailbox_options options = {.runtime_dir = directory,
+                                               .name = name,
+                                               .bind = bind,
+                                               .queue_messages = 4096,
+                                               .message_bytes_max = SL_MIB,
+                                               .ring_bytes = ring_bytes,
+                                               .lanes_max = lanes_max};
+    sl_err err = sl_mailbox_open(&options, &mailbox, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    return mailbox;
+}
+
+static struct sl_mailbox *opened(const char *name, bool bind)
+{
+    return opened_with(name, bind, RING, 8);
+}
+
+static void pause_us(uint64_t us)
+{
+    const struct timespec pause = {.tv_sec = (time_t)(us / 1000000),
+                                   .tv_nsec = (long)(us % 1000000) * 1000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static struct sl_mailbox_stats stats_of(const struct sl_mailbox *mailbox)
+{
+    struct sl_mailbox_stats stats;
+    sl_mailbox_stats_get(mailbox, &stats);
+    return stats;
+}
+
+/* Lets both sides do what is due. Frames that come to a are counted, not kept. */
+static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
+{
+    const char *from;
+    const void *frame;
+    size_t length;
+    (void)sl_mailbox_wait(a, SL_NS_PER_MS);
+    ck_assert_int_eq(sl_mailbox_receive(a, &from, &frame, &length), SL_ERR_NOT_FOUND);
+    if (b != NULL) {
+        (void)sl_mailbox_wait(b, SL_NS_PER_MS);
+        ck_assert_int_eq(sl_mailbox_receive(b, &from, &frame, &length), SL_ERR_NOT_FOUND);
+    }
+}
+
+#define UNTIL(condition, a, b)                                                           \
+    for (uint64_t until_end_ns = sl_clock_monotonic_ns() + 60 * SECOND; !(condition);) { \
+        ck_assert_msg(sl_clock_monotonic_ns() < until_end_ns, "not within a minute: %s", \
+                      #condition);                                                       \
+        turn((a), (b));                                                                  \
+    }
+
+/* Makes client's lane to the actor "echo" stand. */
+static void attach(struct sl_mailbox *client, struct sl_mailbox *actor)
+{
+    (void)sl_mailbox_connect(client, "echo", 0); /* offers */
+    UNTIL(sl_mailbox_attached(client, "echo") && stats_of(actor).lanes > 0, actor, client);
+}
+
+static const char *received(struct sl_mailbox *mailbox, const char **from, size_t *length)
+{
+    const void *frame = NULL;
+    sl_err err = SL_ERR_NOT_FOUND; /* what woke us may have been a mark alone */
+    for (uint32_t i = 0; err != SL_OK && i < 100; i++) {
+        ck_assert_int_eq(sl_mailbox_wait(mailbox, 60 * SECOND), SL_OK);
+        err = sl_mailbox_receive(mailbox, from, &frame, length);
+    }
+    ck_assert_int_eq(err, SL_OK);
+    return frame;
+}
+
+/* ------------------------------------------------ what goes where
+ * ------------------------------------------------ */
+
+START_TEST(frames_go_over_the_ring_both_ways)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(client, actor);
+
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "ask");
+        ck_assert_str_eq(from, "client.1.0");
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
+        ck_assert_str_eq(received(client, &from, &length), "answer");
+        ck_assert_str_eq(from, "echo");
+
+        ck_assert_uint_eq(stats_of(client).lane_sent, 1);
+        ck_assert_uint_eq(stats_of(client).lane_received, 1);
+        ck_assert_uint_eq(stats_of(actor).lane_sent, 1);
+        ck_assert_uint_eq(stats_of(actor).lane_received, 1);
+        ck_assert_uint_eq(stats_of(client).socket_sent + stats_of(actor).socket_sent, 0);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(switched_off_all_goes_by_sockets)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened_with("echo", true, _i == 0 ? 0 : RING, 8);
+        struct sl_mailbox *client = opened_with("client.1.0", false, _i == 0 ? RING : 0, 0);
+        const char *from = NULL;
+        size_t length = 0;
+        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "ask");
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
+        ck_assert_str_eq(received(client, &from, &length), "answer");
+        ck_assert_uint_eq(stats_of(client).lane_sent + stats_of(actor).lane_sent, 0);
+        ck_assert_uint_eq(stats_of(client).socket_sent + stats_of(actor).socket_sent, 2);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(frame_too_long_for_the_ring_goes_by_socket_in_its_turn)
+    {
+        directory_make();
+        static char large[RING];
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        attach(client, actor);
+        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        /* A reply of that length goes by socket as well; the connection may take its moment. */
+        uint32_t number = 0;
+        for (uint32_t i = 0; i < 6; i++) {
+            bool is_large = i % 3 == 1;
+            memcpy(large, &i, sizeof(i));
+            size_t length = is_large ? sizeof(large) : 100;
+            sl_err err;
+            while ((err = sl_mailbox_send(client, "echo", large, length, false)) != SL_OK) {
+                ck_assert_int_eq(err, SL_ERR_UNREACHABLE);
+                pause_us(1000);
+            }
+        }
+        for (; number < 6; number++) {
+            const char *from = NULL;
+            size_t length = 0;
+            uint32_t got;
+            memcpy(&got, received(actor, &from, &length), sizeof(got));
+            ck_assert_uint_eq(got, number);
+            ck_assert_uint_eq(length, number % 3 == 1 ? sizeof(large) : 100);
+        }
+        ck_assert_uint_eq(stats_of(client).lane_sent, 4);
+        ck_assert_uint_eq(stats_of(client).socket_sent, 2);
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", large, sizeof(large), true), SL_OK);
+        const char *from = NULL;
+        size_t length = 0;
+        (void)received(client, &from, &length);
+        ck_assert_uint_eq(length, sizeof(large));
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(full_ring_is_a_limit_until_the_receiver_takes)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        static char block[4096];
+        const char *from = NULL;
+        size_t length = 0;
+        uint32_t taken = 0;
+        attach(client, actor);
+
+        sl_err err = SL_OK;
+        while (err == SL_OK && taken < 1000) {
+            err = sl_mailbox_send(client, "echo", block, sizeof(block), false);
+            taken += err == SL_OK ? 1 : 0;
+        }
+
+        ck_assert_int_eq(err, SL_ERR_LIMIT);
+        ck_assert_uint_eq(taken, RING / (sizeof(block) + 8));
+        for (uint32_t i = 0; i < taken; i++) {
+            (void)received(actor, &from, &length);
+        }
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", block, sizeof(block), false), SL_OK);
+        ck_assert_uint_eq(stats_of(client).socket_sent, 0);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* ----------------------------------------------------- ends
+ * ----------------------------------------------------- */
+
+START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
+    {
+        directory_make();
+        char byte = 'x';
+        int go[2];
+        int ready[2];
+        ck_assert_int_eq(pipe(go), 0);
+        ck_assert_int_eq(pipe(ready), 0);
+        pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            (void)alarm(120);
+            struct sl_mailbox *client = opened("client.1.0", false);
+            while (!sl_mailbox_attached(client, "echo")) {
+                (void)sl_mailbox_connect(client, "echo", 0);
+                (void)sl_mailbox_wait(client, SL_NS_PER_MS);
+                (void)sl_mailbox_receive(client, &(const char *){NULL}, &(const void *){NULL},
+                                         &(size_t){0});
+            }
+            ck_assert_int_eq(read(go[0], &byte, 1), 1);
+            for (uint32_t i = 0; i < 3; i++) {
+                ck_assert_int_eq(sl_mailbox_send(client, "echo", &i, sizeof(i), false), SL_OK);
+            }
+            ck_assert_int_eq(write(ready[1], &byte, 1), 1);
+            for (;;) {
+                (void)pause();
+            }
+        }
+        struct sl_mailbox *actor = opened("echo", true);
+        UNTIL(stats_of(actor).lanes == 1, actor, NULL);
+        ck_assert_int_eq(write(go[1], &byte, 1), 1);
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+
+        for (uint32_t i = 0; i < 3; i++) {
+            const char *from = NULL;
+            size_t length = 0;
+            uint32_t got;
+            memcpy(&got, received(actor, &from, &length), sizeof(got));
+            ck_assert_uint_eq(got, i);
+        }
+        UNTIL(stats_of(actor).lanes == 0, actor, NULL);
+        UNTIL(sl_mailbox_send(actor, "client.1.0", "x", 2, true) == SL_ERR_UNREACHABLE, actor,
+              NULL);
+        ck_assert_uint_eq(actor->lane_count, 0);
+        ck_assert_uint_eq(stats_of(actor).lanes_dropped, 0);
+        (void)close(go[0]);
+        (void)close(go[1]);
+        (void)close(ready[0]);
+        (void)close(ready[1]);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(client_attaches_again_to_a_restarted_actor)
+    {
+        directory_make();
+        struct sl_mailbox *client = opened("client.1.0", false);
+        for (uint32_t round = 0; round < 3; round++) {
+            const char *from = NULL;
+            size_t length = 0;
+            struct sl_mailbox *actor = opened("echo", true);
+            (void)sl_mailbox_connect(client, "echo", 0);
+            UNTIL(sl_mailbox_attached(client, "echo"), actor, client);
+            ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
+            ck_assert_str_eq(received(actor, &from, &length), "ask");
+            /* What it answered before it went is read. */
+            ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "bye", 4, true), SL_OK);
+            sl_mailbox_close(&actor);
+            ck_assert_str_eq(received(client, &from, &length), "bye");
+            UNTIL(!sl_mailbox_attached(client, "echo"), client, NULL);
+        }
+        ck_assert_uint_eq(stats_of(client).lane_sent, 3);
+        sl_mailbox_close(&client);
+        directory_remove();
+    }
+END_TEST
+
+/* The lane's socket, cut as if the other side had gone. */
+static void cut(struct sl_mailbox *mailbox)
+{
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        if (mailbox->lanes[i].state == SL_LANE_STANDS) {
+            (void)shutdown(mailbox->lanes[i].lane.socket_fd, SHUT_RDWR);
+        }
+    }
+}
+
+START_TEST(lane_gone_falls_back_to_sockets_and_comes_again)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(client, actor);
+        while (client->peers[0].connected == false) {
+            turn(client, actor);
+        }
+        actor->lanes_max = 0; /* what is cut now does not come back */
+        cut(actor);
+        UNTIL(!sl_mailbox_attached(client, "echo") && stats_of(actor).lanes == 0, client, actor);
+
+        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "ask");
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
+        ck_assert_str_eq(received(client, &from, &length), "answer");
+        ck_assert_uint_eq(stats_of(client).socket_sent, 1);
+        ck_assert_uint_eq(stats_of(actor).socket_sent, 1);
+
+        actor->lanes_max = 8;
+        UNTIL(sl_mailbox_attached(client, "echo"), client, actor);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "again", 6, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "again");
+        ck_assert_uint_eq(stats_of(client).socket_sent, 1);
+        ck_assert_uint_eq(stats_of(client).lane_sent, 1);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(lane_with_hostile_bytes_is_dropped_and_others_go_on)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *good = opened("client.1.0", false);
+        struct sl_mailbox *bad = opened("client.2.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(good, actor);
+        (void)sl_mailbox_connect(bad, "echo", 0);
+        UNTIL(sl_mailbox_attached(bad, "echo"), actor, bad);
+        ck_assert_uint_eq(stats_of(actor).lanes, 2);
+
+        struct sl_queue_shared *shared = bad->lanes[0].lane.writer.shared;
+        atomic_store(&shared->tail, _i == 0 ? 8 : _i == 1 ? 3 : UINT64_MAX - 7);
+        UNTIL(stats_of(actor).lanes_dropped == 1, actor, NULL);
+        UNTIL(!sl_mailbox_attached(bad, "echo"), bad, NULL);
+
+        ck_assert_uint_eq(stats_of(actor).lanes, 1);
+        ck_assert_int_eq(sl_mailbox_send(good, "echo", "ask", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "ask");
+        ck_assert_str_eq(from, "client.1.0");
+        sl_mailbox_close(&good);
+        sl_mailbox_close(&bad);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* --------------------------------------------------- order
+ * --------------------------------------------------- */
+
+#define ORDER_FRAMES 20000u
+#define LARGE_BYTES  (RING / 4)
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Numbers as fast as they are taken, every tenth too long for the ring. */
+static void send_numbers(uint64_t seed)
+{
+    static char frame[LARGE_BYTES];
+    struct sl_mailbox *client = opened("client.1.0", false);
+    uint64_t random = seed;
+    (void)alarm(240);
+    for (uint32_t i = 0; i < ORDER_FRAMES; i++) {
+        size_t length =
+            next_random(&random) % 10 == 0 ? sizeof(frame) : 4 + next_random(&random) % 300;
+        memcpy(frame, &i, sizeof(i));
+        while (sl_mailbox_send(client, "echo", frame, length, false) != SL_OK) {
+            (void)sl_mailbox_wait(client, SL_NS_PER_MS);
+            (void)sl_mailbox_receive(client, &(const char *){NULL}, &(const void *){NULL},
+                                     &(size_t){0});
+        }
+    }
+    /* The end is said until the other side has heard it. */
+    const uint32_t end = UINT32_MAX;
+    const char *from;
+    const void *answer;
+    size_t length;
+    do {
+        (void)sl_mailbox_send(client, "echo", &end, sizeof(end), false);
+        (void)sl_mailbox_wait(client, 100 * SL_NS_PER_MS);
+    } while (sl_mailbox_receive(client, &from, &answer, &length) != SL_OK);
+    _exit(0);
+}
+
+/* Frames may be lost with a lane that is cut, as with any connection; what comes comes in order and
+ * once. _i: cuts. */
+START_TEST(order_is_kept_while_transports_change)
+    {
+        directory_make();
+        pid_t pid = fork(); /* before there are threads */
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            send_numbers(4711);
+        }
+        struct sl_mailbox *actor = opened("echo", true);
+        uint64_t random = 99;
+        uint32_t count = 0;
+        uint32_t next = 0;
+        uint32_t cuts = 0;
+        uint32_t cut_at = 500;
+        for (;;) {
+            const char *from = NULL;
+            size_t length = 0;
+            uint32_t got;
+            memcpy(&got, received(actor, &from, &length), sizeof(got));
+            if (got == UINT32_MAX) {
+                ck_assert_int_eq(sl_mailbox_send(actor, from, "heard", 6, true), SL_OK);
+                break;
+            }
+            ck_assert_uint_ge(got, next);
+            next = got + 1;
+            count++;
+            if (cuts < (uint32_t)_i && count >= cut_at && stats_of(actor).lanes > 0) {
+                cut(actor);
+                cuts++;
+                cut_at = count + (uint32_t)(next_random(&random) % 1000);
+            }
+        }
+        int status = 0;
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        struct sl_mailbox_stats stats = stats_of(actor);
+        (void)printf("lane: %u of %u numbers came in order, %" PRIu64 " by lanes, %" PRIu64
+                     " by sockets, %u cuts\n",
+                     count, ORDER_FRAMES, stats.lane_received, stats.socket_received, cuts);
+        ck_assert(_i > 0 || count == ORDER_FRAMES);
+        ck_assert_uint_gt(stats.lane_received, 0);
+        ck_assert_uint_gt(stats.socket_received, 0);
+        ck_assert_uint_eq(stats.dropped, 0);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* ---------------------------------------------------- offers
+ * ---------------------------------------------------- */
+
+/* The wire form of an offer, as a stranger would write it. */
+struct offer {
+    char magic[8];
+    uint32_t version;
+    uint32_t reserved;
+    uint64_t ring_bytes;
+    uint64_t token;
+    char name[32];
+};
+
+enum {
+    OFFER_GOOD,
+    OFFER_MAGIC,
+    OFFER_VERSION,
+    OFFER_SHORT,
+    OFFER_LONG,
+    OFFER_NAME_UNCLEAN,
+    OFFER_NAME_ENDLESS,
+    OFFER_NAME_EMPTY,
+    OFFER_RING_UNFIT,
+    OFFER_RING_LARGER_THAN_OURS,
+    OFFER_NO_DESCRIPTORS,
+    OFFER_ONE_DESCRIPTOR,
+    OFFER_MEMORY_UNSEALED,
+    OFFER_MEMORY_SMALL,
+    OFFER_MEMORY_IS_A_FILE,
+    OFFER_BELL_IS_A_PIPE,
+    OFFER_BELL_BLOCKS,
+    OFFER_KINDS,
+};
+
+static int raw_connect(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/echo.attach", directory);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static int memory_for(int kind)
+{
+    uint64_t bytes = 4096 + 2 * RING;
+    int fd = -1;
+    if (kind == OFFER_MEMORY_IS_A_FILE) {
+        char path[128];
+        (void)snprintf(path, sizeof(path), "%s/file", directory);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    } else {
+        fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    }
+    ck_assert_int_ge(fd, 0);
+    bytes = kind == OFFER_MEMORY_SMALL            ? bytes - 4096
+            : kind == OFFER_RING_LARGER_THAN_OURS ? bytes + 2 * RING
+                                                  : bytes;
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    if (kind != OFFER_MEMORY_UNSEALED && kind != OFFER_MEMORY_IS_A_FILE) {
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    }
+    return fd;
+}
+
+static void raw_offer(int socket_fd, int kind)
+{
+    struct {
+        struct offer offer;
+        char more[8];
+    } sent = {
+        .offer = {.magic = "sllane>\n", .version = 1, .ring_bytes = RING, .name = "client.9.0"}};
+    int fds[3] = {memory_for(kind), eventfd(0, EFD_NONBLOCK),
+                  eventfd(0, kind == OFFER_BELL_BLOCKS ? 0 : EFD_NONBLOCK)};
+    int pipe_fds[2] = {-1, -1};
+    size_t length = sizeof(sent.offer);
+    size_t fd_count = 3;
+    switch (kind) {
+    case OFFER_MAGIC:
+        sent.offer.magic[0] = 'x';
+        break;
+    case OFFER_VERSION:
+        sent.offer.version = 2;
+        break;
+    case OFFER_SHORT:
+        length -= 1;
+        break;
+    case OFFER_LONG:
+        length += sizeof(sent.more);
+        break;
+    case OFFER_NAME_UNCLEAN:
+        memcpy(sent.offer.name, "../x", 5);
+        break;
+    case OFFER_NAME_ENDLESS:
+        memset(sent.offer.name, 'x', sizeof(sent.offer.name));
+        break;
+    case OFFER_NAME_EMPTY:
+        memset(sent.offer.name, 0, sizeof(sent.offer.name));
+        break;
+    case OFFER_RING_UNFIT:
+        sent.offer.ring_bytes = UINT64_C(1) << 63;
+        break;
+    case OFFER_RING_LARGER_THAN_OURS:
+        sent.offer.ring_bytes = 2 * RING;
+        break;
+    case OFFER_NO_DESCRIPTORS:
+        fd_count = 0;
+        break;
+    case OFFER_ONE_DESCRIPTOR:
+        fd_count = 1;
+        break;
+    case OFFER_BELL_IS_A_PIPE:
+        ck_assert_int_eq(pipe2(pipe_fds, O_NONBLOCK), 0);
+        (void)close(fds[1]);
+        fds[1] = pipe_fds[1];
+        break;
+    default:
+        break;
+    }
+    union {
+        char bytes[CMSG_SPACE(sizeof(fds))];
+        struct cmsghdr align;
+    } control = {.bytes = {0}};
+    struct iovec part = {.iov_base = &sent, .iov_len = length};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd_count > 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
+        memcpy(CMSG_DATA(head), fds, sizeof(int) * fd_count);
+    }
+    ck_assert_int_eq(sendmsg(socket_fd, &message, MSG_NOSIGNAL), (ssize_t)length);
+    for (uint32_t i = 0; i < 3; i++) {
+        (void)close(fds[i]);
+    }
+    (void)close(pipe_fds[0]);
+}
+
+static uint32_t open_fds(void)
+{
+    uint32_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    }
+    return count;
+}
+
+static const struct {
+    int kind;
+    uint32_t code;
+} offers[] = {
+    {OFFER_GOOD, SL_OK},
+    {OFFER_MAGIC, SL_ERR_PROTOCOL},
+    {OFFER_VERSION, SL_ERR_VERSION},
+    {OFFER_SHORT, SL_ERR_PROTOCOL},
+    {OFFER_LONG, SL_ERR_PROTOCOL},
+    {OFFER_NAME_UNCLEAN, SL_ERR_PROTOCOL},
+    {OFFER_NAME_ENDLESS, SL_ERR_PROTOCOL},
+    {OFFER_NAME_EMPTY, SL_ERR_PROTOCOL},
+    {OFFER_RING_UNFIT, SL_ERR_PROTOCOL},
+    {OFFER_RING_LARGER_THAN_OURS, SL_ERR_LIMIT},
+    {OFFER_NO_DESCRIPTORS, SL_ERR_PROTOCOL},
+    {OFFER_ONE_DESCRIPTOR, SL_ERR_PROTOCOL},
+    {OFFER_MEMORY_UNSEALED, SL_ERR_PROTOCOL},
+    {OFFER_MEMORY_SMALL, SL_ERR_PROTOCOL},
+    {OFFER_MEMORY_IS_A_FILE, SL_ERR_PROTOCOL},
+    {OFFER_BELL_IS_A_PIPE, SL_ERR_PROTOCOL},
+    {OFFER_BELL_BLOCKS, SL_ERR_PROTOCOL},
+};
+
+START_TEST(offer_is_judged)
+    {
+        struct {
+            char magic[8];
+            uint32_t version, code;
+        } answer = {0};
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        uint32_t before = open_fds();
+        int fd = raw_connect();
+
+        raw_offer(fd, offers[_i].kind);
+        UNTIL(stats_of(actor).lanes + stats_of(actor).lanes_refused > 0, actor, NULL);
+
+        ck_assert_int_eq(recv(fd, &answer, sizeof(answer), 0), (ssize_t)sizeof(answer));
+        ck_assert_mem_eq(answer.magic, "sllane<\n", 8);
+        ck_assert_uint_eq(answer.code, offers[_i].code);
+        ck_assert_uint_eq(stats_of(actor).lanes, offers[_i].code == SL_OK ? 1 : 0);
+        (void)close(fd);
+        UNTIL(actor->lane_count == 0, actor, NULL);
+        ck_assert_uint_eq(open_fds(), before); /* nothing that came along stays open */
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(talk_over_a_standing_lanes_socket_ends_it)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        int fd = raw_connect();
+        raw_offer(fd, OFFER_GOOD);
+        UNTIL(stats_of(actor).lanes == 1, actor, NULL);
+        ck_assert_int_eq(send(fd, "psst", 4, MSG_NOSIGNAL), 4);
+        UNTIL(actor->lane_count == 0, actor, NULL);
+        (void)close(fd);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* Who connects and says nothing is dropped in time, and keeps nobody else out meanwhile. */
+START_TEST(stalled_handshakes_are_bounded)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        int fds[64];
+        /* More than the actor keeps half-open. */
+        actor->lanes_max = 8;
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            fds[i] = raw_connect();
+            turn(actor, NULL);
+            ck_assert_uint_le(actor->lane_count, 8);
+        }
+        UNTIL(actor->lane_count == 0, actor, NULL);
+        ck_assert_uint_ge(stats_of(actor).lanes_refused + stats_of(actor).lanes_dropped, 64);
+        attach(client, actor);
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            char byte;
+            ck_assert_int_le(recv(fds[i], &byte, 1, MSG_DONTWAIT), 1);
+            (void)close(fds[i]);
+        }
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(one_lane_too_many_goes_by_sockets_until_there_is_room)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened_with("echo", true, RING, 2);
+        struct sl_mailbox *clients[3];
+        const char *from = NULL;
+        size_t length = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            char name[32];
+            (void)snprintf(name, sizeof(name), "client.%u.0", i);
+            clients[i] = opened(name, false);
+            (void)sl_mailbox_connect(clients[i], "echo", 0);
+            UNTIL(stats_of(actor).lanes + stats_of(actor).lanes_refused > i, actor, clients[i]);
+        }
+        ck_assert_uint_eq(stats_of(actor).lanes, 2);
+        ck_assert(!sl_mailbox_attached(clients[2], "echo"));
+        ck_assert_int_eq(sl_mailbox_connect(clients[2], "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(clients[2], "echo", "ask", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "ask");
+        ck_assert_uint_eq(stats_of(clients[2]).socket_sent, 1);
+
+        sl_mailbox_close(&clients[0]);
+
+        UNTIL(sl_mailbox_attached(clients[2], "echo"), actor, clients[2]);
+        ck_assert_int_eq(sl_mailbox_send(clients[2], "echo", "again", 6, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "again");
+        ck_assert_uint_eq(stats_of(clients[2]).lane_sent, 1);
+        sl_mailbox_close(&clients[1]);
+        sl_mailbox_close(&clients[2]);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(second_lane_of_a_name_succeeds_the_first)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *first = opened("client.1.0", false);
+        struct sl_mailbox *second = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(first, actor);
+        ck_assert_int_eq(sl_mailbox_send(first, "echo", "one", 4, false), SL_OK);
+        (void)sl_mailbox_connect(second, "echo", 0);
+        /* The actor is not asked for frames here: they stay where they are. */
+        for (uint32_t i = 0; !sl_mailbox_attached(second, "echo"); i++) {
+            ck_assert_uint_lt(i, 60000);
+            (void)sl_mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
+            turn(second, NULL);
+        }
+        ck_assert_int_eq(sl_mailbox_send(second, "echo", "two", 4, false), SL_OK);
+        ck_assert_str_eq(received(actor, &from, &length), "one");
+        ck_assert_str_eq(received(actor, &from, &length), "two");
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
+        ck_assert_str_eq(received(second, &from, &length), "answer");
+        ck_assert_uint_eq(stats_of(actor).lanes, 1);
+        sl_mailbox_close(&first);
+        sl_mailbox_close(&second);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(another_user_is_refused)
+    {
+        if (geteuid() != 0) {
+            (void)printf("lane: another user cannot be tried without root\n");
+            return;
+        }
+        directory_make();
+        char path[128];
+        char byte = 'x';
+        int go[2];
+        struct stat about;
+        ck_assert_int_eq(pipe(go), 0);
+        pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            (void)alarm(120);
+            if (read(go[0], &byte, 1) != 1 || setuid(NOBODY) != 0) {
+                _exit(2);
+            }
+            int fd = raw_connect();
+            _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 1); /* closed without a word */
+        }
+        struct sl_mailbox *actor = opened("echo", true);
+        (void)snprintf(path, sizeof(path), "%s/echo.attach", directory);
+        ck_assert_int_eq(stat(path, &about), 0);
+        ck_assert_uint_eq(about.st_mode & 0777, 0600);
+        /* Even where the files would let them in. */
+        ck_assert_int_eq(chmod(directory, 0755), 0);
+        ck_assert_int_eq(chmod(path, 0666), 0);
+        ck_assert_int_eq(write(go[1], &byte, 1), 1);
+        UNTIL(stats_of(actor).lanes_refused == 1, actor, NULL);
+        int status = 0;
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        ck_assert_uint_eq(actor->lane_count, 0);
+        (void)close(go[0]);
+        (void)close(go[1]);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* --------------------------------------------------- sleeping
+ * --------------------------------------------------- */
+
+#define PINGS 4000u
+
+static void echo_for_ever(void)
+{
+    uint64_t random = 2;
+    struct sl_mailbox *actor = opened("echo", true);
+    (void)alarm(500);
+    for (;;) {
+        const char *from = NULL;
+        const void *frame = NULL;
+        size_t length = 0;
+        if (sl_mailbox_wait(actor, SECOND) == SL_OK &&
+            sl_mailbox_receive(actor, &from, &frame, &length) == SL_OK) {
+            if (next_random(&random) % 8 == 0) {
+                pause_us(next_random(&random) % 300);
+            }
+            if (sl_mailbox_send(actor, from, frame, length, true) != SL_OK) {
+                _exit(1);
+            }
+        }
+    }
+}
+
+/* Random sizes and pauses, so that both sides meet each other asleep, awake and in between. */
+START_TEST(no_wake_up_is_lost)
+    {
+        static char frame[4096];
+        directory_make();
+        uint64_t random = 1;
+        pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            echo_for_ever();
+        }
+        struct sl_mailbox *client = opened("client.1.0", false);
+        UNTIL(sl_mailbox_connect(client, "echo", 100 * SL_NS_PER_MS) == SL_OK &&
+                  sl_mailbox_attached(client, "echo"),
+              client, NULL);
+        for (uint32_t i = 0; i < PINGS; i++) {
+            const char *from = NULL;
+            size_t got = 0;
+            size_t length = 4 + next_random(&random) % (sizeof(frame) - 4);
+            memcpy(frame, &i, sizeof(i));
+            ck_assert_int_eq(sl_mailbox_send(client, "echo", frame, length, false), SL_OK);
+            if (next_random(&random) % 4 == 0) {
+                pause_us(next_random(&random) % 200);
+            }
+            const char *answer = received(client, &from, &got);
+            ck_assert_uint_eq(got, length);
+            ck_assert_mem_eq(answer, frame, sizeof(i));
+        }
+        struct sl_mailbox_stats stats = stats_of(client);
+        (void)printf("lane: %u round trips, %" PRIu64 " doorbells, %" PRIu64
+                     " wake-ups avoided, %" PRIu64 " late\n",
+                     PINGS, stats.doorbells, stats.wakeups_avoided, stats.late_wakeups);
+        ck_assert_uint_eq(stats.lane_received, PINGS);
+        ck_assert_uint_gt(stats.doorbells, 0);
+        /* A doorbell that is lost costs 50 ms and is counted. A sleeper that looked again by itself
+         * just then is counted too, which takes a pause of 50 ms of the whole machine. */
+        ck_assert_uint_lt(stats.late_wakeups, PINGS / 100);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        sl_mailbox_close(&client);
+        directory_remove();
+    }
+END_TEST
+
+/* A writer that dies between the frame and the doorbell: the frame is found by looking again. */
+START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        bool doorbell = false;
+        attach(client, actor);
+        turn(actor, client);
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        uint64_t until_ns = sl_mailbox_sleep(actor, now_ns);
+        ck_assert_uint_le(until_ns - now_ns, SL_QUEUE_SLEEP_NS_MAX);
+
+        ck_assert_int_eq(sl_queue_write(&client->lanes[0].lane.writer, 1, "mute", 5, &doorbell),
+                         SL_OK);
+        ck_assert(doorbell);
+
+        ck_assert_str_eq(received(actor, &from, &length), "mute");
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(sleep_is_refused_while_a_frame_waits)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(client, actor);
+        ck_assert_uint_ne(sl_mailbox_sleep(actor, sl_clock_monotonic_ns()), 0);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "one", 4, false), SL_OK);
+        ck_assert_uint_eq(stats_of(client).doorbells, 1);
+        ck_assert_uint_eq(sl_mailbox_sleep(actor, sl_clock_monotonic_ns()), 0);
+        ck_assert_str_eq(received(actor, &from, &length), "one");
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "two", 4, false), SL_OK);
+        ck_assert_uint_eq(stats_of(client).doorbells, 1); /* awake */
+        ck_assert_uint_eq(stats_of(client).wakeups_avoided, 1);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* --------------------------------------------------- spinning
+ * --------------------------------------------------- */
+
+static const struct {
+    uint32_t cores, processes;
+    bool spins;
+} spin_rows[] = {
+    {1, 1, false}, {2, 2, false}, {2, 7, false}, {8, 8, false},
+    {2, 1, true},  {9, 8, true},  {64, 9, true},
+};
+
+START_TEST(spinning_takes_more_cores_than_processes)
+    {
+        ck_assert_uint_eq(sl_spin_bound(50000, spin_rows[_i].cores, spin_rows[_i].processes),
+                          spin_rows[_i].spins ? 50000 : 0);
+        ck_assert_uint_eq(sl_spin_bound(0, spin_rows[_i].cores, spin_rows[_i].processes), 0);
+        ck_assert_uint_ge(sl_spin_cores(), 1);
+    }
+END_TEST
+
+START_TEST(spinning_goes_on_while_it_pays)
+    {
+        struct sl_spin spin = {.bound_ns = 1000};
+        uint32_t tried = 0;
+        for (uint32_t i = 0; i < 10 * SL_SPIN_PROBE; i++) {
+            if (sl_spin_budget(&spin) != 0) {
+                tried++;
+                sl_spin_learn(&spin, false);
+            }
+        }
+        ck_assert_uint_eq(tried, 10); /* a probe now and then */
+        while (sl_spin_budget(&spin) == 0) {
+        }
+        sl_spin_learn(&spin, true);
+        for (uint32_t i = 0; i < 100; i++) {
+            ck_assert_uint_eq(sl_spin_budget(&spin), 1000);
+            sl_spin_learn(&spin, true);
+        }
+        ck_assert_uint_eq(sl_spin_budget(&spin), 1000);
+        sl_spin_learn(&spin, false);
+        ck_assert_uint_eq(sl_spin_budget(&spin), 0);
+        struct sl_spin never = {0};
+        for (uint32_t i = 0; i < 10 * SL_SPIN_PROBE; i++) {
+            ck_assert_uint_eq(sl_spin_budget(&never), 0);
+        }
+    }
+END_TEST
+
+/* A node of more actors than cores: nobody spins, whatever the setting. */
+START_TEST(crowded_node_does_not_spin)
+    {
+        directory_make();
+        struct sl_mailbox *client = NULL;
+        const struct sl_mailbox_options options = {.runtime_dir = directory,
+                                                   .name = "client.1.0",
+                                                   .queue_messages = 64,
+                                                   .message_bytes_max = SL_MIB,
+                                                   .ring_bytes = RING,
+                                                   .spin_ns = 50000};
+        for (uint32_t i = 0; i < sl_spin_cores(); i++) {
+            char path[128];
+            (void)snprintf(path, sizeof(path), "%s/actor.%u.sock", directory, i);
+            FILE *file = fopen(path, "we");
+            ck_assert_ptr_nonnull(file);
+            (void)fclose(file);
+        }
+        struct sl_mailbox *actor = opened("echo", true);
+        ck_assert_int_eq(sl_mailbox_open(&options, &client, NULL), SL_OK);
+        attach(client, actor);
+        ck_assert_uint_eq(client->spin.bound_ns, 0);
+        ck_assert(!sl_mailbox_spin(client, SL_NEVER_NS));
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+static void suite_fill(Suite *suite)
+{
+    TCase *where = tcase_create("what goes where");
+    tcase_add_test(where, frames_go_over_the_ring_both_ways);
+    tcase_add_loop_test(where, switched_off_all_goes_by_sockets, 0, 2);
+    tcase_add_test(where, frame_too_long_for_the_ring_goes_by_socket_in_its_turn);
+    tcase_add_test(where, full_ring_is_a_limit_until_the_receiver_takes);
+    tcase_add_loop_test(where, order_is_kept_while_transports_change, 0, 6);
+    TCase *ends = tcase_create("ends");
+    tcase_add_test(ends, frames_of_a_killed_client_are_read_and_its_lane_goes);
+    tcase_add_test(ends, client_attaches_again_to_a_restarted_actor);
+    tcase_add_test(ends, lane_gone_falls_back_to_sockets_and_comes_again);
+    tcase_add_loop_test(ends, lane_with_hostile_bytes_is_dropped_and_others_go_on, 0, 3);
+    TCase *made = tcase_create("offers");
+    tcase_add_loop_test(made, offer_is_judged, 0, SL_COUNT(offers));
+    tcase_add_test(made, talk_over_a_standing_lanes_socket_ends_it);
+    tcase_add_test(made, stalled_handshakes_are_bounded);
+    tcase_add_test(made, one_lane_too_many_goes_by_sockets_until_there_is_room);
+    tcase_add_test(made, second_lane_of_a_name_succeeds_the_first);
+    tcase_add_test(made, another_user_is_refused);
+    TCase *sleeping = tcase_create("sleeping");
+    tcase_add_test(sleeping, no_wake_up_is_lost);
+    tcase_add_test(sleeping, frame_without_a_doorbell_is_found_by_looking_again);
+    tcase_add_test(sleeping, sleep_is_refused_while_a_frame_waits);
+    TCase *spinning = tcase_create("spinning");
+    tcase_add_loop_test(spinning, spinning_takes_more_cores_than_processes, 0, SL_COUNT(spin_rows));
+    tcase_add_test(spinning, spinning_goes_on_while_it_pays);
+    tcase_add_test(spinning, crowded_node_does_not_spin);
+    TCase *all[] = {where, ends, made, sleeping, spinning};
+    for (uint32_t i = 0; i < SL_COUNT(all); i++) {
+        tcase_set_timeout(all[i], 500);
+        suite_add_tcase(suite, all[i]);
+    }
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("lane");
+    suite_fill(suite);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

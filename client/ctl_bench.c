@@ -249,13 +249,21 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
+    bool queue = ctl->word_count == 1 && strcmp(ctl->words[0], "queue") == 0;
     size_t kind = 0;
     while (ctl->word_count == 1 && kind < SL_COUNT(kinds) &&
            strcmp(ctl->words[0], kinds[kind]) != 0) {
         kind++;
     }
-    if (ctl->word_count != 1 || kind == SL_COUNT(kinds)) {
-        return ctl_wrong(ctl, "one of get, put, exists");
+    if (ctl->word_count != 1 || (kind == SL_COUNT(kinds) && !queue)) {
+        return ctl_wrong(ctl, "one of get, put, exists, queue");
+    }
+    if (!seconds_read(seconds, &bench.measure_ns)) {
+        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
+                         SECONDS_MAX);
+    }
+    if (queue) {
+        return ctl_bench_queue(ctl, bench.size_bytes, bench.measure_ns);
     }
     bench.kind = (enum bench_kind)kind;
     bool exists = bench.kind == BENCH_EXISTS;
@@ -263,10 +271,6 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
                        : exists              ? EXISTS_BYTES
                                              : SIZE_STANDARD;
     bench.batch = bench.batch != 0 ? bench.batch : exists ? 256 : 1;
-    if (!seconds_read(seconds, &bench.measure_ns)) {
-        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
-                         SECONDS_MAX);
-    }
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }

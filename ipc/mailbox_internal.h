@@ -59,6 +59,8 @@ struct sl_mailbox_lane {
     uint32_t after;       /* slot + 1 of an older one under the same name that is read first */
     uint64_t deadline_ns; /* OFFERED, ACCEPTED: until; else of the mark that is awaited */
     uint64_t end;         /* ENDING: position behind its last frame */
+    bool holding;         /* a ZeroMQ frame of this peer waits until it is read so far: */
+    uint64_t hold_until;
     /* Order of requests between the transports. */
     bool mark_due;         /* ours: ZeroMQ frames may be on their way still */
     uint64_t marks_sent;   /* ours */
@@ -104,10 +106,8 @@ struct sl_mailbox {
     uint64_t spin_wish_ns;
     bool spin_anyway;
     struct sl_spin spin;
-    /* A ZeroMQ frame that waits until its sender's lane has been read as far as it was. */
+    /* A ZeroMQ frame that waits until its sender's lanes have been read as far as they were. */
     bool held;
-    uint32_t held_for; /* slot + 1 of that lane; 0: there is nothing to wait for */
-    uint64_t held_until;
     bool held_has_sync;
     struct sl_mailbox_sync held_sync;
     char held_from[SL_NAME_BYTES_MAX + 1];
@@ -149,10 +149,12 @@ bool sl_mailbox_lane_ready(const struct sl_mailbox *mailbox, uint32_t slot);
 bool sl_mailbox_lanes_ready(const struct sl_mailbox *mailbox);
 /* Takes one into mailbox->buffer; false: there was none after all (marks, a hostile peer). */
 bool sl_mailbox_lane_take(struct sl_mailbox *mailbox, uint32_t slot, size_t *length_bytes);
-/* A ZeroMQ request of `from`: slot + 1 of the lane that is read first, and how far; 0: none. */
-uint32_t sl_mailbox_lane_before(struct sl_mailbox *mailbox, const char *from, uint64_t *until);
-/* Whether that lane has been read so far (or waits for a mark, or is gone). */
-bool sl_mailbox_lane_is_past(const struct sl_mailbox *mailbox, uint32_t slot, uint64_t until);
+/* A ZeroMQ request of `from` came: what its lanes hold now comes first. */
+void sl_mailbox_lanes_hold(struct sl_mailbox *mailbox, const char *from);
+/* A lane that has to be read first still, slot + 1; 0: none. */
+uint32_t sl_mailbox_lanes_held(const struct sl_mailbox *mailbox);
+/* The frame was handed out. */
+void sl_mailbox_lanes_unhold(struct sl_mailbox *mailbox);
 void sl_mailbox_lane_sync(struct sl_mailbox *mailbox, const char *from,
                           const struct sl_mailbox_sync *sync);
 /* Takes the announcements back, if there are any. */

@@ -90,9 +90,6 @@ static void lane_free(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot, 
             mailbox->lanes[i].after = 0;
         }
     }
-    if (mailbox->held_for == number) {
-        mailbox->held_for = 0;
-    }
     while (mailbox->lane_count > 0 &&
            mailbox->lanes[mailbox->lane_count - 1].state == SL_LANE_FREE) {
         mailbox->lane_count--;
@@ -561,24 +558,36 @@ bool sl_mailbox_lane_take(struct sl_mailbox *mailbox, uint32_t slot_number, size
     return taken;
 }
 
-uint32_t sl_mailbox_lane_before(struct sl_mailbox *mailbox, const char *from, uint64_t *until)
+void sl_mailbox_lanes_hold(struct sl_mailbox *mailbox, const char *from)
 {
-    struct sl_mailbox_lane *slot = lane_of(mailbox, from, SL_LANE_ENDING);
-    if (slot == NULL || !sl_mailbox_lane_ready(mailbox, number_of(mailbox, slot))) {
-        slot = lane_of(mailbox, from, SL_LANE_STANDS);
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        if (slot->state >= SL_LANE_STANDS && !slot->ours && strcmp(slot->lane.name, from) == 0) {
+            slot->holding = true;
+            slot->hold_until =
+                slot->state == SL_LANE_ENDING ? slot->end : sl_queue_tail(&slot->lane.reader);
+        }
     }
-    if (slot == NULL || !sl_mailbox_lane_ready(mailbox, number_of(mailbox, slot))) {
-        return 0;
-    }
-    *until = slot->state == SL_LANE_ENDING ? slot->end : sl_queue_tail(&slot->lane.reader);
-    return number_of(mailbox, slot) + 1;
 }
 
-bool sl_mailbox_lane_is_past(const struct sl_mailbox *mailbox, uint32_t slot_number, uint64_t until)
+uint32_t sl_mailbox_lanes_held(const struct sl_mailbox *mailbox)
 {
-    const struct sl_mailbox_lane *slot = &mailbox->lanes[slot_number];
-    return !sl_mailbox_lane_ready(mailbox, slot_number) ||
-           (int64_t)(until - slot->lane.reader.head) <= 0;
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        const struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        /* One that waits for a mark waits for this frame, or for one behind it. */
+        if (slot->holding && sl_mailbox_lane_ready(mailbox, i) &&
+            (int64_t)(slot->hold_until - slot->lane.reader.head) > 0) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+void sl_mailbox_lanes_unhold(struct sl_mailbox *mailbox)
+{
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        mailbox->lanes[i].holding = false;
+    }
 }
 
 void sl_mailbox_lane_sync(struct sl_mailbox *mailbox, const char *from,

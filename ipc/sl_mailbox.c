@@ -576,19 +576,17 @@ static bool take_lane(struct sl_mailbox *mailbox, uint32_t slot, struct taken *o
     return sl_mailbox_lane_take(mailbox, slot, &out->length_bytes);
 }
 
-/* The frame in mailbox->frame: after what its sender's lane held when it came. False: it was but a
+/* The frame in mailbox->frame: after what its sender's lanes held when it came. False: it was but a
  * sync. */
 static bool take_held(struct sl_mailbox *mailbox, struct taken *out)
 {
-    while (mailbox->held_for != 0) {
-        uint32_t slot = mailbox->held_for - 1;
-        if (sl_mailbox_lane_is_past(mailbox, slot, mailbox->held_until)) {
-            mailbox->held_for = 0;
-        } else if (take_lane(mailbox, slot, out)) {
+    for (uint32_t slot; (slot = sl_mailbox_lanes_held(mailbox)) != 0;) {
+        if (take_lane(mailbox, slot - 1, out)) {
             return true;
         }
     }
     mailbox->held = false;
+    sl_mailbox_lanes_unhold(mailbox);
     if (mailbox->held_has_sync) {
         sl_mailbox_lane_sync(mailbox, mailbox->held_from, &mailbox->held_sync);
     }
@@ -609,13 +607,11 @@ static bool take_socket(struct sl_mailbox *mailbox, uint32_t number, uint32_t *d
         int got = source->socket != NULL ? take_parts(mailbox, source->socket, number == 0) : 0;
         if (got > 0) {
             mailbox->held = true;
-            mailbox->held_for = 0;
             if (number > 0) {
                 memcpy(mailbox->held_from, mailbox->peers[number - 1].name,
                        sizeof(mailbox->held_from));
             } else {
-                mailbox->held_for =
-                    sl_mailbox_lane_before(mailbox, mailbox->held_from, &mailbox->held_until);
+                sl_mailbox_lanes_hold(mailbox, mailbox->held_from);
             }
             if (take_held(mailbox, out)) {
                 return true;

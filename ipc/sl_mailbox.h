@@ -73,8 +73,8 @@ uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
 /* Waits awake for a frame on a lane, as long as it pays and not beyond until_ns: true when there is
  * one. */
 bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns);
-/* Waits for a frame or until budget_ns has passed. SL_ERR_TIMEOUT. For clients without a loop. SL_OK
- * is a hint: what came may have been for the mailbox itself. */
+/* Waits for a frame or until budget_ns has passed. SL_ERR_TIMEOUT. For clients without a loop.
+ * SL_OK is a hint: what came may have been for the mailbox itself. */
 sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns);
 /* Makes the connection to an actor, if there is none, and waits until one stands (of either
  * transport) or budget_ns has passed. Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name),

@@ -762,6 +762,12 @@ START_TEST(one_lane_too_many_goes_by_sockets_until_there_is_room)
     }
 END_TEST
 
+/* Lets the actor accept and notice without taking frames. */
+static void look_without_taking(struct sl_mailbox *actor)
+{
+    (void)sl_mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
+}
+
 START_TEST(second_lane_of_a_name_succeeds_the_first)
     {
         directory_make();
@@ -776,7 +782,7 @@ START_TEST(second_lane_of_a_name_succeeds_the_first)
         /* The actor is not asked for frames here: they stay where they are. */
         for (uint32_t i = 0; !sl_mailbox_attached(second, "echo"); i++) {
             ck_assert_uint_lt(i, 60000);
-            (void)sl_mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
+            look_without_taking(actor);
             turn(second, NULL);
         }
         ck_assert_int_eq(sl_mailbox_send(second, "echo", "two", 4, false), SL_OK);
@@ -787,6 +793,47 @@ START_TEST(second_lane_of_a_name_succeeds_the_first)
         ck_assert_uint_eq(stats_of(actor).lanes, 1);
         sl_mailbox_close(&first);
         sl_mailbox_close(&second);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(frame_by_socket_comes_after_every_lane_of_its_sender)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        static const char *const texts[] = {"one", "two", "three"};
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            (void)sl_mailbox_connect(client, "echo", 0);
+            for (uint32_t i = 0; !sl_mailbox_attached(client, "echo"); i++) {
+                ck_assert_uint_lt(i, 60000);
+                look_without_taking(actor);
+                turn(client, NULL);
+            }
+            ck_assert_int_eq(sl_mailbox_send(client, "echo", texts[lane], 4, false), SL_OK);
+            cut(client);
+            for (uint32_t i = 0; sl_mailbox_attached(client, "echo"); i++) {
+                ck_assert_uint_lt(i, 60000);
+                turn(client, NULL);
+            }
+            actor->lanes_max = lane == 0 ? 8 : 0;
+        }
+        look_without_taking(actor);
+        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", texts[2], 6, false), SL_OK);
+        ck_assert_uint_eq(stats_of(client).socket_sent, 1);
+        for (uint32_t i = 0; !actor->router.hot; i++) {
+            ck_assert_uint_lt(i, 60000);
+            look_without_taking(actor); /* the frame is there: it could be taken first */
+        }
+        for (uint32_t first = 0; first < SL_COUNT(texts); first++) {
+            const char *from = NULL;
+            size_t length = 0;
+            actor->turn = 0; /* the socket's turn, each time */
+            ck_assert_str_eq(received(actor, &from, &length), texts[first]);
+        }
+        sl_mailbox_close(&client);
         sl_mailbox_close(&actor);
         directory_remove();
     }
@@ -1048,6 +1095,7 @@ static void suite_fill(Suite *suite)
     tcase_add_test(made, stalled_handshakes_are_bounded);
     tcase_add_test(made, one_lane_too_many_goes_by_sockets_until_there_is_room);
     tcase_add_test(made, second_lane_of_a_name_succeeds_the_first);
+    tcase_add_test(made, frame_by_socket_comes_after_every_lane_of_its_sender);
     tcase_add_test(made, another_user_is_refused);
     TCase *sleeping = tcase_create("sleeping");
     tcase_add_test(sleeping, no_wake_up_is_lost);

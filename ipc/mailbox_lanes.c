@@ -3,6 +3,8 @@
 #include "ipc/mailbox_internal.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +314,18 @@ static uint32_t theirs_count(const struct sl_mailbox *mailbox)
     return count;
 }
 
+/* Lanes of the dead that a forked child still holds open: they go when the room is needed. */
+static void dead_sweep(struct sl_mailbox *mailbox)
+{
+    for (uint32_t i = mailbox->lane_count; i-- > 0;) {
+        struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        if (slot->state == SL_LANE_STANDS && !slot->ours && kill((pid_t)slot->lane.pid, 0) != 0 &&
+            errno == ESRCH) {
+            lane_end(mailbox, slot);
+        }
+    }
+}
+
 /* True: there may be more to accept. */
 static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
 {
@@ -332,6 +346,9 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
         return false;
     }
     half_open_bound(mailbox);
+    if (theirs_count(mailbox) >= mailbox->lanes_max) {
+        dead_sweep(mailbox);
+    }
     struct sl_mailbox_lane *slot =
         theirs_count(mailbox) < mailbox->lanes_max ? lane_new(mailbox) : NULL;
     if (slot == NULL) {

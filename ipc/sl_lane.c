@@ -112,12 +112,18 @@ sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why)
     return SL_OK;
 }
 
-/* The kernel's word on who is at the other end. */
-static bool is_same_user(int fd)
+/* The kernel's word on who is at the other end. pid may be NULL. */
+static bool is_same_user(int fd, uint32_t *pid)
 {
     struct ucred peer;
     socklen_t size = sizeof(peer);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
+        return false;
+    }
+    if (pid != NULL) {
+        *pid = (uint32_t)peer.pid;
+    }
+    return true;
 }
 
 /* One packet, with descriptors when fds is given (FD_COUNT of them, or none at all: -1 each; those
@@ -208,7 +214,7 @@ static sl_err lane_connect(struct sl_lane *lane, const char *path, struct sl_err
                    ? sl_fail(why, SL_ERR_UNREACHABLE, "nobody accepts at '%s'", path)
                    : sl_fail_os(why, os_code, "connect to '%s'", path);
     }
-    if (!is_same_user(lane->socket_fd)) {
+    if (!is_same_user(lane->socket_fd, NULL)) {
         return sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
     }
     return SL_OK;
@@ -323,7 +329,7 @@ sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd)
                : errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? SL_ERR_NOT_FOUND
                                                                             : SL_ERR_OS;
     }
-    if (!is_same_user(fd)) {
+    if (!is_same_user(fd, &lane->pid)) {
         (void)close(fd);
         return SL_ERR_PERMISSION;
     }

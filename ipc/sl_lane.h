@@ -29,6 +29,7 @@ struct sl_lane {
     int doorbell_fd;  /* we sleep on it; edge-triggered, never read */
     int peer_bell_fd; /* the other side sleeps on it */
     bool stands;      /* both sides have said yes */
+    uint32_t pid;     /* of who connected to us, at that time; 0: we connected */
 };
 
 /* A lane that owns nothing. close() is safe from here on. */

@@ -770,6 +770,43 @@ static void look_without_taking(struct sl_mailbox *actor)
     (void)sl_mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
 }
 
+/* A client that forked: its child keeps the socket open and outlives it. */
+START_TEST(lane_of_a_dead_client_that_forked_makes_room)
+    {
+        directory_make();
+        char byte = 'x';
+        int go[2];
+        ck_assert_int_eq(pipe(go), 0);
+        pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            (void)alarm(240);
+            (void)close(go[1]);
+            ck_assert_int_eq(read(go[0], &byte, 1), 1);
+            int fd = raw_connect();
+            raw_offer(fd, OFFER_GOOD);
+            ck_assert_int_eq(recv(fd, &byte, 1, 0), 1); /* it stands */
+            if (fork() == 0) {
+                _exit(read(go[0], &byte, 1) == 0 ? 0 : 1); /* until the test is over */
+            }
+            _exit(0);
+        }
+        struct sl_mailbox *actor = opened_with("echo", true, RING, 1);
+        ck_assert_int_eq(write(go[1], &byte, 1), 1);
+        UNTIL(stats_of(actor).lanes == 1, actor, NULL);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        (void)sl_mailbox_connect(client, "echo", 0);
+        UNTIL(sl_mailbox_attached(client, "echo"), actor, client);
+        ck_assert_uint_eq(stats_of(actor).lanes, 1);
+        (void)close(go[0]);
+        (void)close(go[1]);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 START_TEST(second_lane_of_a_name_succeeds_the_first)
     {
         directory_make();
@@ -1049,6 +1086,36 @@ START_TEST(spinning_goes_on_while_it_pays)
     }
 END_TEST
 
+START_TEST(spinning_finds_a_frame_and_ends_in_time)
+    {
+        directory_make();
+        struct sl_mailbox *client = NULL;
+        const struct sl_mailbox_options options = {.runtime_dir = directory,
+                                                   .name = "client.1.0",
+                                                   .queue_messages = 64,
+                                                   .message_bytes_max = SL_MIB,
+                                                   .ring_bytes = RING,
+                                                   .spin_ns = SL_NS_PER_MS,
+                                                   .spin_anyway = true};
+        const char *from = NULL;
+        size_t length = 0;
+        struct sl_mailbox *actor = opened("echo", true);
+        ck_assert_int_eq(sl_mailbox_open(&options, &client, NULL), SL_OK);
+        attach(client, actor);
+        uint64_t start_ns = sl_clock_monotonic_ns();
+        ck_assert(!sl_mailbox_spin(client, SL_NEVER_NS));
+        ck_assert_uint_ge(sl_clock_monotonic_ns() - start_ns, SL_NS_PER_MS);
+        ck_assert(!sl_mailbox_spin(client, 0)); /* what is due comes first */
+        ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "here", 5, true), SL_OK);
+        ck_assert_uint_eq(stats_of(actor).doorbells, 0);
+        ck_assert(sl_mailbox_spin(client, SL_NEVER_NS));
+        ck_assert_str_eq(received(client, &from, &length), "here");
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 /* A node of more actors than cores: nobody spins, whatever the setting. */
 START_TEST(crowded_node_does_not_spin)
     {
@@ -1096,6 +1163,7 @@ static void suite_fill(Suite *suite)
     tcase_add_test(made, talk_over_a_standing_lanes_socket_ends_it);
     tcase_add_test(made, stalled_handshakes_are_bounded);
     tcase_add_test(made, one_lane_too_many_goes_by_sockets_until_there_is_room);
+    tcase_add_test(made, lane_of_a_dead_client_that_forked_makes_room);
     tcase_add_test(made, second_lane_of_a_name_succeeds_the_first);
     tcase_add_test(made, frame_by_socket_comes_after_every_lane_of_its_sender);
     tcase_add_test(made, another_user_is_refused);
@@ -1106,6 +1174,7 @@ static void suite_fill(Suite *suite)
     TCase *spinning = tcase_create("spinning");
     tcase_add_loop_test(spinning, spinning_takes_more_cores_than_processes, 0, SL_COUNT(spin_rows));
     tcase_add_test(spinning, spinning_goes_on_while_it_pays);
+    tcase_add_test(spinning, spinning_finds_a_frame_and_ends_in_time);
     tcase_add_test(spinning, crowded_node_does_not_spin);
     TCase *all[] = {where, ends, made, sleeping, spinning};
     for (uint32_t i = 0; i < SL_COUNT(all); i++) {

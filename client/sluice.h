@@ -1,7 +1,8 @@
 /* client/sluice.h - libsluice: the C API of Sluice, version 1.
  *
  * A client attaches to the node of this machine that runs under `instance`. It looks keys up and
- * reads values in shared memory without asking anyone; writing takes two round trips a batch. Every
+ * reads values in shared memory without asking anyone; writing takes two round trips a batch, one
+ * when values of its size were put a moment ago, none for a key that exists. Every
  * call that can wait takes a timeout in ns (0: the node's op_timeout) and ends by then. Calls on
  * one client may come from several threads; they are serialised where they talk to actors, look-ups
  * and copies run in parallel.

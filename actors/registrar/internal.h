@@ -518,7 +518,8 @@ void reg_peers_fini(struct registrar *self);
 uint32_t reg_peer_find(const struct registrar *self, const char *name,
                        uint64_t length); /* REG_NONE */
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
-/* Whether the process is here under some name other than that of slot `except` (REG_NONE: under any).
+/* Whether the process is here under some name other than that of slot `except` (REG_NONE: under
+ * any).
  */
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except);
 /* Whether it can still touch memory: its process is alive. */

@@ -143,6 +143,11 @@ static void engine_make(void)
     need(sl_engine_register(client, &options, 5 * SL_NS_PER_S, &engine, &why), &why);
 }
 
+static void leave(void)
+{
+    hostile_directory_remove(directory);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     static const struct hostile_target target = {.answered = answered};
@@ -157,6 +162,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argv;
     (void)snprintf(directory, sizeof(directory), "/dev/shm/sluice-fuzz-client-XXXXXX");
     HOSTILE_MUST(mkdtemp(directory) != NULL);
+    (void)atexit(leave);
     (void)snprintf(runtime_setting, sizeof(runtime_setting), "runtime_dir=%s", directory);
     (void)snprintf(shm_setting, sizeof(shm_setting), "shm_dir=%s", directory);
     hostile_node_make(&node, directory);

@@ -67,12 +67,18 @@ static void page_make(void)
     (void)close(fd);
 }
 
+static void leave(void)
+{
+    hostile_directory_remove(directory);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
     (void)snprintf(directory, sizeof(directory), "/dev/shm/sluice-fuzz-ctl-XXXXXX");
     HOSTILE_MUST(mkdtemp(directory) != NULL);
+    (void)atexit(leave);
     (void)snprintf(shm_option, sizeof(shm_option), "--shm-dir=%s", directory);
     (void)snprintf(log_option, sizeof(log_option), "--log-dir=%s", directory);
     (void)snprintf(runtime_option, sizeof(runtime_option), "--runtime-dir=%s", directory);

@@ -2,9 +2,11 @@
 #include "tests/fuzz/hostile.h"
 #include "ipc/msg_internal.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STEPS_MAX       64u
 #define FRAMES_STEP_MAX 1024u /* of one operation */
@@ -32,6 +34,19 @@ uint32_t hostile_sender_of(const char *name)
         at++;
     }
     return at;
+}
+
+void hostile_directory_remove(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        (void)unlinkat(dirfd(directory), entry->d_name, 0); /* not "." and ".." */
+    }
+    (void)closedir(directory);
+    (void)rmdir(path);
 }
 
 /* ---- input ---- */

@@ -91,6 +91,9 @@ extern const char *const hostile_senders[HOSTILE_SENDERS];
 struct sl_proc_id hostile_proc(uint32_t sender);
 uint32_t hostile_sender_of(const char *name); /* HOSTILE_SENDERS: none of them */
 
+/* Removes a directory of this target's with its files, which are links or files alone. */
+void hostile_directory_remove(const char *path);
+
 #define HOSTILE_MUST(condition)                                                  \
     do {                                                                         \
         if (!(condition)) {                                                      \

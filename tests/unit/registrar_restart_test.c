@@ -645,7 +645,7 @@ static Suite *restart_suite(void)
 {
     Suite *suite = suite_create("registrar_restart");
     TCase *restart = tcase_create("restart");
-    tcase_set_timeout(restart, 60);
+    tcase_set_timeout(restart, 240);
     tcase_add_test(restart, every_committed_object_is_still_there);
     tcase_add_test(restart, recency_survives);
     tcase_add_test(restart, reservations_of_the_living_go_on);

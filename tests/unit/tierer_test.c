@@ -564,7 +564,7 @@ int main(void)
     Suite *suite = suite_create("tierer");
     TCase *node = tcase_create("node");
     tcase_add_checked_fixture(node, open_node, close_node);
-    tcase_set_timeout(node, 60);
+    tcase_set_timeout(node, 240);
     tcase_add_test(node, written_values_of_all_sizes_are_read_back);
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);

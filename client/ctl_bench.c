@@ -1,6 +1,7 @@
 /* client/ctl_bench.c - sluicectl bench: measures get, put and exists, each beside its physical
  * limit, in the same run. */
 #include "client/ctl_bench.h"
+#include "client/ctl_bench_disk.h"
 #include "ipc/sl_arena.h"
 
 #include <stdlib.h>
@@ -241,13 +242,18 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     int code;
     struct bench bench = {.cache_bytes = bench_cache_bytes()};
     const char *seconds = NULL;
+    uint64_t total_bytes = 0;
     const struct ctl_option options[] = {{.name = "size", .size = &bench.size_bytes},
+                                         {.name = "total", .size = &total_bytes},
                                          {.name = "batch", .count = &bench.batch},
                                          {.name = "keys", .count = &bench.keys},
                                          {.name = "seconds", .text = &seconds}};
     static const char *const kinds[] = {"get", "put", "exists"};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
+    }
+    if (ctl->word_count == 1 && strcmp(ctl->words[0], "disk") == 0) {
+        return ctl_bench_disk(ctl, bench.size_bytes, total_bytes);
     }
     bool queue = ctl->word_count == 1 && strcmp(ctl->words[0], "queue") == 0;
     size_t kind = 0;
@@ -256,7 +262,7 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
         kind++;
     }
     if (ctl->word_count != 1 || (kind == SL_COUNT(kinds) && !queue)) {
-        return ctl_wrong(ctl, "one of get, put, exists, queue");
+        return ctl_wrong(ctl, "one of get, put, exists, queue, disk");
     }
     if (!seconds_read(seconds, &bench.measure_ns)) {
         return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,

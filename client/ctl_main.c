@@ -103,7 +103,8 @@ static const struct ctl_command commands[] = {
      ctl_workload},
     {"bench", "measure, beside the physical limit",
      "bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n"
-     "       sluicectl bench queue [--size N] [--seconds S]\n\nMeasures the client "
+     "       sluicectl bench queue [--size N] [--seconds S]\n"
+     "       sluicectl bench disk [--size N] [--total SIZE]\n\nMeasures the client "
      "library, and in the same run, in turns of 5 ms, its limits: memcpy of the\nsame sizes "
      "between faulted mappings and the fastest copy routine, or a bare hash-table probe\n(exists). "
      "Both sides walk over more than four times the last-level cache where the node's\nmemory "
@@ -116,7 +117,9 @@ static const struct ctl_command commands[] = {
      "timed\n"
      "  exists  in the shared index\n"
      "  queue   round trips of one frame between two processes through shared memory, beside\n"
-     "          ZeroMQ; needs no node\n\nRemoves its keys.\n\n"
+     "          ZeroMQ; needs no node\n"
+     "  disk    objects stored through a tierer and loaded again, beside fio on the same "
+     "disk\n\nRemoves its keys.\n\n"
      "  --size N          bytes of a value (default 256KiB; exists, queue: 64)\n"
      "  --batch N         keys a call (default 1; exists: 256)\n"
      "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"

@@ -452,7 +452,9 @@ static sl_err actor_start(struct sl_process *process, struct sl_error *why)
         return err;
     }
     sl_metrics_beat(process->env.metrics, process->env.now_ns);
-    sl_metrics_health(process->env.metrics, SL_HEALTH_READY, "");
+    if (!process->env.starting) {
+        sl_metrics_health(process->env.metrics, SL_HEALTH_READY, "");
+    }
     sl_log_write(process->env.log, SL_LOG_INFO, 0, "ready, version %s", SL_VERSION);
     (void)printf("ready %s\n", process->name);
     (void)fflush(stdout);

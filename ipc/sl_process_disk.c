@@ -48,12 +48,13 @@ static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *re
     return err;
 }
 
+/* What stays queued is handed over at the end of the turn. */
 static sl_err disk_flush(struct sl_disk *disk, struct sl_error *why)
 {
-    /* The end of the turn does it for all that was queued in the turn. */
-    (void)disk;
-    (void)why;
-    return SL_OK;
+    struct sl_process_disk *self = disk_of(disk);
+    sl_err err = self->dirty ? self->real->ops->flush(self->real, why) : SL_OK;
+    self->dirty = self->dirty && err != SL_OK;
+    return err;
 }
 
 static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
@@ -61,6 +62,32 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
 {
     struct sl_disk *real = disk_of(disk)->real;
     return real->ops->read_now(real, file, memory, offset_bytes, length_bytes, got, why);
+}
+
+static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->prepare(real, from, name, bytes, why);
+}
+
+static sl_err disk_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->resize(real, file, size_bytes, why);
+}
+
+static uint64_t disk_real_bytes(struct sl_disk *disk, int file)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->real_bytes(real, file);
+}
+
+static sl_err disk_lend(struct sl_disk *disk, void *memory, uint64_t length_bytes,
+                        struct sl_error *why)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->lend(real, memory, length_bytes, why);
 }
 
 static void disk_destroy(struct sl_disk *disk)
@@ -88,6 +115,10 @@ static const struct sl_disk_ops process_disk_ops = {
     .flush = disk_flush,
     .read_now = disk_read_now,
     .destroy = disk_destroy,
+    .prepare = disk_prepare,
+    .resize = disk_resize,
+    .real_bytes = disk_real_bytes,
+    .lend = disk_lend,
 };
 
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)

@@ -46,7 +46,7 @@ enum sl_setting_kind {
     X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
     X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "bytes of staging for disk reads (5.5)") \
     X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
-    X(disk_commit_delay, DURATION, "2ms", 0, 1000000000,                                          \
+    X(disk_commit_delay, DURATION, "5ms", 0, 1000000000,                                          \
       "longest wait to batch writes for one sync")                                                \
     X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
     X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \

@@ -9,15 +9,22 @@
 
 #include "runtime/sl_error.h"
 
+#include <sys/uio.h>
+
+#define SL_DISK_PIECES_MAX 256u
+
 enum sl_disk_verb { SL_DISK_READ, SL_DISK_WRITE, SL_DISK_SYNC };
 
 struct sl_disk_request {
     enum sl_disk_verb verb;
-    int file; /* handle from open */
-    void *memory;
+    int file;     /* handle from open */
+    void *memory; /* NULL: pieces */
     uint64_t offset_bytes;
-    uint64_t length_bytes;
+    uint64_t length_bytes; /* of all pieces */
     uint64_t cookie;
+    /* 1..SL_DISK_PIECES_MAX pieces of memory for one run of the file; the array is lent as well. */
+    const struct iovec *pieces;
+    uint32_t piece_count;
 };
 
 struct sl_disk; /* base of the implementations */
@@ -36,12 +43,28 @@ struct sl_disk_ops {
     /* Queues one request. SL_ERR_LIMIT: the queue is full, wait for completions. */
     sl_err (*submit)(struct sl_disk *disk, const struct sl_disk_request *request,
                      struct sl_error *why);
-    /* Hands what was queued to the kernel; called once at the end of a handler. */
+    /* Hands what was queued to the kernel; called at the end of a handler, or earlier so that the
+     * disk works while the handler goes on. */
     sl_err (*flush)(struct sl_disk *disk, struct sl_error *why);
     /* Blocking read for start-up scans. Short read: *got. */
     sl_err (*read_now)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                        uint64_t length_bytes, uint64_t *got, struct sl_error *why);
     void (*destroy)(struct sl_disk *disk); /* waits for nothing: the caller has drained */
+
+    /* The rest may be NULL: a disk without them works, less well. */
+    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there (NULL:
+     * from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
+     * fine. */
+    sl_err (*prepare)(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                      struct sl_error *why);
+    /* Cuts the file to size_bytes; durable with the next SYNC of the file. */
+    sl_err (*resize)(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why);
+    /* Bytes that the file takes on the disk (st_blocks); 0: unknown. */
+    uint64_t (*real_bytes)(struct sl_disk *disk, int file);
+    /* Registers memory that requests will lie in, so that each of them costs less. It is lent until
+     * destroy. A refusal costs speed alone. Errors: SL_ERR_LIMIT (table full, RLIMIT_MEMLOCK),
+     * SL_ERR_UNSUPPORTED, SL_ERR_OS. */
+    sl_err (*lend)(struct sl_disk *disk, void *memory, uint64_t length_bytes, struct sl_error *why);
 };
 struct sl_disk {
     const struct sl_disk_ops *ops;

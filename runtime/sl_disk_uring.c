@@ -1,22 +1,29 @@
 /* runtime/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files.
  *
+ * The descriptor that holds the directory's lock is registered with the ring, which the kernel
+ * keeps until its last request has ended, longer than the process: who gets the lock knows that
+ * nothing of a dead predecessor is in flight.
+ *
  * Every request is an entry of a fixed table; its number is the user data of the submission, so a
  * completion finds its way back without memory of the caller. A short transfer is submitted again
  * for the rest and the caller sees one completion. */
 #include "runtime/sl_disk_uring.h"
 
+#include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DISK_FILES_MAX      8192u
@@ -24,6 +31,9 @@
 #define DISK_PROBE_NAME     "probe.tmp"
 #define DISK_TRANSFER_MAX   SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
 #define DISK_RETRIES_MAX    64u    /* EAGAIN and EINTR in a row before the caller hears of it */
+#define DISK_LOCK_WAIT_NS   (800 * SL_NS_PER_MS)
+#define DISK_LOCK_PAUSE_NS  (5 * SL_NS_PER_MS)
+#define DISK_BUFFERS_MAX    16384u /* the kernel's own limit */
 #define DISK_FDS_FOR_OTHERS 512u   /* sockets, logs, segments of the process */
 
 struct uring_io {
@@ -34,19 +44,26 @@ struct uring_io {
     bool busy;
 };
 
+struct uring_buffer {
+    struct iovec memory;
+    uint32_t slot; /* in the kernel's table */
+};
+
 struct uring_disk {
     struct sl_disk base; /* first: the ops get this address */
     struct io_uring ring;
     bool ring_open;
-    bool files_registered;
+    uint32_t slot_count; /* registered files: the lock, then handle 0, 1, ... as far as it goes */
     int dir_fd;
     int lock_fd;
     int event_fd;
     uint32_t queue_depth;
     uint32_t free_io; /* index + 1; 0: all are busy */
     struct uring_io *ios;
-    int *files;         /* descriptor of each handle, -1: free */
-    uint32_t file_high; /* handles at and above were never used */
+    int *files;                   /* descriptor of each handle, -1: free */
+    uint32_t file_high;           /* handles at and above were never used */
+    struct uring_buffer *buffers; /* by address; NULL: the kernel has no table for us */
+    uint32_t buffer_count;
 };
 
 static struct uring_disk *disk_of(struct sl_disk *disk)
@@ -115,8 +132,8 @@ static sl_err disk_file_adopt(struct uring_disk *self, int fd, int *file, struct
     if (err != SL_OK) {
         return err;
     }
-    if (self->files_registered) {
-        int result = io_uring_register_files_update(&self->ring, slot, &fd, 1);
+    if (slot + 1 < self->slot_count) {
+        int result = io_uring_register_files_update(&self->ring, slot + 1, &fd, 1);
         if (result < 0) {
             return sl_fail_os(why, -result, "register a disk file");
         }
@@ -174,9 +191,9 @@ static void uring_file_close(struct sl_disk *disk, int file)
 {
     struct uring_disk *self = disk_of(disk);
     SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
-    if (self->files_registered) {
+    if ((uint32_t)file + 1 < self->slot_count) {
         int none = -1;
-        (void)io_uring_register_files_update(&self->ring, (unsigned)file, &none, 1);
+        (void)io_uring_register_files_update(&self->ring, (unsigned)file + 1, &none, 1);
     }
     close(self->files[file]);
     self->files[file] = -1;
@@ -265,7 +282,132 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
     return SL_OK;
 }
 
+/* Touches nothing of the disk's state but the descriptor of the directory: any thread. */
+static sl_err uring_prepare(struct sl_disk *disk, const char *from, const char *name,
+                            uint64_t bytes, struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    sl_err err = disk_name_check(name, why);
+    if (err == SL_OK && from != NULL) {
+        err = disk_name_check(from, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    bool renamed = from != NULL && renameat(self->dir_fd, from, self->dir_fd, name) == 0;
+    if (from != NULL && !renamed && errno != ENOENT) {
+        return sl_fail_os(why, errno, "rename disk file '%s' to '%s'", from, name);
+    }
+    int fd = openat(self->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open disk file '%s'", name);
+    }
+    err = disk_file_allocate(self, fd, name, true, bytes, why);
+    close(fd);
+    if (err != SL_OK && from == NULL) {
+        (void)unlinkat(self->dir_fd, name, 0); /* a half of it takes room that others need */
+    }
+    return err;
+}
+
+static sl_err uring_resize(struct sl_disk *disk, int file, uint64_t size_bytes,
+                           struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
+    if (ftruncate(self->files[file], (off_t)size_bytes) < 0) {
+        return sl_fail_os(why, errno, "cut a disk file to %llu bytes",
+                          (unsigned long long)size_bytes);
+    }
+    return SL_OK;
+}
+
+static uint64_t uring_real_bytes(struct sl_disk *disk, int file)
+{
+    struct uring_disk *self = disk_of(disk);
+    struct stat status;
+    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
+    return fstat(self->files[file], &status) == 0 ? (uint64_t)status.st_blocks * 512u : 0;
+}
+
+/* ---- registered memory ---- */
+
+static sl_err uring_lend(struct sl_disk *disk, void *memory, uint64_t length_bytes,
+                         struct sl_error *why)
+{
+    struct uring_disk *self = disk_of(disk);
+    if (self->buffers == NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "the kernel has no table of registered buffers");
+    }
+    if (self->buffer_count == DISK_BUFFERS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u buffers are registered", DISK_BUFFERS_MAX);
+    }
+    struct iovec piece = {.iov_base = memory, .iov_len = length_bytes};
+    __u64 tag = 0;
+    uint32_t slot = self->buffer_count;
+    int result = io_uring_register_buffers_update_tag(&self->ring, slot, &piece, &tag, 1);
+    if (result < 0) {
+        struct rlimit limit = {0};
+        (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+        return result == -ENOMEM ? sl_fail(why, SL_ERR_LIMIT,
+                                           "%llu bytes more do not fit RLIMIT_MEMLOCK (%llu KiB)",
+                                           (unsigned long long)length_bytes,
+                                           (unsigned long long)limit.rlim_cur / SL_KIB)
+                                 : sl_fail_os(why, -result, "register %llu bytes",
+                                              (unsigned long long)length_bytes);
+    }
+    uint32_t at = slot;
+    while (at > 0 && (uintptr_t)self->buffers[at - 1].memory.iov_base > (uintptr_t)memory) {
+        self->buffers[at] = self->buffers[at - 1];
+        at--;
+    }
+    self->buffers[at] = (struct uring_buffer){.memory = piece, .slot = slot};
+    self->buffer_count++;
+    return SL_OK;
+}
+
 /* ---- requests ---- */
+
+/* What is left of the piece at which the request stands: after a short transfer, one piece at a
+ * time. */
+static struct iovec disk_io_piece(const struct uring_io *io)
+{
+    const struct sl_disk_request *request = &io->request;
+    struct iovec one = {.iov_base = request->memory, .iov_len = request->length_bytes};
+    const struct iovec *pieces = request->piece_count > 0 ? request->pieces : &one;
+    uint32_t count = SL_MAX(request->piece_count, 1u);
+    uint64_t done = io->done_bytes;
+    uint32_t at = 0;
+    while (at + 1 < count && done >= pieces[at].iov_len) {
+        done -= pieces[at++].iov_len;
+    }
+    return (struct iovec){.iov_base = (unsigned char *)pieces[at].iov_base + done,
+                          .iov_len = SL_MIN(pieces[at].iov_len - done, DISK_TRANSFER_MAX)};
+}
+
+/* The registered buffer that holds all of the piece; -1: none. */
+static int disk_buffer_of(const struct uring_disk *self, const struct iovec *piece)
+{
+    uintptr_t at = (uintptr_t)piece->iov_base;
+    uint32_t low = 0;
+    uint32_t high = self->buffer_count;
+    while (low < high) { /* the last one that begins at or before the piece */
+        uint32_t middle = low + (high - low) / 2;
+        if ((uintptr_t)self->buffers[middle].memory.iov_base <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) {
+        return -1;
+    }
+    const struct uring_buffer *buffer = &self->buffers[low - 1];
+    uintptr_t from = (uintptr_t)buffer->memory.iov_base;
+    bool within = at - from <= buffer->memory.iov_len &&
+                  piece->iov_len <= buffer->memory.iov_len - (at - from);
+    return within ? (int)buffer->slot : -1;
+}
 
 /* Puts the rest of io on the submission queue. False: that queue is full. */
 static bool disk_io_queue(struct uring_disk *self, uint32_t index)
@@ -276,22 +418,41 @@ static bool disk_io_queue(struct uring_disk *self, uint32_t index)
     if (sqe == NULL) {
         return false;
     }
-    int fd = self->files_registered ? request->file : self->files[request->file];
-    void *at = (unsigned char *)request->memory + io->done_bytes;
+    bool registered = (uint32_t)request->file + 1 < self->slot_count;
+    int fd = registered ? request->file + 1 : self->files[request->file];
     uint64_t offset = request->offset_bytes + io->done_bytes;
-    unsigned length = (unsigned)SL_MIN(request->length_bytes - io->done_bytes, DISK_TRANSFER_MAX);
+    struct iovec piece = {0};
+    bool vector = request->piece_count > 1 && io->done_bytes == 0;
+    if (!vector && request->verb != SL_DISK_SYNC) {
+        piece = disk_io_piece(io);
+    }
+    int buffer = piece.iov_len > 0 ? disk_buffer_of(self, &piece) : -1;
     switch (request->verb) {
     case SL_DISK_READ:
-        io_uring_prep_read(sqe, fd, at, length, offset);
+        if (vector) {
+            io_uring_prep_readv(sqe, fd, request->pieces, request->piece_count, offset);
+        } else if (buffer >= 0) {
+            io_uring_prep_read_fixed(sqe, fd, piece.iov_base, (unsigned)piece.iov_len, offset,
+                                     buffer);
+        } else {
+            io_uring_prep_read(sqe, fd, piece.iov_base, (unsigned)piece.iov_len, offset);
+        }
         break;
     case SL_DISK_WRITE:
-        io_uring_prep_write(sqe, fd, at, length, offset);
+        if (vector) {
+            io_uring_prep_writev(sqe, fd, request->pieces, request->piece_count, offset);
+        } else if (buffer >= 0) {
+            io_uring_prep_write_fixed(sqe, fd, piece.iov_base, (unsigned)piece.iov_len, offset,
+                                      buffer);
+        } else {
+            io_uring_prep_write(sqe, fd, piece.iov_base, (unsigned)piece.iov_len, offset);
+        }
         break;
     case SL_DISK_SYNC:
         io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
         break;
     }
-    if (self->files_registered) {
+    if (registered) {
         sqe->flags |= IOSQE_FIXED_FILE;
     }
     io_uring_sqe_set_data64(sqe, index);
@@ -304,10 +465,16 @@ static sl_err uring_submit(struct sl_disk *disk, const struct sl_disk_request *r
     struct uring_disk *self = disk_of(disk);
     SL_ASSERT(request->file >= 0 && (uint32_t)request->file < self->file_high);
     SL_ASSERT(self->files[request->file] >= 0);
+    SL_ASSERT(request->piece_count <= SL_DISK_PIECES_MAX);
     SL_ASSERT(!self->base.direct ||
               (request->offset_bytes | request->length_bytes | (uintptr_t)request->memory) %
                       SL_PAGE_BYTES ==
                   0);
+    for (uint32_t i = 0; self->base.direct && i < request->piece_count; i++) {
+        SL_ASSERT(((uintptr_t)request->pieces[i].iov_base | request->pieces[i].iov_len) %
+                      SL_PAGE_BYTES ==
+                  0);
+    }
     if (self->free_io == 0) {
         return sl_fail(why, SL_ERR_LIMIT, "%u disk requests are in flight", self->queue_depth);
     }
@@ -442,6 +609,7 @@ static void uring_destroy(struct sl_disk *disk)
     }
     free(self->ios);
     free(self->files);
+    free(self->buffers);
     free(self);
 }
 
@@ -454,6 +622,10 @@ static const struct sl_disk_ops uring_ops = {
     .flush = uring_flush,
     .read_now = uring_read_now,
     .destroy = uring_destroy,
+    .prepare = uring_prepare,
+    .resize = uring_resize,
+    .real_bytes = uring_real_bytes,
+    .lend = uring_lend,
 };
 
 static sl_err disk_lock(struct uring_disk *self, const char *directory, struct sl_error *why)
@@ -467,7 +639,15 @@ static sl_err disk_lock(struct uring_disk *self, const char *directory, struct s
     if (self->lock_fd < 0) {
         return sl_fail_os(why, errno, "open '%s/%s'", directory, DISK_LOCK_NAME);
     }
-    if (flock(self->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+    /* Requests of a predecessor that was killed may take a moment to end. */
+    uint64_t until_ns = sl_clock_monotonic_ns() + DISK_LOCK_WAIT_NS;
+    int locked;
+    while ((locked = flock(self->lock_fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
+           sl_clock_monotonic_ns() < until_ns) {
+        struct timespec pause = {.tv_nsec = DISK_LOCK_PAUSE_NS};
+        (void)nanosleep(&pause, NULL);
+    }
+    if (locked < 0) {
         if (errno == EWOULDBLOCK) {
             return sl_fail(why, SL_ERR_BUSY, "disk directory '%s' is in use by another process",
                            directory);
@@ -529,9 +709,21 @@ static sl_err disk_ring_open(struct uring_disk *self, struct sl_error *why)
     if (result < 0) {
         return sl_fail_os(why, -result, "register the eventfd of disk completions");
     }
-    /* Kernels or limits without a sparse table cost a descriptor look-up a request, nothing else.
-     */
-    self->files_registered = io_uring_register_files_sparse(&self->ring, DISK_FILES_MAX) == 0;
+    struct rlimit limit = {.rlim_cur = DISK_FILES_MAX + 1};
+    (void)getrlimit(RLIMIT_NOFILE, &limit); /* the kernel's bound of the table */
+    self->slot_count = (uint32_t)SL_MIN((rlim_t)DISK_FILES_MAX + 1, limit.rlim_cur);
+    result = io_uring_register_files_sparse(&self->ring, self->slot_count);
+    if (result == 0) {
+        result = io_uring_register_files_update(&self->ring, 0, &self->lock_fd, 1);
+        result = result == 1 ? 0 : result;
+    }
+    if (result < 0) {
+        return sl_fail_os(why, -result, "register %u files with io_uring (Linux 5.19 or later)",
+                          self->slot_count);
+    }
+    if (io_uring_register_buffers_sparse(&self->ring, DISK_BUFFERS_MAX) == 0) {
+        self->buffers = calloc(DISK_BUFFERS_MAX, sizeof(*self->buffers));
+    }
     return SL_OK;
 }
 

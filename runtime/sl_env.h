@@ -53,6 +53,8 @@ struct sl_env {
     const struct sl_paths *paths;
     struct sl_log *log;         /* may be NULL */
     struct sl_metrics *metrics; /* may be NULL */
+    /* Set by init of an actor that does not serve yet when it returns: it says READY by itself. */
+    bool starting;
     uint64_t next_seq; /* sequence of the messages sent; starts at the monotonic clock, so it grows
                           over restarts */
 };

@@ -597,6 +597,7 @@ static void scan_end(struct registrar *self)
                 (unsigned long long)self->disk.place_count, dropped);
     }
     self->disk.state = REG_DISK_READY;
+    self->disk.scan_until_ns = 0;
     self->disk.sweeping = self->disk.unseen > 0;
     self->disk.sweep_cursor = 0;
     self->space_freed = true;

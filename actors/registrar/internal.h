@@ -30,6 +30,8 @@
 #define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
 /* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
+/* A node with a disk tier is ready when it knows what is there, or after so long. */
+#define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
 
 /* ---- timers.c: a heap of deadlines by id, each id in it at most once ---- */
 struct reg_timers {
@@ -145,7 +147,7 @@ enum {
 };
 
 /* ---- write-behind ---- */
-#define REG_WRITES_MAX      4u
+#define REG_WRITES_MAX      16u
 #define REG_WRITE_ITEMS_MAX 64u
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
 struct reg_write_item {
@@ -255,7 +257,8 @@ struct reg_disk {
     bool on;
     enum reg_disk_state state;
     uint64_t absent_since_ns;
-    bool failing; /* the last write failed */
+    uint64_t scan_until_ns; /* the first scan of this life is waited for so long; 0: it is over */
+    bool failing;           /* the last write failed */
     uint64_t failing_since_ns;
     uint32_t batch_items; /* of one DISK_WRITE: fewer when the tierer says that it is too much */
     uint64_t batch_bytes_max;

@@ -171,16 +171,21 @@ static void peer_kind(struct reg_peer *peer)
     peer->tierer = strcmp(peer->role, "tierer") == 0;
 }
 
-/* A successor is there: what an absent actor of this name may have been doing can be asked now. Not
- * so for a tierer: its successor cannot speak for disk i/o that is still in flight. */
+/* A successor is there: what an absent actor of this name may have been doing can be asked now. The
+ * successor of a tierer is the answer itself: it got the lock of the disk, which the kernel keeps
+ * until the last request of the dead one has ended. */
 static void peer_ask_again(struct registrar *self, struct reg_peer *peer)
 {
-    if (peer->tierer) {
-        return;
-    }
-    for (uint32_t slot = peer->held; slot != REG_NONE;
-         slot = self->claims[slot].node[REG_LIST_PEER].next) {
-        if (self->claims[slot].state == REG_CLAIM_GRACE) {
+    uint32_t next;
+    for (uint32_t slot = peer->held; slot != REG_NONE; slot = next) {
+        next = self->claims[slot].node[REG_LIST_PEER].next;
+        if (self->claims[slot].state != REG_CLAIM_GRACE) {
+            continue;
+        }
+        if (peer->tierer) {
+            reg_claim_release(self, slot);
+            self->space_freed = true;
+        } else {
             reg_timers_clear(&self->timers, slot);
             self->claims[slot].state = REG_CLAIM_UNASKED;
             self->fences_due = true;

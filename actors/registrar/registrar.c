@@ -109,6 +109,9 @@ static void settings_read(struct registrar *self)
         SL_MIN(REG_WRITE_BYTES_MAX, sl_config_u64(config, SL_SET_disk_segment) / 2);
     self->disk.state = self->disk.on ? REG_DISK_ABSENT : REG_DISK_NONE;
     self->disk.absent_since_ns = self->env->now_ns;
+    self->disk.scan_until_ns =
+        self->disk.on ? sl_deadline_ns(self->env->now_ns, REG_DISK_SCAN_NS) : 0;
+    self->env->starting = self->disk.on;
 }
 
 static void metrics_define(struct registrar *self)
@@ -384,6 +387,13 @@ static void registrar_health(struct registrar *self)
         (void)snprintf(reason, sizeof(reason), "tierer not reachable");
     }
     enum sl_health health = reason[0] != '\0' ? SL_HEALTH_DEGRADED : SL_HEALTH_READY;
+    /* What is on disk alone is a miss until the tierer has told of it. */
+    bool scanning = disk->on && self->env->now_ns < disk->scan_until_ns;
+    if (scanning && !self->draining) {
+        sl_metrics_health(self->env->metrics, SL_HEALTH_STARTING,
+                          "what is on disk is not known yet");
+        return;
+    }
     if (self->draining) {
         health = SL_HEALTH_DRAINING;
     } else if (strcmp(reason, self->health_reason) != 0) {

@@ -9,35 +9,63 @@
 #include "ipc/sl_msg.h"
 #include "runtime/sl_actor.h"
 
-#define SEGMENTS_MAX        8192u
-#define IOS_MAX             4096u
-#define JOBS_MAX            1024u       /* requests that wait for their batch or their reads */
-#define BATCH_BYTES_MAX     (16u << 20) /* written before one sync */
-#define BOUNCE_PAGES        512u        /* for values that are no whole pages of the arena */
-#define ARENAS_MAX          16u
-#define FOUND_ITEMS_MAX     1024u /* one DISK_FOUND: no frame lists more */
-#define HEALTH_RETRY_NS     (2 * SL_NS_PER_S)
-#define ANSWERED_MAX        64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
-#define SEGMENT_NAME_FORMAT "segment.%010u"
+#define SEARCH_BYTES         (1u << 20)   /* read at once while looking for the next frame */
+#define LEND_BYTES           (64u << 20)  /* of an arena, registered at once */
+#define REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
+#define SEGMENTS_MAX         8192u
+#define IOS_MAX              4096u
+#define JOBS_MAX             1024u       /* requests that wait for their batch or their reads */
+#define ACTIVE_BYTES_MAX     (64u << 20) /* frames on their way to the disk */
+#define SYNC_BYTES           (16u << 20) /* written and not synced: no waiting for more */
+#define SEGMENT_SLACK_BYTES  (64u << 10) /* blocks of the file system's own beside a segment */
+#define BOUNCE_PAGES         512u        /* for values that are no whole pages of the arena */
+#define FENCES_MAX           16u
+#define ARENAS_MAX           16u
+#define FOUND_ITEMS_MAX      1024u /* one DISK_FOUND: no frame lists more */
+#define ANSWERED_MAX         64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
+#define HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
+#define HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
+#define HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
+#define SEGMENT_NAME_FORMAT  "segment.%010u"
+
+enum segment_state {
+    SEGMENT_OPEN,   /* frames are appended */
+    SEGMENT_CLOSED, /* nothing is appended any more; no footer yet */
+    SEGMENT_SEALED, /* its footer is durable */
+};
 
 struct segment {
     uint32_t number;
     int file;
     uint64_t salt;
+    enum segment_state state;
     uint64_t bytes;         /* of the file */
-    uint64_t used_bytes;    /* frames end here */
-    uint64_t durable_bytes; /* frames up to here are durable */
-    uint64_t previous;      /* low half of the last frame's digest, or the salt */
+    uint64_t real_bytes;    /* what it counts for, against the ceiling */
+    uint64_t used_bytes;    /* frames end here, those on their way included */
+    uint64_t last_sequence; /* of its frames */
     sl_entry_ref list;      /* entries whose values lie here */
-    uint32_t reads;         /* in flight: the file stays */
-    bool abandoned;         /* a write failed: nothing is appended any more */
+    uint32_t reads, frames; /* in flight: the file stays */
+    bool header_there;      /* written: a sync makes frames findable */
+    bool failed;            /* some frame was given up: its footer comes before new frames */
+    bool sealing;
+    uint32_t seal_failures;
+    uint64_t seal_at_ns;
+    /* What was acknowledged here, in that order: the index of the footer to come. NULL when it is
+     * sealed, or when there is no memory for it (records_lost: no footer, the frames are read). */
+    unsigned char *records;
+    uint64_t records_bytes, records_capacity;
+    uint64_t records_planned_bytes; /* those of frames on their way included */
+    uint32_t record_count;
+    bool records_lost;
 };
 
 enum job_kind { JOB_WRITE, JOB_FORGET, JOB_READ };
+enum job_phase { JOB_WAITING, JOB_WRITING, JOB_WRITTEN, JOB_SYNCING };
 
 struct item {
     sl_err code;
-    bool dead; /* left out of the frame */
+    bool dead;    /* left out of the frame */
+    bool present; /* dead, because it is on the disk already */
     struct sl_key_hash hash;
     struct sl_digest digest;
     uint64_t generation;
@@ -61,9 +89,19 @@ struct job {
     uint32_t started; /* reads: items taken up so far */
     uint32_t ended;
     uint64_t value_bytes;
-    /* its frame, while its batch is written */
-    void *frame;
-    uint64_t frame_header_bytes, frame_bytes, frame_offset;
+    uint64_t arrived_ns;
+    bool answered; /* too early for the disk: what comes of it does not count */
+    /* its frame, on its way to the disk */
+    enum job_phase phase;
+    bool begins_segment;  /* the segment's header goes with it */
+    bool measured;        /* bytes were compared with their digests */
+    unsigned char *frame; /* header, records, then values that are no whole pages of the arena */
+    struct iovec *pieces;
+    uint64_t frame_header_bytes, frame_bytes, frame_offset, records_bytes;
+    uint64_t sequence, started_ns, written_ns;
+    uint32_t segment, small_count, record_count;
+    uint32_t ios; /* writes not ended */
+    int os_code;  /* of the first that failed */
 };
 
 struct job_list {
@@ -71,7 +109,13 @@ struct job_list {
     uint32_t count;
 };
 
-enum io_kind { IO_FREE, IO_WRITE, IO_SYNC, IO_READ };
+/* A FENCE that waits for reads in flight. */
+struct fence {
+    struct sl_return back;
+    uint64_t serial; /* answered when no older read is in flight */
+};
+
+enum io_kind { IO_FREE, IO_WRITE, IO_SYNC, IO_READ, IO_SEAL, IO_SEAL_SYNC, IO_PROBE };
 
 struct io {
     enum io_kind kind;
@@ -80,9 +124,31 @@ struct io {
     struct sl_disk_request request;
     struct io *next; /* waiting to be submitted, or free */
     uint64_t started_ns;
+    uint64_t serial;
 };
 
-enum batch_phase { BATCH_IDLE, BATCH_WRITING, BATCH_SYNCING };
+/* The file of the next segment, made by a helper thread while the current one fills: allocating and
+ * syncing take longer than writing a quarter of a segment. */
+enum spare_state { SPARE_NONE, SPARE_MAKING, SPARE_READY };
+struct spare {
+    enum spare_state state;
+    uint32_t number;
+    uint64_t real_bytes;
+    uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
+    /* lent to the job */
+    struct sl_disk *disk;
+    char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
+    uint64_t bytes;
+    struct sl_error why;
+};
+
+/* One footer on its way. */
+struct seal {
+    bool busy;
+    uint32_t segment;
+    unsigned char *footer;
+    uint64_t footer_bytes, offset_bytes;
+};
 
 struct tierer {
     struct sl_env *env;
@@ -91,86 +157,141 @@ struct tierer {
     struct sl_entries *entries;
     struct sl_index_view *index;
     struct sl_arena *arenas[ARENAS_MAX];
-    struct segment *segments; /* oldest first; the last one is open unless abandoned */
+    uint64_t lent_bytes[ARENAS_MAX]; /* of each, registered with the disk so far */
+    bool lending;                    /* the disk takes registered memory */
+    struct segment *segments;        /* oldest first; the last one is open unless abandoned */
     uint32_t segment_count;
     uint64_t segment_bytes, disk_bytes_max;
+    uint64_t foreign_bytes; /* other files in the directory count as well */
     unsigned char store[16];
     uint64_t next_sequence;
     uint32_t next_number;
 
     struct job_list waiting; /* writes and tombstones */
-    struct job_list batch;
+    struct job_list active;  /* their frames are on the way, in log order */
     /* Writes and tombstones that were answered lately: a request that was sent again and overtook
      * its answer must not be carried out twice, since a second copy would lie behind a tombstone
      * that is meant for the value. */
     struct job_list answered;
-    enum batch_phase phase;
-    uint64_t batch_started_ns;
-    uint32_t batch_ios;
-    int batch_os_code;
+    uint64_t active_bytes;
+    uint64_t durable_sequence;
+    uint64_t commit_delay_ns;
+    struct {
+        bool busy;
+        uint32_t segment;
+        uint64_t started_ns;
+    } sync;
+    struct seal seal;
+    struct spare spare;
+    bool gone;                 /* the directory is not there any more: only a new start helps */
+    uint64_t reclaim_at_ns;    /* not before */
     bool reclaiming;           /* the registrar was asked about the oldest segment */
-    uint64_t blocked_until_ns; /* no new segment could be made: try again then */
+    uint64_t blocked_until_ns; /* the disk failed: writes wait until then */
+    bool degraded, stalled;
+    int degraded_os_code;
 
     struct job_list reads;
     struct sl_staging staging;
     uint32_t reads_in_flight;
+    uint32_t ios_in_flight;
     unsigned char *bounce;
     uint64_t bounce_free[BOUNCE_PAGES / 64]; /* bit: free */
     uint32_t bounce_free_count;
 
+    struct fence fences[FENCES_MAX];
+    uint32_t fence_count;
+    uint64_t next_serial; /* of the requests to the disk */
     struct io *ios;
     struct io *io_free;
     struct io *io_first, *io_last; /* not yet taken by the disk */
 
     uint64_t boot_generation; /* of the registrar that was told everything */
     bool scanning, scan_first;
-    bool scan_paused;      /* all durable is told, a batch is still under way */
-    uint32_t scan_segment; /* number */
-    uint64_t scan_offset;
-    uint64_t scan_previous; /* digest that the next frame names */
+    bool scan_paused;            /* all durable is told, frames are still under way */
+    uint32_t scan_segment;       /* number */
+    uint64_t scan_offset;        /* in its records */
+    unsigned char *scan_records; /* of a segment that keeps none in memory */
+    uint64_t scan_records_bytes;
+    uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
     struct sl_key_hash *scan_hashes; /* of the batch that is with the registrar */
     struct sl_log_place *scan_places;
-    char *scan_texts; /* SL_TIER_FRAME_HEADER_BYTES_MAX */
-    uint64_t scan_text_bytes;
     uint32_t scan_count;
     bool scan_last;
-    unsigned char *frame_buffer; /* SL_TIER_FRAME_HEADER_BYTES_MAX, aligned */
+    unsigned char *frame_buffer;  /* SL_TIER_FRAME_HEADER_BYTES_MAX, aligned */
+    unsigned char *search_buffer; /* SEARCH_BYTES, aligned */
 
     bool draining;
     struct {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
-            queue;
-        sl_histogram write_ns, read_ns;
+            queue, sealed_segments, in_flight, buffers_bytes;
+        sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };
 
-/* log.c: segments, batches, frames */
-sl_err log_open(struct tierer *self, struct sl_error *why); /* finds what is there */
-void log_close(struct tierer *self);
+/* segments.c: segments come, are closed with a footer, and go */
 struct segment *log_segment(struct tierer *self, uint32_t number);
-void log_pump(struct tierer *self); /* starts a batch when there is work and it is due */
-void log_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code);
+struct segment *log_newest(struct tierer *self);
+/* The open segment with room for a frame and its records, made if need be (*fresh). NULL: not now
+ * (reclaim asked, or the disk refuses). */
+struct segment *segment_for(struct tierer *self, uint64_t frame_bytes, uint64_t records_bytes,
+                            bool *fresh);
+bool segment_note(struct segment *segment, const void *records, uint64_t bytes, uint32_t count);
+void segment_header(const struct tierer *self, const struct segment *segment,
+                    struct sl_tier_header *out);
+/* Bytes of a footer with so many bytes of records. */
+uint64_t segment_footer_bytes(uint64_t records_bytes);
+void segments_seal(struct tierer *self); /* starts the next footer that is due */
+void segments_seal_io(struct tierer *self, enum io_kind kind, uint64_t bytes, int os_code);
+uint64_t segments_seal_at(const struct tierer *self); /* the next one that is tried again */
+bool segments_all_sealed(const struct tierer *self);  /* or it was tried in vain */
+void segments_prepare(struct tierer *self);           /* the next file, when it is time */
+void segments_prepared(struct tierer *self, sl_err result);
+void segments_gauges(struct tierer *self);
 void log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no answer */
-void log_degrade(struct tierer *self, const char *what, int os_code);
-/* Reads the frame at offset into frame_buffer and checks it; NULL when none stands there. */
-const struct sl_tier_frame *log_frame_at(struct tierer *self, const struct segment *segment,
-                                         uint64_t offset, uint64_t previous);
+
+/* recover.c: what is there at the start */
+sl_err log_open(struct tierer *self, struct sl_error *why);
+void log_close(struct tierer *self);
+/* All records of a closed segment, from its footer or its frames, in log order. Gives *records
+ * (free), NULL with *bytes 0 when there is none. */
+sl_err segment_records_read(struct tierer *self, const struct segment *segment,
+                            unsigned char **records, uint64_t *bytes, struct sl_error *why);
+/* Whether the record can be one of this segment. */
+bool record_plausible(const struct segment *segment, const struct sl_tier_record *record);
+struct sl_digest page_digest(const void *bytes, uint64_t length);
+
+/* log.c: frames and their commits */
+void log_pump(struct tierer *self);
+void log_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code);
+/* Requests that waited too long for a disk that fails are told so. */
+void log_refuse(struct tierer *self);
+bool log_idle(const struct tierer *self);
+
+/* health.c: is the disk well */
+void health_failed(struct tierer *self, const char *what, int os_code);
+void health_fine(struct tierer *self);
+void health_look(struct tierer *self); /* for requests that the disk does not answer */
+uint64_t health_next_ns(const struct tierer *self);
 
 /* scan.c: telling the registrar */
 void scan_start(struct tierer *self);
-void scan_pump(struct tierer *self); /* goes on when the batch it waited for is over */
+void scan_pump(struct tierer *self); /* goes on when nothing is under way any more */
 void scan_answered(struct tierer *self, const struct sl_msg *reply);
 
 /* reads.c */
 void reads_pump(struct tierer *self);
+void reads_fence(struct tierer *self, const struct sl_msg *msg);
+void reads_fences_answer(struct tierer *self);
 void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code);
 
 /* tierer.c: jobs, i/o slots, memory */
 void job_push(struct job_list *list, struct job *job);
 struct job *job_pop(struct job_list *list);
-void job_reply(struct tierer *self, struct job *job);
+void job_remove(struct job_list *list, struct job *job);
+void job_answer(struct tierer *self, struct job *job); /* once */
+void job_reply(struct tierer *self, struct job *job);  /* and frees */
 bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t item,
               const struct sl_disk_request *request);
 unsigned char *tierer_arena_at(struct tierer *self, uint32_t arena, uint64_t offset,

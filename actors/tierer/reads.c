@@ -52,7 +52,7 @@ static sl_err item_check(struct tierer *self, const struct item *item)
 static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
 {
     struct item *item = &job->items[index];
-    sl_err err = item_check(self, item);
+    sl_err err = self->stalled ? SL_ERR_UNREACHABLE : item_check(self, item);
     if (err != SL_OK) {
         return err;
     }
@@ -96,25 +96,6 @@ static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
     return SL_OK;
 }
 
-static void job_list_remove(struct job_list *list, struct job *job)
-{
-    struct job *before = NULL;
-    for (struct job *at = list->first; at != NULL; before = at, at = at->next) {
-        if (at != job) {
-            continue;
-        }
-        if (before != NULL) {
-            before->next = at->next;
-        } else {
-            list->first = at->next;
-        }
-        list->last = list->last == at ? before : list->last;
-        list->count--;
-        at->next = NULL;
-        return;
-    }
-}
-
 void reads_pump(struct tierer *self)
 {
     for (struct job *job = self->reads.first; job != NULL;) {
@@ -130,7 +111,7 @@ void reads_pump(struct tierer *self)
             job->started++;
         }
         if (job->ended == job->item_count) {
-            job_list_remove(&self->reads, job);
+            job_remove(&self->reads, job);
             job_reply(self, job);
         }
         job = next;
@@ -149,7 +130,7 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
         segment->reads--;
     }
     if (os_code != 0 || bytes < item->length_bytes) {
-        log_degrade(self, "read", os_code != 0 ? os_code : EIO);
+        health_failed(self, "read", os_code != 0 ? os_code : EIO);
         code = SL_ERR_IO;
     } else if (!sl_digest_equal(sl_digest_of(io->request.memory, item->length_bytes),
                                 item->digest)) {
@@ -175,4 +156,44 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
     }
     sl_histogram_add(self->env->metrics, self->metrics.read_ns, self->env->now_ns - io->started_ns);
     item_end(self, job, item, code);
+}
+
+/* ---------------------------------------------------------------- fences */
+
+/* Claims that ended: reads that have not started find that out by themselves, those in flight are
+ * waited for. */
+void reads_fence(struct tierer *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; i < self->fence_count; i++) {
+        if (self->fences[i].back.seq == msg->seq &&
+            strcmp(self->fences[i].back.to, msg->sender.at) == 0) {
+            return; /* sent again */
+        }
+    }
+    if (self->fence_count == FENCES_MAX) {
+        sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
+        return;
+    }
+    struct fence *fence = &self->fences[self->fence_count++];
+    fence->serial = self->next_serial;
+    sl_return_keep(msg, &fence->back);
+}
+
+void reads_fences_answer(struct tierer *self)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 0; self->fence_count > 0 && self->reads_in_flight > 0 && i < IOS_MAX; i++) {
+        const struct io *io = &self->ios[i];
+        oldest = io->kind == IO_READ ? SL_MIN(oldest, io->serial) : oldest;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < self->fence_count; i++) {
+        struct sl_msg reply = {.code = SL_OK};
+        if (oldest <= self->fences[i].serial) {
+            self->fences[kept++] = self->fences[i];
+            continue;
+        }
+        sl_return_reply(self->env, &self->fences[i].back, &reply);
+    }
+    self->fence_count = kept;
 }

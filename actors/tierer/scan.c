@@ -1,18 +1,17 @@
 /* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
  * registrar lives.
  *
- * Keys are not kept in memory: the frames are read again, some of them for each DISK_FOUND, which
- * follows the answer to the one before. The scan ends when it has caught up with what is durable
- * and no batch is under way: what a registrar that is gone asked for would else reach the disk
- * behind the scan, and nobody would know of it until the next one. The new registrar writes nothing
- * before the end. */
+ * Keys of closed segments are not kept in memory: their footers are read again, one DISK_FOUND at a
+ * time, each after the answer to the one before. The scan ends when it has caught up with what is
+ * durable and no frame is under way: what a registrar that is gone asked for would else reach the
+ * disk behind the scan, and nobody would know of it until the next one. The new registrar writes
+ * nothing before the end. */
 #include "actors/tierer/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define COOKIE_FOUND (UINT64_C(1) << 40)
-/* Frames read for one DISK_FOUND: what else waits for the actor waits so long. */
-#define FRAMES_MAX 64u
 
 static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
@@ -24,43 +23,58 @@ static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
     return NULL;
 }
 
-/* The next frame that is durable, in frame_buffer; moves the scan behind it. NULL: caught up. */
-static const struct sl_tier_frame *scan_next_frame(struct tierer *self)
+static void scan_records_drop(struct tierer *self)
+{
+    free(self->scan_records);
+    self->scan_records = NULL;
+    self->scan_records_bytes = 0;
+    self->scan_records_of = 0;
+}
+
+/* The records of a segment: in memory while it has no footer, else read once. */
+static const unsigned char *scan_records_of(struct tierer *self, const struct segment *segment,
+                                            uint64_t *bytes)
+{
+    bool in_memory = segment->state != SEGMENT_SEALED && !segment->records_lost;
+    if (in_memory) {
+        *bytes = segment->records_bytes;
+        return segment->records;
+    }
+    if (self->scan_records_of != segment->number) {
+        struct sl_error why = {0};
+        scan_records_drop(self);
+        self->scan_records_of = segment->number;
+        if (segment_records_read(self, segment, &self->scan_records, &self->scan_records_bytes,
+                                 &why) != SL_OK) {
+            health_failed(self, why.text, why.os_code);
+        }
+    }
+    *bytes = self->scan_records_bytes;
+    return self->scan_records;
+}
+
+/* The segment that has records not told yet, with them; moves the scan to it. False: caught up. */
+static bool scan_find(struct tierer *self, const unsigned char **records, uint64_t *bytes)
 {
     for (;;) {
         const struct segment *segment = scan_segment_from(self, self->scan_segment);
         if (segment == NULL) {
-            return NULL;
+            return false;
         }
-        if (segment->number != self->scan_segment || self->scan_offset < SL_PAGE_BYTES) {
+        if (segment->number != self->scan_segment) {
             self->scan_segment = segment->number;
-            self->scan_offset = SL_PAGE_BYTES;
-            self->scan_previous = segment->salt;
+            self->scan_offset = 0;
         }
-        const struct sl_tier_frame *frame =
-            self->scan_offset < segment->durable_bytes
-                ? log_frame_at(self, segment, self->scan_offset, self->scan_previous)
-                : NULL;
-        if (frame != NULL) {
-            self->scan_offset += frame->frame_bytes;
-            self->scan_previous = frame->digest.low;
-            return frame;
+        *records = scan_records_of(self, segment, bytes);
+        if (self->scan_offset < *bytes) {
+            return true;
         }
-        if (segment == &self->segments[self->segment_count - 1]) {
-            return NULL;
+        if (segment == &self->segments[self->segment_count - 1] || segment->frames > 0) {
+            return false;
         }
         self->scan_segment = segment->number + 1;
         self->scan_offset = 0;
     }
-}
-
-/* Texts of a record leave the frame buffer, since the next frame is read there. */
-static struct sl_text scan_text(struct tierer *self, const char *at, uint32_t length)
-{
-    char *kept = self->scan_texts + self->scan_text_bytes;
-    memcpy(kept, at, length);
-    self->scan_text_bytes += length;
-    return (struct sl_text){kept, length};
 }
 
 /* Whether the record is what its key has now; fills what the answer is matched with. */
@@ -78,8 +92,8 @@ static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
     self->scan_hashes[self->scan_count] = hash;
     self->scan_places[self->scan_count] = sl_tier_entry_place(entry);
     *out = (struct sl_item_found){
-        .key = scan_text(self, sl_tier_record_key(record), record->key_length),
-        .group_key = scan_text(self, sl_tier_record_group(record), record->group_length),
+        .key = {sl_tier_record_key(record), record->key_length},
+        .group_key = {sl_tier_record_group(record), record->group_length},
         .part_index = record->part_index,
         .part_count = record->part_count,
         .length_bytes = record->length_bytes,
@@ -91,40 +105,30 @@ static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
     return true;
 }
 
-static bool batch_under_way(const struct tierer *self)
+static bool frames_under_way(const struct tierer *self)
 {
-    return self->phase != BATCH_IDLE || self->waiting.count > 0;
+    return self->active.count > 0 || self->waiting.count > 0;
 }
 
-/* Frames as long as all of the next one has room: no frame lists more than a message holds, and its
- * texts are shorter than its header. True: caught up. */
+/* False: caught up with what is durable. */
 static bool scan_fill(struct tierer *self, struct sl_item_found *items)
 {
     self->scan_count = 0;
-    self->scan_text_bytes = 0;
-    for (uint32_t frames = 0; frames < FRAMES_MAX; frames++) {
-        uint32_t segment = self->scan_segment;
-        uint64_t offset = self->scan_offset, previous = self->scan_previous;
-        const struct sl_tier_frame *frame = scan_next_frame(self);
-        if (frame == NULL) {
-            return true;
-        }
-        if (self->scan_count > 0 &&
-            (self->scan_count + frame->record_count > FOUND_ITEMS_MAX ||
-             self->scan_text_bytes + frame->records_bytes > SL_TIER_FRAME_HEADER_BYTES_MAX)) {
-            self->scan_segment = segment; /* with the next message */
-            self->scan_offset = offset;
-            self->scan_previous = previous;
-            return false;
-        }
+    const unsigned char *records = NULL;
+    uint64_t bytes = 0;
+    bool more = true;
+    /* Texts point into the records: a message holds those of one segment. */
+    while (self->scan_count == 0 && (more = scan_find(self, &records, &bytes))) {
         const struct sl_tier_record *record = NULL;
-        for (uint64_t at = 0;
-             self->scan_count < FOUND_ITEMS_MAX &&
-             (record = sl_tier_record_next(frame + 1, frame->records_bytes, &at)) != NULL;) {
+        while (self->scan_count < FOUND_ITEMS_MAX &&
+               (record = sl_tier_record_next(records, bytes, &self->scan_offset)) != NULL) {
             self->scan_count += scan_take(self, record, &items[self->scan_count]);
         }
+        if (record == NULL) {
+            self->scan_offset = bytes;
+        }
     }
-    return false;
+    return more;
 }
 
 static void scan_send(struct tierer *self)
@@ -132,12 +136,12 @@ static void scan_send(struct tierer *self)
     struct sl_item_found items[FOUND_ITEMS_MAX];
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
     self->scan_paused = false;
-    self->scan_last = scan_fill(self, items);
-    if (self->scan_last && self->scan_count == 0 && batch_under_way(self)) {
+    self->scan_last = !scan_fill(self, items);
+    if (self->scan_last && self->scan_count == 0 && frames_under_way(self)) {
         self->scan_paused = true; /* scan_pump goes on */
         return;
     }
-    self->scan_last = self->scan_last && !batch_under_way(self);
+    self->scan_last = self->scan_last && !frames_under_way(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = items;
@@ -155,6 +159,13 @@ static void scan_send(struct tierer *self)
     }
 }
 
+void scan_pump(struct tierer *self)
+{
+    if (self->scanning && self->scan_paused && !frames_under_way(self)) {
+        scan_send(self);
+    }
+}
+
 void scan_start(struct tierer *self)
 {
     self->scanning = true;
@@ -162,14 +173,8 @@ void scan_start(struct tierer *self)
     self->scan_segment = 0;
     self->scan_offset = 0;
     self->scan_generation++;
+    scan_records_drop(self); /* read before: what stands there may have gone bad since */
     scan_send(self);
-}
-
-void scan_pump(struct tierer *self)
-{
-    if (self->scanning && self->scan_paused && !batch_under_way(self)) {
-        scan_send(self);
-    }
 }
 
 void scan_answered(struct tierer *self, const struct sl_msg *reply)
@@ -193,7 +198,10 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply)
     }
     if (self->scan_last) {
         self->scanning = false;
-        sl_metrics_health(self->env->metrics, SL_HEALTH_READY, "");
+        scan_records_drop(self);
+        if (!self->degraded && !self->draining) {
+            sl_metrics_health(self->env->metrics, SL_HEALTH_READY, "");
+        }
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: the registrar knows all %llu values",
                      (unsigned long long)sl_entries_live_count(self->entries));
         return;

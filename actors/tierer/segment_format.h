@@ -1,18 +1,26 @@
-/* actors/tierer/segment_format.h - the disk format, version 1. Little-endian, fixed-width, no
+/* actors/tierer/segment_format.h - the disk format, version 2. Little-endian, fixed-width, no
  * pointers.
  *
- * A segment file is: header page | frames ... | free space | index | trailer page. The last two are
- * written when the segment is sealed; together they are the footer.
+ * A segment file is: header page | frames ... | index | trailer page. Index and trailer, the
+ * footer, are written when the segment is closed; the last page of an open segment is a copy of its
+ * header. The trailer is the last page of the file, which may be shorter than segment_bytes; the
+ * index ends right before it.
  *
  * A frame is a header (whole pages: struct sl_tier_frame, then records) and the values it lists,
- * each page-aligned. Frames of a segment are a chain: each names the digest of the frame before it,
- * the first one the segment's salt. So bytes of an earlier use of the file, of an earlier life of
- * the log, or of a write that failed are never taken for a frame, even where they are whole.
+ * each page-aligned. A frame counts when it stands where it says, in the segment it says, with the
+ * segment's salt (random, so bytes of an earlier use of the disk or values that look like frames do
+ * not) and its digest is right. Behind a damaged frame the search goes on page by page. Sequence
+ * numbers grow with the offset: a frame with a lower number than one before it is a leftover.
+ *
+ * The footer lists the records that were acknowledged and replaces the frames. In a segment without
+ * footer a record counts when the digest of its value is right: a crash leaves frames whose values
+ * did not arrive.
  *
  * Log order is (segment number, offset). The log is replayed in that order: a record makes its
- * value the one of its key; a tombstone forgets its key up to the place it names. Frame sequence
- * numbers grow by one; a frame whose number is not below that of the first frame of a later segment
- * was given up and counts for nothing. */
+ * value the one of its key; a tombstone forgets its key up to the place it names.
+ *
+ * Version 1 differs: no footer was ever written, no copy of the header, and `previous` held the low
+ * half of the digest of the frame before. */
 #ifndef SL_SEGMENT_FORMAT_H
 #define SL_SEGMENT_FORMAT_H
 
@@ -20,7 +28,8 @@
 
 #include <assert.h>
 
-#define SL_TIER_FORMAT        1u
+#define SL_TIER_FORMAT        2u
+#define SL_TIER_FORMAT_OLDEST 1u
 #define SL_TIER_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
 #define SL_TIER_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
 #define SL_TIER_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
@@ -29,14 +38,15 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is the memory of the host");
 
-/* First page of a segment. digest covers the page with digest zero. */
+/* First page of a segment, and last page of an open one. digest covers the page with digest zero.
+ */
 struct sl_tier_header {
     uint64_t magic;
     uint32_t version;
     uint32_t number;         /* from 1 on, never reused within a store */
     unsigned char store[16]; /* random identity of all segments of one directory */
     uint64_t salt;
-    uint64_t segment_bytes; /* of the whole file */
+    uint64_t segment_bytes; /* of the whole file while it is open */
     struct sl_digest digest;
     unsigned char zeros[4096 - 64];
 };
@@ -48,8 +58,8 @@ struct sl_tier_frame {
     uint64_t magic;
     uint64_t salt;             /* of the segment */
     uint64_t sequence;         /* of the frame in the log */
-    uint64_t durable_sequence; /* frames up to this one were durable when this one was made */
-    uint64_t previous;         /* low half of the previous frame's digest; first frame: the salt */
+    uint64_t durable_sequence; /* some frame that was durable when this one was made: for people */
+    uint64_t previous;         /* version 1 alone */
     uint64_t offset_bytes;     /* of this frame in the segment */
     uint64_t frame_bytes;      /* header and values */
     uint32_t header_bytes;     /* whole pages */
@@ -84,7 +94,7 @@ struct sl_tier_record {
 };
 static_assert(sizeof(struct sl_tier_record) == 64, "fixed");
 
-/* Last page of a sealed segment; the index ends right before it. digest covers the page with digest
+/* Last page of a closed segment; the index ends right before it. digest covers the page with digest
  * zero. */
 struct sl_tier_trailer {
     uint64_t magic;
@@ -94,10 +104,11 @@ struct sl_tier_trailer {
     uint64_t index_offset_bytes;
     uint64_t index_bytes; /* records; the rest of the last page is zero */
     uint64_t record_count;
-    uint64_t last_sequence; /* of the frames that count; 0: none */
+    uint64_t last_sequence; /* of all frames; 0: none */
     struct sl_digest index_digest;
     struct sl_digest digest;
-    unsigned char zeros[4096 - 88];
+    unsigned char store[16];
+    unsigned char zeros[4096 - 104];
 };
 static_assert(sizeof(struct sl_tier_trailer) == 4096, "one page");
 static_assert(offsetof(struct sl_tier_trailer, index_digest) == 56, "fixed");

@@ -36,6 +36,25 @@ struct job *job_pop(struct job_list *list)
     return job;
 }
 
+void job_remove(struct job_list *list, struct job *job)
+{
+    struct job *before = NULL;
+    for (struct job *at = list->first; at != NULL; before = at, at = at->next) {
+        if (at != job) {
+            continue;
+        }
+        if (before != NULL) {
+            before->next = at->next;
+        } else {
+            list->first = at->next;
+        }
+        list->last = list->last == at ? before : list->last;
+        list->count--;
+        at->next = NULL;
+        return;
+    }
+}
+
 int32_t bounce_take(struct tierer *self)
 {
     for (uint32_t word = 0; word < SL_COUNT(self->bounce_free); word++) {
@@ -70,15 +89,49 @@ unsigned char *tierer_arena_at(struct tierer *self, uint32_t arena, uint64_t off
     return sl_arena_at(self->arenas[arena], offset, length);
 }
 
+/* Registers the next piece of the arenas with the disk, as far as they are populated: pages that
+ * are there are pinned quickly, and a chunk of 1 GiB would hold everything up. */
+static void arenas_lend(struct tierer *self)
+{
+    for (uint32_t i = 0; self->lending && i < ARENAS_MAX && self->arenas[i] != NULL; i++) {
+        struct sl_error why = {0};
+        uint64_t from = self->lent_bytes[i];
+        uint64_t chunk = sl_arena_chunk_bytes(self->arenas[i]);
+        uint64_t data = sl_arena_data_bytes(self->arenas[i]);
+        uint64_t to = SL_MIN(SL_MIN(from + LEND_BYTES, (from / chunk + 1) * chunk), data);
+        if (from >= data || to > sl_arena_populated_bytes(self->arenas[i])) {
+            continue;
+        }
+        void *at = sl_arena_at(self->arenas[i], from, to - from);
+        sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is not there")
+                                : self->disk->ops->lend(self->disk, at, to - from, &why);
+        if (err != SL_OK) {
+            self->lending = false;
+            sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                         "disk: memory beyond %llu bytes is not registered (%s), using ordinary "
+                         "requests",
+                         (unsigned long long)from, why.text);
+            return;
+        }
+        self->lent_bytes[i] = to;
+        sl_metric_add(self->env->metrics, self->metrics.buffers_bytes, to - from);
+        self->env->ops->wake_at(self->env, self->env->now_ns);
+        return;
+    }
+}
+
 /* Frees the slot and hands the result on. */
 static void io_end(struct tierer *self, struct io *slot, uint64_t bytes, int os_code)
 {
     struct io io = *slot;
+    self->ios_in_flight--;
     slot->kind = IO_FREE;
     slot->next = self->io_free;
     self->io_free = slot;
     if (io.kind == IO_READ) {
         reads_io_done(self, &io, bytes, os_code);
+    } else if (io.kind == IO_SEAL || io.kind == IO_SEAL_SYNC) {
+        segments_seal_io(self, io.kind, bytes, os_code);
     } else {
         log_io_done(self, &io, bytes, os_code);
     }
@@ -118,7 +171,8 @@ bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t 
                       .job = job,
                       .item = item,
                       .request = *request,
-                      .started_ns = self->env->now_ns};
+                      .started_ns = self->env->now_ns,
+                      .serial = ++self->next_serial};
     io->request.cookie = (uint64_t)(io - self->ios);
     if (self->io_last != NULL) {
         self->io_last->next = io;
@@ -126,7 +180,7 @@ bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t 
         self->io_first = io;
     }
     self->io_last = io;
-    self->batch_ios += kind != IO_READ;
+    self->ios_in_flight++;
     return true;
 }
 
@@ -135,6 +189,7 @@ bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t 
 static void job_free(struct job *job)
 {
     free(job->frame);
+    free(job->pieces);
     free(job->items);
     free(job);
 }
@@ -151,9 +206,8 @@ static void job_send(struct tierer *self, struct job *job)
     }
     if (spilled == NULL && codes == NULL) {
         reply.code = SL_ERR_NO_MEMORY;
-        job->item_count = 0;
     }
-    for (uint32_t i = 0; i < job->item_count; i++) {
+    for (uint32_t i = 0; reply.code == SL_OK && i < job->item_count; i++) {
         const struct item *item = &job->items[i];
         if (job->kind == JOB_WRITE) {
             bool fine = item->code == SL_OK;
@@ -168,24 +222,35 @@ static void job_send(struct tierer *self, struct job *job)
     }
     if (job->kind == JOB_WRITE) {
         reply.body.disk_write_reply.items.at = spilled;
-        reply.body.disk_write_reply.items.count = job->item_count;
+        reply.body.disk_write_reply.items.count = reply.code == SL_OK ? job->item_count : 0;
     } else {
-        reply.body.disk_read_reply.codes = (struct sl_u64s){codes, job->item_count};
+        reply.body.disk_read_reply.codes =
+            (struct sl_u64s){codes, reply.code == SL_OK ? job->item_count : 0};
     }
     sl_return_reply(self->env, &job->back, &reply);
     free(spilled);
     free(codes);
 }
 
+void job_answer(struct tierer *self, struct job *job)
+{
+    if (!job->answered) {
+        job->answered = true;
+        job_send(self, job);
+    }
+}
+
 void job_reply(struct tierer *self, struct job *job)
 {
-    job_send(self, job);
+    job_answer(self, job);
     if (job->kind == JOB_READ) {
         job_free(job); /* repeated, it finds its claims gone */
         return;
     }
     free(job->frame);
+    free(job->pieces);
     job->frame = NULL;
+    job->pieces = NULL;
     job_push(&self->answered, job);
     if (self->answered.count > ANSWERED_MAX) {
         job_free(job_pop(&self->answered));
@@ -204,6 +269,7 @@ static struct job *job_create(struct tierer *self, const struct sl_msg *msg, enu
         return NULL;
     }
     job->kind = kind;
+    job->arrived_ns = self->env->now_ns;
     job->items = items;
     job->item_count = (uint32_t)count;
     for (uint64_t i = 0; i < count; i++) {
@@ -321,15 +387,17 @@ static struct job *job_find(const struct job_list *list, const struct sl_msg *ms
  * same answer again. */
 static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
 {
-    if (job_find(&self->waiting, msg) != NULL || job_find(&self->batch, msg) != NULL ||
-        job_find(&self->reads, msg) != NULL) {
-        return true;
+    const struct job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->answered};
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        struct job *job = job_find(lists[i], msg);
+        if (job != NULL && job->answered) {
+            job_send(self, job);
+        }
+        if (job != NULL) {
+            return true;
+        }
     }
-    struct job *answered = job_find(&self->answered, msg);
-    if (answered != NULL) {
-        job_send(self, answered);
-    }
-    return answered != NULL;
+    return false;
 }
 
 static void take_request(struct tierer *self, const struct sl_msg *msg)
@@ -339,7 +407,7 @@ static void take_request(struct tierer *self, const struct sl_msg *msg)
     }
     if (self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
-    } else if (self->waiting.count + self->batch.count + self->reads.count >= JOBS_MAX) {
+    } else if (self->waiting.count + self->active.count + self->reads.count >= JOBS_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
     } else if (msg->type == SL_MSG_DISK_WRITE) {
         take_write(self, msg);
@@ -368,8 +436,12 @@ static void tierer_metrics(struct tierer *self)
     self->metrics.reclaimed_segments = sl_metric_define(metrics, "reclaimed_segments");
     self->metrics.tombstones = sl_metric_define(metrics, "tombstones_written");
     self->metrics.syncs = sl_metric_define(metrics, "syncs");
+    self->metrics.sealed_segments = sl_metric_define(metrics, "sealed_segments");
+    self->metrics.in_flight = sl_metric_define(metrics, "requests_in_flight");
+    self->metrics.buffers_bytes = sl_metric_define(metrics, "registered_bytes");
+    self->metrics.sync_ns = sl_histogram_define(metrics, "sync_ns");
     self->metrics.queue = sl_metric_define(metrics, "queued_requests");
-    self->metrics.write_ns = sl_histogram_define(metrics, "batch_write_ns");
+    self->metrics.write_ns = sl_histogram_define(metrics, "write_ns");
     self->metrics.read_ns = sl_histogram_define(metrics, "read_ns");
 }
 
@@ -396,6 +468,7 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
                      "disk_segment is more than a quarter of disk, using segments of %llu bytes",
                      (unsigned long long)largest);
     }
+    self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);
     sl_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
                     sl_config_u64(config, SL_SET_disk_staging_usable));
     return SL_OK;
@@ -407,12 +480,12 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->ios = calloc(IOS_MAX, sizeof(*self->ios));
     self->bounce = aligned_alloc(SL_PAGE_BYTES, (size_t)BOUNCE_PAGES * SL_PAGE_BYTES);
     self->frame_buffer = aligned_alloc(SL_PAGE_BYTES, SL_TIER_FRAME_HEADER_BYTES_MAX);
+    self->search_buffer = aligned_alloc(SL_PAGE_BYTES, SEARCH_BYTES);
     self->scan_hashes = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_hashes));
     self->scan_places = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_places));
-    self->scan_texts = malloc(SL_TIER_FRAME_HEADER_BYTES_MAX);
     if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
-        self->frame_buffer == NULL || self->scan_hashes == NULL || self->scan_places == NULL ||
-        self->scan_texts == NULL) {
+        self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_hashes == NULL ||
+        self->scan_places == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
     }
     for (uint32_t i = 0; i < IOS_MAX; i++) {
@@ -444,6 +517,8 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
                                 (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
                                 sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
     }
+    self->lending = err == SL_OK && self->disk->ops->lend != NULL;
+    sl_metric_set(env->metrics, self->metrics.buffers_bytes, 0);
     return err == SL_OK ? log_open(self, why) : err;
 }
 
@@ -469,10 +544,26 @@ static void take_reply(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
+/* What an idle moment is good for. */
+static void tierer_idle(struct tierer *self)
+{
+    if (self->reads.count == 0 && self->waiting.count == 0) {
+        arenas_lend(self);
+    }
+}
+
 static void maybe_finish(struct tierer *self)
 {
-    if (self->draining && self->phase == BATCH_IDLE && self->waiting.count == 0 &&
-        self->reads.count == 0) {
+    struct segment *newest = log_newest(self);
+    if (!self->draining || !log_idle(self) || self->reads.count > 0) {
+        return;
+    }
+    if (newest != NULL && newest->state == SEGMENT_OPEN) {
+        newest->state = SEGMENT_CLOSED; /* with a footer the next start has nothing to look for */
+        segments_seal(self);
+        io_pump(self);
+    }
+    if (segments_all_sealed(self)) {
         self->env->ops->finish(self->env);
     }
 }
@@ -486,6 +577,9 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
     case SL_MSG_DISK_READ:
         take_request(self, msg);
         break;
+    case SL_MSG_FENCE:
+        reads_fence(self, msg);
+        break;
     case SL_MSG_LOCAL_IO:
         take_io(self, msg);
         break;
@@ -495,6 +589,11 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
             self->boot_generation = msg->body.hello_reply.boot_generation;
             scan_start(self);
         }
+        (void)tierer_arena_at(self, 0, 0, 1); /* attached as soon as there is one */
+        tierer_idle(self);
+        break;
+    case SL_MSG_LOCAL_JOB:
+        segments_prepared(self, msg->code);
         break;
     case SL_MSG_DISK_RECLAIM_REPLY:
     case SL_MSG_DISK_FOUND_REPLY:
@@ -506,12 +605,17 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
         }
         break;
     }
+    reads_fences_answer(self);
     reads_pump(self); /* demand loads go before write-back */
     log_pump(self);
     io_pump(self);
     scan_pump(self);
+    if (self->degraded) {
+        health_look(self);
+    }
     maybe_finish(self);
-    return SL_OK;
+    /* A directory that vanished takes its files along, though we hold them open. */
+    return self->gone ? SL_ERR_DEVICE : SL_OK;
 }
 
 static sl_err tierer_tick(void *state, uint64_t now_ns)
@@ -530,6 +634,8 @@ static sl_err tierer_tick(void *state, uint64_t now_ns)
     log_pump(self);
     io_pump(self);
     scan_pump(self);
+    health_look(self);
+    tierer_idle(self);
     maybe_finish(self);
     return SL_OK;
 }
@@ -546,7 +652,7 @@ static void tierer_drain(void *state)
 static void tierer_fini(void *state)
 {
     struct tierer *self = state;
-    struct job_list *lists[] = {&self->waiting, &self->batch, &self->reads, &self->answered};
+    struct job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->answered};
     if (self->disk != NULL) {
         log_close(self);
         self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */
@@ -567,9 +673,10 @@ static void tierer_fini(void *state)
     free(self->ios);
     free(self->bounce);
     free(self->frame_buffer);
+    free(self->search_buffer);
+    free(self->scan_records);
     free(self->scan_hashes);
     free(self->scan_places);
-    free(self->scan_texts);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -108,7 +108,15 @@ static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *re
          request->length_bytes > file->bytes - request->offset_bytes)) {
         return EINVAL;
     }
-    if (request->verb == SL_DISK_SYNC) {
+    if (request->piece_count > 0) {
+        uint64_t at = request->offset_bytes;
+        for (uint32_t i = 0; i < request->piece_count; i++) {
+            const struct iovec *piece = &request->pieces[i];
+            memcpy(reads ? piece->iov_base : file->now + at,
+                   reads ? file->now + at : piece->iov_base, piece->iov_len);
+            at += piece->iov_len;
+        }
+    } else if (request->verb == SL_DISK_SYNC) {
         memcpy(file->durable, file->now, file->bytes);
     } else if (reads) {
         memcpy(request->memory, file->now + request->offset_bytes, request->length_bytes);
@@ -148,6 +156,16 @@ static sl_err mem_read_now(struct sl_disk *disk, int file, void *memory, uint64_
     return SL_OK;
 }
 
+static sl_err mem_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
+{
+    struct mem_disk *self = mem_of(disk);
+    (void)why;
+    if (self->requests < self->power_cut_after) {
+        self->files[file].bytes = SL_MIN(size_bytes, self->files[file].bytes);
+    }
+    return SL_OK;
+}
+
 static void mem_destroy(struct sl_disk *disk)
 {
     struct mem_disk *self = mem_of(disk); /* the test's: files outlive the actor */
@@ -163,6 +181,7 @@ static const struct sl_disk_ops mem_ops = {
     .flush = mem_flush,
     .read_now = mem_read_now,
     .destroy = mem_destroy,
+    .resize = mem_resize,
 };
 
 void mem_disk_init(struct mem_disk *disk)

@@ -178,12 +178,11 @@ static sl_err write_value(uint32_t n)
     return write_end(n, seq);
 }
 
-/* Reads value n back into an extent of its own; SL_OK only with the right bytes. */
-static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
+/* Claims an extent for value n at TARGET_AT; what to ask for. The key is kept until the next one.
+ */
+static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
 {
-    char key[32];
-    static unsigned char want[65536];
-    sl_ref ref = 0;
+    static char key[32];
     int length = snprintf(key, sizeof(key), "model/block%u/0/kv", n);
     struct sl_digest digest = digest_for(n);
     struct sl_entry claim = {.kind = SL_RECORD_PROMOTING,
@@ -194,17 +193,27 @@ static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
     claim.extent = (struct sl_extent){.generation = sl_arena_next_generation(arena),
                                       .offset_bytes = TARGET_AT,
                                       .length_bytes = length_of(n)};
-    ck_assert_int_eq(sl_index_claim(index_of_node, &claim, &ref, NULL), SL_OK);
+    ck_assert_int_eq(sl_index_claim(index_of_node, &claim, ref, NULL), SL_OK);
+    return (struct sl_item_fill){.key = sl_text_of(key),
+                                 .segment = known[n].segment,
+                                 .disk_offset_bytes = known[n].offset,
+                                 .length_bytes = length_of(n),
+                                 .digest_low = digest.low,
+                                 .digest_high = digest.high,
+                                 .offset_bytes = TARGET_AT,
+                                 .ref = *ref,
+                                 .generation = claim.extent.generation};
+}
+
+/* Reads value n back into an extent of its own; SL_OK only with the right bytes. */
+static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
+{
+    static unsigned char want[65536];
+    sl_ref ref = 0;
     struct sl_msg msg = {.type = SL_MSG_DISK_READ};
-    struct sl_item_fill item = {.key = sl_text_of(key),
-                                .segment = segment,
-                                .disk_offset_bytes = offset,
-                                .length_bytes = length_of(n),
-                                .digest_low = digest.low,
-                                .digest_high = digest.high,
-                                .offset_bytes = TARGET_AT,
-                                .ref = ref,
-                                .generation = claim.extent.generation};
+    struct sl_item_fill item = read_item(n, &ref);
+    item.segment = segment;
+    item.disk_offset_bytes = offset;
     msg.body.disk_read.items.at = &item;
     msg.body.disk_read.items.count = 1;
     fake_give(&fake, "registrar", &msg);
@@ -298,6 +307,22 @@ START_TEST(nothing_is_acknowledged_before_its_sync)
     }
 END_TEST
 
+/* Requests are repeated while unanswered: a late copy of one that was answered must not move the
+ * value, the registrar knows the first place alone. */
+START_TEST(repeated_write_keeps_the_place)
+    {
+        ck_assert_int_eq(write_value(3), SL_OK);
+        uint32_t segment = known[3].segment;
+        uint64_t offset = known[3].offset;
+
+        ck_assert_int_eq(write_value(3), SL_OK);
+
+        ck_assert_uint_eq(known[3].segment, segment);
+        ck_assert_uint_eq(known[3].offset, offset);
+        ck_assert_int_eq(read_value(3, segment, offset), SL_OK);
+    }
+END_TEST
+
 START_TEST(bytes_that_are_not_what_was_announced_stay_out)
     {
         uint64_t seq = write_start(3, true);
@@ -314,6 +339,32 @@ START_TEST(read_of_another_place_or_key_is_refused)
         ck_assert_int_eq(read_value(3, known[11].segment, known[11].offset), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(read_value(3, 77, known[3].offset), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(read_value(5, known[3].segment, known[3].offset), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+/* The registrar asks so after its own restart: the tierer may be reading at that moment. */
+START_TEST(fence_waits_for_reads_in_flight)
+    {
+        struct sl_msg fence = {.type = SL_MSG_FENCE};
+        struct sl_msg reply;
+        struct sl_msg read = {.type = SL_MSG_DISK_READ};
+        ck_assert_int_eq(write_value(4), SL_OK);
+        sl_ref ref = 0;
+        struct sl_item_fill item = read_item(4, &ref);
+        read.body.disk_read.items.at = &item;
+        read.body.disk_read.items.count = 1;
+        fake_give(&fake, "registrar", &read);
+
+        fake_give(&fake, "registrar", &fence);
+        ck_assert(!fake_take_reply(&fake, "registrar", fence.seq, &reply));
+        pump(UINT64_MAX);
+        ck_assert(fake_take_reply(&fake, "registrar", fence.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+
+        struct sl_msg idle = {.type = SL_MSG_FENCE};
+        fake_give(&fake, "registrar", &idle);
+        ck_assert(fake_take_reply(&fake, "registrar", idle.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
     }
 END_TEST
 
@@ -567,8 +618,10 @@ int main(void)
     tcase_set_timeout(node, 240);
     tcase_add_test(node, written_values_of_all_sizes_are_read_back);
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
+    tcase_add_test(node, repeated_write_keeps_the_place);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);
     tcase_add_test(node, read_of_another_place_or_key_is_refused);
+    tcase_add_test(node, fence_waits_for_reads_in_flight);
     tcase_add_test(node, clean_restart_finds_everything);
     tcase_add_test(node, file_with_a_number_that_no_segment_has_is_left_alone);
     tcase_add_loop_test(node, power_cut_after_any_write_loses_nothing_acknowledged, 0, 3);

@@ -1,0 +1,667 @@
+/* tests/fault/disk/crash_bed.c - the disk tier under every crash and every fault.
+ *
+ * A workload is recorded once: values of many sizes, removals, segments closed and reclaimed. Then
+ * the machine is cut off after each of its operations, within each write at its sectors, and with
+ * chance deciding about everything that was not synced; each time a fresh tierer recovers what is
+ * left. Then every call to the disk fails in turn, in every way. Then bits are flipped. What was
+ * acknowledged must be found and right, what was removed must stay away, nothing wrong is served.
+ *
+ * SL_DISK_BED_LONG=1: every sector, more seeds, more flips. */
+#include "actors/tierer/tierer.h"
+#include "ipc/sl_index.h"
+#include "tests/fault/disk/tape_disk.h"
+#include "tests/support/fake_env.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_MAX  256u
+#define TARGET_AT (UINT64_C(8) << 20)
+#define NEVER     UINT64_MAX
+
+static struct fake_env fake;
+static struct tape_disk disk;
+static struct sl_env_ops ops;
+static struct sl_arena *arena;
+static struct sl_index *index_of_node;
+static uint64_t boot_generation, chance = 1;
+
+/* When, in operations on the tape, what became true of a value. */
+static struct known {
+    uint64_t acked_at;   /* durable from then on */
+    uint64_t gone_at;    /* may be away: its segment was given back, or its removal was asked for */
+    uint64_t removed_at; /* must be away */
+    uint32_t segment;
+    uint64_t offset;
+    bool found;
+} known[KEYS_MAX];
+
+static bool is_long(void)
+{
+    return getenv("SL_DISK_BED_LONG") != NULL;
+}
+
+static uint64_t next_chance(void)
+{
+    chance = chance * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return chance >> 24;
+}
+
+/* ---- a node ---- */
+
+static sl_err disk_open(struct sl_env *env, const char *directory, uint32_t depth, bool direct,
+                        struct sl_disk **out, struct sl_error *why)
+{
+    (void)env, (void)directory, (void)depth, (void)direct, (void)why;
+    *out = &disk.base;
+    return SL_OK;
+}
+
+static sl_err start_actor(void)
+{
+    struct sl_error why = {0};
+    ops = *fake.env.ops;
+    ops.disk_open = disk_open;
+    fake.env.ops = &ops;
+    return fake_start(&fake, &why);
+}
+
+static void node_open(void)
+{
+    static const char *const settings[] = {"disk",  "3MiB", "disk_segment", "1MiB", "memory",
+                                           "16MiB", NULL};
+    bool created = false;
+    tape_disk_init(&disk);
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        known[n] = (struct known){.acked_at = NEVER, .gone_at = NEVER, .removed_at = NEVER};
+    }
+    fake_open(&fake, &sl_tierer_actor, settings);
+    struct sl_arena_options arena_options = {
+        .directory = fake.paths.shm_dir, .data_bytes = 16 << 20, .chunk_bytes = 16 << 20};
+    ck_assert_int_eq(sl_arena_open_owner(&arena_options, &created, &arena, NULL), SL_OK);
+    while (sl_arena_populate_step(arena, NULL) == SL_OK) {
+    }
+    struct sl_index_options index_options = {
+        .shm_dir = fake.paths.shm_dir, .index_bytes_max = 8 << 20, .arena = arena};
+    ck_assert_int_eq(sl_index_open(&index_options, &created, &index_of_node, NULL), SL_OK);
+}
+
+static void node_close(void)
+{
+    fake_close(&fake);
+    sl_index_close(&index_of_node);
+    sl_arena_close(&arena);
+    tape_disk_fini(&disk);
+}
+
+static void give_job(void)
+{
+    while (fake.job_ended) {
+        struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake.job_result};
+        msg.body.local_job.cookie = fake.job_cookie;
+        fake.job_ended = false;
+        ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+    }
+}
+
+/* The registrar's answers to what the tierer asks by itself. */
+static bool answer_reclaim(void)
+{
+    struct sl_msg reclaim, reply = {.code = SL_OK};
+    if (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+        return false;
+    }
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        if (known[n].acked_at != NEVER && known[n].gone_at == NEVER &&
+            known[n].segment == reclaim.body.disk_reclaim.segment) {
+            known[n].gone_at = disk.op_count;
+        }
+    }
+    fake_answer(&fake, "registrar", &reclaim, &reply);
+    give_job();
+    return true;
+}
+
+/* Hands completions over in any order until nothing is left to do. */
+static void pump(void)
+{
+    struct tape_done done;
+    bool more = true;
+    while (more) {
+        more = tape_disk_take(&disk, next_chance(), &done);
+        if (more) {
+            struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
+            msg.body.local_io.cookie = done.cookie;
+            msg.body.local_io.bytes = done.bytes;
+            msg.body.local_io.os_code = (uint64_t)done.os_code;
+            ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+            give_job();
+        } else {
+            more = answer_reclaim();
+        }
+    }
+}
+
+static void pass(uint64_t ns)
+{
+    for (uint64_t step = 0; step < 10; step++) {
+        fake_pass(&fake, ns / 10);
+        give_job();
+        pump();
+    }
+}
+
+/* ---- values ---- */
+
+static uint64_t length_of(uint32_t n)
+{
+    static const uint64_t lengths[] = {1, 515, 4096, 4097, 20000, 65536, 12288};
+    return lengths[n % SL_COUNT(lengths)];
+}
+
+static void content(uint32_t n, unsigned char *out, uint64_t length)
+{
+    for (uint64_t i = 0; i < length; i++) {
+        out[i] = (unsigned char)((i + 1) * (n * 2654435761u + 12345) >> 11);
+    }
+}
+
+static struct sl_digest digest_for(uint32_t n)
+{
+    static struct sl_digest digests[KEYS_MAX];
+    static unsigned char bytes[65536];
+    if (digests[n].low == 0 && digests[n].high == 0) {
+        content(n, bytes, length_of(n));
+        digests[n] = sl_digest_of(bytes, length_of(n));
+    }
+    return digests[n];
+}
+
+static const char *key_of(uint32_t n)
+{
+    static char key[32];
+    (void)snprintf(key, sizeof(key), "model/block%u/0/kv", n);
+    return key;
+}
+
+static uint64_t write_start(uint32_t n)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
+    struct sl_digest digest = digest_for(n);
+    uint64_t at = (uint64_t)(n % 64) * 65536;
+    content(n, sl_arena_at(arena, at, length_of(n)), length_of(n));
+    struct sl_item_spill item = {.key = sl_text_of(key_of(n)),
+                                 .part_count = 0,
+                                 .offset_bytes = at,
+                                 .length_bytes = length_of(n),
+                                 .generation = n + 1,
+                                 .digest_low = digest.low,
+                                 .digest_high = digest.high};
+    msg.body.disk_write.items.at = &item;
+    msg.body.disk_write.items.count = 1;
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
+/* The code of the write; SL_ERR_TIMEOUT: not answered. */
+static sl_err write_end(uint32_t n, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&fake, "registrar", seq, &reply)) {
+        return SL_ERR_TIMEOUT;
+    }
+    ck_assert_int_eq(reply.code, SL_OK);
+    const struct sl_item_spilled *item = &reply.body.disk_write_reply.items.at[0];
+    if (item->code == SL_OK) {
+        known[n] = (struct known){.acked_at = disk.op_count,
+                                  .gone_at = NEVER,
+                                  .removed_at = NEVER,
+                                  .segment = (uint32_t)item->segment,
+                                  .offset = item->disk_offset_bytes};
+    }
+    return (sl_err)item->code;
+}
+
+static uint64_t forget_start(uint32_t n)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+    struct sl_item_forget item = {.key = sl_text_of(key_of(n)),
+                                  .segment = known[n].segment,
+                                  .disk_offset_bytes = known[n].offset,
+                                  .length_bytes = length_of(n)};
+    msg.body.disk_forget.items.at = &item;
+    msg.body.disk_forget.items.count = 1;
+    known[n].gone_at = SL_MIN(known[n].gone_at, disk.op_count);
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
+static sl_err forget_end(uint32_t n, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&fake, "registrar", seq, &reply)) {
+        return SL_ERR_TIMEOUT;
+    }
+    sl_err code = (sl_err)reply.body.disk_read_reply.codes.at[0];
+    known[n].removed_at = code == SL_OK ? disk.op_count : known[n].removed_at;
+    return code;
+}
+
+/* SL_OK only with the right bytes; SL_ERR_TIMEOUT: not answered. */
+static sl_err read_value(uint32_t n)
+{
+    static unsigned char want[65536];
+    sl_ref ref = 0;
+    struct sl_digest digest = digest_for(n);
+    struct sl_entry claim = {.kind = SL_RECORD_PROMOTING,
+                             .key = key_of(n),
+                             .key_length = (uint16_t)strlen(key_of(n)),
+                             .owner = fake.env.self,
+                             .writer = fake.env.self};
+    claim.extent = (struct sl_extent){.generation = sl_arena_next_generation(arena),
+                                      .offset_bytes = TARGET_AT,
+                                      .length_bytes = length_of(n)};
+    ck_assert_int_eq(sl_index_claim(index_of_node, &claim, &ref, NULL), SL_OK);
+    struct sl_msg reply, msg = {.type = SL_MSG_DISK_READ};
+    struct sl_item_fill item = {.key = sl_text_of(key_of(n)),
+                                .segment = known[n].segment,
+                                .disk_offset_bytes = known[n].offset,
+                                .length_bytes = length_of(n),
+                                .digest_low = digest.low,
+                                .digest_high = digest.high,
+                                .offset_bytes = TARGET_AT,
+                                .ref = ref,
+                                .generation = claim.extent.generation};
+    msg.body.disk_read.items.at = &item;
+    msg.body.disk_read.items.count = 1;
+    memset(sl_arena_at(arena, TARGET_AT, length_of(n)), 0x77, length_of(n));
+    fake_give(&fake, "registrar", &msg);
+    pump();
+    sl_err code = SL_ERR_TIMEOUT;
+    if (fake_take_reply(&fake, "registrar", msg.seq, &reply)) {
+        code = (sl_err)reply.body.disk_read_reply.codes.at[0];
+    }
+    if (code == SL_OK) {
+        content(n, want, length_of(n));
+        ck_assert_msg(memcmp(want, sl_arena_at(arena, TARGET_AT, length_of(n)), length_of(n)) == 0,
+                      "wrong bytes of value %u were served", n);
+    }
+    sl_index_set_kind(index_of_node, ref, SL_RECORD_FREE);
+    return code;
+}
+
+/* ---- a fresh start on what is left ---- */
+
+/* A new registrar says hello: the tierer tells what it has. */
+static void scan(void)
+{
+    struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+    hello.body.hello_reply.boot_generation = ++boot_generation;
+    fake_give(&fake, "registrar", &hello);
+    for (bool last = false; !last;) {
+        struct sl_msg found;
+        uint64_t codes[1024] = {0};
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        last = found.body.disk_found.last;
+        for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
+            const struct sl_item_found *item = &found.body.disk_found.items.at[i];
+            unsigned n = KEYS_MAX;
+            ck_assert_int_eq(sscanf(item->key.at, "model/block%u/0/kv", &n), 1);
+            ck_assert_uint_lt(n, KEYS_MAX);
+            ck_assert_uint_eq(item->length_bytes, length_of(n));
+            known[n].found = true;
+            known[n].segment = (uint32_t)item->segment;
+            known[n].offset = item->disk_offset_bytes;
+        }
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_found_reply.codes =
+            (struct sl_u64s){codes, found.body.disk_found.items.count};
+        fake_answer(&fake, "registrar", &found, &reply);
+        give_job();
+    }
+    pump();
+}
+
+static void recover(void)
+{
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        known[n].found = false;
+    }
+    ck_assert_int_eq(start_actor(), SL_OK);
+    scan();
+}
+
+/* What must be there at operation `at` and is not; what is served is always compared. */
+static uint32_t lost_at(uint64_t at, bool removals)
+{
+    uint32_t lost = 0;
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        const struct known *value = &known[n];
+        ck_assert_msg(!removals || value->removed_at == NEVER || value->removed_at > at ||
+                          !value->found,
+                      "value %u was removed and is back (operation %ju)", n, (uintmax_t)at);
+        bool right = value->found && read_value(n) == SL_OK;
+        bool due = value->acked_at <= at && value->gone_at > at;
+        lost += due && !right;
+    }
+    return lost;
+}
+
+/* ---- the workload ---- */
+
+static void workload(uint32_t count)
+{
+    uint64_t seqs[3];
+    for (uint32_t n = 0; n + 3 <= count; n += 3) {
+        for (uint32_t i = 0; i < 3; i++) {
+            seqs[i] = write_start(n + i);
+        }
+        pump();
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_int_eq(write_end(n + i, seqs[i]), SL_OK);
+        }
+        if (n % 15 == 12) {
+            uint64_t seq = forget_start(n - 4);
+            pump();
+            ck_assert_int_eq(forget_end(n - 4, seq), SL_OK);
+        }
+    }
+}
+
+static void record_workload(uint32_t count)
+{
+    node_open();
+    ck_assert_int_eq(start_actor(), SL_OK);
+    scan();
+    disk.recording = true;
+    workload(count);
+    disk.recording = false;
+    fake_stop(&fake);
+}
+
+/* ---- cutting the power ---- */
+
+/* What is sure to be left, and what was written since and not synced. */
+struct cut {
+    struct tape_image whole, durable, tried;
+    uint64_t loose[512]; /* operations */
+    uint32_t loose_count;
+    uint64_t prefixes, torn, mixed;
+};
+
+static void cut_advance(struct cut *cut, uint64_t at)
+{
+    const struct tape_op *op = &disk.ops[at];
+    tape_play(&cut->whole, op, NEVER / TAPE_SECTOR);
+    if (op->verb == TAPE_WRITE || op->verb == TAPE_RESIZE) {
+        ck_assert_uint_lt(cut->loose_count, SL_COUNT(cut->loose));
+        cut->loose[cut->loose_count++] = at;
+        return;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < cut->loose_count; i++) {
+        const struct tape_op *earlier = &disk.ops[cut->loose[i]];
+        if (op->verb == TAPE_SYNC && strcmp(earlier->name, op->name) == 0) {
+            tape_play(&cut->durable, earlier, NEVER / TAPE_SECTOR);
+        } else {
+            cut->loose[kept++] = cut->loose[i];
+        }
+    }
+    cut->loose_count = kept;
+    if (op->verb != TAPE_SYNC) {
+        tape_play(&cut->durable, op, 0); /* names are durable at once */
+    }
+}
+
+static void cut_check(const struct tape_image *image, uint64_t at, const char *how)
+{
+    tape_image_copy(&disk.image, image);
+    recover();
+    uint32_t lost = lost_at(at, true);
+    ck_assert_msg(lost == 0, "%u durable values lost: power cut at operation %ju, %s", lost,
+                  (uintmax_t)at, how);
+    fake_stop(&fake);
+}
+
+/* Each write that was not synced is there whole, up to some sector, or not at all. */
+static void cut_mix(struct cut *cut, uint64_t at)
+{
+    tape_image_copy(&cut->tried, &cut->durable);
+    for (uint32_t i = 0; i < cut->loose_count; i++) {
+        const struct tape_op *op = &disk.ops[cut->loose[i]];
+        uint64_t sectors = op->length_bytes / TAPE_SECTOR;
+        uint64_t coin = next_chance() % 3;
+        if (coin > 0) {
+            tape_play(&cut->tried, op, coin == 1 ? sectors : next_chance() % (sectors + 1));
+        }
+    }
+    cut_check(&cut->tried, at, "some of what was not synced");
+    cut->mixed++;
+}
+
+static void cut_tear(struct cut *cut, uint64_t at, uint64_t step)
+{
+    const struct tape_op *op = &disk.ops[at];
+    uint64_t sectors = op->verb == TAPE_WRITE ? op->length_bytes / TAPE_SECTOR : 0;
+    for (uint64_t n = 1; n < sectors; n += step) {
+        tape_image_copy(&cut->tried, &cut->whole);
+        tape_play(&cut->tried, op, n);
+        cut_check(&cut->tried, at, "within a write");
+        cut->torn++;
+    }
+}
+
+START_TEST(every_crash_point_is_survived)
+    {
+        static struct cut cut;
+        record_workload(is_long() ? 240 : 90);
+        uint64_t step = is_long() ? 1 : 29;
+        uint32_t seeds = is_long() ? 8 : 2;
+        for (uint64_t k = 0; k <= disk.op_count; k++) {
+            cut_check(&cut.whole, k, "everything before it done");
+            cut.prefixes++;
+            for (uint32_t seed = 0; seed < seeds && cut.loose_count > 0; seed++) {
+                cut_mix(&cut, k);
+            }
+            if (k < disk.op_count) {
+                cut_tear(&cut, k, step);
+                cut_advance(&cut, k);
+            }
+        }
+        printf("power cuts: %ju after an operation, %ju within a write, %ju with chance about what "
+               "was not synced; durable values lost 0, wrong bytes 0\n",
+               (uintmax_t)cut.prefixes, (uintmax_t)cut.torn, (uintmax_t)cut.mixed);
+        tape_image_free(&cut.whole);
+        tape_image_free(&cut.durable);
+        tape_image_free(&cut.tried);
+        node_close();
+    }
+END_TEST
+
+/* ---- failing calls ---- */
+
+static void settle(uint32_t count, const uint64_t *seqs, sl_err *codes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = write_end(i, seqs[i]);
+    }
+}
+
+/* Six values, read back, one removed. Every request has an answer in the end. */
+static void scenario(uint32_t *failures)
+{
+    uint64_t seqs[6];
+    sl_err codes[6];
+    for (uint32_t n = 0; n < 6; n++) {
+        seqs[n] = write_start(n);
+        if (n == 2) {
+            pump();
+        }
+    }
+    pump();
+    pass(20 * SL_NS_PER_S); /* waiting for the disk to be tried again */
+    settle(6, seqs, codes);
+    for (uint32_t n = 0; n < 6; n++) {
+        ck_assert_msg(codes[n] != SL_ERR_TIMEOUT,
+                      "write %u was never answered, call %ju of %ju failed", n,
+                      (uintmax_t)disk.fail_from, (uintmax_t)disk.calls);
+        *failures += codes[n] != SL_OK;
+        if (codes[n] == SL_OK) {
+            sl_err read = read_value(n);
+            ck_assert_msg(read != SL_ERR_TIMEOUT, "a read was never answered");
+            *failures += read != SL_OK;
+        }
+    }
+    if (known[1].acked_at != NEVER) {
+        uint64_t seq = forget_start(1);
+        pump();
+        pass(20 * SL_NS_PER_S);
+        sl_err code = forget_end(1, seq);
+        ck_assert_msg(code != SL_ERR_TIMEOUT, "a removal was never answered");
+        *failures += code != SL_OK;
+    }
+}
+
+/* False: the scenario was over before that call. */
+static bool fault_run(uint64_t n, uint64_t length, enum tape_fault fault)
+{
+    uint32_t failures = 0;
+    node_open();
+    disk.fail_from = n;
+    disk.fail_to = n + length - 1;
+    disk.fault = fault;
+    if (start_actor() != SL_OK) { /* the supervisor starts it again, as often as it takes */
+        fake_stop(&fake);
+        disk.fail_from = 0;
+        ck_assert_int_eq(start_actor(), SL_OK);
+    }
+    scan();
+    scenario(&failures);
+    bool reached = disk.calls >= n;
+    disk.fail_from = 0;
+    pass(10 * SL_NS_PER_S);
+    /* The disk is back: so is the tier, by itself. */
+    uint64_t seq = write_start(100);
+    pump();
+    pass(10 * SL_NS_PER_S);
+    ck_assert_int_eq(write_end(100, seq), SL_OK);
+    ck_assert_int_eq(read_value(100), SL_OK);
+    fake_stop(&fake);
+    recover();
+    ck_assert_uint_eq(lost_at(NEVER - 1, true), 0);
+    fake_stop(&fake);
+    node_close();
+    return reached;
+}
+
+START_TEST(any_failing_call_is_an_answer_and_heals)
+    {
+        static const char *const names[] = {"EIO", "ENOSPC", "EROFS", "short"};
+        static const uint64_t lengths[] = {1, 12};
+        for (size_t l = 0; l < SL_COUNT(lengths); l++) {
+            uint64_t n = 1;
+            while (fault_run(n, lengths[l], (enum tape_fault)_i)) {
+                n++;
+            }
+            printf("%s: calls 1..%ju failed in turn, %ju at a time\n", names[_i], (uintmax_t)n - 1,
+                   (uintmax_t)lengths[l]);
+        }
+    }
+END_TEST
+
+/* ---- a disk that stops answering ---- */
+
+START_TEST(silent_disk_is_noticed_and_comes_back)
+    {
+        node_open();
+        ck_assert_int_eq(start_actor(), SL_OK);
+        scan();
+        uint64_t seq = write_start(0);
+        pump();
+        ck_assert_int_eq(write_end(0, seq), SL_OK);
+
+        disk.stuck = true;
+        uint64_t stuck = write_start(1); /* on its way for ever */
+        pass(10 * SL_NS_PER_S);
+        uint64_t late = write_start(2);
+        pass(10 * SL_NS_PER_S);
+        ck_assert_int_eq(write_end(1, stuck), SL_ERR_IO);
+        ck_assert_int_eq(write_end(2, late), SL_ERR_IO);
+        ck_assert_int_eq(read_value(0), SL_ERR_UNREACHABLE); /* a miss at once, nothing is lost */
+
+        disk.stuck = false;
+        for (uint32_t i = 0; i < disk.pending_count; i++) { /* its requests end after all */
+            disk.pending[i].os_code = EIO;
+        }
+        pump();
+        pass(10 * SL_NS_PER_S);
+        uint64_t again = write_start(1);
+        pump();
+        pass(10 * SL_NS_PER_S);
+        ck_assert_int_eq(write_end(1, again), SL_OK);
+        ck_assert_int_eq(read_value(0), SL_OK);
+        ck_assert_int_eq(read_value(1), SL_OK);
+        fake_stop(&fake);
+        recover();
+        ck_assert_uint_eq(lost_at(NEVER - 1, true), 0);
+        fake_stop(&fake);
+        node_close();
+    }
+END_TEST
+
+/* ---- flipped bits ---- */
+
+START_TEST(flipped_bits_are_never_served)
+    {
+        struct tape_image whole = {0};
+        uint32_t flips = is_long() ? 50000 : 1500;
+        uint32_t most = 0, costly = 0;
+        record_workload(60);
+        tape_image_copy(&whole, &disk.image);
+        for (uint32_t i = 0; i < flips; i++) {
+            tape_image_copy(&disk.image, &whole);
+            struct tape_file *file = &disk.image.files[next_chance() % TAPE_FILES_MAX];
+            while (file->name[0] == '\0') {
+                file = &disk.image.files[next_chance() % TAPE_FILES_MAX];
+            }
+            uint64_t at = next_chance() % file->bytes;
+            if (i % 4 == 0) { /* the pages that many things hang on */
+                at = next_chance() % 4 < 2 ? at % SL_PAGE_BYTES
+                                           : file->bytes - 1 - at % SL_PAGE_BYTES;
+            }
+            file->now[at] ^= (unsigned char)(1u << next_chance() % 8);
+            recover();
+            uint32_t lost = lost_at(disk.op_count, false); /* compares all that is served */
+            most = SL_MAX(most, lost);
+            costly += lost > 0;
+            ck_assert_msg(lost <= 1, "one bit of '%s' at %ju cost %u values", file->name,
+                          (uintmax_t)at, lost);
+            fake_stop(&fake);
+        }
+        printf("bits flipped: %u, of which %u cost a value, at most %u each; wrong bytes 0\n",
+               flips, costly, most);
+        tape_image_free(&whole);
+        node_close();
+    }
+END_TEST
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    Suite *suite = suite_create("crash bed");
+    TCase *bed = tcase_create("bed");
+    tcase_set_timeout(bed, is_long() ? 7200 : 600);
+    tcase_add_test(bed, every_crash_point_is_survived);
+    tcase_add_loop_test(bed, any_failing_call_is_an_answer_and_heals, 0, TAPE_FAULTS);
+    tcase_add_test(bed, silent_disk_is_noticed_and_comes_back);
+    tcase_add_test(bed, flipped_bits_are_never_served);
+    suite_add_tcase(suite, bed);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,63 @@
+/* tests/fault/disk/tape_disk.h - a disk in memory that remembers everything that was done to it, in
+ * order, and fails when told.
+ *
+ * The tape can be played into an image op by op: what a power cut at that point may leave is an
+ * image with what was synced, plus any of the rest, whole, cut at any sector, or not at all. */
+#ifndef TAPE_DISK_H
+#define TAPE_DISK_H
+
+#include "runtime/sl_disk.h"
+
+#define TAPE_FILES_MAX   64u
+#define TAPE_SECTOR      512u
+#define TAPE_PENDING_MAX 4096u
+
+struct tape_file {
+    char name[40]; /* empty: none */
+    unsigned char *now;
+    uint64_t bytes;
+};
+struct tape_image {
+    struct tape_file files[TAPE_FILES_MAX];
+};
+void tape_image_copy(struct tape_image *to, const struct tape_image *from);
+void tape_image_free(struct tape_image *image);
+
+enum tape_verb { TAPE_MAKE, TAPE_REMOVE, TAPE_RENAME, TAPE_RESIZE, TAPE_WRITE, TAPE_SYNC };
+struct tape_op {
+    enum tape_verb verb;
+    char name[40], from[40];
+    uint64_t offset_bytes, length_bytes;
+    unsigned char *bytes;
+};
+
+enum tape_fault { TAPE_EIO, TAPE_ENOSPC, TAPE_EROFS, TAPE_SHORT, TAPE_FAULTS };
+
+struct tape_done {
+    uint64_t cookie, bytes;
+    int os_code;
+};
+struct tape_disk {
+    struct sl_disk base; /* first */
+    struct tape_image image;
+    struct tape_op *ops; /* the tape; NULL and not recording: none */
+    uint64_t op_count, op_capacity;
+    bool recording;
+    struct tape_done pending[TAPE_PENDING_MAX];
+    uint32_t pending_count;
+    bool stuck;         /* requests are taken and never end */
+    uint64_t calls;     /* of any kind, so far */
+    uint64_t fail_from; /* calls number fail_from .. fail_to end with the fault; 0: none */
+    uint64_t fail_to;
+    enum tape_fault fault;
+    uint64_t real_bytes_peak;
+};
+
+void tape_disk_init(struct tape_disk *disk);
+void tape_disk_fini(struct tape_disk *disk);
+/* Takes one of the requests that ended, by chance. False: there is none. */
+bool tape_disk_take(struct tape_disk *disk, uint64_t random, struct tape_done *out);
+/* Does an op of a tape to an image; sectors: of a write, only so many of its first sectors. */
+void tape_play(struct tape_image *image, const struct tape_op *op, uint64_t sectors);
+
+#endif

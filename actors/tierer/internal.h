@@ -21,8 +21,9 @@
 #define BOUNCE_PAGES         512u        /* for values that are no whole pages of the arena */
 #define FENCES_MAX           16u
 #define ARENAS_MAX           16u
-#define FOUND_ITEMS_MAX      1024u /* one DISK_FOUND: no frame lists more */
-#define ANSWERED_MAX         64u /* jobs; the registrar has 4 writes and a DISK_FORGET under way */
+#define FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
+#define FOUND_SEGMENTS_MAX   256u
+#define ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
 #define HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
 #define HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
@@ -214,6 +215,10 @@ struct tierer {
     uint64_t scan_records_bytes;
     uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
+    unsigned char *scan_kept[FOUND_SEGMENTS_MAX];
+    uint32_t scan_kept_count;
+    uint64_t scan_started_ns;
+    struct sl_item_found *scan_items;
     struct sl_key_hash *scan_hashes; /* of the batch that is with the registrar */
     struct sl_log_place *scan_places;
     uint32_t scan_count;

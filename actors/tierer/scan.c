@@ -23,6 +23,15 @@ static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
     return NULL;
 }
 
+/* Records that texts of the message being made point into are freed after it was sent. */
+static void scan_records_release(struct tierer *self)
+{
+    for (uint32_t i = 0; i < self->scan_kept_count; i++) {
+        free(self->scan_kept[i]);
+    }
+    self->scan_kept_count = 0;
+}
+
 static void scan_records_drop(struct tierer *self)
 {
     free(self->scan_records);
@@ -42,7 +51,11 @@ static const unsigned char *scan_records_of(struct tierer *self, const struct se
     }
     if (self->scan_records_of != segment->number) {
         struct sl_error why = {0};
-        scan_records_drop(self);
+        if (self->scan_records != NULL) {
+            self->scan_kept[self->scan_kept_count++] = self->scan_records;
+            self->scan_records = NULL;
+            self->scan_records_bytes = 0;
+        }
         self->scan_records_of = segment->number;
         if (segment_records_read(self, segment, &self->scan_records, &self->scan_records_bytes,
                                  &why) != SL_OK) {
@@ -111,18 +124,18 @@ static bool frames_under_way(const struct tierer *self)
 }
 
 /* False: caught up with what is durable. */
-static bool scan_fill(struct tierer *self, struct sl_item_found *items)
+static bool scan_fill(struct tierer *self)
 {
-    self->scan_count = 0;
     const unsigned char *records = NULL;
     uint64_t bytes = 0;
     bool more = true;
-    /* Texts point into the records: a message holds those of one segment. */
-    while (self->scan_count == 0 && (more = scan_find(self, &records, &bytes))) {
+    self->scan_count = 0;
+    while (self->scan_count < FOUND_ITEMS_MAX && self->scan_kept_count < FOUND_SEGMENTS_MAX &&
+           (more = scan_find(self, &records, &bytes))) {
         const struct sl_tier_record *record = NULL;
         while (self->scan_count < FOUND_ITEMS_MAX &&
                (record = sl_tier_record_next(records, bytes, &self->scan_offset)) != NULL) {
-            self->scan_count += scan_take(self, record, &items[self->scan_count]);
+            self->scan_count += scan_take(self, record, &self->scan_items[self->scan_count]);
         }
         if (record == NULL) {
             self->scan_offset = bytes;
@@ -133,23 +146,24 @@ static bool scan_fill(struct tierer *self, struct sl_item_found *items)
 
 static void scan_send(struct tierer *self)
 {
-    struct sl_item_found items[FOUND_ITEMS_MAX];
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
     self->scan_paused = false;
-    self->scan_last = !scan_fill(self, items);
+    self->scan_last = !scan_fill(self);
     if (self->scan_last && self->scan_count == 0 && frames_under_way(self)) {
+        scan_records_release(self);
         self->scan_paused = true; /* scan_pump goes on */
         return;
     }
     self->scan_last = self->scan_last && !frames_under_way(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.last = self->scan_last;
-    found.body.disk_found.items.at = items;
+    found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
     self->scan_first = false;
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, 30 * SL_NS_PER_S);
     sl_err err = sl_calls_send(self->calls, "registrar", &found, deadline_ns,
                                COOKIE_FOUND | self->scan_generation, NULL);
+    scan_records_release(self);
     if (err != SL_OK) {
         self->scanning = false; /* the next HELLO_REPLY begins again */
         self->boot_generation = 0;
@@ -169,6 +183,7 @@ void scan_pump(struct tierer *self)
 void scan_start(struct tierer *self)
 {
     self->scanning = true;
+    self->scan_started_ns = self->env->now_ns;
     self->scan_first = true;
     self->scan_segment = 0;
     self->scan_offset = 0;
@@ -202,8 +217,11 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply)
         if (!self->degraded && !self->draining) {
             sl_metrics_health(self->env->metrics, SL_HEALTH_READY, "");
         }
-        sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: the registrar knows all %llu values",
-                     (unsigned long long)sl_entries_live_count(self->entries));
+        sl_log_write(
+            self->env->log, SL_LOG_INFO, 0,
+            "disk: the registrar knows all %llu values, told in %llu ms",
+            (unsigned long long)sl_entries_live_count(self->entries),
+            (unsigned long long)((self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS));
         return;
     }
     scan_send(self);

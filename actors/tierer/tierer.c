@@ -483,9 +483,10 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->search_buffer = aligned_alloc(SL_PAGE_BYTES, SEARCH_BYTES);
     self->scan_hashes = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_hashes));
     self->scan_places = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_places));
+    self->scan_items = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_items));
     if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
         self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_hashes == NULL ||
-        self->scan_places == NULL) {
+        self->scan_items == NULL || self->scan_places == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
     }
     for (uint32_t i = 0; i < IOS_MAX; i++) {
@@ -676,6 +677,7 @@ static void tierer_fini(void *state)
     free(self->search_buffer);
     free(self->scan_records);
     free(self->scan_hashes);
+    free(self->scan_items);
     free(self->scan_places);
 }
 

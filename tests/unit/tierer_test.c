@@ -239,7 +239,7 @@ static void scan(void)
     fake_give(&fake, "registrar", &hello);
     for (bool last = false; !last;) {
         struct sl_msg found;
-        uint64_t codes[1024] = {0};
+        uint64_t codes[4096] = {0};
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         last = found.body.disk_found.last;
         for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {

@@ -56,6 +56,10 @@ static const struct ctl_command commands[] = {
      "    print the "
      "living actors whose loop has not turned for N ms, one a line" COMMON,
      ctl_status},
+    {"tiers", "what each tier holds, gives and takes",
+     "tiers\n\nMemory, each disk and remote: bytes, objects, share of the loaded blocks, queue, "
+     "latency, errors, health.\nReads the actors' metrics pages and disturbs nobody." COMMON,
+     ctl_tiers},
     {"trace", "show an op's path through the actors",
      "trace ID | --last N | --slow N\n\nMerges the flight recorders of all actors (dead and "
      "stopped ones too) with their "

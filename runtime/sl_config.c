@@ -600,6 +600,33 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
     return SL_OK;
 }
 
+/* Names under which engines' deployments set the same things. They give way to ours, in file,
+ * environment or command line; meaning and units are the same (bytes, a ratio). */
+static const struct {
+    const char *variable;
+    enum sl_setting setting;
+} foreign_variables[] = {
+    {"VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO", SL_SET_disk_staging_usable},
+    {"MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES", SL_SET_disk_staging},
+    {"MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", SL_SET_disk_path},
+};
+
+static sl_err config_load_foreign(struct sl_config *config, struct sl_error *why)
+{
+    for (size_t i = 0; i < SL_COUNT(foreign_variables); i++) {
+        const char *text = getenv(foreign_variables[i].variable);
+        if (text == NULL || text[0] == '\0') {
+            continue;
+        }
+        sl_err err = setting_assign(config, (int)foreign_variables[i].setting, text,
+                                    foreign_variables[i].variable, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
 #define OPTION_CONFIG  (SL_SETTING_COUNT_OF + 1)
 #define OPTION_HELP    (SL_SETTING_COUNT_OF + 2)
 #define OPTION_VERSION (SL_SETTING_COUNT_OF + 3)
@@ -679,6 +706,9 @@ static sl_err config_load(struct sl_config *config, const char *file, int argc, 
                           int *rest, struct sl_error *why)
 {
     sl_err err = argc > 0 ? arguments_walk(config, false, argc, argv, &file, rest, why) : SL_OK;
+    if (err == SL_OK) {
+        err = config_load_foreign(config, why);
+    }
     if (err == SL_OK && file != NULL) {
         err = config_load_file(config, file, why);
     }

@@ -97,6 +97,9 @@ sl_err sl_config_create(struct sl_config **out, struct sl_error *why);
 void sl_config_destroy(struct sl_config **config);
 
 /* Loads config file (NULL: none), environment and command line, in that order of rising strength.
+ * Weaker than all of them are the names that engines' deployments use for the staging of disk
+ * reads: VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO, MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES and
+ * MOONCAKE_OFFLOAD_FILE_STORAGE_PATH.
  * A `--config FILE` among the arguments wins over file. argv[0] is skipped; on success *rest (may
  * be NULL) is the index of the first argument that is no option, argc when there is none; with rest
  * NULL such an argument is an error. `--help` and `--version` are left to the caller: they give

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_STEP 4096u
+#define SWEEP_STEP          4096u
+#define RECLAIM_KEEPS_SHARE 4u /* of a segment that goes, so much at most is written anew */
 
 /* ---- is it there ---- */
 
@@ -103,6 +104,12 @@ void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
 
 /* ---- a segment goes ---- */
 
+static bool reclaim_keeps(struct registrar *self, const struct sl_entry *entry, uint64_t room)
+{
+    bool wanted = (sl_index_links(self->index, reg_unit_of(entry))->flags & REG_FLAG_READ) != 0;
+    return wanted && entry->extent.generation != 0 && entry->extent.length_bytes <= room;
+}
+
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t segment = (uint32_t)msg->body.disk_reclaim.segment;
@@ -117,6 +124,8 @@ void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     uint32_t count;
     struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
     uint64_t from = self->retired_count;
+    uint64_t room = sl_config_u64(self->env->config, SL_SET_disk_segment) / RECLAIM_KEEPS_SHARE;
+    uint32_t kept = 0;
     reg_segment_gone(self, 0, segment);
     reg_segment_take(self, 0, segment, &refs, &count);
     for (uint32_t i = 0; i < count; i++) {
@@ -127,14 +136,21 @@ void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
         sl_index_read(self->index, refs[i], &entry);
         if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 &&
             entry.disk.segment == segment) {
-            place_clear(self, &entry, &how, true);
+            /* What somebody wanted since goes to the log's end again, up to a share of a segment: a
+             * working set larger than the disk would be written round and round. */
+            bool again = reclaim_keeps(self, &entry, room);
+            room -= again ? entry.extent.length_bytes : 0;
+            kept += again;
+            place_clear(self, &entry, &how, !again);
         }
     }
     free(refs);
     reg_retired_scan(self, from);
     self->space_freed = true;
-    reg_log(self, SL_LOG_DEBUG, msg->trace_id, "segment %u leaves the disk: %u places forgotten",
-            segment, count);
+    reg_log(self, SL_LOG_DEBUG, msg->trace_id,
+            "segment %u leaves the disk: %u places forgotten, %u values written anew", segment,
+            count, kept);
+    sl_metric_add(self->env->metrics, self->metric.rewritten_count, kept);
     struct sl_msg reply = {.code = SL_OK};
     sl_reply(self->env, msg, &reply);
 }

@@ -144,6 +144,7 @@ enum {
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
     REG_FLAG_DOUBT =
         1u << 5, /* record without a place: a write of it had no answer, the scan tells */
+    REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
 };
 
 /* ---- write-behind ---- */
@@ -370,8 +371,8 @@ struct reg_metrics {
         evicted_count, evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
         written_count, written_bytes;
-    sl_metric write_failed_count, promoted_count, promoted_bytes, promote_failed_count,
-        corrupt_count, ghost_count;
+    sl_metric write_failed_count, rewritten_count, promoted_count, promoted_bytes,
+        promote_failed_count, corrupt_count, ghost_count;
     sl_metric fence_count, killed_count, peer_count, died_count, engine_count, forget_pending_count;
     sl_metric forget_skipped_count, refused_count, index_bytes, segment_count;
 };

@@ -153,6 +153,7 @@ static void metrics_define(struct registrar *self)
         {&metric->written_count, "written_count"},
         {&metric->written_bytes, "written_bytes"},
         {&metric->write_failed_count, "write_failed_count"},
+        {&metric->rewritten_count, "rewritten_count"},
         {&metric->promoted_count, "promoted_count"},
         {&metric->promoted_bytes, "promoted_bytes"},
         {&metric->promote_failed_count, "promote_failed_count"},

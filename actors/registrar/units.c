@@ -103,6 +103,7 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     struct reg_units *list = unit_list(self, links);
+    links->flags |= REG_FLAG_READ;
     if (list == NULL || list->newest == unit) {
         return;
     }

@@ -264,6 +264,10 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
     }
     if (err != SL_OK && item_there(self, item)) {
         queue_return(self, item);
+    } else if (err == SL_OK) {
+        struct sl_entry entry;
+        sl_index_read(self->index, fresh, &entry);
+        sl_index_links(self->index, reg_unit_of(&entry))->flags &= (uint16_t)~REG_FLAG_READ;
     }
 }
 

@@ -54,8 +54,6 @@ void segments_gauges(struct tierer *self)
                   sl_entries_live_count(self->entries));
     sl_metric_set(self->env->metrics, self->metrics.live_bytes,
                   sl_entries_live_bytes(self->entries));
-    sl_metric_set(self->env->metrics, self->metrics.queue,
-                  self->waiting.count + self->active.count + self->reads.count);
 }
 
 /* ---------------------------------------------------------------- making */

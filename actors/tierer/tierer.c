@@ -614,6 +614,9 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
     if (self->degraded) {
         health_look(self);
     }
+    sl_metric_set(self->env->metrics, self->metrics.queue,
+                  self->waiting.count + self->active.count + self->reads.count);
+    sl_metric_set(self->env->metrics, self->metrics.in_flight, self->ios_in_flight);
     maybe_finish(self);
     /* A directory that vanished takes its files along, though we hold them open. */
     return self->gone ? SL_ERR_DEVICE : SL_OK;

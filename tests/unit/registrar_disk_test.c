@@ -426,6 +426,7 @@ static struct node *node_with_k0_on_disk(void)
 }
 
 static const char *const k0[] = {"k0"};
+static const char *const wanted_k1[] = {"k1"};
 
 START_TEST(promote_brings_an_object_back)
     {
@@ -836,6 +837,23 @@ START_TEST(a_reclaimed_segment_takes_what_is_nowhere_else)
     }
 END_TEST
 
+START_TEST(what_was_wanted_is_written_anew_when_its_segment_goes)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", wanted_k1, 1); /* somebody is about to read it */
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+
+        reclaim(node, 1);
+
+        ck_assert(in_memory(node, "k1") && !on_disk(node, "k1"));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(in_memory(node, "k1") && on_disk(node, "k1"));
+        reclaim(node, 2); /* nobody wanted it since: it had its time */
+        ck_assert_uint_eq(tierer_write(node, 3, SL_OK), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_of_which_a_part_is_reclaimed_goes_whole)
     {
         static const struct found found[] = {
@@ -1076,6 +1094,7 @@ static Suite *disk_suite(void)
     TCase *forget = tcase_create("reclaim and tombstones");
     tcase_set_timeout(forget, 60);
     tcase_add_test(forget, a_reclaimed_segment_takes_what_is_nowhere_else);
+    tcase_add_test(forget, what_was_wanted_is_written_anew_when_its_segment_goes);
     tcase_add_test(forget, a_block_of_which_a_part_is_reclaimed_goes_whole);
     tcase_add_test(forget, a_place_in_a_segment_that_is_gone_already_is_not_believed);
     tcase_add_test(forget, remove_is_answered_when_the_tombstone_is_durable);

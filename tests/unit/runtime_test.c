@@ -300,6 +300,29 @@ START_TEST(command_line_beats_environment_beats_default)
     }
 END_TEST
 
+START_TEST(engines_names_are_understood_and_give_way)
+    {
+        char *arguments[] = {"program", "--disk-path", "/ours", NULL};
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        ck_assert_int_eq(setenv("VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO", "0.75", 1), 0);
+        ck_assert_int_eq(setenv("MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES", "1342177280", 1), 0);
+        ck_assert_int_eq(setenv("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "/theirs", 1), 0);
+        ck_assert_int_eq(sl_config_create(&config, &why), SL_OK);
+        ck_assert_msg(sl_config_load(config, NULL, 3, arguments, NULL, &why) == SL_OK, "%s",
+                      why.text);
+
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_staging_usable), 750000);
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_staging), UINT64_C(1342177280));
+        ck_assert_str_eq(sl_config_text(config, SL_SET_disk_path), "/ours");
+
+        ck_assert_int_eq(setenv("VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO", "90 percent", 1), 0);
+        ck_assert_int_eq(sl_config_load(config, NULL, 3, arguments, NULL, &why), SL_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(why.text, "VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO"));
+        sl_config_destroy(&config);
+    }
+END_TEST
+
 static const struct {
     char *word, *value;
     const char *complaint;
@@ -669,6 +692,7 @@ int main(void)
     tcase_add_loop_test(config, bad_value_is_refused_by_name_and_changes_nothing, 0,
                         (int)SL_COUNT(bad_values));
     tcase_add_loop_test(config, config_file_errors_name_file_line_and_key, 0, (int)SL_COUNT(files));
+    tcase_add_test(config, engines_names_are_understood_and_give_way);
     tcase_add_test(config, command_line_beats_environment_beats_default);
     tcase_add_loop_test(config, bad_command_line_is_refused_by_name, 0, (int)SL_COUNT(bad_words));
     tcase_add_test(config, unknown_variable_of_ours_is_refused_by_name);

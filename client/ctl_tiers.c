@@ -1,0 +1,194 @@
+/* client/ctl_tiers.c - the tiers of a node: what each holds, how much of what was asked came from
+ * it, how long it takes, and whether it is well. Read from metrics pages; nobody is disturbed. */
+#include "client/ctl.h"
+#include "runtime/sl_metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TIERERS_MAX 64u
+
+struct tiers {
+    /* memory, from the registrar */
+    uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
+    /* blocks that loads got, from the coordinator */
+    uint64_t from_memory, from_disk, from_remote;
+    char registrar_reason[96];
+    struct tierer_row {
+        char name[32], reason[96];
+        enum sl_health health;
+        uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
+            values_written, corrupt, io_errors;
+        struct sl_histogram_summary read, write;
+    } tierers[TIERERS_MAX];
+    uint32_t tierer_count;
+};
+
+static uint64_t metric_of(const struct sl_metrics_view *view,
+                          const struct sl_metrics_summary *summary, const char *wanted)
+{
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value;
+    for (uint32_t i = 0; i < summary->metric_count; i++) {
+        if (sl_metrics_view_metric(view, i, name, &value) && strcmp(name, wanted) == 0) {
+            return value;
+        }
+    }
+    return 0;
+}
+
+static void histogram_of(const struct sl_metrics_view *view,
+                         const struct sl_metrics_summary *summary, const char *wanted,
+                         struct sl_histogram_summary *out)
+{
+    struct sl_histogram_summary row;
+    for (uint32_t i = 0; i < summary->histogram_count; i++) {
+        if (sl_metrics_view_histogram(view, i, &row) && strcmp(row.name, wanted) == 0) {
+            *out = row;
+        }
+    }
+}
+
+static void tierer_read(const struct sl_metrics_view *view,
+                        const struct sl_metrics_summary *summary, struct tierer_row *row)
+{
+    (void)snprintf(row->name, sizeof row->name, "%s", summary->actor);
+    (void)snprintf(row->reason, sizeof row->reason, "%s", summary->reason);
+    row->health = summary->health;
+    row->used_bytes = metric_of(view, summary, "disk_used_bytes");
+    row->live_bytes = metric_of(view, summary, "live_bytes");
+    row->live_values = metric_of(view, summary, "live_values");
+    row->segments = metric_of(view, summary, "segments");
+    row->queued = metric_of(view, summary, "queued_requests");
+    row->in_flight = metric_of(view, summary, "requests_in_flight");
+    row->values_read = metric_of(view, summary, "values_read");
+    row->values_written = metric_of(view, summary, "values_written");
+    row->corrupt = metric_of(view, summary, "corrupt_count");
+    row->io_errors = metric_of(view, summary, "io_error_count");
+    histogram_of(view, summary, "read_ns", &row->read);
+    histogram_of(view, summary, "write_ns", &row->write);
+}
+
+static bool page_read(void *context, struct sl_metrics_view *view)
+{
+    struct tiers *tiers = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    if (strcmp(summary.actor, "registrar") == 0) {
+        tiers->used_bytes = metric_of(view, &summary, "used_bytes");
+        tiers->usable_bytes = metric_of(view, &summary, "usable_bytes");
+        tiers->object_count = metric_of(view, &summary, "object_count");
+        tiers->disk_object_count = metric_of(view, &summary, "disk_object_count");
+        tiers->pending = metric_of(view, &summary, "write_behind_pending_count");
+        (void)snprintf(tiers->registrar_reason, sizeof tiers->registrar_reason, "%s",
+                       summary.reason);
+    } else if (strcmp(summary.actor, "coordinator") == 0) {
+        tiers->from_memory = metric_of(view, &summary, "blocks_from_memory");
+        tiers->from_disk = metric_of(view, &summary, "blocks_from_disk");
+        tiers->from_remote = metric_of(view, &summary, "blocks_from_remote");
+    } else if (strncmp(summary.actor, "tierer.", 7) == 0 && tiers->tierer_count < TIERERS_MAX) {
+        tierer_read(view, &summary, &tiers->tierers[tiers->tierer_count++]);
+    }
+    return true;
+}
+
+static double share(uint64_t part, const struct tiers *tiers)
+{
+    uint64_t whole = tiers->from_memory + tiers->from_disk + tiers->from_remote;
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static const char *health_name(enum sl_health health)
+{
+    static const char *const texts[] = {"starting", "ready", "degraded", "draining", "stopped"};
+    return (size_t)health < SL_COUNT(texts) ? texts[health] : "?";
+}
+
+static json_t *times_json(const struct sl_histogram_summary *times)
+{
+    return json_pack("{s:f, s:f, s:I}", "p50_us", (double)times->p50 / 1e3, "p99_us",
+                     (double)times->p99 / 1e3, "count", (json_int_t)times->count);
+}
+
+static void tiers_json(const struct tiers *tiers)
+{
+    json_t *disks = json_array();
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        const struct tierer_row *row = &tiers->tierers[i];
+        (void)json_array_append_new(
+            disks,
+            json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                      "name", row->name, "health", health_name(row->health), "reason", row->reason,
+                      "used_bytes", (json_int_t)row->used_bytes, "live_bytes",
+                      (json_int_t)row->live_bytes, "objects", (json_int_t)row->live_values,
+                      "segments", (json_int_t)row->segments, "queued_requests",
+                      (json_int_t)row->queued, "requests_in_flight", (json_int_t)row->in_flight,
+                      "values_read", (json_int_t)row->values_read, "values_written",
+                      (json_int_t)row->values_written, "corrupt", (json_int_t)row->corrupt,
+                      "io_errors", (json_int_t)row->io_errors, "read", times_json(&row->read),
+                      "write", times_json(&row->write)));
+    }
+    ctl_print_json(json_pack(
+        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f}}", "memory",
+        "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
+        (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
+        "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
+        share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
+        (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk, "share_percent",
+        share(tiers->from_disk, tiers), "tierers", disks, "remote", "blocks_loaded",
+        (json_int_t)tiers->from_remote, "share_percent", share(tiers->from_remote, tiers)));
+}
+
+static void tiers_print(const struct tiers *tiers)
+{
+    char a[32], b[32];
+    (void)printf("%-12s %-9s %11s %11s %10s %8s  %s\n", "TIER", "HEALTH", "BYTES", "OF", "OBJECTS",
+                 "LOADS", "");
+    (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%\n", "memory", "ready",
+                 ctl_size_text(tiers->used_bytes, a), ctl_size_text(tiers->usable_bytes, b),
+                 (uintmax_t)tiers->object_count, share(tiers->from_memory, tiers));
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        const struct tierer_row *row = &tiers->tierers[i];
+        (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%  queue %ju, in flight %ju; read p50 %.0f "
+                     "us, p99 %.0f us; write p50 %.0f us; errors %ju, corrupt %ju%s%s\n",
+                     row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
+                     ctl_size_text(row->used_bytes, b), (uintmax_t)row->live_values,
+                     share(tiers->from_disk, tiers), (uintmax_t)row->queued,
+                     (uintmax_t)row->in_flight, (double)row->read.p50 / 1e3,
+                     (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3,
+                     (uintmax_t)row->io_errors, (uintmax_t)row->corrupt,
+                     row->reason[0] != '\0' ? "  -- " : "", row->reason);
+    }
+    (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
+                 share(tiers->from_remote, tiers));
+    if (tiers->pending > 0) {
+        (void)printf("%ju objects wait to be written to disk\n", (uintmax_t)tiers->pending);
+    }
+    if (tiers->registrar_reason[0] != '\0') {
+        (void)printf("the node: %s\n", tiers->registrar_reason);
+    }
+}
+
+int ctl_tiers(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    struct tiers *tiers = calloc(1, sizeof *tiers);
+    if (tiers == NULL || ctl_pages(ctl, page_read, tiers) == 0) {
+        struct sl_error why;
+        bool memory = tiers != NULL;
+        free(tiers);
+        (void)sl_fail(&why, memory ? SL_ERR_UNREACHABLE : SL_ERR_NO_MEMORY,
+                      memory ? "no node has run here under this name" : "no memory");
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        tiers_json(tiers);
+    } else {
+        tiers_print(tiers);
+    }
+    free(tiers);
+    return CTL_FINE;
+}

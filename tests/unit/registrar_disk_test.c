@@ -840,7 +840,8 @@ END_TEST
 START_TEST(what_was_wanted_is_written_anew_when_its_segment_goes)
     {
         struct node *node = node_with_k0_on_disk();
-        uint64_t seq = promote_ask(node, "client.1", wanted_k1, 1); /* somebody is about to read it */
+        uint64_t seq =
+            promote_ask(node, "client.1", wanted_k1, 1); /* somebody is about to read it */
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
 
         reclaim(node, 1);
@@ -989,7 +990,8 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
         if (_i == 0) {
             fake_die(&node->fake, proc_of(TIERER_PID));
         } else {
-            node_restart(node); /* the tierer lives, and writes what the registrar before asked for */
+            node_restart(
+                node); /* the tierer lives, and writes what the registrar before asked for */
         }
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);

@@ -519,8 +519,8 @@ END_TEST
 
 /* Call n fails, for n = 1, 2, ...: every request is answered, nothing acknowledged is lost, and
  * writing goes on later. */
-/* What the registrar before asked for is told to its successor, although it became durable after the
- * successor said hello. */
+/* What the registrar before asked for is told to its successor, although it became durable after
+ * the successor said hello. */
 START_TEST(a_scan_tells_of_the_batch_that_was_under_way)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;

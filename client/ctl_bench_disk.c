@@ -198,8 +198,10 @@ static void *reader_run(void *context)
     struct reader *reader = context;
     const struct disk_bench *bench = reader->bench;
     struct call *call = calloc(1, sizeof *call);
-    reader->err =
-        call != NULL ? SL_OK : sl_fail(&reader->why, SL_ERR_NO_MEMORY, "no memory for a call");
+    if (call == NULL) {
+        reader->err = sl_fail(&reader->why, SL_ERR_NO_MEMORY, "no memory for a call");
+        return NULL;
+    }
     while (reader->err == SL_OK) {
         uint32_t first = atomic_fetch_add(reader->next, bench->batch);
         if (first >= bench->keys) {

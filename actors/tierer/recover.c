@@ -453,12 +453,28 @@ static sl_err segment_recover(struct tierer *self, struct segment *segment, bool
     return err;
 }
 
+/* Takes a segment over by its footer. SL_ERR_NOT_FOUND: it has none that is whole. */
+static sl_err segment_adopt(struct tierer *self, struct segment *segment, struct sl_error *why)
+{
+    struct sl_tier_trailer trailer;
+    unsigned char *records = NULL;
+    if (!footer_read(self, segment, &records, &trailer)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    segment->state = SEGMENT_SEALED;
+    segment->salt = trailer.salt;
+    segment->used_bytes = trailer.index_offset_bytes;
+    segment->last_sequence = trailer.last_sequence;
+    memcpy(self->store, trailer.store, sizeof(self->store));
+    sl_err err = records_apply(self, segment, records, trailer.index_bytes, why);
+    free(records);
+    return err;
+}
+
 static sl_err segment_open(struct tierer *self, struct segment *segment, bool newest,
                            struct sl_error *why)
 {
     char name[40];
-    struct sl_tier_trailer trailer;
-    SL_AUTO(free) unsigned char *records = NULL;
     uint32_t version = 0;
     (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, segment->number);
     sl_err err =
@@ -469,13 +485,9 @@ static sl_err segment_open(struct tierer *self, struct segment *segment, bool ne
     uint64_t file_bytes = segment->bytes / SL_PAGE_BYTES * SL_PAGE_BYTES;
     segment->bytes = file_bytes;
     segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
-    if (footer_read(self, segment, &records, &trailer)) {
-        segment->state = SEGMENT_SEALED;
-        segment->salt = trailer.salt;
-        segment->used_bytes = trailer.index_offset_bytes;
-        segment->last_sequence = trailer.last_sequence;
-        memcpy(self->store, trailer.store, sizeof(self->store));
-        return records_apply(self, segment, records, trailer.index_bytes, why);
+    err = segment_adopt(self, segment, why);
+    if (err != SL_ERR_NOT_FOUND) {
+        return err;
     }
     enum header_state header = header_find(self, segment, file_bytes, &version);
     if (header == HEADER_TOO_NEW) {

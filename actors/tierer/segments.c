@@ -35,6 +35,7 @@ struct segment *log_newest(struct tierer *self)
 static uint64_t segments_real_bytes(const struct tierer *self)
 {
     uint64_t bytes = self->foreign_bytes + self->spare.real_bytes;
+    SL_ASSERT(self->segments != NULL);
     for (uint32_t i = 0; i < self->segment_count; i++) {
         bytes += self->segments[i].real_bytes;
     }
@@ -450,7 +451,11 @@ void log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     struct sl_error why = {0};
     (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, oldest->number);
     sl_entries_drop(self->entries, &oldest->list);
-    bool reused = self->disk->ops->prepare != NULL && self->spare.state == SPARE_NONE;
+    /* A file that was cut for its footer grows again when it is reused. */
+    bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
+                    SEGMENT_SLACK_BYTES <=
+                self->disk_bytes_max;
+    bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == SPARE_NONE;
     if (!reused && self->disk->ops->remove(self->disk, name, &why) != SL_OK &&
         why.os_code != ENOENT) {
         /* The file is there still, and counts: the registrar is asked again when the disk is back.

@@ -378,6 +378,7 @@ static void record_workload(uint32_t count)
     scan();
     disk.recording = true;
     workload(count);
+    ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(3) << 20);
     disk.recording = false;
     fake_stop(&fake);
 }
@@ -612,6 +613,53 @@ START_TEST(silent_disk_is_noticed_and_comes_back)
     }
 END_TEST
 
+/* ---- the ceiling ---- */
+
+/* One request of five large values: two such frames fill a segment and leave so much room that its
+ * file is cut. */
+static void write_five(uint32_t first)
+{
+    static char keys[5][32];
+    struct sl_item_spill items[5];
+    struct sl_msg reply, msg = {.type = SL_MSG_DISK_WRITE};
+    for (uint32_t i = 0; i < 5; i++) {
+        uint32_t n = 5 + (first + i) * 7; /* 64 KiB each */
+        (void)snprintf(keys[i], sizeof(keys[i]), "large%u", n);
+        content(n % KEYS_MAX, sl_arena_at(arena, i * UINT64_C(65536), 65536), 65536);
+        struct sl_digest digest =
+            sl_digest_of(sl_arena_at(arena, i * UINT64_C(65536), 65536), 65536);
+        items[i] = (struct sl_item_spill){.key = sl_text_of(keys[i]),
+                                          .offset_bytes = i * UINT64_C(65536),
+                                          .length_bytes = 65536,
+                                          .generation = n + 1,
+                                          .digest_low = digest.low,
+                                          .digest_high = digest.high};
+    }
+    msg.body.disk_write.items.at = items;
+    msg.body.disk_write.items.count = 5;
+    fake_give(&fake, "registrar", &msg);
+    pump();
+    pass(SL_NS_PER_S);
+    ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(reply.body.disk_write_reply.items.at[i].code, SL_OK);
+    }
+}
+
+START_TEST(ceiling_holds_when_short_segments_are_used_again)
+    {
+        node_open();
+        ck_assert_int_eq(start_actor(), SL_OK);
+        scan();
+        for (uint32_t first = 0; first < 300; first += 5) {
+            write_five(first);
+            ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(3) << 20);
+        }
+        fake_stop(&fake);
+        node_close();
+    }
+END_TEST
+
 /* ---- flipped bits ---- */
 
 START_TEST(flipped_bits_are_never_served)
@@ -656,6 +704,7 @@ int main(void)
     tcase_set_timeout(bed, is_long() ? 7200 : 600);
     tcase_add_test(bed, every_crash_point_is_survived);
     tcase_add_loop_test(bed, any_failing_call_is_an_answer_and_heals, 0, TAPE_FAULTS);
+    tcase_add_test(bed, ceiling_holds_when_short_segments_are_used_again);
     tcase_add_test(bed, silent_disk_is_noticed_and_comes_back);
     tcase_add_test(bed, flipped_bits_are_never_served);
     suite_add_tcase(suite, bed);

@@ -103,7 +103,7 @@ void tape_play(struct tape_image *image, const struct tape_op *op, uint64_t sect
         }
         break;
     case TAPE_WRITE:
-        if (file != NULL && op->offset_bytes < file->bytes) {
+        if (file != NULL && op->bytes != NULL && op->offset_bytes < file->bytes) {
             uint64_t length = SL_MIN(op->length_bytes, file->bytes - op->offset_bytes);
             memcpy(file->now + op->offset_bytes, op->bytes, SL_MIN(length, sectors * TAPE_SECTOR));
         }
@@ -124,9 +124,9 @@ static void record(struct tape_disk *self, struct tape_op op, const struct iovec
         op.bytes = have(malloc(op.length_bytes));
     }
     uint64_t at = 0;
-    for (uint32_t i = 0; i < count && at < op.length_bytes; i++) {
+    for (uint32_t i = 0; file != NULL && i < count && at < op.length_bytes; i++) {
         uint64_t length = SL_MIN(pieces[i].iov_len, op.length_bytes - at);
-        memcpy(file->now + op.offset_bytes + at, pieces[i].iov_base, length);
+        memcpy((unsigned char *)have(file->now) + op.offset_bytes + at, pieces[i].iov_base, length);
         if (op.bytes != NULL) {
             memcpy(op.bytes + at, pieces[i].iov_base, length);
         }

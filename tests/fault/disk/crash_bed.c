@@ -69,10 +69,10 @@ static sl_err start_actor(void)
     return fake_start(&fake, &why);
 }
 
-static void node_open(void)
+static void node_open_with(const char *disk_bytes)
 {
-    static const char *const settings[] = {"disk",  "3MiB", "disk_segment", "1MiB", "memory",
-                                           "16MiB", NULL};
+    const char *const settings[] = {"disk",  disk_bytes, "disk_segment", "1MiB", "memory",
+                                    "16MiB", NULL};
     bool created = false;
     tape_disk_init(&disk);
     for (uint32_t n = 0; n < KEYS_MAX; n++) {
@@ -87,6 +87,11 @@ static void node_open(void)
     struct sl_index_options index_options = {
         .shm_dir = fake.paths.shm_dir, .index_bytes_max = 8 << 20, .arena = arena};
     ck_assert_int_eq(sl_index_open(&index_options, &created, &index_of_node, NULL), SL_OK);
+}
+
+static void node_open(void)
+{
+    node_open_with("3MiB");
 }
 
 static void node_close(void)
@@ -615,45 +620,47 @@ END_TEST
 
 /* ---- the ceiling ---- */
 
-/* One request of five large values: two such frames fill a segment and leave so much room that its
- * file is cut. */
-static void write_five(uint32_t first)
+/* One request of `count` values of 64 KiB. Three frames of four fill a segment of 1 MiB and leave
+ * so much room that its file is cut; frames of one value leave nothing. */
+static void write_large(uint32_t first, uint32_t count)
 {
-    static char keys[5][32];
-    struct sl_item_spill items[5];
+    static char keys[4][32];
+    struct sl_item_spill items[4];
     struct sl_msg reply, msg = {.type = SL_MSG_DISK_WRITE};
-    for (uint32_t i = 0; i < 5; i++) {
-        uint32_t n = 5 + (first + i) * 7; /* 64 KiB each */
-        (void)snprintf(keys[i], sizeof(keys[i]), "large%u", n);
-        content(n % KEYS_MAX, sl_arena_at(arena, i * UINT64_C(65536), 65536), 65536);
-        struct sl_digest digest =
-            sl_digest_of(sl_arena_at(arena, i * UINT64_C(65536), 65536), 65536);
+    for (uint32_t i = 0; i < count; i++) {
+        unsigned char *at = sl_arena_at(arena, i * UINT64_C(65536), 65536);
+        content(first + i, at, 65536);
+        struct sl_digest digest = sl_digest_of(at, 65536);
+        (void)snprintf(keys[i], sizeof(keys[i]), "large%u", first + i);
         items[i] = (struct sl_item_spill){.key = sl_text_of(keys[i]),
                                           .offset_bytes = i * UINT64_C(65536),
                                           .length_bytes = 65536,
-                                          .generation = n + 1,
+                                          .generation = first + i + 1,
                                           .digest_low = digest.low,
                                           .digest_high = digest.high};
     }
     msg.body.disk_write.items.at = items;
-    msg.body.disk_write.items.count = 5;
+    msg.body.disk_write.items.count = count;
     fake_give(&fake, "registrar", &msg);
     pump();
     pass(SL_NS_PER_S);
     ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
-    for (uint32_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         ck_assert_uint_eq(reply.body.disk_write_reply.items.at[i].code, SL_OK);
     }
 }
 
+/* Cut files are reclaimed while whole ones are written: five whole ones are over the ceiling. */
 START_TEST(ceiling_holds_when_short_segments_are_used_again)
     {
-        node_open();
+        node_open_with("5000000");
         ck_assert_int_eq(start_actor(), SL_OK);
         scan();
-        for (uint32_t first = 0; first < 300; first += 5) {
-            write_five(first);
-            ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(3) << 20);
+        for (uint32_t first = 0; first < 200;) {
+            uint32_t count = first < 80 ? 4 : 1;
+            write_large(first, count);
+            first += count;
+            ck_assert_uint_le(disk.real_bytes_peak, 5000000);
         }
         fake_stop(&fake);
         node_close();

@@ -1,0 +1,73 @@
+/* tests/support/fabric_end.h - one end of a fabric under test: memory, one peer, and a record of
+ * what was called back. Check assertions inside; for the thread of the test. */
+#ifndef SL_TESTS_FABRIC_END_H
+#define SL_TESTS_FABRIC_END_H
+
+#include "actors/transporter/fabric.h"
+
+#define END_DONES_MAX 4096u
+
+struct end_done {
+    uint64_t cookie, moved_bytes;
+    sl_err code;
+    uint32_t piece_count;
+    uint8_t pieces[8]; /* of the first */
+};
+
+struct fabric_end {
+    struct sl_fabric *fabric;
+    unsigned char *bytes; /* anonymous shared memory: a child of the test sees it */
+    uint64_t length_bytes;
+    uint32_t memory, peer;
+    uint64_t *now_ns; /* NULL: the real clock */
+    bool registered, refused;
+    uint32_t register_region;
+    enum sl_fabric_link link;
+    uint32_t ups, downs;
+    char link_why[SL_ERROR_TEXT_BYTES];
+    struct end_done dones[END_DONES_MAX];
+    uint32_t done_count;
+    uint32_t grants_ended, grant_last;
+    unsigned char address[SL_FABRIC_BLOB_MAX];
+    uint32_t address_bytes; /* 0: nothing to deliver */
+};
+
+/* Fills options with events that write into end; then change what the test is about. */
+void end_options(struct fabric_end *end, struct sl_fabric_options *options,
+                 enum sl_fabric_kind kind);
+/* SL_ERR_UNSUPPORTED is handed on, other errors fail the test. length_bytes > 0: maps and registers
+ * memory of that size, chunks of chunk_bytes (0: one). */
+sl_err end_open(struct fabric_end *end, const struct sl_fabric_options *options,
+                uint64_t length_bytes, uint64_t chunk_bytes, struct sl_error *why);
+void end_close(struct fabric_end *end);
+/* One step; waits at most wait_ms for something to do. */
+void end_step(struct fabric_end *end, int wait_ms);
+/* Both ends of a pair in one process; addresses are carried over. */
+void pair_step(struct fabric_end *a, struct fabric_end *b);
+uint64_t end_now(const struct fabric_end *end);
+
+/* Turns the pair until `condition`; fails the test after 60 s of real time. */
+#define PAIR_UNTIL(a, b, condition)                                                            \
+    do {                                                                                       \
+        uint64_t pair_end_ns = sl_clock_monotonic_ns() + 60 * SL_NS_PER_S;                     \
+        while (!(condition)) {                                                                 \
+            ck_assert_msg(sl_clock_monotonic_ns() < pair_end_ns, "waited for %s", #condition); \
+            pair_step((a), (b));                                                               \
+        }                                                                                      \
+    } while (0)
+
+/* Bytes that tell their place and their round. */
+void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed);
+bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);
+
+/* One grant of owner for the other end, opened there: *key is the other end's. */
+uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_fabric_verb verb,
+                    uint64_t offset_bytes, uint64_t length_bytes, uint32_t *key);
+/* Posts one piece with the deadline; the offset is the same on both sides. */
+sl_err end_post(struct fabric_end *end, enum sl_fabric_verb verb, uint32_t key,
+                uint64_t offset_bytes, uint64_t length_bytes, uint64_t cookie,
+                uint64_t deadline_ns);
+/* NULL: not done. */
+const struct end_done *end_done_of(const struct fabric_end *end, uint64_t cookie);
+
+#endif

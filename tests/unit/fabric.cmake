@@ -1,0 +1,1 @@
+sl_test(fabric_test LABEL unit SOURCES unit/fabric_test.c support/fabric_end.c LIBS sluice_transporter PkgConfig::URING TIMEOUT 300)

@@ -1,0 +1,869 @@
+/* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test moves.
+ */
+#include "actors/transporter/fabric_internal.h"
+#include "actors/transporter/wire.h"
+#include "tests/support/fabric_end.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MEMORY   (8 * SL_MIB)
+#define CHUNK    (3 * SL_MIB)
+#define A_SECOND SL_NS_PER_S
+
+static struct fabric_end a, b; /* a asks, b owns; either may do both */
+static uint64_t clock_ns;
+static struct sl_fabric_options options_a, options_b;
+
+static void open_both(void)
+{
+    struct sl_error why = {0};
+    a.now_ns = b.now_ns = &clock_ns;
+    ck_assert_int_eq(end_open(&a, &options_a, MEMORY, CHUNK, &why), SL_OK);
+    ck_assert_int_eq(end_open(&b, &options_b, MEMORY, CHUNK, &why), SL_OK);
+    PAIR_UNTIL(&a, &b, a.registered && b.registered);
+    PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
+}
+
+static void setup(void)
+{
+    clock_ns = 1000 * A_SECOND;
+    end_options(&a, &options_a, SL_FABRIC_TCP);
+    end_options(&b, &options_b, SL_FABRIC_TCP);
+    options_a.address = options_b.address = "127.0.0.1";
+    options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
+}
+
+static void teardown(void)
+{
+    end_close(&a);
+    end_close(&b);
+}
+
+static bool is_filled(const unsigned char *at, uint64_t length_bytes, unsigned char with)
+{
+    for (uint64_t i = 0; i < length_bytes; i++) {
+        if (at[i] != with) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Turns the pair for a while although nothing is expected. */
+static void turn(unsigned rounds)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        pair_step(&a, &b);
+    }
+}
+
+/* ---- moving ---- */
+
+static const struct {
+    enum sl_fabric_verb verb;
+    uint64_t offset_bytes, length_bytes;
+    enum sl_fabric_zero_copy zero_copy;
+} moves[] = {
+    {SL_FABRIC_READ, 0, 1, SL_FABRIC_COPY},
+    {SL_FABRIC_READ, 4096, SL_MIB, SL_FABRIC_MEASURE},
+    {SL_FABRIC_READ, CHUNK - 5, 4 * SL_MIB, SL_FABRIC_COPY}, /* over two chunk edges */
+    {SL_FABRIC_READ, 0, MEMORY, SL_FABRIC_ZERO_COPY},
+    {SL_FABRIC_WRITE, 7, 12345, SL_FABRIC_COPY},
+    {SL_FABRIC_WRITE, 0, MEMORY, SL_FABRIC_ZERO_COPY},
+    {SL_FABRIC_WRITE, CHUNK - 1, 2 * SL_MIB, SL_FABRIC_MEASURE},
+};
+START_TEST(bytes_arrive)
+    {
+        uint32_t key = 0;
+        struct sl_fabric_stats stats;
+        options_a.zero_copy = options_b.zero_copy = moves[_i].zero_copy;
+        open_both();
+        uint64_t offset = moves[_i].offset_bytes, length = moves[_i].length_bytes;
+        bool reads = moves[_i].verb == SL_FABRIC_READ;
+        struct fabric_end *from = reads ? &b : &a, *to = reads ? &a : &b;
+        pattern_fill(from->bytes, MEMORY, 1);
+        memset(to->bytes, 0x55, MEMORY);
+        pair_grant(&b, &a, moves[_i].verb, offset, length, &key);
+
+        ck_assert_int_eq(end_post(&a, moves[_i].verb, key, offset, length, 7, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(a.dones[0].moved_bytes, length);
+        ck_assert_mem_eq(to->bytes + offset, from->bytes + offset, length);
+        ck_assert(is_filled(to->bytes, offset, 0x55)); /* nothing beside it */
+        ck_assert(is_filled(to->bytes + offset + length, MEMORY - offset - length, 0x55));
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(reads ? stats.read_bytes : stats.written_bytes, length);
+    }
+END_TEST
+
+START_TEST(a_batch_of_many_pieces_arrives_whole)
+    {
+        enum { COUNT = 300 };
+        static struct sl_fabric_piece pieces[COUNT];
+        static struct sl_digest digests[COUNT];
+        uint32_t key = 0;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            uint64_t at = (uint64_t)i * 20000;
+            digests[i] = sl_digest_of(b.bytes + at, 19999);
+            pieces[i] = (struct sl_fabric_piece){.memory = a.memory,
+                                                 .key = key,
+                                                 .offset_bytes = at,
+                                                 .remote_offset_bytes = at,
+                                                 .length_bytes = 19999,
+                                                 .digest = &digests[i]};
+        }
+        struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                              .peer = a.peer,
+                                              .pieces = pieces,
+                                              .piece_count = COUNT,
+                                              .deadline_ns = SL_NEVER_NS};
+        ck_assert_int_eq(sl_fabric_post(a.fabric, &transfer, NULL), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            ck_assert_mem_eq(a.bytes + pieces[i].offset_bytes, b.bytes + pieces[i].offset_bytes,
+                             19999);
+        }
+    }
+END_TEST
+
+START_TEST(both_sides_read_at_once)
+    {
+        uint32_t key_a = 0, key_b = 0;
+        open_both();
+        pattern_fill(a.bytes, MEMORY / 2, 3);
+        pattern_fill(b.bytes + MEMORY / 2, MEMORY / 2, 4);
+        pair_grant(&b, &a, SL_FABRIC_READ, MEMORY / 2, MEMORY / 2, &key_a);
+        pair_grant(&a, &b, SL_FABRIC_READ, 0, MEMORY / 2, &key_b);
+        for (uint64_t i = 0; i < 4; i++) {
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key_a, MEMORY / 2 + i * SL_MIB, SL_MIB, i,
+                                      SL_NEVER_NS),
+                             SL_OK);
+            ck_assert_int_eq(
+                end_post(&b, SL_FABRIC_READ, key_b, i * SL_MIB, SL_MIB, i, SL_NEVER_NS), SL_OK);
+        }
+        PAIR_UNTIL(&a, &b, a.done_count == 4 && b.done_count == 4);
+        ck_assert_mem_eq(a.bytes, b.bytes, MEMORY);
+    }
+END_TEST
+
+START_TEST(a_wrong_digest_costs_its_piece_alone)
+    {
+        uint32_t key = 0;
+        struct sl_fabric_stats stats;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 5);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        struct sl_digest right = sl_digest_of(b.bytes, 2 * SL_MIB + 1), wrong = right;
+        wrong.high ^= 1;
+        struct sl_fabric_piece pieces[3];
+        for (uint32_t i = 0; i < 3; i++) {
+            pieces[i] = (struct sl_fabric_piece){.memory = a.memory,
+                                                 .key = key,
+                                                 .offset_bytes = i * (2 * SL_MIB + 1),
+                                                 .length_bytes = 2 * SL_MIB + 1,
+                                                 .digest = i == 1 ? &wrong : &right};
+        }
+        struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                              .peer = a.peer,
+                                              .pieces = pieces,
+                                              .piece_count = 3,
+                                              .deadline_ns = SL_NEVER_NS};
+        ck_assert_int_eq(sl_fabric_post(a.fabric, &transfer, NULL), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_CORRUPT);
+        ck_assert_int_eq(a.dones[0].pieces[0], SL_OK);
+        ck_assert_int_eq(a.dones[0].pieces[1], SL_ERR_CORRUPT);
+        ck_assert_int_eq(a.dones[0].pieces[2], SL_OK);
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(stats.digests_bad, 1);
+        ck_assert_int_eq(a.link, SL_FABRIC_UP);
+    }
+END_TEST
+
+/* ---- capabilities ---- */
+
+enum lie { LIE_TOKEN, LIE_GENERATION, LIE_SLOT, LIE_RANGE, LIE_VERB, LIE_ENDED, LIE_COUNT };
+START_TEST(a_false_key_gets_nothing)
+    {
+        unsigned char blob[SL_FABRIC_BLOB_MAX];
+        uint32_t bytes = 0, grant = 0, key = 0;
+        struct sl_fabric_stats stats;
+        open_both();
+        memset(a.bytes, 0x11, MEMORY);
+        struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                       .memory = b.memory,
+                                       .peer = b.peer,
+                                       .offset_bytes = SL_MIB,
+                                       .length_bytes = SL_MIB};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
+        enum sl_fabric_verb verb = SL_FABRIC_READ;
+        uint64_t offset = SL_MIB;
+        switch ((enum lie)_i) {
+        case LIE_TOKEN:
+            blob[40 + 23] ^= 0x80;
+            break;
+        case LIE_GENERATION:
+            blob[16] ^= 1;
+            break;
+        case LIE_SLOT:
+            blob[8] ^= 1;
+            break;
+        case LIE_RANGE: /* says that it reaches one byte further */
+            blob[32] = (unsigned char)(blob[32] + 1);
+            offset = SL_MIB + 1;
+            break;
+        case LIE_VERB:
+            blob[5] = SL_WIRE_WRITE;
+            verb = SL_FABRIC_WRITE;
+            break;
+        default:
+            ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+            PAIR_UNTIL(&a, &b, b.grants_ended == 1);
+            break;
+        }
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blob, bytes, &key, NULL), SL_OK);
+
+        ck_assert_int_eq(end_post(&a, verb, key, offset, SL_MIB, 1, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
+        ck_assert_uint_eq(a.dones[0].moved_bytes, 0);
+        ck_assert(is_filled(a.bytes, MEMORY, 0x11));
+        ck_assert(is_filled(b.bytes, MEMORY, 0));
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_ge(stats.refused, 1);
+        ck_assert_uint_eq(stats.served_read_bytes + stats.served_write_bytes, 0);
+        ck_assert_int_eq(a.link, SL_FABRIC_UP); /* an old key is no reason to lose the link */
+    }
+END_TEST
+
+/* A writer that is in the middle when its ticket ends: what lands afterwards is nothing. */
+START_TEST(an_ended_ticket_lets_nothing_land)
+    {
+        uint32_t key = 0;
+        struct sl_fabric_stats stats;
+        open_both();
+        pattern_fill(a.bytes, MEMORY, 6);
+        uint32_t grant = pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, 0, MEMORY, 1, SL_NEVER_NS), SL_OK);
+        for (int i = 0; i <= _i; i++) { /* into the writing, further each time */
+            pair_step(&a, &b);
+        }
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_ERR_NOT_FOUND);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (b.grants_ended == 0) { /* the writer sleeps meanwhile: the end does not need it */
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 5);
+        }
+        memset(b.bytes, 0x77, MEMORY);
+
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        turn(20);
+
+        ck_assert(is_filled(b.bytes, MEMORY, 0x77));
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert(a.dones[0].code == SL_ERR_PERMISSION ||
+                  (a.dones[0].code == SL_OK && stats.served_write_bytes == MEMORY));
+        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+    }
+END_TEST
+
+/* ---- deadlines, cancel ---- */
+
+START_TEST(a_silent_peer_costs_the_deadline)
+    {
+        uint32_t key = 0;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 7);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, 1, clock_ns + A_SECOND),
+                         SL_OK);
+        for (int i = 0; i < 4 * _i; i++) {
+            pair_step(&a, &b); /* some of it may arrive */
+        }
+        bool was_done = a.done_count == 1;
+        for (int i = 0; i < 5 && !was_done; i++) {
+            end_step(&a, 1); /* b is not turned: it is stopped */
+        }
+        was_done = a.done_count == 1;
+        clock_ns += A_SECOND;
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (a.done_count == 0) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&a, 5);
+        }
+        if (!was_done) {
+            ck_assert_int_eq(a.dones[0].code, SL_ERR_TIMEOUT);
+        }
+        memset(a.bytes, 0x66, MEMORY);
+
+        turn(50); /* b goes on and sends the rest */
+        ck_assert_uint_eq(a.done_count, 1);
+        ck_assert(is_filled(a.bytes, MEMORY, 0x66));
+        /* The link is still good. */
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, 2, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+        ck_assert_int_eq(a.dones[1].code, SL_OK);
+        ck_assert_mem_eq(a.bytes, b.bytes, MEMORY);
+        ck_assert_uint_eq(a.downs, 0);
+    }
+END_TEST
+
+START_TEST(cancelled_transfers_end_once)
+    {
+        uint32_t read = 0, write = 0;
+        open_both();
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY / 2, &read);
+        pair_grant(&b, &a, SL_FABRIC_WRITE, MEMORY / 2, MEMORY / 2, &write);
+        for (uint64_t i = 0; i < 20; i++) {
+            ck_assert_int_eq(
+                end_post(&a, SL_FABRIC_READ, read, 0, MEMORY / 2, 100 + i, SL_NEVER_NS), SL_OK);
+            ck_assert_int_eq(
+                end_post(&a, SL_FABRIC_WRITE, write, MEMORY / 2, MEMORY / 2, 200 + i, SL_NEVER_NS),
+                SL_OK);
+        }
+        for (int i = 0; i < _i; i++) {
+            pair_step(&a, &b);
+        }
+        uint32_t cancelled = 0;
+        for (uint64_t i = 0; i < 20; i += 2) {
+            cancelled += sl_fabric_cancel(a.fabric, 100 + i);
+            cancelled += sl_fabric_cancel(a.fabric, 200 + i);
+            ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 100 + i), 0);
+        }
+        ck_assert_uint_le(cancelled, 20);
+
+        PAIR_UNTIL(&a, &b, a.done_count == 40);
+        turn(20);
+
+        ck_assert_uint_eq(a.done_count, 40);
+        for (uint64_t i = 0; i < 20; i++) {
+            const struct end_done *one = end_done_of(&a, 100 + i),
+                                  *other = end_done_of(&a, 200 + i);
+            ck_assert(one != NULL && other != NULL);
+            ck_assert(one->code == SL_OK || (i % 2 == 0 && one->code == SL_ERR_CANCELLED));
+            ck_assert(other->code == SL_OK || (i % 2 == 0 && other->code == SL_ERR_CANCELLED));
+        }
+        ck_assert_uint_eq(a.downs, 0);
+    }
+END_TEST
+
+/* ---- peers that die ---- */
+
+START_TEST(a_stalled_peer_is_dead_and_comes_back)
+    {
+        uint32_t key = 0;
+        options_a.stall_ns = A_SECOND;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 8);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, SL_MIB, 1, SL_NEVER_NS), SL_OK);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (a.done_count == 0) { /* b is stopped */
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&a, 1);
+            clock_ns += A_SECOND / 8;
+        }
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_PEER_DIED);
+        PAIR_UNTIL(&a, &b, a.downs == 1);
+        ck_assert_ptr_nonnull(strstr(a.link_why, "progress"));
+
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, SL_MIB, 2, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+        ck_assert(a.dones[1].code == SL_ERR_UNREACHABLE || a.dones[1].code == SL_OK);
+
+        for (int i = 0; i < 200 && a.link != SL_FABRIC_UP; i++) { /* b runs again */
+            clock_ns += options_a.backoff_max_ns / 20;
+            turn(10);
+        }
+        ck_assert_int_eq(a.link, SL_FABRIC_UP);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, 3, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 3);
+        ck_assert_int_eq(a.dones[2].code, SL_OK);
+        ck_assert_mem_eq(a.bytes, b.bytes, MEMORY);
+    }
+END_TEST
+
+START_TEST(a_peer_that_ends_is_an_error_at_once)
+    {
+        uint32_t key = 0;
+        struct sl_error why = {0};
+        struct sl_fabric_stats stats;
+        open_both();
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        for (uint64_t i = 0; i < 10; i++) {
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, i, SL_NEVER_NS), SL_OK);
+        }
+        pair_step(&a, &b);
+        sl_fabric_close(&b.fabric);
+        PAIR_UNTIL(&a, &b, a.done_count == 10); /* no clock moved */
+        for (uint32_t i = 0; i < 10; i++) {
+            ck_assert_int_eq(a.dones[i].code, SL_ERR_PEER_DIED);
+        }
+        PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_DOWN);
+
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, SL_MIB, 11, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 11);
+        ck_assert_int_eq(a.dones[10].code, SL_ERR_UNREACHABLE);
+
+        /* Nobody listens there: it tries again and again, ever more rarely. */
+        for (unsigned i = 0; i < 5; i++) {
+            clock_ns += options_a.backoff_max_ns;
+            turn(5);
+        }
+        /* The peer's next life tells its new address; old keys mean nothing to it. */
+        end_close(&b);
+        b = (struct fabric_end){.now_ns = &clock_ns};
+        end_options(&b, &options_b, SL_FABRIC_TCP);
+        options_b.address = "127.0.0.1";
+        options_b.stall_ns = 10 * A_SECOND;
+        ck_assert_int_eq(end_open(&b, &options_b, MEMORY, CHUNK, &why), SL_OK);
+        PAIR_UNTIL(&a, &b, b.registered && a.link == SL_FABRIC_UP);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, SL_MIB, 12, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 12);
+        ck_assert_int_eq(a.dones[11].code, SL_ERR_PERMISSION);
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(stats.links_lost, 1);
+        ck_assert_uint_eq(stats.links_built, 2);
+    }
+END_TEST
+
+/* ---- hostile connections ---- */
+
+static int stranger(const struct fabric_end *end)
+{
+    static unsigned char blob[SL_FABRIC_BLOB_MAX];
+    struct sl_wire_address address;
+    const unsigned char *at = end->address_bytes > 0 ? end->address : blob;
+    ck_assert_int_eq(sl_wire_address_read(at, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address.port)};
+    memcpy(&to.sin_addr, address.ip, 4);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* b alone, listening; its address is known. */
+static void open_listener(void)
+{
+    struct sl_error why = {0};
+    b.now_ns = &clock_ns;
+    ck_assert_int_eq(end_open(&b, &options_b, MEMORY, CHUNK, &why), SL_OK);
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+    while (!b.registered || b.address_bytes == 0) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 1);
+    }
+}
+
+/* Turns b until it has ended the connection; gives the bytes it said before. */
+static size_t until_closed(int fd)
+{
+    unsigned char bytes[4096];
+    size_t said = 0;
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+    for (;;) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 2);
+        ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN)) {
+            return said;
+        }
+        said += got > 0 ? (size_t)got : 0;
+    }
+}
+
+static void greet(int fd)
+{
+    struct sl_wire_address address;
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
+    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
+    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
+    memcpy(hello.token, address.secret, sizeof(hello.token));
+    sl_wire_request_write(&hello, frame);
+    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+    size_t got = 0;
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+    while (got < sizeof(answer)) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 2);
+        ssize_t more = recv(fd, answer + got, sizeof(answer) - got, MSG_DONTWAIT);
+        got += more > 0 ? (size_t)more : 0;
+    }
+}
+
+START_TEST(a_wrong_greeting_is_shown_the_door)
+    {
+        unsigned char frame[SL_WIRE_REQUEST_BYTES] = {0};
+        struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}; /* without the secret */
+        struct sl_fabric_stats stats;
+        open_listener();
+        int forged = stranger(&b), garbage = stranger(&b);
+        sl_wire_request_write(&hello, frame);
+        ck_assert_int_eq(send(forged, frame, sizeof(frame), 0), sizeof(frame));
+        ck_assert_uint_eq(until_closed(forged), 0);
+        ck_assert_int_eq(
+            send(garbage, "GET / HTTP/1.1\r\nHost: somebody.example.com\r\nAccept: */*\r\n\r\n    ",
+                 64, 0),
+            64);
+        ck_assert_uint_eq(until_closed(garbage), 0);
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.refused, 1);
+        ck_assert_uint_eq(stats.bad_frames, 1);
+        close(forged);
+        close(garbage);
+    }
+END_TEST
+
+static const uint32_t drips[] = {0, 1, 63, 64 + 1, 64 + 63}; /* bytes said before silence */
+START_TEST(half_a_frame_has_a_deadline)
+    {
+        unsigned char frame[SL_WIRE_REQUEST_BYTES] = {0};
+        struct sl_fabric_stats stats;
+        open_listener();
+        int fd = stranger(&b);
+        size_t bytes = drips[_i];
+        if (bytes > 64) {
+            greet(fd);
+            bytes -= 64;
+        }
+        ck_assert_int_eq(send(fd, frame, bytes, 0), (ssize_t)bytes);
+        for (int i = 0; i < 10; i++) {
+            end_step(&b, 2);
+        }
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 0);
+        clock_ns += options_b.stall_ns;
+        ck_assert_uint_eq(until_closed(fd), 0);
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 1);
+        close(fd);
+    }
+END_TEST
+
+START_TEST(a_writer_that_stops_half_way_has_a_deadline)
+    {
+        unsigned char frame[SL_WIRE_REQUEST_BYTES], blob[SL_FABRIC_BLOB_MAX];
+        uint32_t bytes = 0, grant = 0;
+        struct sl_wire_key key;
+        struct sl_fabric_stats stats;
+        open_listener();
+        struct sl_fabric_grant want = {
+            .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
+        ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
+        struct sl_wire_request request = {.verb = SL_WIRE_WRITE,
+                                          .length_bytes = SL_MIB,
+                                          .generation = key.generation,
+                                          .grant = key.grant};
+        memcpy(request.token, key.token, sizeof(key.token));
+        sl_wire_request_write(&request, frame);
+        int fd = stranger(&b);
+        greet(fd);
+        ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+        ck_assert_int_eq(send(fd, "half", 4, 0), 4);
+        for (int i = 0; i < 10; i++) {
+            end_step(&b, 2);
+        }
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (b.grants_ended == 0) { /* the end of the ticket does not wait for the writer */
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 2);
+        }
+        memset(b.bytes, 0x22, SL_MIB);
+        ck_assert_int_eq(send(fd, "more of it", 10, 0), 10);
+        for (int i = 0; i < 10; i++) {
+            end_step(&b, 2);
+        }
+        ck_assert(is_filled(b.bytes, SL_MIB, 0x22));
+        clock_ns += options_b.stall_ns + SL_MIB * 16000;
+        ck_assert_uint_eq(until_closed(fd), 0);
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 1);
+        close(fd);
+    }
+END_TEST
+
+START_TEST(a_reader_that_takes_nothing_has_a_deadline)
+    {
+        unsigned char frame[SL_WIRE_REQUEST_BYTES], blob[SL_FABRIC_BLOB_MAX];
+        uint32_t bytes = 0, grant = 0;
+        struct sl_wire_key key;
+        struct sl_fabric_stats stats;
+        open_listener();
+        struct sl_fabric_grant want = {
+            .verb = SL_FABRIC_READ, .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
+        ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
+        struct sl_wire_request request = {.verb = SL_WIRE_READ,
+                                          .length_bytes = 4 * SL_MIB,
+                                          .generation = key.generation,
+                                          .grant = key.grant};
+        memcpy(request.token, key.token, sizeof(key.token));
+        sl_wire_request_write(&request, frame);
+        int fd = stranger(&b);
+        greet(fd);
+        for (unsigned i = 0; i < 200; i++) { /* more than it may queue: it stops reading, no more */
+            ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+        }
+        for (int i = 0; i < 20; i++) {
+            end_step(&b, 2);
+        }
+        clock_ns += options_b.stall_ns + 16 * SL_MIB * 16000;
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        do {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 2);
+            sl_fabric_stats(b.fabric, &stats);
+        } while (stats.late == 0);
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        while (b.grants_ended == 0) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 2);
+        }
+        close(fd);
+    }
+END_TEST
+
+START_TEST(connections_have_a_bound)
+    {
+        struct sl_fabric_stats stats;
+        int fds[6];
+        options_b.connections_max = 4;
+        open_listener();
+        for (unsigned i = 0; i < SL_COUNT(fds); i++) {
+            fds[i] = stranger(&b);
+        }
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        do {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 2);
+            sl_fabric_stats(b.fabric, &stats);
+        } while (stats.over_limit < 2);
+        ck_assert_uint_eq(stats.over_limit, 2);
+        clock_ns += options_b.stall_ns; /* the four never greet */
+        for (unsigned i = 0; i < SL_COUNT(fds); i++) {
+            ck_assert_uint_eq(until_closed(fds[i]), 0);
+            close(fds[i]);
+        }
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 4);
+    }
+END_TEST
+
+/* ---- edges of the interface ---- */
+
+START_TEST(what_goes_away_ends_its_transfers)
+    {
+        uint32_t key = 0, other = 0;
+        open_both();
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &other);
+        for (uint64_t i = 0; i < 4; i++) {
+            ck_assert_int_eq(
+                end_post(&a, SL_FABRIC_READ, i % 2 ? key : other, 0, MEMORY, i, SL_NEVER_NS),
+                SL_OK);
+        }
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_BUSY);
+        sl_fabric_key_close(a.fabric, key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 9, SL_NEVER_NS), SL_ERR_NOT_FOUND);
+        PAIR_UNTIL(&a, &b, a.done_count == 4);
+        for (uint64_t i = 0; i < 4; i++) {
+            ck_assert_int_eq(end_done_of(&a, i)->code, i % 2 ? SL_ERR_CANCELLED : SL_OK);
+        }
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, other, 0, MEMORY, 5, SL_NEVER_NS), SL_OK);
+        pair_step(&a, &b);
+        sl_fabric_peer_remove(a.fabric, a.peer);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, other, 0, 1, 6, SL_NEVER_NS),
+                         SL_ERR_NOT_FOUND);
+        a.address_bytes = 0;
+        PAIR_UNTIL(&a, &b, a.done_count == 5);
+        ck_assert_int_eq(a.dones[4].code, SL_ERR_CANCELLED);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+START_TEST(wrong_calls_are_refused)
+    {
+        uint32_t key = 0, out = 0, bytes = 0;
+        static unsigned char blob[SL_FABRIC_BLOB_MAX];
+        open_both();
+        pair_grant(&b, &a, SL_FABRIC_READ, SL_MIB, SL_MIB, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 1, SL_NEVER_NS), SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, SL_MIB, SL_MIB + 1, 1, SL_NEVER_NS),
+                         SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, SL_MIB, 0, 1, SL_NEVER_NS),
+                         SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, SL_MIB, 1, 1, SL_NEVER_NS),
+                         SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, UINT64_MAX, 2, 1, SL_NEVER_NS),
+                         SL_ERR_INVALID);
+        struct sl_fabric_grant wide = {.verb = SL_FABRIC_READ,
+                                       .memory = b.memory,
+                                       .peer = b.peer,
+                                       .offset_bytes = MEMORY,
+                                       .length_bytes = 1};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, blob, &bytes, NULL),
+                         SL_ERR_INVALID);
+        wide.offset_bytes = 0;
+        wide.memory++;
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, blob, &bytes, NULL),
+                         SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, "nonsense", 8, &out, NULL),
+                         SL_ERR_PROTOCOL);
+        ck_assert_int_eq(sl_fabric_peer_address(a.fabric, a.peer, "nonsense", 8, NULL),
+                         SL_ERR_PROTOCOL);
+        ck_assert_uint_eq(a.done_count, 0);
+    }
+END_TEST
+
+START_TEST(tables_have_bounds)
+    {
+        uint32_t key = 0;
+        options_a.transfers_max = 2;
+        options_a.pieces_max = 2;
+        open_both();
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 1, SL_NEVER_NS), SL_OK);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 2, SL_NEVER_NS), SL_OK);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 3, SL_NEVER_NS), SL_ERR_LIMIT);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 3, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 3);
+    }
+END_TEST
+
+static const char *const addresses[] = {"nowhere", "127.0.0.1:x", "127.0.0.1:70000",
+                                        "[::1",    "127.0.0.1:",  "1.2.3"};
+START_TEST(a_wrong_address_is_a_wrong_configuration)
+    {
+        struct sl_fabric *fabric = NULL;
+        struct sl_error why = {0};
+        options_a.address = addresses[_i];
+        ck_assert_int_eq(sl_fabric_open(&options_a, &fabric, &why), SL_ERR_CONFIG);
+        ck_assert_ptr_null(fabric);
+        ck_assert_ptr_nonnull(strstr(why.text, addresses[_i]));
+    }
+END_TEST
+
+START_TEST(without_an_address_nothing_listens)
+    {
+        struct sl_error why = {0};
+        options_a.address = "";
+        a.now_ns = &clock_ns;
+        ck_assert_int_eq(end_open(&a, &options_a, MEMORY, CHUNK, &why), SL_OK);
+        for (int fd = 3; fd < 256; fd++) {
+            int listens = 0;
+            socklen_t length = sizeof(listens);
+            ck_assert(getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) < 0 || !listens);
+        }
+        ck_assert_ptr_nonnull(strstr(sl_fabric_about(a.fabric), "nowhere"));
+    }
+END_TEST
+
+/* A link that nobody answers is tried again with growing, jittered pauses. */
+START_TEST(pauses_grow_to_a_bound)
+    {
+        for (uint64_t random = 0; random < 1000; random += 7) {
+            for (uint32_t failures = 0; failures < 70; failures++) {
+                uint64_t full = failures >= 6 ? 3200 : UINT64_C(50) << failures;
+                uint64_t wait =
+                    sl_fabric_backoff_ns(50, 3200, failures, random * 0x9e3779b97f4a7c15u);
+                ck_assert_uint_ge(wait, full / 2);
+                ck_assert_uint_le(wait, full);
+            }
+        }
+        ck_assert_uint_ne(sl_fabric_backoff_ns(1000, 1000, 0, 1),
+                          sl_fabric_backoff_ns(1000, 1000, 0, 2));
+        ck_assert_uint_eq(sl_fabric_backoff_ns(0, 0, 3, 9), 0);
+    }
+END_TEST
+
+START_TEST(an_unknown_peer_is_down_after_connect_ns)
+    {
+        struct sl_error why = {0};
+        a.now_ns = &clock_ns;
+        options_a.connect_ns = A_SECOND;
+        ck_assert_int_eq(end_open(&a, &options_a, MEMORY, CHUNK, &why), SL_OK);
+        end_step(&a, 0);
+        ck_assert_int_eq(sl_fabric_peer_link(a.fabric, a.peer), SL_FABRIC_CONNECTING);
+        clock_ns += A_SECOND - 1;
+        end_step(&a, 0);
+        ck_assert_uint_eq(a.downs, 0);
+        clock_ns += 1;
+        end_step(&a, 0);
+        ck_assert_uint_eq(a.downs, 1);
+        ck_assert_ptr_nonnull(strstr(a.link_why, "1000 ms"));
+    }
+END_TEST
+
+START_TEST(comparing_looks_at_every_byte)
+    {
+        unsigned char one[24] = {0}, other[24] = {0};
+        ck_assert(sl_fabric_same_bytes(one, other, sizeof(one)));
+        for (unsigned i = 0; i < 24 * 8; i++) {
+            other[i / 8] ^= (unsigned char)(1u << i % 8);
+            ck_assert(!sl_fabric_same_bytes(one, other, sizeof(one)));
+            other[i / 8] ^= (unsigned char)(1u << i % 8);
+        }
+    }
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *all = suite_create("fabric");
+    TCase *tests = tcase_create("tcp");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, bytes_arrive, 0, SL_COUNT(moves));
+    tcase_add_test(tests, a_batch_of_many_pieces_arrives_whole);
+    tcase_add_test(tests, both_sides_read_at_once);
+    tcase_add_test(tests, a_wrong_digest_costs_its_piece_alone);
+    tcase_add_loop_test(tests, a_false_key_gets_nothing, 0, LIE_COUNT);
+    tcase_add_loop_test(tests, an_ended_ticket_lets_nothing_land, 0, 12);
+    tcase_add_loop_test(tests, a_silent_peer_costs_the_deadline, 0, 6);
+    tcase_add_loop_test(tests, cancelled_transfers_end_once, 0, 10);
+    tcase_add_test(tests, a_stalled_peer_is_dead_and_comes_back);
+    tcase_add_test(tests, a_peer_that_ends_is_an_error_at_once);
+    tcase_add_test(tests, a_wrong_greeting_is_shown_the_door);
+    tcase_add_loop_test(tests, half_a_frame_has_a_deadline, 0, SL_COUNT(drips));
+    tcase_add_test(tests, a_writer_that_stops_half_way_has_a_deadline);
+    tcase_add_test(tests, a_reader_that_takes_nothing_has_a_deadline);
+    tcase_add_test(tests, connections_have_a_bound);
+    tcase_add_test(tests, what_goes_away_ends_its_transfers);
+    tcase_add_test(tests, wrong_calls_are_refused);
+    tcase_add_test(tests, tables_have_bounds);
+    tcase_add_loop_test(tests, a_wrong_address_is_a_wrong_configuration, 0, SL_COUNT(addresses));
+    tcase_add_test(tests, without_an_address_nothing_listens);
+    tcase_add_test(tests, pauses_grow_to_a_bound);
+    tcase_add_test(tests, an_unknown_peer_is_down_after_connect_ns);
+    tcase_add_test(tests, comparing_looks_at_every_byte);
+    suite_add_tcase(all, tests);
+    return all;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

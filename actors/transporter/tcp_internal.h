@@ -75,7 +75,7 @@ struct tcp_conn {
 struct tcp {
     struct io_uring ring;
     bool ring_open, can_zero, accept_on;
-    int listen_fd;
+    int listen_fd, event_fd;
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then the served ones */
     uint32_t lane_count, conn_count;

@@ -36,6 +36,25 @@ static void env_wake_at(struct sl_env *env, uint64_t at_ns)
     process->tick_at_ns = SL_MIN(process->tick_at_ns, at_ns);
 }
 
+static void fd_ready(void *context, int fd, uint32_t events)
+{
+    struct sl_process *process = context;
+    (void)fd;
+    (void)events;
+    process->tick_at_ns = 0; /* before the next wait */
+}
+
+static sl_err env_watch_fd(struct sl_env *env, int fd, struct sl_error *why)
+{
+    struct sl_process *process = process_of(env);
+    return sl_loop_fd_add(process->loop, fd, SL_LOOP_READ, fd_ready, process, why);
+}
+
+static void env_unwatch_fd(struct sl_env *env, int fd)
+{
+    sl_loop_fd_remove(process_of(env)->loop, fd);
+}
+
 /* ------------------------------------------------- processes
  * ------------------------------------------------- */
 
@@ -261,6 +280,8 @@ const struct sl_env_ops sl_process_env_ops = {
     .kill = env_kill,
     .disk_open = sl_process_disk_open,
     .job = env_job,
+    .watch_fd = env_watch_fd,
+    .unwatch_fd = env_unwatch_fd,
     .random_u64 = env_random_u64,
     .finish = env_finish,
 };

@@ -85,7 +85,19 @@ enum sl_setting_kind {
     X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \
     X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU") \
     X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \
-      "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")
+      "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")                                        \
+    X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")           \
+    X(fabric_address, TEXT, "", 0, 128, "tcp: IP or IP:PORT to listen at; empty: nowhere")        \
+    X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                    \
+    X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
+    X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \
+    X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
+    X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                \
+    X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \
+      "a peer without any progress for so long is dead")                                          \
+    X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
+      "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
+    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
 enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };

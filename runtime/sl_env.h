@@ -39,6 +39,10 @@ struct sl_env_ops {
      * {cookie, result of the first that failed}. The context is lent until then. */
     sl_err (*job)(struct sl_env *env, uint32_t thread_count,
                   sl_err (*job)(void *context, uint32_t thread), void *context, uint64_t cookie);
+    /* tick() is called whenever fd is readable; end the watch before closing fd. NULL where there
+     * are no descriptors (simulator). Errors: SL_ERR_EXISTS, SL_ERR_LIMIT, SL_ERR_OS. */
+    sl_err (*watch_fd)(struct sl_env *env, int fd, struct sl_error *why);
+    void (*unwatch_fd)(struct sl_env *env, int fd);
     uint64_t (*random_u64)(struct sl_env *env);
     /* The actor asks to end (drained): exit code 0, fini runs. */
     void (*finish)(struct sl_env *env);

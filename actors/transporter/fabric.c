@@ -139,6 +139,13 @@ static bool regions_cover(const struct fabric_region *regions, uint32_t count,
     return true;
 }
 
+static void key_free(struct fabric_key *key)
+{
+    free(key->regions);
+    free(key->lane_rkeys);
+    *key = (struct fabric_key){.generation = key->generation};
+}
+
 /* ---- ends ---- */
 
 static void transfer_ended(struct sl_fabric *fabric, struct fabric_transfer *transfer)
@@ -167,8 +174,7 @@ static void piece_end(struct sl_fabric *fabric, struct fabric_piece *piece)
     struct fabric_key *key = &fabric->keys[piece->key_index];
     key->users--;
     if (key->closing && key->users == 0) {
-        free(key->regions);
-        *key = (struct fabric_key){.generation = key->generation};
+        key_free(key);
     }
     if (piece->code == SL_OK) {
         transfer->moved_bytes += piece->want.length_bytes;
@@ -361,7 +367,10 @@ static bool lane_cut(struct fabric_lane *lane)
         .remote_addr = remote->addr + (remote_at - remote->offset_bytes),
         .length_bytes = (uint32_t)length,
         .lkey = local->lkey,
-        .rkey = remote->rkey,
+        .rkey = key->lane_rkeys == NULL
+                    ? remote->rkey
+                    : key->lane_rkeys[(size_t)(remote - key->regions) * fabric->options.lanes +
+                                      lane->index],
         .piece = (uint32_t)(piece - fabric->pieces),
         .key = piece->key_index,
         .verb = (uint8_t)fabric->transfers[piece->transfer].verb,
@@ -769,6 +778,8 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
         return err;
     }
     fabric->grants[index] = fresh;
+    fabric->grants_ready |= fresh.ready;
+    fabric->work_due |= fresh.ready;
     fabric->memories[fresh.memory_index].users++;
     *out = handle_make(fresh.slot_generation, index);
     return SL_OK;
@@ -795,8 +806,27 @@ void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
     fabric->work_due = true;
 }
 
+void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    grant->ready = true;
+    fabric->grants_ready = true;
+    fabric->work_due = true;
+}
+
 static void grants_tell(struct sl_fabric *fabric)
 {
+    bool ready = fabric->grants_ready;
+    fabric->grants_ready = false;
+    for (uint32_t i = 0; ready && i < fabric->options.grants_max; i++) {
+        struct fabric_grant *grant = &fabric->grants[i];
+        if (grant->state == GRANT_LIVE && grant->ready && !grant->told) {
+            grant->told = true;
+            if (fabric->options.events.granted != NULL) {
+                fabric->options.events.granted(fabric->options.events.context,
+                                               handle_make(grant->slot_generation, i));
+            }
+        }
+    }
     for (uint32_t i = 0; fabric->grants_gone > 0 && i < fabric->options.grants_max; i++) {
         struct fabric_grant *grant = &fabric->grants[i];
         if (grant->state != GRANT_GONE) {
@@ -835,6 +865,7 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
     sl_err err = fabric->ops->key_parse(fabric, blob, length_bytes, &fresh, why);
     if (err != SL_OK) {
         free(fresh.regions);
+        free(fresh.lane_rkeys);
         return err;
     }
     fabric->keys[index] = fresh;
@@ -862,8 +893,7 @@ void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
         }
     }
     if (key->used && key->closing && key->users == 0) {
-        free(key->regions);
-        *key = (struct fabric_key){.generation = key->generation};
+        key_free(key);
     }
 }
 
@@ -1269,7 +1299,7 @@ void sl_fabric_close(struct sl_fabric **at)
         fabric->ops->close(fabric);
     }
     for (uint32_t i = 0; fabric->keys != NULL && i < fabric->options.keys_max; i++) {
-        free(fabric->keys[i].regions);
+        key_free(&fabric->keys[i]);
     }
     free(fabric->memories);
     free(fabric->peers);

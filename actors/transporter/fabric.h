@@ -57,9 +57,13 @@ struct sl_fabric_events {
     void (*address)(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
+    /* From here on the peer may use the key (verbs binds windows first). */
+    void (*granted)(void *context, uint32_t grant);
     void (*grant_ended)(void *context, uint32_t grant);
 };
 
+/* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
+enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FABRIC_WINDOWS_ANY };
 enum sl_fabric_zero_copy { SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY, SL_FABRIC_MEASURE };
 
 struct sl_fabric_options {
@@ -78,6 +82,7 @@ struct sl_fabric_options {
     uint64_t backoff_min_ns, backoff_max_ns;
     uint64_t spin_ns;                   /* verbs: poll for so long before sleeping; 0: not at all */
     enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
+    enum sl_fabric_windows windows;     /* verbs: how tickets are made */
     uint64_t seed;                      /* of the jitter; 0: random */
     struct sl_fabric_events events;
 };
@@ -135,10 +140,10 @@ struct sl_fabric_grant {
         peer; /* who may; a write grant needs an UP peer and lasts at most as long as its link */
     uint64_t offset_bytes, length_bytes;
 };
-/* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs. On verbs a
- * write grant is binding its windows when this returns; the peer's writes come after. Errors:
- * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
- * (peer is not up), SL_ERR_LIMIT, SL_ERR_INVALID (range), SL_ERR_OS. */
+/* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
+ * after granted(). Errors: SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered
+ * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT, SL_ERR_INVALID
+ * (range), SL_ERR_OS. */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */

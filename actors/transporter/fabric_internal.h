@@ -84,6 +84,8 @@ struct fabric_grant {
     uint32_t memory_index, peer_index;
     uint16_t slot_generation;
     uint8_t state;
+    bool ready;          /* the key works */
+    bool told;           /* granted() was called */
     uint64_t generation; /* on the wire; never reused */
     uint8_t token[FABRIC_TOKEN_BYTES];
     uint32_t landing; /* tcp: receives or sends under way in its range */
@@ -97,6 +99,7 @@ struct fabric_key {
     enum sl_fabric_verb verb;
     struct fabric_region *regions;
     uint32_t region_count;
+    uint32_t *lane_rkeys; /* verbs, write: of every lane for every region; NULL: the regions' own */
     uint32_t grant_index;
     uint64_t grant_generation;
     uint8_t token[FABRIC_TOKEN_BYTES];
@@ -183,6 +186,7 @@ struct sl_fabric {
     uint32_t ended_head, ended_tail; /* transfers whose done() is due */
     uint32_t registering;            /* memories that are being registered */
     uint32_t grants_gone;            /* whose grant_ended() is due */
+    bool grants_ready;               /* granted() is due for some */
     uint64_t deadline_ns;            /* not later than the earliest of all transfers */
     void *backend;
 };
@@ -200,6 +204,8 @@ void fabric_unit_arrived(struct fabric_lane *lane, const void *bytes, uint64_t l
 void fabric_peer_up(struct fabric_peer *peer);
 void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
 void fabric_peer_stopped(struct fabric_peer *peer);
+/* The key works from now on. */
+void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant);
 void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant);
 /* NULL: there is none. */
 struct fabric_memory *fabric_memory_of(struct sl_fabric *fabric, uint32_t handle);

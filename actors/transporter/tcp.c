@@ -677,6 +677,7 @@ static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant
     memcpy(wire.token, grant->token, sizeof(wire.token));
     sl_wire_key_write(&wire, key);
     *key_bytes = SL_WIRE_KEY_BYTES;
+    grant->ready = true;
     return SL_OK;
 }
 

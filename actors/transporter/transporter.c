@@ -1,7 +1,8 @@
 /* actors/transporter/transporter.c - answers REGIONS with the plan for the arenas that are there
- * now. */
+ * now, and turns the fabric where one is configured. */
 #include "actors/transporter/transporter.h"
 
+#include "actors/transporter/fabric.h"
 #include "actors/transporter/gpus.h"
 #include "actors/transporter/plan.h"
 #include "ipc/sl_arena.h"
@@ -21,6 +22,7 @@ struct transporter {
     struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
     uint32_t chunk_capacity;
     uint32_t chunk_count;
+    struct sl_fabric *fabric; /* NULL: off */
     sl_metric plans, regions;
 };
 
@@ -41,6 +43,76 @@ static sl_err transporter_nic(struct transporter *self, struct sl_error *why)
     };
     sl_err err = sl_nic_choose(&sources, self->nic, why);
     free(gpus);
+    return err;
+}
+
+/* ---- what carries bytes; off unless configured ---- */
+
+static sl_err choose(const char *name, const char *text, const char *const *words, uint32_t *index,
+                     struct sl_error *why)
+{
+    for (*index = 0; words[*index] != NULL; (*index)++) {
+        if (strcmp(text, words[*index]) == 0) {
+            return SL_OK;
+        }
+    }
+    return sl_fail(why, SL_ERR_CONFIG, "%s: '%.32s' is none of %s, %s, %s", name, text, words[0],
+                   words[1], words[2]);
+}
+
+static sl_err fabric_options(struct transporter *self, bool *wanted,
+                             struct sl_fabric_options *options, struct sl_error *why)
+{
+    static const char *const kinds[] = {"off", "tcp", "verbs", NULL};
+    static const char *const copies[] = {"off", "on", "measure", NULL};
+    static const enum sl_fabric_zero_copy copy_values[] = {SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY,
+                                                           SL_FABRIC_MEASURE};
+    const struct sl_config *config = self->env->config;
+    uint32_t kind = 0, copy = 0;
+    sl_err err = choose("fabric", sl_config_text(config, SL_SET_fabric), kinds, &kind, why);
+    if (err == SL_OK) {
+        err = choose("fabric_zero_copy", sl_config_text(config, SL_SET_fabric_zero_copy), copies,
+                     &copy, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    *wanted = kind != 0;
+    sl_fabric_options_init(options, kind == 2 ? SL_FABRIC_VERBS : SL_FABRIC_TCP);
+    options->address = sl_config_text(config, SL_SET_fabric_address);
+    options->nic = self->nic;
+    options->zero_copy = copy_values[copy];
+    options->lanes = (uint32_t)sl_config_u64(config, SL_SET_fabric_lanes);
+    options->depth = (uint32_t)sl_config_u64(config, SL_SET_fabric_depth);
+    options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
+    options->peers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_peers_max);
+    options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
+    options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
+    options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);
+    options->region_bytes_max = self->limit.bytes;
+    return SL_OK;
+}
+
+static sl_err fabric_open(struct transporter *self, struct sl_error *why)
+{
+    struct sl_env *env = self->env;
+    struct sl_fabric_options options;
+    bool wanted = false;
+    sl_err err = fabric_options(self, &wanted, &options, why);
+    if (err != SL_OK || !wanted) {
+        return err;
+    }
+    if (env->ops->watch_fd == NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric: no descriptors in this environment");
+    }
+    err = sl_fabric_open(&options, &self->fabric, why);
+    if (err == SL_OK) {
+        err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
+    }
+    if (err == SL_OK) {
+        sl_log_write(env->log, SL_LOG_INFO, 0, "fabric: %s", sl_fabric_about(self->fabric));
+        env->ops->wake_at(env, 0);
+    }
     return err;
 }
 
@@ -68,6 +140,7 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         sl_log_write(env->log, SL_LOG_INFO, 0, "memory regions of at most %llu bytes, nic %s",
                      (unsigned long long)self->limit.bytes,
                      self->nic[0] == '\0' ? "none" : self->nic);
+        err = fabric_open(self, why);
     }
     return err;
 }
@@ -148,8 +221,11 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 
 static sl_err transporter_tick(void *state, uint64_t now_ns)
 {
-    (void)state;
-    (void)now_ns; /* nothing is ever due */
+    struct transporter *self = state;
+    if (self->fabric != NULL) {
+        sl_fabric_step(self->fabric, now_ns);
+        self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
+    }
     return SL_OK;
 }
 
@@ -162,6 +238,10 @@ static void transporter_drain(void *state)
 static void transporter_fini(void *state)
 {
     struct transporter *self = state;
+    if (self->fabric != NULL) {
+        self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
+        sl_fabric_close(&self->fabric);
+    }
     free(self->chunks);
 }
 

@@ -55,6 +55,13 @@ static void on_grant_ended(void *context, uint32_t grant)
     end->grant_last = grant;
 }
 
+static void on_granted(void *context, uint32_t grant)
+{
+    struct fabric_end *end = context;
+    (void)grant;
+    end->granted++;
+}
+
 void end_options(struct fabric_end *end, struct sl_fabric_options *options,
                  enum sl_fabric_kind kind)
 {
@@ -67,6 +74,7 @@ void end_options(struct fabric_end *end, struct sl_fabric_options *options,
         .registered = on_registered,
         .address = on_address,
         .link = on_link,
+        .granted = on_granted,
         .grant_ended = on_grant_ended,
     };
 }
@@ -192,6 +200,8 @@ uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_f
                                    .length_bytes = length_bytes};
     sl_err err = sl_fabric_grant_add(owner->fabric, &want, &grant, blob, &blob_bytes, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
+    uint32_t before = owner->granted;
+    PAIR_UNTIL(owner, user, owner->granted > before);
     err = sl_fabric_key_open(user->fabric, user->peer, blob, blob_bytes, key, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     return grant;

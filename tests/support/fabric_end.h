@@ -27,7 +27,7 @@ struct fabric_end {
     char link_why[SL_ERROR_TEXT_BYTES];
     struct end_done dones[END_DONES_MAX];
     uint32_t done_count;
-    uint32_t grants_ended, grant_last;
+    uint32_t grants_ended, grant_last, granted;
     unsigned char address[SL_FABRIC_BLOB_MAX];
     uint32_t address_bytes; /* 0: nothing to deliver */
 };

@@ -61,8 +61,9 @@ struct child {
     struct fabric_end end;
     const struct remote_options *options;
     int control;
-    uint32_t ended_told, dones_told;
-    struct message message, answer;
+    uint32_t ended_told, dones_told, granted_told;
+    bool grant_waits; /* until granted() */
+    struct message message, answer, grant;
 };
 
 static void child_grant(struct child *child)
@@ -79,7 +80,6 @@ static void child_grant(struct child *child)
     answer->code = sl_fabric_grant_add(child->end.fabric, &want, &answer->handle, answer->blob,
                                        &answer->blob_bytes, &why);
     if (answer->code != SL_OK) {
-        fprintf(stderr, "grant: %s\n", why.text);
         answer->blob_bytes = 0;
     }
 }
@@ -134,6 +134,11 @@ static void child_obey(struct child *child)
         return;
     case SAID_GRANT:
         child_grant(child);
+        if (answer->code == SL_OK) {
+            child->grant = *answer;
+            child->grant_waits = true;
+            return;
+        }
         break;
     case SAID_END:
         answer->code = sl_fabric_grant_end(child->end.fabric, asked->handle);
@@ -173,6 +178,11 @@ static void child_tell(struct child *child)
         answer->blob_bytes = end->address_bytes;
         end->address_bytes = 0;
         say(child->control, answer);
+    }
+    if (child->grant_waits && child->granted_told != end->granted) {
+        child->granted_told = end->granted;
+        child->grant_waits = false;
+        say(child->control, &child->grant);
     }
     while (child->ended_told < end->grants_ended) {
         child->ended_told++;
@@ -357,9 +367,12 @@ sl_err remote_grant(struct remote *remote, struct fabric_end *end, enum sl_fabri
                     uint64_t offset_bytes, uint64_t length_bytes)
 {
     static struct message message;
-    message = (struct message){
-        .said = SAID_GRANT, .value = verb, .offset = offset_bytes, .length = length_bytes};
-    ask(remote, end, &message);
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 60 * SL_NS_PER_S;
+    do { /* its side of the link may be up a little later than ours */
+        message = (struct message){
+            .said = SAID_GRANT, .value = verb, .offset = offset_bytes, .length = length_bytes};
+        ask(remote, end, &message);
+    } while (remote->grant_code == SL_ERR_UNREACHABLE && sl_clock_monotonic_ns() < give_up_ns);
     return remote->grant_code;
 }
 

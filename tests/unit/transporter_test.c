@@ -99,6 +99,25 @@ START_TEST(bad_surroundings_stop_the_start)
     }
 END_TEST
 
+static const struct {
+    const char *name, *value, *why;
+    sl_err want;
+} fabrics[] = {
+    {"fabric", "vrb", "'vrb'", SL_ERR_CONFIG},
+    {"fabric_zero_copy", "maybe", "'maybe'", SL_ERR_CONFIG},
+    {"fabric", "tcp", "no descriptors", SL_ERR_UNSUPPORTED}, /* of the stepped environment */
+};
+START_TEST(a_fabric_that_cannot_be_stops_the_start)
+    {
+        const char *const settings[] = {fabrics[_i].name, fabrics[_i].value, NULL};
+        struct sl_error why = {0};
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, settings, false);
+        ck_assert_int_eq(sl_transporter_actor.init(bed.state, &bed.env, &why), fabrics[_i].want);
+        ck_assert_msg(strstr(why.text, fabrics[_i].why) != NULL, "%s", why.text);
+        stepped_end(&bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transporter");
@@ -107,6 +126,7 @@ int main(void)
     tcase_add_loop_test(cases, regions_cover_the_arena, 0, SL_COUNT(plans));
     tcase_add_test(cases, without_an_arena_the_plan_is_empty);
     tcase_add_test(cases, bad_surroundings_stop_the_start);
+    tcase_add_loop_test(cases, a_fabric_that_cannot_be_stops_the_start, 0, SL_COUNT(fabrics));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,189 @@
+/* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
+ * a listening fabric: whatever is sent, only what a grant allows is read or changed. */
+#include "actors/transporter/fabric_internal.h"
+#include "actors/transporter/wire.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MEMORY   65536u
+#define GRANTED  16384u /* offset of what may be read and written */
+#define GRANT    8192u
+#define SENTINEL 0xc5
+
+static struct sl_fabric *fabric;
+static unsigned char *memory;
+static struct sl_wire_address address;
+static struct sl_wire_key keys[2]; /* read, write */
+static uint64_t clock_ns = 1000;
+static bool registered;
+
+static void on_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes)
+{
+    (void)context;
+    (void)peer;
+    if (sl_wire_address_read(blob, length_bytes, &address, NULL) != SL_OK) {
+        abort();
+    }
+}
+
+static void on_registered(void *context, uint32_t handle, uint32_t region_index,
+                          const struct sl_error *why)
+{
+    (void)context;
+    (void)handle;
+    (void)region_index;
+    registered = why->code == SL_OK;
+}
+
+static void open_once(void)
+{
+    struct sl_fabric_options options;
+    uint32_t handle = 0, peer = 0, grant = 0, bytes = 0;
+    unsigned char blob[SL_FABRIC_BLOB_MAX];
+    if (fabric != NULL) {
+        return;
+    }
+    sl_fabric_options_init(&options, SL_FABRIC_TCP);
+    options.address = "127.0.0.1";
+    options.peers_max = 1;
+    options.lanes = 1;
+    options.connections_max = 4;
+    options.seed = 1;
+    options.events.address = on_address;
+    options.events.registered = on_registered;
+    memory = malloc(MEMORY);
+    if (memory == NULL || sl_fabric_open(&options, &fabric, NULL) != SL_OK ||
+        sl_fabric_peer_add(fabric, &peer, NULL) != SL_OK) {
+        abort();
+    }
+    struct sl_fabric_memory what = {.at = memory, .length_bytes = MEMORY, .chunk_bytes = MEMORY};
+    if (sl_fabric_memory_add(fabric, &what, &handle, NULL) != SL_OK) {
+        abort();
+    }
+    while (!registered || address.port == 0) {
+        sl_fabric_step(fabric, ++clock_ns);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct sl_fabric_grant want = {.verb = i == 0 ? SL_FABRIC_READ : SL_FABRIC_WRITE,
+                                       .memory = handle,
+                                       .peer = peer,
+                                       .offset_bytes = GRANTED,
+                                       .length_bytes = GRANT};
+        if (sl_fabric_grant_add(fabric, &want, &grant, blob, &bytes, NULL) != SL_OK ||
+            sl_wire_key_read(blob, bytes, &keys[i], NULL) != SL_OK) {
+            abort();
+        }
+    }
+}
+
+static void parsers(const uint8_t *data, size_t size)
+{
+    struct sl_wire_request request, again;
+    struct sl_wire_answer answer;
+    struct sl_wire_address where;
+    struct sl_wire_key key;
+    unsigned char bytes[SL_WIRE_REQUEST_BYTES] = {0}, out[SL_WIRE_REQUEST_BYTES];
+    memcpy(bytes, data, SL_MIN(size, sizeof(bytes)));
+    if (sl_wire_request_read(bytes, &request, NULL) == SL_OK) {
+        sl_wire_request_write(&request, out);
+        if (memcmp(bytes, out, sizeof(out)) != 0 ||
+            sl_wire_request_read(out, &again, NULL) != SL_OK) {
+            abort();
+        }
+    }
+    (void)sl_wire_answer_read(bytes, &answer, NULL);
+    (void)sl_wire_address_read(data, (uint32_t)size, &where, NULL);
+    (void)sl_wire_key_read(data, (uint32_t)size, &key, NULL);
+    if (sl_fabric_verbs.key_parse != NULL) {
+        struct fabric_key parsed = {0};
+        (void)sl_fabric_verbs.key_parse(fabric, data, (uint32_t)size, &parsed, NULL);
+        free(parsed.regions);
+        free(parsed.lane_rkeys);
+    }
+}
+
+static void say(int fd, const void *bytes, size_t length)
+{
+    ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+    sl_fabric_step(fabric, clock_ns);
+    unsigned char heard[4096];
+    while (recv(fd, heard, sizeof(heard), MSG_DONTWAIT) > 0) {
+        for (size_t i = 0; i < sizeof(heard); i++) {
+            (void)heard[i];
+        }
+    }
+}
+
+/* A frame whose secrets are right and whose other fields are the fuzzer's. */
+static void say_frame(int fd, const uint8_t *fields)
+{
+    unsigned char frame[SL_WIRE_REQUEST_BYTES];
+    struct sl_wire_request request = {
+        .verb = (enum sl_wire_verb)(fields[0] % 4),
+        .sequence = fields[1],
+        .length_bytes = (uint32_t)(fields[2] | fields[3] << 8),
+        .offset_bytes =
+            (uint64_t)(fields[4] | fields[5] << 8) + (fields[6] > 250 ? ~0ull << 16 : 0),
+    };
+    const struct sl_wire_key *key = &keys[request.verb == SL_WIRE_WRITE];
+    request.generation = key->generation;
+    request.grant = key->grant;
+    memcpy(request.token, request.verb == SL_WIRE_HELLO ? address.secret : key->token,
+           sizeof(request.token));
+    sl_wire_request_write(&request, frame);
+    say(fd, frame, sizeof(frame) - (fields[7] > 250 ? fields[7] - 250u : 0));
+}
+
+static void conversation(const uint8_t *data, size_t size)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address.port)};
+    memcpy(&to.sin_addr, address.ip, 4);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0) {
+        close(fd);
+        return;
+    }
+    struct linger at_once = {.l_onoff = 1}; /* or the ports of the loopback run out */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    memset(memory, SENTINEL, MEMORY);
+    say_frame(fd, (const uint8_t[8]){SL_WIRE_HELLO});
+    for (size_t at = 0; at + 9 <= size;) {
+        const uint8_t *record = data + at;
+        at += 9;
+        if (record[0] < 128) {
+            say_frame(fd, record + 1);
+        } else if (record[0] < 250) {
+            size_t length = SL_MIN((size_t)(record[1] | record[2] << 6), size - at);
+            say(fd, data + at, length);
+            at += length;
+        } else {
+            clock_ns += (uint64_t)record[1] * SL_NS_PER_S / 16;
+            sl_fabric_step(fabric, clock_ns);
+        }
+    }
+    close(fd);
+    for (int i = 0; i < 8; i++) {
+        sl_fabric_step(fabric, ++clock_ns);
+    }
+    for (uint32_t i = 0; i < MEMORY; i++) {
+        if (memory[i] != SENTINEL && (i < GRANTED || i >= GRANTED + GRANT)) {
+            abort(); /* written outside of the grant */
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    open_once();
+    parsers(data, size);
+    if (size >= 9) {
+        conversation(data, size);
+    }
+    return 0;
+}

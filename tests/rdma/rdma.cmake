@@ -1,0 +1,9 @@
+# Runs in verbs-vm's guest, one boot for all of it; skipped where the tool is absent.
+if(SL_VERBS_INCLUDE)
+    add_executable(rdma_test ${CMAKE_CURRENT_LIST_DIR}/rdma_test.c ${CMAKE_CURRENT_LIST_DIR}/../support/fabric_end.c
+        ${CMAKE_CURRENT_LIST_DIR}/../support/fabric_remote.c)
+    target_link_libraries(rdma_test PRIVATE sluice_transporter sl_flags PkgConfig::CHECK)
+    set_target_properties(rdma_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_test(NAME rdma/rdma_test COMMAND ${CMAKE_CURRENT_LIST_DIR}/run $<TARGET_FILE:rdma_test>)
+    set_tests_properties(rdma/rdma_test PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+endif()

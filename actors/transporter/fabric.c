@@ -453,6 +453,7 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
                            (unsigned long long)memory->length_bytes, SL_FABRIC_REGIONS_MAX);
         }
     }
+    SL_ASSERT(fresh.region_capacity > 0); /* the length is not 0 */
     fresh.regions = calloc(fresh.region_capacity, sizeof(*fresh.regions));
     if (fresh.regions == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", fresh.region_capacity);

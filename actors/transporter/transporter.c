@@ -77,6 +77,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     if (err != SL_OK) {
         return err;
     }
+    SL_ASSERT(copy < SL_COUNT(copy_values));
     *wanted = kind != 0;
     sl_fabric_options_init(options, kind == 2 ? SL_FABRIC_VERBS : SL_FABRIC_TCP);
     options->address = sl_config_text(config, SL_SET_fabric_address);

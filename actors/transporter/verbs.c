@@ -153,6 +153,7 @@ static sl_err queues_open(struct sl_fabric *fabric, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
     const struct sl_fabric_options *options = &fabric->options;
+    SL_ASSERT(verbs->context != NULL);
     verbs->pd = verbs->lib.verbs_alloc_pd(verbs->context);
     if (verbs->pd == NULL) {
         return sl_fail_os(why, errno, "protection domain");

@@ -11,10 +11,10 @@
 #define ADDRESS_VERSION 1u
 #define ADDRESS_HEAD    48u
 #define READS_MAX       16u
-/* 4.096 us x 2^14 = 67 ms, seven times: a dead peer is an error after about half a second (hardware
- * may take up to four times as long). Seven retries would mean for ever on some devices. */
-#define ACK_TIMEOUT 14u
-#define RETRIES     6u
+/* Seven would mean for ever on some devices. */
+#define RETRIES         6u
+#define ACK_UNIT_NS     UINT64_C(4096)
+#define ACK_TIMEOUT_MAX 31u
 
 static struct verbs_peer *peer_state(const struct fabric_peer *peer)
 {
@@ -178,6 +178,18 @@ static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *
     return code == 0 ? SL_OK : sl_fail_os(why, code, "queue pair to INIT");
 }
 
+/* All tries together take about half of stall_ns, and hardware may take up to four times as long as
+ * it is told: 67 ms, seven times, for the usual second. */
+static uint8_t ack_timeout(const struct sl_fabric *fabric)
+{
+    uint64_t try_ns = fabric->options.stall_ns / 2 / (RETRIES + 1);
+    uint8_t exponent = 1;
+    while (exponent < ACK_TIMEOUT_MAX && ACK_UNIT_NS << (exponent + 1) <= try_ns) {
+        exponent++;
+    }
+    return exponent;
+}
+
 static sl_err qp_connect(struct fabric_peer *peer, uint32_t lane, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(peer->fabric);
@@ -208,7 +220,7 @@ static sl_err qp_connect(struct fabric_peer *peer, uint32_t lane, struct sl_erro
     }
     attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS,
-        .timeout = ACK_TIMEOUT,
+        .timeout = ack_timeout(peer->fabric),
         .retry_cnt = RETRIES,
         .rnr_retry = RETRIES,
         .sq_psn = state->psn[lane],
@@ -301,7 +313,7 @@ static void address_taken(struct fabric_peer *peer)
 sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,
                           struct sl_error *why)
 {
-    struct verbs_address address;
+    struct verbs_address address = {0};
     const struct verbs *verbs = verbs_of(peer->fabric);
     sl_err err = address_read(blob, length_bytes, &address, why);
     if (err != SL_OK) {

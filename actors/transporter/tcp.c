@@ -48,25 +48,41 @@ void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns)
     tcp->due_ns = SL_MIN(tcp->due_ns, at_ns);
 }
 
-void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
+/* The kernel wakes us when so much has arrived, instead of for every packet. */
+static void tcp_wake_after(struct tcp_conn *conn, uint32_t bytes)
+{
+    int low = (int)bytes;
+    if (conn->wake_bytes != bytes &&
+        setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)) == 0) {
+        conn->wake_bytes = bytes;
+    }
+}
+
+static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
     SL_ASSERT(!conn->recv_on);
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
-    int flags = conn->rx == RX_VALUE ? MSG_WAITALL : 0; /* whole slices: one digest step each */
-    io_uring_prep_recv(sqe, conn->fd, at, length_bytes, flags);
+    io_uring_prep_recv(sqe, conn->fd, at, length_bytes, 0);
     tcp_tag(sqe, conn->index, TCP_OP_RECV);
     conn->recv_on = true;
     conn->ops_out++;
 }
 
+void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
+{
+    tcp_wake_after(conn, 1);
+    tcp_recv_at(conn, at, length_bytes);
+}
+
 void tcp_recv_value(struct tcp_conn *conn)
 {
-    if (conn->rx == RX_DISCARD) {
-        tcp_recv(conn, tcp_of(conn->fabric)->discard, SL_MIN(conn->value_left, TCP_DISCARD_BYTES));
-    } else {
-        tcp_recv(conn, conn->value, SL_MIN(conn->value_left, TCP_SLICE_BYTES));
-    }
+    /* Never more than is still to come, or the end of the last value would wake nobody. */
+    bool discards = conn->rx == RX_DISCARD;
+    uint64_t most = discards ? TCP_DISCARD_BYTES : TCP_SLICE_BYTES;
+    uint32_t bytes = (uint32_t)SL_MIN(conn->value_left, most);
+    tcp_wake_after(conn, bytes);
+    tcp_recv_at(conn, discards ? tcp_of(conn->fabric)->discard : conn->value, bytes);
 }
 
 void tcp_recv_cancel(struct tcp_conn *conn)

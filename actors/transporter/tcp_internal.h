@@ -44,7 +44,8 @@ struct tcp_conn {
     uint8_t state; /* enum tcp_state */
     uint8_t rx;    /* enum tcp_rx */
     bool recv_on, send_on, recv_cancelled;
-    uint32_t ops_out; /* submissions that hold the descriptor */
+    uint32_t ops_out;    /* submissions that hold the descriptor */
+    uint32_t wake_bytes; /* SO_RCVLOWAT in force; 0: not set */
 
     unsigned char head[SL_WIRE_REQUEST_BYTES]; /* being received */
     uint32_t head_bytes;

@@ -40,7 +40,7 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     struct tcp_conn *conn = conn_of(lane);
     conn->rx = RX_NONE;
     conn->recv_on = conn->send_on = conn->recv_cancelled = conn->zero_off = conn->held = false;
-    conn->ops_out = 0;
+    conn->ops_out = conn->wake_bytes = 0;
     conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
     conn->progress_mark = 0;

@@ -196,6 +196,12 @@ void tcp_lane_closed(struct tcp_conn *conn)
 
 /* ---- asking ---- */
 
+/* Lanes that asked are looked at four times while a stall lasts, so that it is noticed in time. */
+static uint64_t lane_look_at(const struct sl_fabric *fabric)
+{
+    return sl_deadline_ns(fabric->now_ns, SL_MAX(fabric->options.stall_ns / 4, UINT64_C(1)));
+}
+
 static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit, uint64_t number)
 {
     struct sl_fabric *fabric = conn->fabric;
@@ -247,8 +253,7 @@ void tcp_lane_push(struct fabric_lane *lane)
             conn->progress_ns = conn->fabric->now_ns;
         }
         struct tcp *tcp = tcp_of(conn->fabric);
-        tcp->due_ns =
-            SL_MIN(tcp->due_ns, sl_deadline_ns(conn->progress_ns, conn->fabric->options.stall_ns));
+        tcp->due_ns = SL_MIN(tcp->due_ns, lane_look_at(conn->fabric));
         tcp_send(conn, value_bytes);
     }
 }
@@ -429,15 +434,14 @@ uint64_t tcp_lane_look(struct tcp_conn *conn)
     if (!asked) {
         return SL_NEVER_NS; /* connecting and greeting end with connect_ns */
     }
-    uint64_t due_ns = sl_deadline_ns(conn->progress_ns, fabric->options.stall_ns);
-    if (due_ns > fabric->now_ns) {
-        return due_ns;
-    }
     uint64_t mark = conn_mark(conn);
     if (mark != conn->progress_mark) {
         conn->progress_mark = mark;
         conn->progress_ns = fabric->now_ns;
-        return sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns);
+    }
+    uint64_t dead_ns = sl_deadline_ns(conn->progress_ns, fabric->options.stall_ns);
+    if (dead_ns > fabric->now_ns) {
+        return SL_MIN(dead_ns, lane_look_at(fabric));
     }
     lane_fail(conn, SL_ERR_PEER_DIED, "no progress for too long", 0);
     return SL_NEVER_NS;

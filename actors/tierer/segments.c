@@ -169,7 +169,8 @@ uint64_t segment_footer_bytes(uint64_t records_bytes)
 
 static void reclaim_ask(struct tierer *self)
 {
-    const struct segment *oldest = &self->segments[0];
+    const struct segment *oldest = self->segments;
+    SL_ASSERT(oldest != NULL);
     if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
         oldest->sealing || self->env->now_ns < self->reclaim_at_ns) {
         return;

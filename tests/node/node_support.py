@@ -123,7 +123,8 @@ class Node:
         if os.path.isdir(self.shm):
             left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
         run = self.directory + "/run"
-        left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid"))]
+        if os.path.isdir(run):
+            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid"))]
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 try:
@@ -131,7 +132,7 @@ class Node:
                         words = line.read().split(b"\0")
                 except OSError:
                     continue
-                if self.instance.encode() in words and b"sluice" in words[0]:
+                if self.instance.encode() in words and any(b"sluice" in word for word in words[:2]):
                     left.append(f"process {entry}: {b' '.join(words).decode()}")
         return left
 

@@ -1,6 +1,7 @@
 """The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
 
 import os
+import shutil
 import signal
 import unittest
 
@@ -88,6 +89,13 @@ class Supervisor(unittest.TestCase):
             wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
             self.assertEqual(node.supervisor("stop", check=False).returncode, 3)
             self.assertEqual(node.leftovers(), [])
+
+    def test_a_node_whose_directory_was_deleted_ends(self):
+        with Node() as node:
+            run = node.directory + "/run"
+            shutil.rmtree(run)
+            wait_until(lambda: not [line for line in node.leftovers() if line.startswith("process")], 10,
+                       "every process of the node has ended")
 
     def test_stop_with_keep_arena_keeps_objects(self):
         with Node() as node:

@@ -139,6 +139,10 @@ static void interleave(struct bed *bed, bool (*look)(struct bed *bed), const cha
 
 /* ---- a key that is always there ---- */
 
+#define NEIGHBOUR                                                          \
+    "b-of-another-length-that-needs-a-larger-record-than-a-does-for-sure-" \
+    "in-a-class-of-its-own"
+
 static sl_ref ref_a;
 
 static bool entry_is_whole(const struct sl_entry *entry)
@@ -172,7 +176,9 @@ static bool a_is_scanned_once(struct bed *bed)
     struct sl_entry entry;
     char key[SL_KEY_BYTES_MAX + 1];
     while (sl_index_scan(bed->view, &cursor, &entry, key)) {
-        count += strcmp(key, "a") == 0 && entry_is_whole(&entry) ? 1 : 100;
+        if (strcmp(key, NEIGHBOUR) != 0) { /* which comes and goes */
+            count += strcmp(key, "a") == 0 && entry_is_whole(&entry) ? 1 : 100;
+        }
     }
     return count == 1;
 }
@@ -221,10 +227,7 @@ static void neighbours(struct bed *bed)
     /* The key's own record moves to a slab of its class that stays; then the other slab changes. */
     must(sl_index_switch_retire(bed->index, ref_a, &extent, NULL, &ref_a, &retired) == SL_OK);
     sl_index_set_kind(bed->index, old, SL_RECORD_FREE);
-    sl_ref b = bed_insert(bed,
-                          "b-of-another-length-that-needs-a-larger-record-than-a-does-for-sure-"
-                          "in-a-class-of-its-own",
-                          20);
+    sl_ref b = bed_insert(bed, NEIGHBOUR, 20);
     sl_index_unlink(bed->index, b, SL_RECORD_FREE);
     char note[600];
     memset(note, 'n', sizeof(note));

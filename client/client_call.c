@@ -133,6 +133,10 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     sl_err err = frame_send(client, call->to, &call->msg, call->seq,
                             wire_budget(now_ns, call->deadline_ns), &call->why);
     if (err == SL_OK) {
+        call->sent_again = call->ever_sent;
+        if (!call->ever_sent) {
+            call->connects = sl_mailbox_connect_count(client->mailbox);
+        }
         call->ever_sent = true;
         call->retry_ns = FIRST_RETRY_NS;
         call->next_send_ns = now_ns + client->call_retry_ns;

@@ -246,6 +246,9 @@ static bool reading_promote(struct reading *reading, struct promotion *promotion
     for (uint32_t i = 0; i < promotion->count; i++) {
         uint32_t item = promotion->items[i];
         uint64_t code = *result != SL_OK ? (uint64_t)*result : promotion->codes[i];
+        if (code == SL_ERR_BUSY) {
+            continue; /* it changed or went meanwhile: the next round knows */
+        }
         if (code != SL_OK) {
             reading->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
         } else {

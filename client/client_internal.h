@@ -64,6 +64,8 @@ struct sl_client_call {
     /* state */
     uint64_t seq, next_send_ns, retry_ns;
     bool ever_sent, silenced, done;
+    bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
+    uint64_t connects; /* ... connections came to stand since it was first sent */
     sl_err code;
     struct sl_error why;
 };

@@ -32,6 +32,15 @@ static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes fro
     }
 }
 
+/* A coordinator that was started anew works on a request that comes again as on a new one. The
+ * answer of the one before it, when it is late, says nothing of what that does with the device
+ * blocks: they are free when the fence says so (sl_op_wait_fenced). */
+static bool answered_by_all(const struct sl_op *op)
+{
+    const struct sl_client *client = op->engine->client;
+    return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
+}
+
 /* Under the client's lock, once. */
 static void op_answered(void *context, const struct sl_msg *reply)
 {
@@ -46,10 +55,12 @@ static void op_answered(void *context, const struct sl_msg *reply)
         if (body->existed.length > 0) {
             bitmap_take(op, op->existed, body->existed, &result->existed_count);
         }
-        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
+        atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
+                              memory_order_release);
     } else {
         const struct sl_body_load_reply *body = &reply->body.load_reply;
-        atomic_store_explicit(&op->fenced, body->fenced, memory_order_release);
+        atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
+                              memory_order_release);
         if (body->block_count > op->block_count || body->from_memory > body->block_count ||
             body->from_disk > body->block_count || body->from_remote > body->block_count) {
             op->impossible = true;

@@ -123,7 +123,7 @@
     F(U64, disk_offset_bytes, 0, UINT64_MAX, "of the value in the segment")
 #define SL_ITEM_FORGET(F, L)                                                \
     F(TEXT, key, 1, 1024, "object key")                                     \
-    F(U64, segment, 0, UINT32_MAX, "segment number")                        \
+    F(U64, segment, 0, UINT32_MAX, "segment number; 0: wherever it is")     \
     F(U64, disk_offset_bytes, 0, UINT64_MAX, "of the value in the segment") \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the value")
 #define SL_ITEM_CHUNK(F, L)                                           \

@@ -305,7 +305,7 @@ void co_load_promoted(struct coordinator *self, struct co_op *op, const struct s
             reply->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)reply->code;
         struct co_part *part = &op->parts[op->asked[i]];
         part->state = CO_PART_OPEN;
-        if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT || code == SL_ERR_IO) {
+        if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT) {
             part->state = CO_PART_GONE;
         } else if (code != SL_OK) {
             squeezed = SL_MIN(squeezed, op->asked[i] / part_count);

@@ -10,13 +10,39 @@
 
 /* ---- is it there ---- */
 
+/* Requests of a registrar before this one, or of ours to a tierer before that one that were sent
+ * again meanwhile, may still be on their way. What lands on disk behind the scan would be there and
+ * nobody knew, so the scan begins when all of that has arrived, and ends when it is done. */
+static void disk_fence(struct registrar *self)
+{
+    struct reg_disk *disk = &self->disk;
+    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
+    if (disk->fence_seq != 0) {
+        sl_calls_forget(self->calls, disk->fence_seq);
+    }
+    if (sl_calls_send(self->calls, self->peers[disk->tierer].name, &fence, SL_NEVER_NS,
+                      reg_cookie(REG_CALL_DISK_FENCE, 0), &disk->fence_seq) != SL_OK) {
+        disk->fence_seq = UINT64_MAX; /* the table of calls is full: with the next DISK_FOUND */
+    }
+}
+
 void reg_disk_arrived(struct registrar *self, uint32_t peer)
 {
     if (!self->disk.on) {
         return;
     }
     self->disk.tierer = peer;
+    self->disk.scan_open = false;
     self->disk.state = REG_DISK_SCANNING; /* until it said what it holds */
+    disk_fence(self);
+}
+
+void reg_disk_fenced(struct registrar *self, sl_err code)
+{
+    self->disk.fence_seq = 0;
+    if (code != SL_OK && code != SL_ERR_UNSUPPORTED) {
+        disk_fence(self);
+    }
 }
 
 static void forget_unsend(struct registrar *self)
@@ -38,6 +64,10 @@ void reg_disk_left(struct registrar *self)
     self->disk.failing = false;
     self->disk.failing_since_ns = 0;
     self->disk.retry_ns = 0;
+    if (self->disk.fence_seq != 0) {
+        sl_calls_forget(self->calls, self->disk.fence_seq);
+        self->disk.fence_seq = 0;
+    }
     reg_writes_requeue(self);
     reg_reads_requeue(self);
     if (self->forget_seq != 0) {
@@ -55,6 +85,15 @@ bool reg_disk_readable(const struct registrar *self)
 {
     return self->disk.on &&
            (self->disk.state == REG_DISK_READY || self->disk.state == REG_DISK_SCANNING);
+}
+
+bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
+{
+    if (!self->disk.on) {
+        return false;
+    }
+    bool flagged = (sl_index_links(self->index, ref)->flags & REG_FLAG_DOUBT) != 0;
+    return flagged || (record->disk.valid == 0 && !self->disk.scanned);
 }
 
 bool reg_disk_required(const struct registrar *self)
@@ -176,6 +215,7 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == self->disk.parity;
     if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
         entry->extent.length_bytes != found->length_bytes) {
+        links->flags |= REG_FLAG_DOUBT; /* should it be removed, the other one must not come back */
         return false;
     }
     if (entry->disk.valid != 0 && entry->disk.segment == place.segment &&
@@ -187,6 +227,7 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
         return true;
     }
     if (entry->disk.valid != 0 && seen) {
+        links->flags |= REG_FLAG_DOUBT;
         return false; /* a second copy */
     }
     if ((links->flags & REG_FLAG_WRITING) != 0) {
@@ -212,9 +253,11 @@ static sl_err found_group(struct registrar *self, const struct sl_item_found *fo
     if (sl_index_find_any(self->index, found->group_key.at, (uint32_t)found->group_key.length,
                           &entry) == SL_OK) {
         *slot = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, entry.ref) : REG_NONE;
-        if (*slot == REG_NONE || !self->groups[*slot].found ||
-            reg_group_has(&self->groups[*slot], found->part_index)) {
-            return SL_ERR_NOT_FOUND; /* complete without it, or a writer is at it */
+        if (*slot != REG_NONE && !self->groups[*slot].found) {
+            return SL_ERR_BUSY; /* a writer is at it */
+        }
+        if (*slot == REG_NONE || reg_group_has(&self->groups[*slot], found->part_index)) {
+            return SL_ERR_NOT_FOUND; /* complete without it */
         }
         sl_index_group_info(self->index, entry.ref, &info);
         return info.part_count == found->part_count ? SL_OK : SL_ERR_INVALID;
@@ -290,8 +333,29 @@ static void forget_hash(struct registrar *self, struct reg_forget *forget)
     *head = forget;
 }
 
+static struct reg_forget **forget_key_head(const struct registrar *self, const char *key,
+                                           uint32_t key_length)
+{
+    return &self->forget_key_heads[reg_hash(key, key_length) >> 20 & (REG_FORGET_HEADS - 1)];
+}
+
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length)
+{
+    const struct reg_forget *at =
+        self->forget_count > 0 ? *forget_key_head(self, key, key_length) : NULL;
+    while (at != NULL && (at->key_length != key_length || memcmp(at->key, key, key_length) != 0)) {
+        at = at->key_next;
+    }
+    return at != NULL;
+}
+
 static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
 {
+    struct reg_forget **named = forget_key_head(self, forget->key, forget->key_length);
+    while (*named != forget) {
+        named = &(*named)->key_next;
+    }
+    *named = forget->key_next;
     if (forget->place.valid != 0) {
         struct reg_forget **at = forget_head(self, &forget->place);
         while (*at != forget) {
@@ -360,6 +424,9 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     }
     self->forget_last = forget;
     self->forget_count++;
+    struct reg_forget **named = forget_key_head(self, forget->key, key_length);
+    forget->key_next = *named;
+    *named = forget;
     if (place->valid != 0) {
         forget_hash(self, forget);
     } else {
@@ -448,24 +515,26 @@ void reg_forget_add(struct registrar *self, const struct sl_entry *record,
                    &record->disk, how);
 }
 
-/* Whether what was found is to be forgotten; one whose place was not known learns it. */
+/* Whether what was found is to be forgotten. Tombstones of its key whose place is not known learn
+ * it, each of several: nothing is written under a key that has one, so whatever is there is meant.
+ */
 static bool forget_covers(struct registrar *self, const struct sl_item_found *found)
 {
     struct sl_disk_place place = found_place(found);
-    for (struct reg_forget *at = self->forget_count > 0 ? *forget_head(self, &place) : NULL;
-         at != NULL; at = at->hash_next) {
-        if (at->place.segment == place.segment && at->place.offset_bytes == place.offset_bytes) {
-            return true;
-        }
-    }
-    for (struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL; at != NULL;
-         at = at->next) {
-        if (at->place.valid == 0 && at->key_length == found->key.length &&
-            at->length_bytes == found->length_bytes &&
-            memcmp(at->key, found->key.at, at->key_length) == 0) {
+    uint32_t key_length = (uint32_t)found->key.length;
+    struct reg_forget *at =
+        self->forget_unplaced > 0 ? *forget_key_head(self, found->key.at, key_length) : NULL;
+    for (; at != NULL; at = at->key_next) {
+        if (at->place.valid == 0 && at->key_length == key_length &&
+            memcmp(at->key, found->key.at, key_length) == 0) {
             at->place = place;
             self->forget_unplaced--;
             forget_hash(self, at);
+        }
+    }
+    for (at = self->forget_count > 0 ? *forget_head(self, &place) : NULL; at != NULL;
+         at = at->hash_next) {
+        if (at->place.segment == place.segment && at->place.offset_bytes == place.offset_bytes) {
             return true;
         }
     }
@@ -485,15 +554,14 @@ void reg_forgets_pump(struct registrar *self)
     uint32_t count = 0;
     for (struct reg_forget *at = self->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
          at = at->next) {
-        if (at->place.valid != 0) {
-            at->sent = true;
-            items[count++] = (struct sl_item_forget){
-                .key = {.at = at->key, .length = at->key_length},
-                .segment = at->place.segment,
-                .disk_offset_bytes = at->place.offset_bytes,
-                .length_bytes = at->length_bytes,
-            };
-        }
+        bool placed = at->place.valid != 0;
+        at->sent = true;
+        items[count++] = (struct sl_item_forget){
+            .key = {.at = at->key, .length = at->key_length},
+            .segment = placed ? at->place.segment : 0, /* 0: wherever it is by now */
+            .disk_offset_bytes = placed ? at->place.offset_bytes : 0,
+            .length_bytes = at->length_bytes,
+        };
     }
     struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
     msg.body.disk_forget.items.at = items;
@@ -550,17 +618,21 @@ void reg_forgets_fini(struct registrar *self)
         forget_end(self, self->forget_first, false);
     }
     free(self->forget_heads);
+    free(self->forget_key_heads);
 }
 
 /* ---- DISK_FOUND ---- */
 
+/* SL_ERR_BUSY: somebody writes this key at the moment: asked again when he has committed or not. */
 static sl_err found_one(struct registrar *self, const struct sl_item_found *found)
 {
     struct sl_entry entry;
-    if (reg_segment_reclaimed(self, 0, (uint32_t)found->segment) || forget_covers(self, found) ||
-        reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
-                         found->key.length) != REG_NONE) {
+    if (reg_segment_reclaimed(self, 0, (uint32_t)found->segment) || forget_covers(self, found)) {
         return SL_ERR_NOT_FOUND;
+    }
+    if (reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
+                         found->key.length) != REG_NONE) {
+        return SL_ERR_BUSY;
     }
     if (sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length, &entry) ==
         SL_OK) {
@@ -570,15 +642,19 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
         err = found_insert(self, found);
     }
-    return err == SL_OK ? SL_OK : SL_ERR_NOT_FOUND;
+    return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
+}
+
+static bool scan_known(const struct registrar *self, const struct sl_msg *msg, uint32_t peer)
+{
+    return self->disk.scan_seq == msg->seq &&
+           sl_proc_id_equal(self->disk.scan_proc, self->peers[peer].proc);
 }
 
 static void scan_begin(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
 {
     struct reg_disk *disk = &self->disk;
-    if (disk->scan_seq == msg->seq && sl_proc_id_equal(disk->scan_proc, self->peers[peer].proc)) {
-        return; /* sent again */
-    }
+    disk->scan_open = true;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers[peer].proc;
     disk->parity = !disk->parity;
@@ -602,11 +678,14 @@ static void scan_end(struct registrar *self)
     struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL;
     while (at != NULL) { /* not found: it never reached the disk */
         struct reg_forget *next = at->next;
-        if (at->place.valid == 0) {
+        if (at->place.valid == 0 && !at->sent) {
             forget_end(self, at, true);
         }
         at = next;
     }
+    self->disk.scanned = true;
+    self->disk.scan_open = false;
+    reg_removes_scanned(self);
     if (self->disk.state != REG_DISK_READY) {
         reg_log(self, SL_LOG_INFO, 0,
                 "disk tier ready: %llu values found, %u incomplete blocks dropped",
@@ -631,13 +710,29 @@ void reg_disk_found(struct registrar *self, const struct sl_msg *msg)
             sl_fail(&why, SL_ERR_PERMISSION, "no HELLO of a tierer from %s", msg->sender.at), &why);
         return;
     }
-    if (body->first) {
+    if (body->first && self->disk.fence_seq == UINT64_MAX) {
+        disk_fence(self);
+    }
+    /* The rest of a scan that a registrar before this one heard the beginning of tells us nothing
+     * of what that was, and the end of one that has ended is only sent again. */
+    bool begins = body->first && !scan_known(self, msg, peer);
+    if (begins ? self->disk.fence_seq != 0 : !self->disk.scan_open) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_BUSY,
+                              begins ? "what was asked before is not fenced yet"
+                                     : "no scan has begun here: from the beginning"),
+                      &why);
+        return;
+    }
+    if (begins) {
         scan_begin(self, msg, peer);
     }
+    bool told = true;
     for (uint64_t i = 0; i < body->items.count; i++) {
         self->codes[i] = (uint64_t)found_one(self, &body->items.at[i]);
+        told = told && self->codes[i] != (uint64_t)SL_ERR_BUSY;
     }
-    if (body->last) {
+    if (body->last && told) { /* else this part of it comes again */
         scan_end(self);
     }
     struct sl_return back;

@@ -142,9 +142,8 @@ enum {
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
-    REG_FLAG_DOUBT =
-        1u << 5, /* record without a place: a write of it had no answer, the scan tells */
-    REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
+    REG_FLAG_DOUBT = 1u << 5, /* record: bytes under its key may be on disk where it does not say */
+    REG_FLAG_READ = 1u << 6,  /* unit: somebody wanted it since it was last written to disk */
 };
 
 /* ---- write-behind ---- */
@@ -217,7 +216,7 @@ struct reg_promote {
 #define REG_REMOVES_MAX       64u
 #define REG_REMOVE_STEP_UNITS 4096u
 struct reg_forget {
-    struct reg_forget *next, *previous, *hash_next;
+    struct reg_forget *next, *previous, *hash_next, *key_next;
     bool sent;
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
@@ -268,6 +267,9 @@ struct reg_disk {
     uint32_t tierer; /* peer */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
+    uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
+    bool scan_open;     /* a scan has begun and not ended */
+    bool scanned;       /* since this registrar started, the disk said once what it holds */
     bool parity;
     bool sweeping;
     uint64_t sweep_cursor;
@@ -366,7 +368,7 @@ struct reg_scratch {
 
 struct reg_metrics {
     sl_metric huge_pages, used_bytes, usable_bytes, object_count, block_count, disk_object_count,
-        reserve_count, busy_count, parked_count;
+        disk_ready, reserve_count, busy_count, parked_count;
     sl_metric ahead_count, ahead_bytes, commit_count, stale_count, abort_count, expired_count,
         evicted_count, evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
@@ -465,7 +467,8 @@ struct registrar {
     struct sl_item_fill *fills;
 
     struct reg_forget *forget_first, *forget_last;
-    struct reg_forget **forget_heads;
+    struct reg_forget **forget_heads;     /* by place */
+    struct reg_forget **forget_key_heads; /* by key */
     uint32_t forget_count;
     uint32_t forget_unplaced; /* of these: a scan must tell where they are */
     uint32_t forget_restored; /* of these: of the registrar before */
@@ -492,7 +495,13 @@ struct registrar {
 };
 
 /* cookies of calls */
-enum reg_call_kind { REG_CALL_FENCE = 1, REG_CALL_WRITE, REG_CALL_READ, REG_CALL_FORGET };
+enum reg_call_kind {
+    REG_CALL_FENCE = 1,
+    REG_CALL_WRITE,
+    REG_CALL_READ,
+    REG_CALL_FORGET,
+    REG_CALL_DISK_FENCE
+};
 static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)
 {
     return ((uint64_t)kind << 32) | index;
@@ -652,15 +661,13 @@ bool reg_make_index_room(
 /* ---- write_behind.c ---- */
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
 void reg_unit_queue(struct registrar *self, sl_ref unit);
-/* Whether a record that has no place may be on disk all the same, until the scan has ended: a write
- * of it was under way when the tierer, or the registrar before, died. */
-bool reg_write_doubted(struct registrar *self, const struct sl_entry *record);
 void reg_writes_pump(struct registrar *self);
 void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_write_expired(struct registrar *self, uint32_t index);
 void reg_writes_requeue(struct registrar *self); /* the tierer died */
 void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how);
+bool reg_write_dooms(const struct registrar *self, const char *key); /* its fate is awaited */
 void reg_flush(struct registrar *self, const struct sl_msg *msg);
 void reg_flushes_check(struct registrar *self, uint64_t now_ns);
 void reg_flushes_forget(struct registrar *self, const char *name);
@@ -695,6 +702,10 @@ void reg_segments_fini(struct registrar *self);
 /* ---- disk.c ---- */
 void reg_disk_arrived(struct registrar *self, uint32_t peer);
 void reg_disk_left(struct registrar *self);
+void reg_disk_fenced(struct registrar *self, sl_err code);
+/* Whether something may be on disk under the record's key that its place does not name: what was
+ * sent there without an answer, or what no scan told yet. */
+bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 bool reg_disk_usable(const struct registrar *self);   /* ready for reads and writes now */
 bool reg_disk_readable(const struct registrar *self); /* also while it tells what it holds */
 bool reg_disk_required(const struct registrar *self); /* eviction must have a copy on disk */
@@ -724,6 +735,8 @@ void reg_forget_restore(struct registrar *self, sl_ref note, const void *bytes,
 /* A removal of this key that the registrar before had begun: true, and remove waits for it. */
 bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id,
                      uint32_t remove_index);
+/* Whether a tombstone of this key is still on its way. */
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length);
 void reg_forgets_pump(struct registrar *self);
 void reg_forget_reply(struct registrar *self, const struct sl_msg *msg);
 void reg_forget_expired(struct registrar *self);
@@ -735,6 +748,7 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns);
 void reg_remove_wait(struct registrar *self, uint64_t id,
                      uint32_t index); /* one more tombstone to wait for */
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index);
+void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */
 void reg_removes_forget(struct registrar *self, const char *name);
 uint64_t reg_removes_next(const struct registrar *self);
 void reg_removes_fini(struct registrar *self);

@@ -397,7 +397,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
         struct reg_fetch *fetch = &self->fetches[slot];
         struct sl_entry source;
         if (!fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
-            fetch_end(self, slot, SL_ERR_NOT_FOUND);
+            fetch_end(self, slot, SL_ERR_BUSY); /* it changed, or went: to be looked at again */
             continue;
         }
         if (read->count > 0 && bytes + source.extent.length_bytes > REG_READ_BYTES_MAX) {
@@ -414,7 +414,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
         }
         self->fetch_blocked_ns = 0;
         if (err != SL_OK) {
-            fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_NOT_FOUND : err);
+            fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
             continue;
         }
         bytes += source.extent.length_bytes;
@@ -439,7 +439,7 @@ static uint32_t read_items(struct registrar *self, struct reg_read *read)
             continue;
         }
         reg_claim_release(self, fetch->claim);
-        fetch_end(self, slot, SL_ERR_NOT_FOUND);
+        fetch_end(self, slot, SL_ERR_BUSY);
     }
     read->count = kept;
     return kept;
@@ -536,8 +536,8 @@ static sl_err fetch_failed(struct registrar *self, struct reg_fetch *fetch, sl_e
     struct sl_entry source;
     sl_metric_add(self->env->metrics, self->metric.promote_failed_count, 1);
     reg_claim_release(self, fetch->claim); /* answered: nothing reads into it any more */
-    bool lost =
-        sl_err_class(code) == SL_CLASS_DATA || code == SL_ERR_IO || code == SL_ERR_NOT_FOUND;
+    /* A disk that cannot read now may do so later: what it holds was acknowledged and stays. */
+    bool lost = sl_err_class(code) == SL_CLASS_DATA || code == SL_ERR_NOT_FOUND;
     if (lost && source_stands(self, fetch, &source)) {
         reg_place_lost(self, fetch->source, code);
     }

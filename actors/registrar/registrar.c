@@ -128,6 +128,7 @@ static void metrics_define(struct registrar *self)
         {&metric->object_count, "object_count"},
         {&metric->block_count, "block_count"},
         {&metric->disk_object_count, "disk_object_count"},
+        {&metric->disk_ready, "disk_ready"},
         {&metric->index_bytes, "index_bytes"},
         {&metric->segment_count, "disk_segment_count"},
         {&metric->reserve_count, "reserve_count"},
@@ -211,9 +212,10 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     self->spills = calloc(REG_WRITE_ITEMS_MAX, sizeof(*self->spills));
     self->flushes = calloc(self->set.queue_messages, sizeof(*self->flushes));
     self->forget_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
+    self->forget_key_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
     if (scratch->items == NULL || scratch->groups == NULL || scratch->grants == NULL ||
         scratch->seen == NULL || self->codes == NULL || self->spills == NULL ||
-        self->flushes == NULL || self->forget_heads == NULL) {
+        self->flushes == NULL || self->forget_heads == NULL || self->forget_key_heads == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "tables of the registrar");
     }
     sl_err err = reg_peers_init(self, why);
@@ -315,7 +317,7 @@ static void registrar_fini(void *state)
     reg_removes_fini(self);
     reg_promotes_fini(self);
     reg_writes_fini(self);
-    if (self->forget_heads != NULL) {
+    if (self->forget_heads != NULL && self->forget_key_heads != NULL) {
         reg_forgets_fini(self);
     }
     reg_segments_fini(self);
@@ -360,6 +362,7 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->block_count, index.group_count);
     sl_metric_set(page, metric->index_bytes, index.mapped_bytes);
     sl_metric_set(page, metric->disk_object_count, self->disk.place_count);
+    sl_metric_set(page, metric->disk_ready, reg_disk_usable(self));
     sl_metric_set(page, metric->segment_count, self->disk.segment_count);
     sl_metric_set(page, metric->parked_count, self->parked_count);
     sl_metric_set(page, metric->claim_count, self->claim_count);
@@ -467,6 +470,8 @@ static void call_expired(struct registrar *self, uint64_t cookie)
     case REG_CALL_FORGET:
         reg_forget_expired(self);
         break;
+    case REG_CALL_DISK_FENCE: /* it has no deadline but the tierer's death */
+        break;
     }
 }
 
@@ -559,6 +564,9 @@ static void registrar_reply_arrived(struct registrar *self, const struct sl_msg 
         break;
     case REG_CALL_FORGET:
         reg_forget_reply(self, msg);
+        break;
+    case REG_CALL_DISK_FENCE:
+        reg_disk_fenced(self, msg->code);
         break;
     }
 }

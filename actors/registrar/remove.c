@@ -62,8 +62,16 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
                            .remove_index = index};
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
-        /* Not here any more; but the one who asks may have asked the registrar before, too. */
-        (void)reg_forget_join(self, key, remove->id, index);
+        /* Not here any more; but the one who asks may have asked the registrar before, too, or got
+         * no answer to an earlier one, or the disk has not said yet what it holds: this removal
+         * waits for a tombstone like any other. */
+        uint32_t key_length = (uint32_t)strlen(key);
+        if (!reg_forget_join(self, key, remove->id, index) && self->disk.on &&
+            (!self->disk.scanned || reg_forget_pending(self, key, key_length) ||
+             reg_write_dooms(self, key))) {
+            static const struct sl_disk_place unknown = {0};
+            reg_forget_key(self, key, key_length, 1, &unknown, &how);
+        }
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
@@ -117,6 +125,9 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
         }
         bool done =
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
+        if (remove->keys == NULL && self->disk.on && !self->disk.scanned) {
+            done = false; /* what the disk holds goes too, as soon as it is known */
+        }
         if (!done && remove->back.deadline_ns > now_ns) {
             continue;
         }
@@ -197,6 +208,15 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
                    remove->count);
     reg_removes_run(self, 0); /* what needs no tombstone is answered at once */
+}
+
+void reg_removes_scanned(struct registrar *self)
+{
+    for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
+        if (self->removes[i].id != 0 && self->removes[i].keys == NULL) {
+            self->removes[i].all_left = self->hot.count + self->cold.count;
+        }
+    }
 }
 
 void reg_removes_forget(struct registrar *self, const char *name)

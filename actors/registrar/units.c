@@ -164,13 +164,16 @@ static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_dro
     if (writing) {
         reg_write_doom(self, &entry, how);
     }
+    bool doubt = reg_disk_doubt(self, ref, &entry);
+    bool placed =
+        entry.disk.valid != 0 && !reg_segment_reclaimed(self, entry.disk.disk, entry.disk.segment);
+    if (how->forget && (placed || doubt)) {
+        struct sl_entry forgotten = entry;
+        forgotten.disk.valid = placed && !doubt ? entry.disk.valid : 0;
+        reg_forget_add(self, &forgotten, how);
+    }
     if (entry.disk.valid != 0) {
-        if (how->forget && !reg_segment_reclaimed(self, entry.disk.disk, entry.disk.segment)) {
-            reg_forget_add(self, &entry, how);
-        }
         reg_segment_left(self, &entry.disk);
-    } else if (how->reason == REG_GHOST_REMOVED && reg_write_doubted(self, &entry)) {
-        reg_forget_add(self, &entry, how); /* where it is, if anywhere, the scan tells */
     }
     if (entry.extent.generation == 0) {
         sl_index_unlink(self->index, ref, SL_RECORD_FREE);

@@ -103,12 +103,6 @@ void reg_unit_queue(struct registrar *self, sl_ref unit)
     }
 }
 
-bool reg_write_doubted(struct registrar *self, const struct sl_entry *record)
-{
-    return self->disk.on && self->disk.state != REG_DISK_READY && record->disk.valid == 0 &&
-           (sl_index_links(self->index, record->ref)->flags & REG_FLAG_DOUBT) != 0;
-}
-
 uint64_t reg_writes_pending(const struct registrar *self)
 {
     uint64_t pending = self->queue.count;
@@ -154,6 +148,10 @@ static void write_fill(struct registrar *self, struct reg_write *write)
         struct sl_entry entry;
         if (item_wanted(self, &item)) {
             sl_index_read(self->index, item.ref, &entry);
+            if (self->forget_unplaced > 0 &&
+                reg_forget_pending(self, entry.key, entry.key_length)) {
+                break; /* a tombstone that names no place must not lie behind this value */
+            }
             if (write->count > 0 &&
                 bytes + entry.extent.length_bytes > self->disk.batch_bytes_max) {
                 break;
@@ -263,6 +261,7 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
         err = reg_record_switch(self, item->ref, NULL, place, &fresh);
     }
     if (err != SL_OK && item_there(self, item)) {
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_DOUBT;
         queue_return(self, item);
     } else if (err == SL_OK) {
         struct sl_entry entry;
@@ -311,6 +310,7 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
         self->disk.retry_ns = SL_MAX(self->disk.retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
         return;
     }
+    sl_index_links(self->index, item->ref)->flags |= REG_FLAG_DOUBT; /* it may have arrived */
     if (!self->disk.failing) {
         reg_log(self, SL_LOG_WARN, 0, "write to disk failed (%s): tried again in %llu ms",
                 sl_err_text(code), (unsigned long long)(REG_DISK_RETRY_NS / SL_NS_PER_MS));
@@ -341,7 +341,10 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         place.offset_bytes = spilled->disk_offset_bytes;
     }
     if (write->fate[i].doomed) {
-        fate_settle(self, write, i, &place, code == SL_OK);
+        bool refused = code == SL_ERR_CORRUPT || code == SL_ERR_LIMIT || code == SL_ERR_BUSY ||
+                       code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
+        place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
+        fate_settle(self, write, i, &place, !refused);
         return;
     }
     if (!item_there(self, &item)) {
@@ -467,6 +470,19 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
             return;
         }
     }
+}
+
+bool reg_write_dooms(const struct registrar *self, const char *key)
+{
+    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+        const struct reg_write *write = &self->writes[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            if (write->fate[i].doomed && strcmp(write->fate[i].key, key) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 void reg_writes_fini(struct registrar *self)

@@ -24,6 +24,8 @@
 #define FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
 #define FOUND_SEGMENTS_MAX   256u
 #define ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
+#define READ_PAUSES_MAX      16u
+#define SCAN_RETRY_NS        (5 * SL_NS_PER_MS)
 #define HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
 #define HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
@@ -46,6 +48,7 @@ struct segment {
     uint64_t last_sequence; /* of its frames */
     sl_entry_ref list;      /* entries whose values lie here */
     uint32_t reads, frames; /* in flight: the file stays */
+    bool settling;          /* found without a footer: not all of it may be durable yet */
     bool header_there;      /* written: a sync makes frames findable */
     bool failed;            /* some frame was given up: its footer comes before new frames */
     bool sealing;
@@ -116,7 +119,7 @@ struct fence {
     uint64_t serial; /* answered when no older read is in flight */
 };
 
-enum io_kind { IO_FREE, IO_WRITE, IO_SYNC, IO_READ, IO_SEAL, IO_SEAL_SYNC, IO_PROBE };
+enum io_kind { IO_FREE, IO_WRITE, IO_SYNC, IO_READ, IO_SEAL, IO_SEAL_SYNC, IO_PROBE, IO_SETTLE };
 
 struct io {
     enum io_kind kind;
@@ -184,6 +187,8 @@ struct tierer {
     } sync;
     struct seal seal;
     struct spare spare;
+    bool settling;             /* what a life before this one wrote is being made durable */
+    bool unsettled;            /* that failed: only a new start tells what is there */
     bool gone;                 /* the directory is not there any more: only a new start helps */
     uint64_t reclaim_at_ns;    /* not before */
     bool reclaiming;           /* the registrar was asked about the oldest segment */
@@ -201,6 +206,7 @@ struct tierer {
 
     struct fence fences[FENCES_MAX];
     uint32_t fence_count;
+    uint64_t floor_seq;   /* what was asked before a FENCE of everything is not taken up any more */
     uint64_t next_serial; /* of the requests to the disk */
     struct io *ios;
     struct io *io_free;
@@ -208,9 +214,12 @@ struct tierer {
 
     uint64_t boot_generation; /* of the registrar that was told everything */
     bool scanning, scan_first;
-    bool scan_paused;            /* all durable is told, frames are still under way */
-    uint32_t scan_segment;       /* number */
-    uint64_t scan_offset;        /* in its records */
+    bool scan_paused;           /* all durable is told, or what is durable is not known yet */
+    uint64_t scan_retry_ns;     /* the registrar was not ready for it: not before; 0: it was */
+    uint32_t scan_segment;      /* number */
+    uint64_t scan_offset;       /* in its records */
+    uint32_t scan_from_segment; /* where the batch that is with the registrar begins */
+    uint64_t scan_from_offset;
     unsigned char *scan_records; /* of a segment that keeps none in memory */
     uint64_t scan_records_bytes;
     uint32_t scan_records_of; /* its number; 0: none */
@@ -219,12 +228,11 @@ struct tierer {
     uint32_t scan_kept_count;
     uint64_t scan_started_ns;
     struct sl_item_found *scan_items;
-    struct sl_key_hash *scan_hashes; /* of the batch that is with the registrar */
-    struct sl_log_place *scan_places;
     uint32_t scan_count;
     bool scan_last;
     unsigned char *frame_buffer;  /* SL_TIER_FRAME_HEADER_BYTES_MAX, aligned */
     unsigned char *search_buffer; /* SEARCH_BYTES, aligned */
+    uint32_t read_pauses_left;    /* for reads that fail, in this start or scan */
 
     bool draining;
     struct {
@@ -259,6 +267,10 @@ void log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no
 /* recover.c: what is there at the start */
 sl_err log_open(struct tierer *self, struct sl_error *why);
 void log_close(struct tierer *self);
+/* Makes durable what a life before this one may have written and not synced: who hears that a value
+ * is on disk relies on it. */
+void log_settle(struct tierer *self);
+void log_settled(struct tierer *self, uint32_t number, int os_code);
 /* All records of a closed segment, from its footer or its frames, in log order. Gives *records
  * (free), NULL with *bytes 0 when there is none. */
 sl_err segment_records_read(struct tierer *self, const struct segment *segment,

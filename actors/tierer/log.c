@@ -145,6 +145,10 @@ static uint32_t job_lay_out(struct tierer *self, struct job *job, const struct s
         if (item->dead) {
             continue;
         }
+        if (job->kind == JOB_FORGET && item->segment == 0) { /* wherever it is by now */
+            item->segment = segment->number;
+            item->disk_offset = job->frame_offset;
+        }
         record_write(record, job, item, offset, segment->number);
         record += sl_tier_record_bytes(item->key_length, item->group_length);
         if (job->kind == JOB_FORGET) {
@@ -454,7 +458,8 @@ static bool job_start_next(struct tierer *self)
 {
     struct job *job = self->waiting.first;
     bool fresh = false;
-    if (job == NULL || self->stalled || self->env->now_ns < self->blocked_until_ns ||
+    if (job == NULL || self->stalled || self->settling ||
+        self->env->now_ns < self->blocked_until_ns ||
         (self->active.count > 0 && self->active_bytes >= ACTIVE_BYTES_MAX)) {
         return false;
     }
@@ -494,7 +499,8 @@ static bool job_start_next(struct tierer *self)
 
 bool log_idle(const struct tierer *self)
 {
-    return self->waiting.count == 0 && self->active.count == 0 && !self->sync.busy;
+    return self->waiting.count == 0 && self->active.count == 0 && !self->sync.busy &&
+           !self->settling;
 }
 
 static void job_refuse(struct tierer *self, struct job *job)
@@ -530,8 +536,8 @@ void log_refuse(struct tierer *self)
 static void log_wish(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint64_t times[5] = {self->blocked_until_ns, self->reclaim_at_ns, self->spare.retry_at_ns,
-                         segments_seal_at(self), health_next_ns(self)};
+    uint64_t times[6] = {self->blocked_until_ns, self->reclaim_at_ns,    self->spare.retry_at_ns,
+                         self->scan_retry_ns,    segments_seal_at(self), health_next_ns(self)};
     uint64_t next_ns = SL_NEVER_NS;
     for (size_t i = 0; i < SL_COUNT(times); i++) {
         next_ns = times[i] > now_ns ? SL_MIN(next_ns, times[i]) : next_ns;

@@ -161,7 +161,8 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
 /* ---------------------------------------------------------------- fences */
 
 /* Claims that ended: reads that have not started find that out by themselves, those in flight are
- * waited for. */
+ * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
+ * on its way: what has arrived is done before the scan ends. */
 void reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
@@ -169,6 +170,9 @@ void reads_fence(struct tierer *self, const struct sl_msg *msg)
             strcmp(self->fences[i].back.to, msg->sender.at) == 0) {
             return; /* sent again */
         }
+    }
+    if (msg->op_id == 0 && msg->body.fence.items.count == 0) {
+        self->floor_seq = SL_MAX(self->floor_seq, msg->seq);
     }
     if (self->fence_count == FENCES_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);

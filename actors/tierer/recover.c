@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
 #define TAIL_BYTES  (64u << 10) /* read at once at the end of a file: most indexes fit */
@@ -51,13 +52,27 @@ bool record_plausible(const struct segment *segment, const struct sl_tier_record
                segment->bytes - record->offset_bytes;
 }
 
+/* A read that fails may be right a moment later, and what is not read now is lost to everyone: it
+ * is tried again. An error that stays is a bad place on the disk, which costs what lies there. The
+ * pauses are bounded, so that a disk that is all bad does not hold up the start. */
 static bool read_whole(struct tierer *self, const struct segment *segment, void *memory,
                        uint64_t offset, uint64_t length)
 {
-    uint64_t got = 0;
-    return self->disk->ops->read_now(self->disk, segment->file, memory, offset, length, &got,
-                                     NULL) == SL_OK &&
-           got == length;
+    static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
+    for (size_t tries = 0;; tries++) {
+        uint64_t got = 0;
+        sl_err err = self->disk->ops->read_now(self->disk, segment->file, memory, offset, length,
+                                               &got, NULL);
+        if (err == SL_OK) {
+            return got == length;
+        }
+        if (tries == SL_COUNT(pauses_ns) || self->read_pauses_left == 0) {
+            return false;
+        }
+        self->read_pauses_left--;
+        const struct timespec pause = {.tv_nsec = (long)pauses_ns[tries]};
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 /* ---------------------------------------------------------------- frames */
@@ -432,6 +447,7 @@ static sl_err segment_recover(struct tierer *self, struct segment *segment, bool
 {
     struct walk walk;
     segment->state = SEGMENT_CLOSED;
+    segment->settling = true;
     segment->used_bytes = SL_PAGE_BYTES;
     sl_err err = frames_note(self, segment, values, &walk, why);
     if (err != SL_OK) {
@@ -556,6 +572,7 @@ sl_err log_open(struct tierer *self, struct sl_error *why)
     for (size_t i = 0; i < sizeof(self->store); i++) {
         self->store[i] = (unsigned char)self->env->ops->random_u64(self->env);
     }
+    self->read_pauses_left = READ_PAUSES_MAX;
     uint32_t listed = self->segment_count;
     uint32_t kept = 0;
     qsort(self->segments, listed, sizeof(*self->segments), segment_compare);
@@ -586,6 +603,39 @@ sl_err log_open(struct tierer *self, struct sl_error *why)
                                     : "buffered i/o: the file system has no O_DIRECT");
     segments_gauges(self);
     return SL_OK;
+}
+
+static bool settle_next(struct tierer *self)
+{
+    for (uint32_t i = 0; i < self->segment_count; i++) {
+        const struct segment *segment = &self->segments[i];
+        struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
+        if (segment->settling) {
+            return io_start(self, IO_SETTLE, NULL, segment->number, &sync);
+        }
+    }
+    return false;
+}
+
+void log_settle(struct tierer *self)
+{
+    self->settling = settle_next(self); /* one at a time: seldom more than one has no footer */
+    if (self->settling) {
+        self->env->ops->wake_at(self->env, self->env->now_ns);
+    }
+}
+
+void log_settled(struct tierer *self, uint32_t number, int os_code)
+{
+    if (os_code != 0) { /* what is read now may not be what is on the disk: only a start tells */
+        health_failed(self, "sync at the start", os_code);
+        self->unsettled = true;
+        return;
+    }
+    struct segment *segment = log_segment(self, number);
+    SL_ASSERT(segment != NULL); /* nothing leaves before it is durable */
+    segment->settling = false;
+    log_settle(self);
 }
 
 void log_close(struct tierer *self)

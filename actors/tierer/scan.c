@@ -90,8 +90,8 @@ static bool scan_find(struct tierer *self, const unsigned char **records, uint64
     }
 }
 
-/* Whether the record is what its key has now; fills what the answer is matched with. */
-static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
+/* Whether the record is what its key has now. */
+static bool scan_take(const struct tierer *self, const struct sl_tier_record *record,
                       struct sl_item_found *out)
 {
     struct sl_key_hash hash =
@@ -102,8 +102,6 @@ static bool scan_take(struct tierer *self, const struct sl_tier_record *record,
         (uint64_t)entry->page * SL_PAGE_BYTES != record->offset_bytes) {
         return false;
     }
-    self->scan_hashes[self->scan_count] = hash;
-    self->scan_places[self->scan_count] = sl_tier_entry_place(entry);
     *out = (struct sl_item_found){
         .key = {sl_tier_record_key(record), record->key_length},
         .group_key = {sl_tier_record_group(record), record->group_length},
@@ -147,7 +145,13 @@ static bool scan_fill(struct tierer *self)
 static void scan_send(struct tierer *self)
 {
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
-    self->scan_paused = false;
+    self->scan_paused = self->settling; /* scan_pump goes on */
+    self->scan_retry_ns = 0;
+    if (self->settling) {
+        return;
+    }
+    self->scan_from_segment = self->scan_segment;
+    self->scan_from_offset = self->scan_offset;
     self->scan_last = !scan_fill(self);
     if (self->scan_last && self->scan_count == 0 && frames_under_way(self)) {
         scan_records_release(self);
@@ -175,20 +179,35 @@ static void scan_send(struct tierer *self)
 
 void scan_pump(struct tierer *self)
 {
-    if (self->scanning && self->scan_paused && !frames_under_way(self)) {
+    bool paused = self->scan_paused && !self->settling && !frames_under_way(self);
+    bool due = self->scan_retry_ns != 0 && self->env->now_ns >= self->scan_retry_ns;
+    if (self->scanning && (paused || due)) {
         scan_send(self);
     }
 }
 
-void scan_start(struct tierer *self)
+static void scan_put_off(struct tierer *self)
+{
+    self->scan_retry_ns = self->env->now_ns + SCAN_RETRY_NS;
+    self->env->ops->wake_at(self->env, self->scan_retry_ns);
+}
+
+static void scan_rewind(struct tierer *self)
 {
     self->scanning = true;
-    self->scan_started_ns = self->env->now_ns;
+    self->scan_paused = false;
     self->scan_first = true;
     self->scan_segment = 0;
     self->scan_offset = 0;
     self->scan_generation++;
+    self->read_pauses_left = READ_PAUSES_MAX;
     scan_records_drop(self); /* read before: what stands there may have gone bad since */
+}
+
+void scan_start(struct tierer *self)
+{
+    self->scan_started_ns = self->env->now_ns;
+    scan_rewind(self);
     scan_send(self);
 }
 
@@ -197,19 +216,28 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply)
     if (!self->scanning) {
         return;
     }
+    if (reply != NULL && reply->code == SL_ERR_BUSY) { /* it did not hear the beginning */
+        scan_rewind(self);
+        scan_put_off(self);
+        return;
+    }
     if (reply == NULL || reply->code != SL_OK) {
         self->scanning = false;
         self->boot_generation = 0;
         return;
     }
     const struct sl_u64s *codes = &reply->body.disk_found_reply.codes;
+    bool again = false;
+    /* What the registrar does not want stays known here: without a tombstone it is on disk, and the
+     * next registrar has to hear of it, or it would come back with the next tierer. */
     for (uint32_t i = 0; i < self->scan_count && i < codes->count; i++) {
-        const struct sl_tier_entry *entry = sl_entries_find(self->entries, self->scan_hashes[i]);
-        if (codes->at[i] == SL_ERR_NOT_FOUND && entry != NULL &&
-            entry->segment == self->scan_places[i].segment &&
-            (uint64_t)entry->page * SL_PAGE_BYTES == self->scan_places[i].offset_bytes) {
-            sl_entries_kill(self->entries, self->scan_hashes[i]); /* nobody will ever ask for it */
-        }
+        again = again || codes->at[i] == SL_ERR_BUSY;
+    }
+    if (again) { /* somebody writes a key of this batch: it is known later whether he will */
+        self->scan_segment = self->scan_from_segment;
+        self->scan_offset = self->scan_from_offset;
+        scan_put_off(self);
+        return;
     }
     if (self->scan_last) {
         self->scanning = false;

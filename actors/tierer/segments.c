@@ -297,7 +297,7 @@ bool segment_note(struct segment *segment, const void *records, uint64_t bytes, 
 static bool segment_may_seal(const struct tierer *self, const struct segment *segment)
 {
     return segment->state == SEGMENT_CLOSED && segment->frames == 0 && !segment->records_lost &&
-           self->env->now_ns >= segment->seal_at_ns &&
+           !segment->settling && self->env->now_ns >= segment->seal_at_ns &&
            segment->used_bytes + segment_footer_bytes(segment->records_bytes) <= segment->bytes;
 }
 

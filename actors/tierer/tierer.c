@@ -132,6 +132,8 @@ static void io_end(struct tierer *self, struct io *slot, uint64_t bytes, int os_
         reads_io_done(self, &io, bytes, os_code);
     } else if (io.kind == IO_SEAL || io.kind == IO_SEAL_SYNC) {
         segments_seal_io(self, io.kind, bytes, os_code);
+    } else if (io.kind == IO_SETTLE) {
+        log_settled(self, io.item, os_code);
     } else {
         log_io_done(self, &io, bytes, os_code);
     }
@@ -342,7 +344,7 @@ static void take_forget(struct tierer *self, const struct sl_msg *msg)
         to->key_length = (uint16_t)from->key.length;
         to->key = text_keep(&text, from->key);
         to->group = text;
-        if (log_segment(self, to->segment) == NULL) {
+        if (to->segment != 0 && log_segment(self, to->segment) == NULL) {
             to->dead = true; /* it left with its segment: forgotten already */
         }
     }
@@ -402,8 +404,8 @@ static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
 
 static void take_request(struct tierer *self, const struct sl_msg *msg)
 {
-    if (job_is_known(self, msg)) {
-        return;
+    if (job_is_known(self, msg) || msg->seq < self->floor_seq) {
+        return; /* below the floor nobody waits for an answer */
     }
     if (self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
@@ -481,12 +483,9 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->bounce = aligned_alloc(SL_PAGE_BYTES, (size_t)BOUNCE_PAGES * SL_PAGE_BYTES);
     self->frame_buffer = aligned_alloc(SL_PAGE_BYTES, SL_TIER_FRAME_HEADER_BYTES_MAX);
     self->search_buffer = aligned_alloc(SL_PAGE_BYTES, SEARCH_BYTES);
-    self->scan_hashes = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_hashes));
-    self->scan_places = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_places));
     self->scan_items = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_items));
     if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
-        self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_hashes == NULL ||
-        self->scan_items == NULL || self->scan_places == NULL) {
+        self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_items == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
     }
     for (uint32_t i = 0; i < IOS_MAX; i++) {
@@ -520,7 +519,13 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     }
     self->lending = err == SL_OK && self->disk->ops->lend != NULL;
     sl_metric_set(env->metrics, self->metrics.buffers_bytes, 0);
-    return err == SL_OK ? log_open(self, why) : err;
+    if (err == SL_OK) {
+        err = log_open(self, why);
+    }
+    if (err == SL_OK) {
+        log_settle(self);
+    }
+    return err;
 }
 
 static void take_io(struct tierer *self, const struct sl_msg *msg)
@@ -619,7 +624,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
     sl_metric_set(self->env->metrics, self->metrics.in_flight, self->ios_in_flight);
     maybe_finish(self);
     /* A directory that vanished takes its files along, though we hold them open. */
-    return self->gone ? SL_ERR_DEVICE : SL_OK;
+    return self->gone || self->unsettled ? SL_ERR_DEVICE : SL_OK;
 }
 
 static sl_err tierer_tick(void *state, uint64_t now_ns)
@@ -679,9 +684,7 @@ static void tierer_fini(void *state)
     free(self->frame_buffer);
     free(self->search_buffer);
     free(self->scan_records);
-    free(self->scan_hashes);
     free(self->scan_items);
-    free(self->scan_places);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -488,7 +488,25 @@ START_TEST(several_who_want_the_same_object_share_one_read)
     }
 END_TEST
 
-static const sl_err lost_codes[] = {SL_ERR_CORRUPT, SL_ERR_IO, SL_ERR_NOT_FOUND};
+static const sl_err lost_codes[] = {SL_ERR_CORRUPT, SL_ERR_NOT_FOUND};
+
+START_TEST(a_disk_that_cannot_read_now_loses_nothing)
+    {
+        struct node *node = node_with_k0_on_disk();
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+
+        ck_assert_uint_eq(tierer_read(node, SL_ERR_IO), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_IO);
+        ck_assert(on_disk(node, "k0"));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
 
 START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
     {
@@ -747,6 +765,73 @@ START_TEST(found_objects_are_served_from_disk)
     }
 END_TEST
 
+START_TEST(rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all)
+    {
+        struct node *node = node_start(disk_settings);
+        struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply;
+        tierer_arrive(node, TIERER_PID);
+        tierer_fenced(node);
+        msg.body.disk_found.last = true; /* its beginning was told to a registrar before us */
+
+        fake_give(&node->fake, "tierer.0", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(scan_waits_until_what_was_asked_before_is_fenced)
+    {
+        struct node *node = node_start(disk_settings);
+        struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply;
+        tierer_arrive(node, TIERER_PID);
+        msg.body.disk_found.first = true;
+        msg.body.disk_found.last = true;
+        fake_give(&node->fake, "tierer.0", &msg);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+
+        tierer_ready(node); /* acknowledges the fence */
+
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
+        node_end(node);
+    }
+END_TEST
+
+/* Written by a tierer that died before it answered: it may be on disk. */
+START_TEST(removal_of_what_may_be_on_disk_waits_for_the_scan)
+    {
+        struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 4096};
+        struct node *node = node_disk();
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply, write;
+        struct sl_text key = sl_text_of("a");
+        sl_err code = SL_OK;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        struct sl_msg again = {.type = SL_MSG_REMOVE};
+        again.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &again); /* it is gone, but for how long? */
+        ck_assert(!fake_take_reply(&node->fake, "client.1", again.seq, &reply));
+
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "a"));
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert(fake_take_reply(&node->fake, "client.1", again.seq, &reply));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(found_values_with_another_digest_are_unwanted)
     {
         struct node *node = node_disk();
@@ -760,8 +845,10 @@ START_TEST(found_values_with_another_digest_are_unwanted)
         tierer_found(node, found, 2, true, true, codes);
 
         ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
-        ck_assert_int_eq(codes[1], SL_ERR_NOT_FOUND); /* somebody is writing it anew */
+        ck_assert_int_eq(codes[1], SL_ERR_BUSY); /* somebody is writing it anew */
         ck_assert_int_eq(node_commit(node, "client.1", "w", &writing), SL_OK);
+        tierer_found(node, &found[1], 1, true, true, codes);
+        ck_assert_int_eq(codes[0], SL_OK); /* the same bytes: they are on disk already */
         node_end(node);
     }
 END_TEST
@@ -1076,6 +1163,7 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, promote_brings_an_object_back);
     tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
     tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
+    tcase_add_test(promote, a_disk_that_cannot_read_now_loses_nothing);
     tcase_add_loop_test(promote, a_bad_copy_on_disk_is_a_miss_and_forgotten, 0,
                         SL_COUNT(lost_codes));
     tcase_add_test(promote, a_busy_tierer_costs_no_place);
@@ -1090,6 +1178,9 @@ static Suite *disk_suite(void)
     tcase_set_timeout(scan, 60);
     tcase_add_test(scan, found_objects_are_served_from_disk);
     tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
+    tcase_add_test(scan, rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all);
+    tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
+    tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);
     tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
     suite_add_tcase(suite, scan);

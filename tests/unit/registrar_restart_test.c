@@ -439,6 +439,7 @@ START_TEST(a_promotion_under_way_is_fenced)
         fake_pass(&node->fake, 1);
 
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
+        tierer_fenced(node);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "tierer.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);

@@ -300,12 +300,24 @@ void tierer_arrive(struct node *node, uint32_t pid)
     ck_assert_int_eq(node_hello(node, "tierer.0", "tierer", pid), SL_OK);
 }
 
+void tierer_fenced(struct node *node)
+{
+    struct sl_msg fence, ok = {.code = SL_OK};
+    ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+    ck_assert_uint_eq(fence.op_id, 0);
+    ck_assert_uint_eq(fence.body.fence.items.count, 0);
+    fake_answer(&node->fake, "tierer.0", &fence, &ok);
+}
+
 void tierer_found(struct node *node, const struct found *items, uint32_t count, bool first,
                   bool last, sl_err *codes)
 {
     struct sl_item_found found[64];
-    struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply;
+    struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply, fence, ok = {.code = SL_OK};
     ck_assert_uint_le(count, SL_COUNT(found));
+    if (first && fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)) {
+        fake_answer(&node->fake, "tierer.0", &fence, &ok);
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct sl_digest digest =
             digest_of_key(items[i].digest_key != NULL ? items[i].digest_key : items[i].key);

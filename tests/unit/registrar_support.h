@@ -89,6 +89,9 @@ uint64_t node_metric(struct node *node, const char *name);
 /* ---- a tierer played by the test ---- */
 #define TIERER_PID 900u
 void tierer_arrive(struct node *node, uint32_t pid);
+/* Acknowledges the fence that a registrar sends to a tierer that is new to it; the first scan does
+ * so too. */
+void tierer_fenced(struct node *node);
 /* A scan that finds nothing: the tier takes work. */
 void tierer_ready(struct node *node);
 struct found {

@@ -237,6 +237,7 @@ static void scan(void)
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
     hello.body.hello_reply.boot_generation = ++boot_generation;
     fake_give(&fake, "registrar", &hello);
+    pump(UINT64_MAX); /* what an earlier life wrote is made durable first */
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
@@ -282,6 +283,94 @@ static void check_all(bool all)
         }
     }
 }
+
+START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
+    {
+        struct sl_msg fence = {.type = SL_MSG_FENCE}, reply;
+        fake_give(&fake, "registrar", &fence);
+        ck_assert(fake_take_reply(&fake, "registrar", fence.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+
+        struct sl_msg late = {.type = SL_MSG_DISK_FORGET, .seq = fence.seq - 1};
+        struct sl_item_forget item = {.key = sl_text_of("k"), .segment = 1, .length_bytes = 1};
+        late.body.disk_forget.items.at = &item;
+        late.body.disk_forget.items.count = 1;
+        uint64_t requests = disk.requests;
+        fake_give(&fake, "registrar", &late); /* of a registrar that is gone */
+        pump(UINT64_MAX);
+
+        ck_assert_uint_eq(disk.requests, requests);
+        ck_assert(!fake_take_reply(&fake, "registrar", late.seq, &reply));
+        ck_assert_int_eq(write_value(4), SL_OK); /* what comes behind it is done */
+    }
+END_TEST
+
+START_TEST(what_was_never_synced_is_made_durable_before_it_is_told)
+    {
+        (void)write_start(5, false);
+        fake_stop(&fake); /* killed between the write and its sync */
+        start_actor();
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+        fake_give(&fake, "registrar", &hello);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        scan();
+        ck_assert(known[5].found);
+        mem_disk_crash(&disk, 1);
+        restart();
+        ck_assert(known[5].found);
+        ck_assert_int_eq(read_value(5, known[5].segment, known[5].offset), SL_OK);
+    }
+END_TEST
+
+/* Every read fails twice in a row before it succeeds. */
+static uint32_t reads_asked;
+static sl_err (*mem_read)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
+                          uint64_t length_bytes, uint64_t *got, struct sl_error *why);
+static sl_err read_stumbles(struct sl_disk *base, int file, void *memory, uint64_t offset_bytes,
+                            uint64_t length_bytes, uint64_t *got, struct sl_error *why)
+{
+    static const uint32_t stumbles = 5; /* of the first reads of a start */
+    if (reads_asked++ / 3 < stumbles && reads_asked % 3 != 0) {
+        return sl_fail_os(why, EIO, "read");
+    }
+    return mem_read(base, file, memory, offset_bytes, length_bytes, got, why);
+}
+
+START_TEST(reads_that_fail_for_a_moment_at_the_start_cost_nothing)
+    {
+        for (uint32_t n = 0; n < 24; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        const struct sl_disk_ops *fine = disk.base.ops;
+        struct sl_disk_ops stumbling = *fine;
+        mem_read = fine->read_now;
+        stumbling.read_now = read_stumbles;
+        fake_stop(&fake);
+        disk.base.ops = &stumbling;
+        reads_asked = 0;
+        start_actor();
+        scan();
+        check_all(true);
+        disk.base.ops = fine;
+    }
+END_TEST
+
+START_TEST(tombstone_without_a_place_forgets_what_is_there_by_then)
+    {
+        ck_assert_int_eq(write_value(7), SL_OK);
+        struct sl_item_forget item = {.key = sl_text_of("model/block7/0/kv"), .length_bytes = 1};
+        struct sl_msg msg = {.type = SL_MSG_DISK_FORGET}, reply;
+        msg.body.disk_forget.items.at = &item;
+        msg.body.disk_forget.items.count = 1;
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+        ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+        restart();
+        ck_assert(!known[7].found);
+    }
+END_TEST
 
 START_TEST(written_values_of_all_sizes_are_read_back)
     {
@@ -617,6 +706,10 @@ int main(void)
     tcase_add_checked_fixture(node, open_node, close_node);
     tcase_set_timeout(node, 240);
     tcase_add_test(node, written_values_of_all_sizes_are_read_back);
+    tcase_add_test(node, what_comes_behind_a_fence_of_everything_is_not_done);
+    tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
+    tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
+    tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
     tcase_add_test(node, repeated_write_keeps_the_place);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);

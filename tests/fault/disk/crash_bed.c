@@ -306,6 +306,7 @@ static void scan(void)
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
     hello.body.hello_reply.boot_generation = ++boot_generation;
     fake_give(&fake, "registrar", &hello);
+    pump(); /* what an earlier life wrote is made durable first */
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};

@@ -1,10 +1,8 @@
 /* tests/sim/sim.c - events in order of simulated time, and the environment made of them. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_internal.h"
 
-#include "tests/support/mem_disk.h"
-
-#include <check.h>
 #include <dirent.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,78 +12,50 @@
 #define FIRST_PID         5000000u /* above any pid_max */
 #define DELAY_NS_STANDARD (200 * SL_NS_PER_US)
 #define DIED_DELAY_NS     (2 * SL_NS_PER_MS)
-#define IO_DELAY_NS       (2 * SL_NS_PER_MS)  /* of a disk request */
-#define KILL_RESTART_NS   (20 * SL_NS_PER_MS) /* the supervisor starts anew what an actor killed */
-#define WATCHES_MAX       1024u
+#define LATE_NS_MAX       (300 * SL_NS_PER_MS) /* of a message, when it is late: behind its resend */
+#define KILL_RESTART_NS   (20 * SL_NS_PER_MS)  /* the supervisor starts anew what an actor killed */
+#define BACK_OFF_NS       (100 * SL_NS_PER_MS)
 #define AT_ONCE_MAX       100000u /* events without time going on: a loop */
 
-enum event_kind {
-    EVENT_MESSAGE,
-    EVENT_TICK,
-    EVENT_DIED,
-    EVENT_JOB,
-    EVENT_IO,
-    EVENT_RESTART,
-    EVENT_HELLO
-};
-
-struct event {
-    uint64_t at_ns, tie, number;
-    enum event_kind kind;
-    uint32_t node;
-    uint64_t incarnation; /* of node; others: the event is gone with it */
-    uint64_t cookie;
-    uint64_t io_bytes;
-    int io_os_code;
-    struct sl_proc_id proc;
-    sl_err result;
-    void *frame; /* owned */
-    size_t frame_bytes;
-};
-
-struct node {
-    struct sl_env env; /* first: the ops find the rest by it */
-    struct sim *sim;
-    const struct sl_actor *actor;
-    void *state, *context;
-    struct sl_config *config;
-    char name[32];
-    uint64_t incarnation;
-    uint64_t wake_ns, stopped_until_ns, deferred;
-    uint64_t pair_ns[SIM_NODES_MAX]; /* last arrival of a message to each other node */
-    bool alive, finished, fixed_name;
-};
-
-struct watch {
-    uint32_t node;
-    uint64_t incarnation, cookie;
-    struct sl_proc_id proc;
-};
-
-struct sim {
-    uint64_t now_ns, rng, delay_ns_max, disturbed_ns, event_number;
-    struct event *heap;
-    uint32_t event_count, event_capacity;
-    struct node nodes[SIM_NODES_MAX];
-    uint32_t node_count, next_pid;
-    struct watch watches[WATCHES_MAX];
-    uint32_t watch_count;
-    struct mem_disk disk;   /* outlives the tierers */
-    struct sl_codec *codec; /* decoding: a message is handled before the next */
-    struct sl_paths paths;
-    struct sl_log *log;
-    const char *const *settings;
-    uint64_t events_done, at_once;
-};
-
-static struct node *node_of(struct sl_env *env)
+static struct sim_node *node_of(struct sl_env *env)
 {
-    return (struct node *)env;
+    return (struct sim_node *)env;
 }
 
-static uint32_t number_of(const struct node *node)
+uint32_t sim_number(const struct sim_node *node)
 {
     return (uint32_t)(node - node->sim->nodes);
+}
+
+_Noreturn void sim_fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fprintf(stderr, "at %.6f s: ", sim_world != NULL ? (double)sim_world->now_ns / 1e9 : 0.0);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is begun above */
+    (void)vfprintf(stderr, format, arguments);
+    (void)fprintf(stderr, "\n");
+    va_end(arguments);
+    _exit(EXIT_FAILURE);
+}
+
+void sim_mix(struct sim *sim, uint64_t word)
+{
+    sim->hash = (sim->hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    sim->hash ^= sim->hash >> 29;
+}
+
+static void mix_bytes(struct sim *sim, const void *bytes, size_t length_bytes)
+{
+    const unsigned char *at = bytes;
+    uint64_t word = 0;
+    for (; length_bytes >= sizeof(word); length_bytes -= sizeof(word), at += sizeof(word)) {
+        memcpy(&word, at, sizeof(word));
+        sim_mix(sim, word);
+    }
+    word = 0;
+    memcpy(&word, at, length_bytes);
+    sim_mix(sim, word);
 }
 
 /* ---- chance: splitmix64 ---- */
@@ -105,7 +75,7 @@ uint64_t sim_random_below(struct sim *sim, uint64_t bound)
 
 /* ---- events: a heap by time, then by chance ---- */
 
-static bool event_before(const struct event *a, const struct event *b)
+static bool event_before(const struct sim_event *a, const struct sim_event *b)
 {
     if (a->at_ns != b->at_ns) {
         return a->at_ns < b->at_ns;
@@ -113,7 +83,7 @@ static bool event_before(const struct event *a, const struct event *b)
     return a->tie != b->tie ? a->tie < b->tie : a->number < b->number;
 }
 
-static void event_push(struct sim *sim, struct event event)
+static void event_push(struct sim *sim, struct sim_event event)
 {
     if (sim->event_count == sim->event_capacity) {
         sim->event_capacity = sim->event_capacity == 0 ? 1024 : 2 * sim->event_capacity;
@@ -129,16 +99,16 @@ static void event_push(struct sim *sim, struct event event)
     sim->heap[at] = event;
 }
 
-static void event_add(struct sim *sim, struct event event)
+void sim_event_add(struct sim *sim, struct sim_event event)
 {
     event.tie = sim_random(sim);
     event_push(sim, event);
 }
 
-static struct event event_pop(struct sim *sim)
+static struct sim_event event_pop(struct sim *sim)
 {
-    struct event first = sim->heap[0];
-    struct event last = sim->heap[--sim->event_count];
+    struct sim_event first = sim->heap[0];
+    struct sim_event last = sim->heap[--sim->event_count];
     uint32_t at = 0;
     for (uint32_t child = 1; child < sim->event_count; child = 2 * at + 1) {
         if (child + 1 < sim->event_count &&
@@ -155,15 +125,16 @@ static struct event event_pop(struct sim *sim)
     return first;
 }
 
-static struct event event_for(const struct node *node, enum event_kind kind, uint64_t at_ns)
+struct sim_event sim_event_for(const struct sim_node *node, enum sim_event_kind kind,
+                               uint64_t at_ns)
 {
-    return (struct event){
-        .at_ns = at_ns, .kind = kind, .node = number_of(node), .incarnation = node->incarnation};
+    return (struct sim_event){
+        .at_ns = at_ns, .kind = kind, .node = sim_number(node), .incarnation = node->incarnation};
 }
 
 /* ---- the environment ---- */
 
-static struct node *node_named(struct sim *sim, const char *name)
+static struct sim_node *node_named(struct sim *sim, const char *name)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
         if (sim->nodes[i].alive && strcmp(sim->nodes[i].name, name) == 0) {
@@ -173,7 +144,7 @@ static struct node *node_named(struct sim *sim, const char *name)
     return NULL;
 }
 
-static struct node *node_with_proc(struct sim *sim, struct sl_proc_id proc)
+static struct sim_node *node_with_proc(struct sim *sim, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
         if (sim->nodes[i].alive && sl_proc_id_equal(sim->nodes[i].env.self, proc)) {
@@ -183,76 +154,83 @@ static struct node *node_with_proc(struct sim *sim, struct sl_proc_id proc)
     return NULL;
 }
 
-static sl_err env_send(struct sl_env *env, const char *to, const void *frame, size_t length_bytes,
-                       bool reply)
+sl_err sim_env_send(struct sl_env *env, const char *to, const void *frame, size_t length_bytes,
+                    bool reply)
 {
-    struct node *node = node_of(env);
+    struct sim_node *node = node_of(env);
     struct sim *sim = node->sim;
-    struct node *target = node_named(sim, to);
-    (void)reply; /* a name leads to whoever bears it now: routing ids are handed over */
+    struct sim_node *target = node_named(sim, to);
     if (target == NULL) {
         return SL_ERR_UNREACHABLE;
     }
-    uint64_t *pair_ns = &node->pair_ns[number_of(target)];
-    *pair_ns = SL_MAX(sim->now_ns + 1 + sim_random_below(sim, sim->delay_ns_max), *pair_ns + 1);
-    struct event event = event_for(target, EVENT_MESSAGE, *pair_ns);
+    /* A name leads to whoever bears it now (routing ids are handed over). Requests go along our
+     * connection, replies along theirs: in order each, not among each other. */
+    uint64_t *pair_ns = &node->pair_ns[reply][sim_number(target)];
+    uint64_t delay_ns = sim->delay_ns_max;
+    if (sim->late_of != 0 && sim_random_below(sim, sim->late_of) == 0) {
+        delay_ns = LATE_NS_MAX;
+        sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + delay_ns);
+    }
+    *pair_ns = SL_MAX(sim->now_ns + 1 + sim_random_below(sim, delay_ns), *pair_ns + 1);
+    struct sim_event event = sim_event_for(target, EVENT_MESSAGE, *pair_ns);
     event.frame = malloc(length_bytes);
     SIM_CHECK(event.frame != NULL, "out of memory");
     memcpy(event.frame, frame, length_bytes);
     event.frame_bytes = length_bytes;
-    event_add(sim, event);
+    event.cookie = sim_number(node);
+    sim_event_add(sim, event);
     return SL_OK;
 }
 
-static void env_wake_at(struct sl_env *env, uint64_t at_ns)
+void sim_env_wake_at(struct sl_env *env, uint64_t at_ns)
 {
-    struct node *node = node_of(env);
+    struct sim_node *node = node_of(env);
     at_ns = SL_MAX(at_ns, node->sim->now_ns);
     if (at_ns < node->wake_ns) {
         node->wake_ns = at_ns;
-        event_add(node->sim, event_for(node, EVENT_TICK, at_ns));
+        sim_event_add(node->sim, sim_event_for(node, EVENT_TICK, at_ns));
     }
 }
 
-static void died_tell(struct sim *sim, const struct watch *watch)
+static void died_tell(struct sim *sim, const struct sim_watch *watch)
 {
-    struct event event = event_for(&sim->nodes[watch->node], EVENT_DIED,
-                                   sim->now_ns + sim_random_below(sim, DIED_DELAY_NS));
+    struct sim_event event = sim_event_for(&sim->nodes[watch->node], EVENT_DIED,
+                                           sim->now_ns + sim_random_below(sim, DIED_DELAY_NS));
     event.incarnation = watch->incarnation;
     event.proc = watch->proc;
     event.cookie = watch->cookie;
-    event_add(sim, event);
+    sim_event_add(sim, event);
 }
 
 static sl_err env_watch(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie)
 {
-    struct node *node = node_of(env);
+    struct sim_node *node = node_of(env);
     struct sim *sim = node->sim;
-    struct watch watch = {
-        .node = number_of(node), .incarnation = node->incarnation, .cookie = cookie, .proc = proc};
+    struct sim_watch watch = {
+        .node = sim_number(node), .incarnation = node->incarnation, .cookie = cookie, .proc = proc};
     if (node_with_proc(sim, proc) == NULL) {
         died_tell(sim, &watch);
         return SL_OK;
     }
     for (uint32_t i = 0; i < sim->watch_count; i++) { /* again: as one */
-        struct watch *old = &sim->watches[i];
+        struct sim_watch *old = &sim->watches[i];
         if (old->node == watch.node && old->incarnation == watch.incarnation &&
             sl_proc_id_equal(old->proc, proc)) {
             *old = watch;
             return SL_OK;
         }
     }
-    SIM_CHECK(sim->watch_count < WATCHES_MAX, "too many watches");
+    SIM_CHECK(sim->watch_count < SIM_WATCHES_MAX, "too many watches");
     sim->watches[sim->watch_count++] = watch;
     return SL_OK;
 }
 
 static void env_unwatch(struct sl_env *env, struct sl_proc_id proc)
 {
-    struct node *node = node_of(env);
+    struct sim_node *node = node_of(env);
     struct sim *sim = node->sim;
     for (uint32_t i = 0; i < sim->watch_count; i++) {
-        if (sim->watches[i].node == number_of(node) &&
+        if (sim->watches[i].node == sim_number(node) &&
             sl_proc_id_equal(sim->watches[i].proc, proc)) {
             sim->watches[i--] = sim->watches[--sim->watch_count];
         }
@@ -267,128 +245,26 @@ static bool env_alive(struct sl_env *env, struct sl_proc_id proc)
 static void env_kill(struct sl_env *env, struct sl_proc_id proc)
 {
     struct sim *sim = node_of(env)->sim;
-    struct node *target = node_with_proc(sim, proc);
+    struct sim_node *target = node_with_proc(sim, proc);
     if (target != NULL && target != node_of(env)) {
         bool actor = !target->fixed_name;
-        sim_kill(sim, number_of(target),
+        sim_kill(sim, sim_number(target),
                  actor ? sim_random_below(sim, KILL_RESTART_NS) : SL_NEVER_NS);
     }
-}
-
-/* One life of a tierer at the node's disk: requests take effect at once, their ends arrive later
- * and in any order. */
-struct sim_disk {
-    struct sl_disk base; /* first */
-    struct node *node;
-};
-
-static struct mem_disk *disk_memory(struct sl_disk *disk)
-{
-    return &((struct sim_disk *)disk)->node->sim->disk;
-}
-
-static sl_err disk_file_open(struct sl_disk *disk, const char *name, bool create,
-                             uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
-                             struct sl_error *why)
-{
-    struct sl_disk *base = &disk_memory(disk)->base;
-    return base->ops->open(base, name, create, allocate_bytes, file, size_bytes, why);
-}
-
-static void disk_file_close(struct sl_disk *disk, int file)
-{
-    struct sl_disk *base = &disk_memory(disk)->base;
-    base->ops->close(base, file);
-}
-
-static sl_err disk_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
-{
-    struct sl_disk *base = &disk_memory(disk)->base;
-    return base->ops->remove(base, name, why);
-}
-
-static sl_err disk_file_list(struct sl_disk *disk,
-                             void (*each)(void *context, const char *name, uint64_t bytes),
-                             void *context, struct sl_error *why)
-{
-    struct sl_disk *base = &disk_memory(disk)->base;
-    return base->ops->list(base, each, context, why);
-}
-
-static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *request,
-                          struct sl_error *why)
-{
-    struct node *node = ((struct sim_disk *)disk)->node;
-    struct mem_disk *memory = disk_memory(disk);
-    struct mem_done done;
-    sl_err err = memory->base.ops->submit(&memory->base, request, why);
-    while (err == SL_OK && mem_disk_take_done(memory, &done)) {
-        struct event event =
-            event_for(node, EVENT_IO, node->sim->now_ns + sim_random_below(node->sim, IO_DELAY_NS));
-        event.cookie = done.cookie;
-        event.io_bytes = done.bytes;
-        event.io_os_code = done.os_code;
-        event_add(node->sim, event);
-    }
-    return err;
-}
-
-static sl_err disk_flush(struct sl_disk *disk, struct sl_error *why)
-{
-    (void)disk, (void)why;
-    return SL_OK;
-}
-
-static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
-                            uint64_t length_bytes, uint64_t *got, struct sl_error *why)
-{
-    struct sl_disk *base = &disk_memory(disk)->base;
-    return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
-}
-
-static void disk_destroy(struct sl_disk *disk)
-{
-    free(disk);
-}
-
-static const struct sl_disk_ops sim_disk_ops = {
-    .open = disk_file_open,
-    .close = disk_file_close,
-    .remove = disk_file_remove,
-    .list = disk_file_list,
-    .submit = disk_submit,
-    .flush = disk_flush,
-    .read_now = disk_read_now,
-    .destroy = disk_destroy,
-};
-
-static sl_err env_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth,
-                            bool direct, struct sl_disk **out, struct sl_error *why)
-{
-    (void)directory, (void)queue_depth, (void)direct;
-    struct sim_disk *disk = calloc(1, sizeof(*disk));
-    if (disk == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "out of memory");
-    }
-    disk->base.ops = &sim_disk_ops;
-    disk->base.direct = true;
-    disk->node = node_of(env);
-    *out = &disk->base;
-    return SL_OK;
 }
 
 static sl_err env_job(struct sl_env *env, uint32_t thread_count,
                       sl_err (*job)(void *context, uint32_t thread), void *context, uint64_t cookie)
 {
-    struct node *node = node_of(env);
-    struct event event =
-        event_for(node, EVENT_JOB, node->sim->now_ns + sim_random_below(node->sim, SL_NS_PER_MS));
+    struct sim_node *node = node_of(env);
+    struct sim_event event = sim_event_for(
+        node, EVENT_JOB, node->sim->now_ns + sim_random_below(node->sim, SL_NS_PER_MS));
     for (uint32_t i = 0; i < thread_count; i++) {
         sl_err err = job(context, i);
         event.result = event.result == SL_OK ? err : event.result;
     }
     event.cookie = cookie;
-    event_add(node->sim, event);
+    sim_event_add(node->sim, event);
     return SL_OK;
 }
 
@@ -403,13 +279,13 @@ static void env_finish(struct sl_env *env)
 }
 
 static const struct sl_env_ops sim_ops = {
-    .send = env_send,
-    .wake_at = env_wake_at,
+    .send = sim_env_send,
+    .wake_at = sim_env_wake_at,
     .watch = env_watch,
     .unwatch = env_unwatch,
     .alive = env_alive,
     .kill = env_kill,
-    .disk_open = env_disk_open,
+    .disk_open = sim_disk_open,
     .job = env_job,
     .random_u64 = env_random,
     .finish = env_finish,
@@ -417,7 +293,14 @@ static const struct sl_env_ops sim_ops = {
 
 /* ---- processes ---- */
 
-static void node_boot(struct sim *sim, struct node *node)
+static void sim_note(struct sim *sim, const char *what, const struct sim_node *node, uint64_t ns)
+{
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s %s for %llu us",
+                 (unsigned long long)sim->now_ns, what, node->name,
+                 (unsigned long long)(ns / SL_NS_PER_US));
+}
+
+static void node_boot(struct sim *sim, struct sim_node *node)
 {
     struct sl_error why = {0};
     struct sl_metrics_options page = {.actor = node->name, .trace_events = 64};
@@ -441,21 +324,28 @@ static void node_boot(struct sim *sim, struct node *node)
     SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
     node->alive = true;
     sl_err err = node->actor->init(node->state, &node->env, &why);
+    if (err == SL_ERR_IO || err == SL_ERR_OS) { /* the disk fails: the supervisor tries again */
+        SIM_CHECK(strcmp(node->actor->role, "tierer") == 0, "%s did not start: %s", node->name,
+                  why.text);
+        sim_note(sim, why.text, node, 0);
+        sim_kill(sim, sim_number(node), BACK_OFF_NS);
+        return;
+    }
     SIM_CHECK(err == SL_OK, "%s did not start: %s: %s", node->name, sl_err_name(err), why.text);
     if (strcmp(node->actor->role, "registrar") != 0) {
-        event_add(sim, event_for(node, EVENT_HELLO, sim->now_ns));
+        sim_event_add(sim, sim_event_for(node, EVENT_HELLO, sim->now_ns));
     }
 }
 
 uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank, const char *name,
                    void *context)
 {
-    ck_assert_uint_lt(sim->node_count, SIM_NODES_MAX);
-    struct node *node = &sim->nodes[sim->node_count++];
+    SIM_CHECK(sim->node_count < SIM_NODES_MAX, "too many processes");
+    struct sim_node *node = &sim->nodes[sim->node_count++];
     struct sl_error why = {0};
     char rank_text[16];
-    *node =
-        (struct node){.sim = sim, .actor = actor, .context = context, .fixed_name = name != NULL};
+    *node = (struct sim_node){
+        .sim = sim, .actor = actor, .context = context, .fixed_name = name != NULL};
     (void)snprintf(rank_text, sizeof(rank_text), "%u", rank);
     if (name != NULL) {
         (void)snprintf(node->name, sizeof(node->name), "%s", name);
@@ -464,15 +354,15 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
     } else {
         (void)snprintf(node->name, sizeof(node->name), "%s", actor->role);
     }
-    ck_assert_int_eq(sl_config_create(&node->config, &why), SL_OK);
+    SIM_CHECK(sl_config_create(&node->config, &why) == SL_OK, "%s", why.text);
     for (size_t i = 0; sim->settings != NULL && sim->settings[i] != NULL; i += 2) {
         SIM_CHECK(sl_config_set(node->config, sim->settings[i], sim->settings[i + 1], "sim",
                                 &why) == SL_OK,
                   "%s", why.text);
     }
-    ck_assert_int_eq(sl_config_set(node->config, "rank", rank_text, "sim", &why), SL_OK);
+    SIM_CHECK(sl_config_set(node->config, "rank", rank_text, "sim", &why) == SL_OK, "%s", why.text);
     node_boot(sim, node);
-    return number_of(node);
+    return sim_number(node);
 }
 
 /* The kernel would release the locks of a dead process. */
@@ -480,30 +370,38 @@ static void close_lock(const struct sim *sim)
 {
     char lock[1100], path[64], target[1100];
     (void)snprintf(lock, sizeof(lock), "%s/registrar.lock", sim->paths.runtime_dir);
-    for (int fd = 3; fd < 4096; fd++) {
-        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    DIR *all = opendir("/proc/self/fd");
+    for (struct dirent *one; all != NULL && (one = readdir(all)) != NULL;) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%.20s", one->d_name);
         ssize_t length = readlink(path, target, sizeof(target) - 1);
         if (length > 0 && (size_t)length == strlen(lock) &&
             memcmp(target, lock, (size_t)length) == 0) {
-            close(fd);
+            (void)close((int)strtol(one->d_name, NULL, 10));
         }
+    }
+    if (all != NULL) {
+        (void)closedir(all);
     }
 }
 
-static void node_drop(struct sim *sim, struct node *node)
+static void node_drop(struct sim *sim, struct sim_node *node)
 {
     struct sl_proc_id proc = node->env.self;
     node->alive = false;
     sim->disturbed_ns = sim->now_ns;
-    sl_metrics_close(&node->env.metrics);
-    if (strcmp(node->actor->role, "registrar") == 0) {
-        close_lock(sim);
+    if (node->program != NULL) {
+        sim_program_drop(node);
+    } else {
+        sl_metrics_close(&node->env.metrics);
+        if (strcmp(node->actor->role, "registrar") == 0) {
+            close_lock(sim);
+        }
     }
     node->state = NULL; /* its heap is lost with the simulating process */
     uint32_t kept = 0;
     for (uint32_t i = 0; i < sim->watch_count; i++) {
-        struct watch watch = sim->watches[i];
-        if (watch.node == number_of(node)) {
+        struct sim_watch watch = sim->watches[i];
+        if (watch.node == sim_number(node)) {
             continue;
         }
         if (sl_proc_id_equal(watch.proc, proc)) {
@@ -515,23 +413,16 @@ static void node_drop(struct sim *sim, struct node *node)
     sim->watch_count = kept;
 }
 
-static void sim_note(struct sim *sim, const char *what, const struct node *node, uint64_t ns)
-{
-    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s %s for %llu us",
-                 (unsigned long long)sim->now_ns, what, node->name,
-                 (unsigned long long)(ns / SL_NS_PER_US));
-}
-
 void sim_kill(struct sim *sim, uint32_t number, uint64_t restart_ns)
 {
-    struct node *node = &sim->nodes[number];
+    struct sim_node *node = &sim->nodes[number];
     if (!node->alive) {
         return;
     }
     sim_note(sim, "kill", node, restart_ns);
     node_drop(sim, node);
     if (restart_ns != SL_NEVER_NS) {
-        event_add(sim, event_for(node, EVENT_RESTART, sim->now_ns + restart_ns));
+        sim_event_add(sim, sim_event_for(node, EVENT_RESTART, sim->now_ns + restart_ns));
     }
 }
 
@@ -539,7 +430,11 @@ void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
 {
     sim_note(sim, "stop", &sim->nodes[node], duration_ns);
     uint64_t until_ns = sim->now_ns + duration_ns;
-    sim->nodes[node].stopped_until_ns = SL_MAX(sim->nodes[node].stopped_until_ns, until_ns);
+    uint64_t from_ns = SL_MAX(sim->nodes[node].stopped_until_ns, sim->now_ns);
+    if (until_ns > from_ns) {
+        sim->nodes[node].stalled_ns += until_ns - from_ns;
+        sim->nodes[node].stopped_until_ns = until_ns;
+    }
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + duration_ns);
 }
 
@@ -576,7 +471,7 @@ struct sim *sim_of(struct sl_env *env)
 
 /* ---- what the process does around an actor (ipc/sl_process.c) ---- */
 
-static void node_hello(struct sim *sim, struct node *node)
+static void node_hello(struct sim *sim, struct sim_node *node)
 {
     char path[1200], segment[64];
     struct sl_msg hello = {.type = SL_MSG_HELLO};
@@ -591,16 +486,20 @@ static void node_hello(struct sim *sim, struct node *node)
     };
     sl_err err = sl_send(&node->env, "registrar", &hello, NULL);
     uint64_t heartbeat_ns = sl_config_u64(node->config, SL_SET_heartbeat);
-    event_add(sim, event_for(node, EVENT_HELLO,
-                             sim->now_ns + (err == SL_OK ? heartbeat_ns : 10 * SL_NS_PER_MS)));
+    sim_event_add(sim,
+                  sim_event_for(node, EVENT_HELLO,
+                                sim->now_ns + (err == SL_OK ? heartbeat_ns : 10 * SL_NS_PER_MS)));
 }
 
-static sl_err node_message(struct sim *sim, struct node *node, const struct event *event)
+static sl_err node_message(struct sim *sim, struct sim_node *node, const struct sim_event *event)
 {
     struct sl_msg msg;
     struct sl_error why = {0};
     sl_err err = sl_codec_decode(sim->codec, event->frame, event->frame_bytes, &msg, &why);
     SIM_CHECK(err == SL_OK, "to %s: %s: %s", node->name, sl_err_name(err), why.text);
+    if (msg.type != SL_MSG_ENGINE_REGISTER && msg.type != SL_MSG_ENGINE_GET_REPLY) {
+        mix_bytes(sim, event->frame, event->frame_bytes); /* those two name real descriptors */
+    }
     msg.received_ns = sim->now_ns;
     if (msg.type == SL_MSG_PING) {
         struct sl_msg pong = {.code = SL_OK};
@@ -613,16 +512,15 @@ static sl_err node_message(struct sim *sim, struct node *node, const struct even
     return node->actor->handle(node->state, &msg);
 }
 
-static sl_err node_local(struct node *node, uint32_t type, const struct event *event)
+static sl_err node_local(struct sim_node *node, uint32_t type, const struct sim_event *event)
 {
     struct sl_msg msg = {.type = type, .received_ns = node->sim->now_ns};
     if (type == SL_MSG_LOCAL_DIED) {
         msg.body.local_died = (struct sl_body_local_died){
             .cookie = event->cookie, .pid = event->proc.pid, .start_time = event->proc.start_time};
     } else if (type == SL_MSG_LOCAL_IO) {
-        msg.body.local_io = (struct sl_body_local_io){.cookie = event->cookie,
-                                                      .bytes = event->io_bytes,
-                                                      .os_code = (uint64_t)event->io_os_code};
+        msg.body.local_io = (struct sl_body_local_io){
+            .cookie = event->cookie, .bytes = event->io_bytes, .os_code = (uint64_t)event->os_code};
     } else {
         msg.code = event->result;
         msg.body.local_job.cookie = event->cookie;
@@ -630,8 +528,17 @@ static sl_err node_local(struct node *node, uint32_t type, const struct event *e
     return node->actor->handle(node->state, &msg);
 }
 
-static sl_err node_event(struct sim *sim, struct node *node, const struct event *event)
+static sl_err node_event(struct sim *sim, struct sim_node *node, const struct sim_event *event)
 {
+    if (node->program != NULL) {
+        if (event->kind == EVENT_MESSAGE) {
+            mix_bytes(sim, event->frame, event->frame_bytes);
+            sim_program_message(node, event);
+        } else if (event->kind == EVENT_TICK && node->wake_ns <= sim->now_ns) {
+            sim_program_resume(node);
+        }
+        return SL_OK;
+    }
     switch (event->kind) {
     case EVENT_MESSAGE:
         return node_message(sim, node, event);
@@ -656,9 +563,9 @@ static sl_err node_event(struct sim *sim, struct node *node, const struct event 
     return SL_OK;
 }
 
-static void event_run(struct sim *sim, struct event *event)
+static void event_run(struct sim *sim, struct sim_event *event)
 {
-    struct node *node = &sim->nodes[event->node];
+    struct sim_node *node = &sim->nodes[event->node];
     if (event->kind == EVENT_RESTART) {
         if (!node->alive && node->incarnation == event->incarnation) {
             node_boot(sim, node);
@@ -666,11 +573,18 @@ static void event_run(struct sim *sim, struct event *event)
         }
         return;
     }
-    if (!node->alive || node->incarnation != event->incarnation) {
+    bool gone = !node->alive || node->incarnation != event->incarnation;
+    if (event->kind == EVENT_IO && !event->applied && !sim_disk_apply(sim, event, gone)) {
+        sim_event_add(sim, *event);
         return;
     }
+    if (gone) {
+        return;
+    }
+    sim_mix(sim, sim->now_ns);
+    sim_mix(sim, (uint64_t)event->kind << 32 | event->node);
     if (node->stopped_until_ns > sim->now_ns) {
-        struct event later = *event;
+        struct sim_event later = *event;
         event->frame = NULL;
         later.at_ns = node->stopped_until_ns;
         later.tie = node->deferred++; /* in the order of their arrival, before what arrives then */
@@ -679,6 +593,10 @@ static void event_run(struct sim *sim, struct event *event)
     }
     node->env.now_ns = sim->now_ns;
     sl_err err = node_event(sim, node, event);
+    if (err == SL_ERR_DEVICE) { /* its process ends, the supervisor starts another */
+        sim_kill(sim, sim_number(node), BACK_OFF_NS);
+        return;
+    }
     SIM_CHECK(err == SL_OK || sl_err_class(err) != SL_CLASS_RESTART, "%s gave up: %s", node->name,
               sl_err_name(err));
     if (node->finished) {
@@ -689,7 +607,7 @@ static void event_run(struct sim *sim, struct event *event)
 void sim_run_until(struct sim *sim, uint64_t at_ns)
 {
     while (sim->event_count > 0 && sim->heap[0].at_ns <= at_ns) {
-        struct event event = event_pop(sim);
+        struct sim_event event = event_pop(sim);
         sim->at_once = event.at_ns > sim->now_ns ? 0 : sim->at_once + 1;
         SIM_CHECK(sim->at_once < AT_ONCE_MAX,
                   "%s never comes to rest: event kind %d at %llu ns again and again",
@@ -724,35 +642,6 @@ static void run_directory(char *path, size_t room, uint32_t pid, uint64_t seed)
     (void)snprintf(path, room, "/dev/shm/sluice-sim-%u-%llu", pid, (unsigned long long)seed);
 }
 
-struct sim *sim_create(const struct sim_options *options)
-{
-    struct sim *sim = calloc(1, sizeof(*sim));
-    struct sl_error why = {0};
-    SIM_CHECK(sim != NULL, "out of memory");
-    sim->rng = options->seed;
-    sim->now_ns = 1000 * SL_NS_PER_S;
-    sim->next_pid = FIRST_PID;
-    sim->delay_ns_max = options->delay_ns_max != 0 ? options->delay_ns_max : DELAY_NS_STANDARD;
-    sim->settings = options->settings;
-    ck_assert_int_eq(sl_codec_create(SL_MIB * 64, &sim->codec, &why), SL_OK);
-    run_directory(sim->paths.runtime_dir, sizeof(sim->paths.runtime_dir), (uint32_t)getpid(),
-                  options->seed);
-    mem_disk_init(&sim->disk);
-    (void)snprintf(sim->paths.shm_dir, sizeof(sim->paths.shm_dir), "%.900s/shm",
-                   sim->paths.runtime_dir);
-    (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
-                   sim->paths.runtime_dir);
-    (void)snprintf(sim->paths.disk_dir, sizeof(sim->paths.disk_dir), "%.900s/disk",
-                   sim->paths.runtime_dir);
-    ck_assert_int_eq(mkdir(sim->paths.runtime_dir, 0700), 0);
-    ck_assert_int_eq(mkdir(sim->paths.shm_dir, 0700), 0);
-    if (options->log) {
-        struct sl_log_options log = {.actor = "sim", .level = SL_LOG_DEBUG, .lines_per_s = 1000000};
-        ck_assert_int_eq(sl_log_open(&log, &sim->log, &why), SL_OK);
-    }
-    return sim;
-}
-
 static void directory_empty(const char *path)
 {
     DIR *directory = opendir(path);
@@ -766,6 +655,103 @@ static void directory_empty(const char *path)
     }
     (void)closedir(directory);
     (void)rmdir(path);
+}
+
+void sim_suspend(struct sim *sim, uint64_t ns)
+{
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: suspended for %llu us",
+                 (unsigned long long)sim->now_ns, (unsigned long long)(ns / SL_NS_PER_US));
+    /* Some look at the time before they look at what has arrived. */
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        struct sim_node *node = &sim->nodes[i];
+        if (node->alive && node->wake_ns != SL_NEVER_NS && sim_random_below(sim, 2) == 0) {
+            struct sim_event event = sim_event_for(node, EVENT_TICK, sim->now_ns);
+            sim_event_add(sim, event);
+            node->wake_ns = sim->now_ns;
+        }
+        node->stalled_ns += ns;
+    }
+    sim->now_ns += ns;
+    sim->suspended_ns += ns;
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
+}
+
+uint64_t sim_suspended_ns(const struct sim *sim)
+{
+    return sim->suspended_ns;
+}
+
+void sim_set_wall(struct sim *sim, int64_t by_ns)
+{
+    sim->wall_offset_ns += by_ns;
+}
+
+void sim_power_cut(struct sim *sim, uint64_t restart_ns)
+{
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: power cut", (unsigned long long)sim->now_ns);
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        struct sim_node *node = &sim->nodes[i];
+        bool actor = !node->fixed_name;
+        bool away = actor && !node->alive; /* to be started anyway */
+        sim_kill(sim, i, actor ? sim_random_below(sim, restart_ns) : SL_NEVER_NS);
+        node->stopped_until_ns = away ? node->stopped_until_ns : 0;
+    }
+    uint32_t kept = 0; /* what was on its way is gone */
+    struct sim_event *all = sim->heap;
+    uint32_t count = sim->event_count;
+    sim->heap = NULL;
+    sim->event_count = 0;
+    sim->event_capacity = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (all[i].kind == EVENT_RESTART) {
+            event_push(sim, all[i]);
+            kept++;
+        } else {
+            free(all[i].frame);
+        }
+    }
+    free(all);
+    SIM_CHECK(kept > 0, "nobody starts again");
+    mem_disk_crash(&sim->disk, sim_random(sim));
+    directory_empty(sim->paths.shm_dir);
+    SIM_CHECK(mkdir(sim->paths.shm_dir, 0700) == 0, "no directory");
+}
+
+uint64_t sim_hash(const struct sim *sim)
+{
+    return sim->hash;
+}
+
+struct sim *sim_create(const struct sim_options *options)
+{
+    struct sim *sim = calloc(1, sizeof(*sim));
+    struct sl_error why = {0};
+    SIM_CHECK(sim != NULL, "out of memory");
+    sim->rng = options->seed;
+    sim->now_ns = 1000 * SL_NS_PER_S;
+    sim->next_pid = FIRST_PID;
+    sim->delay_ns_max = options->delay_ns_max != 0 ? options->delay_ns_max : DELAY_NS_STANDARD;
+    sim->settings = options->settings;
+    SIM_CHECK(sl_codec_create(SL_MIB * 64, &sim->codec, &why) == SL_OK, "%s", why.text);
+    run_directory(sim->paths.runtime_dir, sizeof(sim->paths.runtime_dir), (uint32_t)getpid(),
+                  options->seed);
+    mem_disk_init(&sim->disk);
+    (void)snprintf(sim->paths.shm_dir, sizeof(sim->paths.shm_dir), "%.900s/shm",
+                   sim->paths.runtime_dir);
+    (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
+                   sim->paths.runtime_dir);
+    (void)snprintf(sim->paths.disk_dir, sizeof(sim->paths.disk_dir), "%.900s/disk",
+                   sim->paths.runtime_dir);
+    SIM_CHECK(mkdir(sim->paths.runtime_dir, 0700) == 0 && mkdir(sim->paths.shm_dir, 0700) == 0,
+              "no directory %s", sim->paths.runtime_dir);
+    sim->late_of = options->late_of;
+    sim->hash = options->seed;
+    sim_world = sim;
+    if (options->log) {
+        struct sl_log_options log = {.actor = "sim", .level = SL_LOG_DEBUG, .lines_per_s = 1000000};
+        SIM_CHECK(sl_log_open(&log, &sim->log, &why) == SL_OK, "%s", why.text);
+    }
+    return sim;
 }
 
 void sim_sweep(uint32_t pid, uint64_t seed)
@@ -787,6 +773,7 @@ void sim_destroy(struct sim **self)
         if (sim->nodes[i].alive) {
             node_drop(sim, &sim->nodes[i]);
         }
+        free(sim->nodes[i].program);
         sl_config_destroy(&sim->nodes[i].config);
     }
     while (sim->event_count > 0) {
@@ -799,5 +786,6 @@ void sim_destroy(struct sim **self)
     mem_disk_fini(&sim->disk);
     free(sim->heap);
     free(sim);
+    sim_world = NULL;
     *self = NULL;
 }

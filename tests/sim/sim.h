@@ -1,33 +1,46 @@
 /* tests/sim/sim.h - a whole node in one process under a simulated clock, replayed by a seed.
  *
  * Every actor is the shipped code over an environment of its own. Messages go through the real
- * codec and arrive after a random delay: in order between two actors, in any order otherwise. What
- * an actor does takes no time by itself. Shared memory is real (files under /dev/shm), pids are
- * not: they lie above any real one. A killed actor loses its heap and what is on its way to it; its
- * mappings stay until the simulating process ends, so a run belongs into a child process. */
+ * codec and arrive after a random delay: requests between two actors in their order, replies in
+ * theirs, in any order otherwise. What an actor does takes no time by itself. Disk requests take
+ * effect some time between their start and their end, also when their process has died meanwhile.
+ * Shared memory is real (files under /dev/shm), pids are not: they lie above any real one. A killed
+ * actor loses its heap and what is on its way to it; its mappings stay until the simulating process
+ * ends, so a run belongs into a child process. */
 #ifndef SL_TEST_SIM_H
 #define SL_TEST_SIM_H
 
 #include "ipc/sl_msg.h"
 #include "runtime/sl_actor.h"
 
-#include <check.h>
-
-#define SIM_NODES_MAX 64u
-/* Check reports each assertion to its parent by a pipe; a run makes millions. Only failures are
- * told. */
-#define SIM_CHECK(condition, ...)      \
-    do {                               \
-        if (!(condition)) {            \
-            ck_abort_msg(__VA_ARGS__); \
-        }                              \
+#define SIM_NODES_MAX 96u
+/* Ends the process: a run is a process of its own. */
+#define SIM_CHECK(condition, ...)  \
+    do {                           \
+        if (!(condition)) {        \
+            sim_fail(__VA_ARGS__); \
+        }                          \
     } while (0)
+_Noreturn void sim_fail(const char *format, ...) SL_PRINTF(1, 2);
 
 struct sim_options {
     uint64_t seed;
     const char *const *settings; /* name, text, name, text, NULL */
     uint64_t delay_ns_max;       /* of a message; 0: 200 us */
-    bool log;                    /* the actors' logs go to stderr */
+    uint32_t
+        late_of; /* one message of so many comes up to 300 ms late, behind its resend; 0: none */
+    bool log;    /* the actors' logs go to stderr */
+};
+
+/* What a disk does wrong, for a while. */
+enum sim_fault {
+    SIM_FAULT_READ,  /* reads fail with EIO */
+    SIM_FAULT_WRITE, /* writes fail with EIO, a part of them may arrive */
+    SIM_FAULT_SYNC,  /* syncs fail with EIO; what they were to make durable may be or not */
+    SIM_FAULT_FULL,  /* no file can be made */
+    SIM_FAULT_SHORT, /* requests move less than they were asked to */
+    SIM_FAULT_SLOW,  /* requests take up to 2 s */
+    SIM_FAULT_COUNT
 };
 
 struct sim; /* opaque; one thread */
@@ -49,6 +62,14 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
                    void *context);
 void *sim_context(struct sl_env *env);
 struct sim *sim_of(struct sl_env *env);
+/* A process that is no actor: it runs libsluice as shipped, on a stack of its own, and sleeps where
+ * the real one would. Its calls for time, chance, sleep and the mailbox lead here (the linker wraps
+ * them). Returning ends the process. */
+uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *context);
+/* Of the program that calls: */
+void sim_sleep(uint64_t ns);
+struct sl_proc_id sim_self(void);
+uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in all of its life */
 /* SIGKILL, and a restart after restart_ns (SL_NEVER_NS: none). */
 void sim_kill(struct sim *sim, uint32_t node, uint64_t restart_ns);
 /* SIGSTOP until duration_ns is over. */
@@ -56,10 +77,22 @@ void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns);
 bool sim_alive(const struct sim *sim, uint32_t node);
 uint64_t sim_incarnation(const struct sim *sim, uint32_t node);
 uint64_t sim_metric(struct sim *sim, uint32_t node, const char *name); /* of this incarnation */
+/* The machine is suspended: all clocks go on, nobody runs. */
+void sim_suspend(struct sim *sim, uint64_t ns);
+uint64_t sim_suspended_ns(const struct sim *sim); /* in all */
+/* The wall clock is set by so much. */
+void sim_set_wall(struct sim *sim, int64_t by_ns);
+/* The power fails: every process dies, shared memory is gone, the disk keeps what was synced and
+ * parts of the rest. Actors start again within restart_ns. */
+void sim_power_cut(struct sim *sim, uint64_t restart_ns);
+void sim_disk_fault(struct sim *sim, enum sim_fault fault, uint64_t duration_ns);
+uint64_t sim_disk_bytes_peak(const struct sim *sim);
 /* When actors were last killed, stopped or continued. */
 uint64_t sim_disturbed_ns(const struct sim *sim);
 /* Handles what happens until then. */
 void sim_run_until(struct sim *sim, uint64_t at_ns);
 uint64_t sim_event_count(const struct sim *sim);
+/* Of all events so far: two runs of a seed have the same. */
+uint64_t sim_hash(const struct sim *sim);
 
 #endif

@@ -1,66 +1,107 @@
-/* tests/sim/sim_node_test.c - a whole node under chance: engines store and load while actors are
- * killed, stopped and started again. Checked: every loaded byte is right, what was acknowledged is
- * found, nobody touches device blocks after their fence, every op ends by its deadline, extents
- * never overlap, digests fit, ceilings hold.
+/* tests/sim/sim_node_test.c - a whole node under chance: engines store and load, clients put, get,
+ * pin and remove, while processes are killed and stopped, the disk fails, clocks leap and the power
+ * goes. Checked: promises 1, 2 and 4 (no wrong byte, what was acknowledged is there and what was
+ * removed stays away, every op ends by its deadline, ceilings hold), that nobody touches memory
+ * after a fence, and that no space is lost.
  *
- * SL_SIM_SEEDS: how many runs; SL_SIM_FROM: rounds of all scenarios to skip; SL_SIM_SEED: this one
- * alone; SL_SIM_LOG=1: with the actors' logs. */
+ * Seeds are fixed, so that a run says the same everywhere. SL_SIM_SEEDS: how many; SL_SIM_FROM: the
+ * first; SL_SIM_JOBS: at a time; SL_SIM_SEED: this one alone, in this process, with figures;
+ * SL_SIM_LOG=1: with the actors' logs. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
-#include "tests/sim/sim_putter.h"
+#include "tests/sim/sim_objects.h"
 #include "tests/sim/sim_workload.h"
 
-#include <check.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SEEDS_STANDARD 30u
-#define ACTIVE_NS      (3 * SL_NS_PER_S)
-#define QUIET_NS       (8 * SL_NS_PER_S) /* the last ops end, fences and reservations too */
-#define ENGINES        3u
+#ifndef SEEDS_STANDARD
+#define SEEDS_STANDARD 600u
+#endif
+#define ACTIVE_NS   (500 * SL_NS_PER_MS)
+#define QUIET_NS    (6 * SL_NS_PER_S) /* the last ops end, fences, reservations and graces too */
+#define VERIFY_NS   (60 * SL_NS_PER_S)
+#define WARM_NS     (2100 * SL_NS_PER_MS) /* an op */
+#define ENGINES     2u
+#define ENGINES_MAX 16u
+#define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
+#define SECONDS_MAX 300u /* of a run: it hangs */
+#define EXTENTS_MAX 16384u
 
-enum trouble { TROUBLE_NONE, TROUBLE_KILLS, TROUBLE_ALL };
+enum trouble {
+    TROUBLE_KILLS = 1,    /* of actors */
+    TROUBLE_STOPS = 2,    /* of actors */
+    TROUBLE_CLIENTS = 4,  /* engines and clients die, clients stop */
+    TROUBLE_DISK = 8,     /* errors, full, slow */
+    TROUBLE_POWER = 16,   /* the power goes, once */
+    TROUBLE_CLOCKS = 32,  /* the machine is suspended, the wall clock is set */
+    TROUBLE_REMOVALS = 64 /* clients remove engines' blocks */
+};
 
 struct scenario {
     const char *name;
-    enum trouble trouble;
+    uint32_t trouble;
     bool ample; /* memory for everything: nothing may be lost */
     bool disk;  /* a disk for everything: likewise */
     uint64_t delay_ns_max;
+    uint32_t late_of;
 };
 
+#define TROUBLE_PROCESSES (TROUBLE_KILLS | TROUBLE_STOPS | TROUBLE_CLIENTS)
 static const struct scenario scenarios[] = {
-    {"undisturbed", TROUBLE_NONE, true, false, 0},
-    {"kills", TROUBLE_KILLS, true, false, 0},
-    {"kills and stops", TROUBLE_ALL, true, false, 2 * SL_NS_PER_MS},
-    {"tiny memory", TROUBLE_NONE, false, false, 0},
-    {"tiny memory, kills and stops", TROUBLE_ALL, false, false, SL_NS_PER_MS},
-    {"tiny memory over a disk", TROUBLE_NONE, false, true, 0},
-    {"tiny memory over a disk, kills", TROUBLE_KILLS, false, true, 0},
+    {"undisturbed", 0, true, false, 0, 0},
+    {"kills", TROUBLE_KILLS | TROUBLE_CLIENTS, true, false, 0, 0},
+    {"kills and stops", TROUBLE_PROCESSES, true, false, 2 * SL_NS_PER_MS, 400},
+    {"clocks", TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0, 0},
+    {"tiny memory", 0, false, false, 0, 0},
+    {"tiny memory, kills and stops", TROUBLE_PROCESSES | TROUBLE_REMOVALS, false, false,
+     SL_NS_PER_MS, 400},
+    {"tiny memory over a disk", 0, false, true, 0, 0},
+    {"tiny memory over a disk, kills", TROUBLE_KILLS | TROUBLE_CLIENTS, false, true, 0, 0},
+    {"tiny memory over a disk, kills and stops", TROUBLE_PROCESSES | TROUBLE_CLOCKS, false, true,
+     SL_NS_PER_MS, 400},
+    {"disk errors", TROUBLE_DISK, false, true, 0, 0},
+    {"disk errors, kills and stops", TROUBLE_PROCESSES | TROUBLE_DISK, false, true, SL_NS_PER_MS,
+     400},
+    {"power cuts", TROUBLE_POWER | TROUBLE_KILLS, false, true, 0, 0},
+    {"power cuts, everything", TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_CLOCKS,
+     true, true, SL_NS_PER_MS, 400},
 };
 
-static const char *const ample_settings[] = {
-    "ranks", "2", "memory", "8MiB", "memory_chunk", "8MiB", "index_memory", "4MiB", NULL};
-static const char *const tiny_settings[] = {
-    "ranks", "2", "memory", "1MiB", "memory_chunk", "1MiB", "index_memory", "4MiB", NULL};
-static const char *const disk_settings[] = {
-    "ranks", "2",    "memory", "1MiB",         "memory_chunk", "1MiB", "index_memory",
-    "4MiB",  "disk", "60MiB",  "disk_segment", "1MiB",         NULL};
+#define SETTINGS_COMMON                                                                          \
+    "ranks", "2", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max", \
+        "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB"
+#define SETTINGS_DISK "disk", "64MiB", "disk_segment", "1MiB"
+static const char *const settings_of[2][2][28] = {
+    {{SETTINGS_COMMON, "memory", "1MiB", "memory_chunk", "1MiB", NULL},
+     {SETTINGS_COMMON, "memory", "1MiB", "memory_chunk", "1MiB", SETTINGS_DISK, NULL}},
+    {{SETTINGS_COMMON, "memory", "8MiB", "memory_chunk", "8MiB", NULL},
+     {SETTINGS_COMMON, "memory", "8MiB", "memory_chunk", "8MiB", SETTINGS_DISK, NULL}},
+};
+#define DISK_BYTES (64 * SL_MIB)
 
 struct run {
     struct sim *sim;
-    struct workload work;
     const struct scenario *scenario;
+    struct workload work;
+    struct objects objects;
     uint32_t victims[8], victim_count;
-    uint32_t engines[16], engine_count;
-    uint32_t registrar;
+    uint32_t engines[ENGINES_MAX], engine_count;
+    uint32_t clients[OBJECTS_SLOTS];
+    uint64_t client_again_ns[OBJECTS_SLOTS]; /* a dead one's successor starts then; 0: it lives */
+    uint32_t registrar, tierer;
+    uint64_t memory_peak;
+    uint64_t warm_ns; /* when the disk was ready after the power cut */
 };
 
 /* ---- what holds at any time ---- */
@@ -72,20 +113,20 @@ struct extent_seen {
 static int extent_order(const void *a, const void *b)
 {
     const struct extent_seen *x = a, *y = b;
-    return x->from < y->from ? -1 : x->from > y->from;
+    return (x->from > y->from) - (x->from < y->from);
 }
 
-static void check_memory(struct run *run, const struct sl_index_view *view,
-                         const struct sl_arena *arena)
+/* Gives the bytes of the arena that objects take. */
+static uint64_t check_memory(const struct sl_index_view *view, const struct sl_arena *arena)
 {
-    struct extent_seen *seen = calloc(65536, sizeof(*seen));
+    static struct extent_seen seen[EXTENTS_MAX];
     static char key[SL_KEY_BYTES_MAX + 1];
     struct sl_entry entry;
-    uint64_t cursor = 0;
+    uint64_t cursor = 0, bytes = 0;
     size_t count = 0;
-    SIM_CHECK(seen != NULL, "out of memory");
-    while (count < 65536 && sl_index_scan(view, &cursor, &entry, key)) {
+    while (count < EXTENTS_MAX && sl_index_scan(view, &cursor, &entry, key)) {
         if (entry.extent.generation == 0) {
+            SIM_CHECK(entry.disk.valid != 0, "%s is nowhere", key);
             continue;
         }
         const void *value =
@@ -93,45 +134,79 @@ static void check_memory(struct run *run, const struct sl_index_view *view,
         SIM_CHECK(value != NULL, "%s lies outside of the arena", key);
         SIM_CHECK(sl_digest_equal(sl_digest_of(value, entry.extent.length_bytes), entry.digest),
                   "%s: bytes do not match the digest", key);
-        seen[count++] = (struct extent_seen){entry.extent.offset_bytes,
-                                             entry.extent.offset_bytes +
-                                                 sl_extent_space(entry.extent.length_bytes)};
+        uint64_t space = sl_extent_space(entry.extent.length_bytes);
+        seen[count++] =
+            (struct extent_seen){entry.extent.offset_bytes, entry.extent.offset_bytes + space};
+        bytes += space;
     }
     qsort(seen, count, sizeof(*seen), extent_order);
     for (size_t i = 1; i < count; i++) {
         SIM_CHECK(seen[i - 1].to <= seen[i].from, "two objects share the arena's byte %llu",
                   (unsigned long long)seen[i].from);
     }
-    uint64_t used_bytes = sim_metric(run->sim, run->registrar, "used_bytes");
-    ck_assert_uint_le(used_bytes, sl_arena_data_bytes(arena));
-    free(seen);
+    return bytes;
 }
 
-static void check_node(struct run *run)
+/* at_rest: nothing is being written, nobody pins: what is used is what objects take. */
+static void check_node(struct run *run, bool at_rest)
 {
     struct sl_index_view *view = NULL;
     struct sl_arena *arena = NULL;
     struct sl_error why = {0};
-    if (!sim_alive(run->sim, run->registrar)) {
+    struct sim *sim = run->sim;
+    if (!sim_alive(sim, run->registrar)) {
         return;
     }
-    SIM_CHECK(sl_index_view_open(sim_shm_dir(run->sim), &view, &why) == SL_OK, "%s", why.text);
-    SIM_CHECK(sl_arena_attach(sim_shm_dir(run->sim), 0, false, &arena, &why) == SL_OK, "%s",
-              why.text);
-    check_memory(run, view, arena);
+    SIM_CHECK(sl_index_view_open(sim_shm_dir(sim), &view, &why) == SL_OK, "%s", why.text);
+    SIM_CHECK(sl_arena_attach(sim_shm_dir(sim), 0, false, &arena, &why) == SL_OK, "%s", why.text);
+    uint64_t bytes = check_memory(view, arena);
+    uint64_t used_bytes = sim_metric(sim, run->registrar, "used_bytes");
+    SIM_CHECK(used_bytes <= sl_arena_data_bytes(arena), "more memory is used than there is");
+    run->memory_peak = SL_MAX(run->memory_peak, used_bytes);
+    struct sl_index_stats stats;
+    sl_index_view_stats(view, &stats);
+    SIM_CHECK(stats.record_bytes_used <= stats.record_bytes_max, "the index passed its ceiling");
+    SIM_CHECK(sim_disk_bytes_peak(sim) <= DISK_BYTES, "the disk passed its ceiling");
+    if (at_rest) {
+        static const char *const none[] = {"claim_count", "retired_count", "quarantined_bytes",
+                                           "forget_pending_count"};
+        for (size_t i = 0; i < SL_COUNT(none); i++) {
+            uint64_t left = sim_metric(sim, run->registrar, none[i]);
+            SIM_CHECK(left == 0, "at rest, yet %s is %llu", none[i], (unsigned long long)left);
+        }
+        SIM_CHECK(used_bytes == bytes, "space is lost: %llu bytes are used, %llu by objects",
+                  (unsigned long long)used_bytes, (unsigned long long)bytes);
+    }
     sl_arena_close(&arena);
     sl_index_view_close(&view);
 }
 
-/* ---- a run ---- */
+/* ---- processes ---- */
 
-static uint32_t engine_start(struct run *run)
+static void engine_start(struct run *run)
 {
+    if (run->engine_count == ENGINES_MAX) {
+        return;
+    }
     char name[32];
     (void)snprintf(name, sizeof(name), "client.%u.0", run->engine_count + 1);
-    uint32_t node = sim_start(run->sim, &workload_engine, 0, name, &run->work);
-    run->engines[run->engine_count++] = node;
-    return node;
+    run->engines[run->engine_count++] = sim_start(run->sim, &workload_engine, 0, name, &run->work);
+    (void)snprintf(run->work.verifier, sizeof(run->work.verifier), "%s", name);
+}
+
+static void client_start(struct run *run, uint32_t slot)
+{
+    run->clients[slot] = sim_start_program(run->sim, objects_client, &run->objects.slots[slot]);
+    run->client_again_ns[slot] = 0;
+}
+
+static void client_kill(struct run *run, uint32_t slot)
+{
+    if (run->client_again_ns[slot] == 0) {
+        sim_kill(run->sim, run->clients[slot], SL_NEVER_NS);
+        /* What it sent last has arrived by then. */
+        run->client_again_ns[slot] = sim_now_ns(run->sim) + 400 * SL_NS_PER_MS;
+    }
 }
 
 static void node_start(struct run *run)
@@ -140,171 +215,367 @@ static void node_start(struct run *run)
     run->victims[run->victim_count++] = run->registrar;
     run->victims[run->victim_count++] = sim_start(run->sim, &sl_keyer_actor, 0, NULL, NULL);
     if (run->scenario->disk) {
-        run->victims[run->victim_count++] = sim_start(run->sim, &sl_tierer_actor, 0, NULL, NULL);
+        run->tierer = sim_start(run->sim, &sl_tierer_actor, 0, NULL, NULL);
+        run->victims[run->victim_count++] = run->tierer;
     }
     for (uint32_t rank = 0; rank < WORKLOAD_RANKS; rank++) {
         run->victims[run->victim_count++] =
             sim_start(run->sim, &sl_swapper_actor, rank, NULL, NULL);
     }
-    run->work.coordinator = sim_start(run->sim, &sl_coordinator_actor, 0, NULL, NULL);
-    run->victims[run->victim_count++] = run->work.coordinator;
-    if (!run->scenario->disk) { /* there the memory that tierers leave behind is what is scarce */
-        run->victims[run->victim_count++] =
-            sim_start(run->sim, &putter_client, 0, "client.put.0", &run->work);
-    }
+    run->victims[run->victim_count++] = sim_start(run->sim, &sl_coordinator_actor, 0, NULL, NULL);
     for (uint32_t i = 0; i < ENGINES; i++) {
-        (void)engine_start(run);
+        engine_start(run);
+    }
+    for (uint32_t i = 0; i < OBJECTS_SLOTS; i++) {
+        client_start(run, i);
+    }
+}
+
+/* ---- trouble ---- */
+
+static bool has(const struct run *run, enum trouble trouble)
+{
+    return (run->scenario->trouble & trouble) != 0;
+}
+
+static void trouble_actors(struct run *run)
+{
+    struct sim *sim = run->sim;
+    uint32_t victim = run->victims[sim_random_below(sim, run->victim_count)];
+    if (has(run, TROUBLE_STOPS) && sim_random_below(sim, 2) == 0) {
+        if (sim_alive(sim, victim)) {
+            sim_stop(sim, victim,
+                     sim_random_below(sim, sim_random_below(sim, 4) == 0 ? 3 * SL_NS_PER_S
+                                                                         : 200 * SL_NS_PER_MS));
+        }
+    } else if (has(run, TROUBLE_KILLS)) {
+        bool all = sim_random_below(sim, 12) == 0;
+        for (uint32_t i = 0; i < run->victim_count; i++) {
+            if (all || run->victims[i] == victim) {
+                sim_kill(sim, run->victims[i], sim_random_below(sim, 60 * SL_NS_PER_MS));
+            }
+        }
+    }
+}
+
+static void trouble_clients(struct run *run)
+{
+    struct sim *sim = run->sim;
+    uint32_t slot = (uint32_t)sim_random_below(sim, OBJECTS_SLOTS);
+    switch (sim_random_below(sim, 4)) {
+    case 0: {
+        uint32_t engine = run->engines[sim_random_below(sim, run->engine_count)];
+        if (run->engine_count < ENGINES_MAX && sim_alive(sim, engine)) {
+            sim_kill(sim, engine, SL_NEVER_NS);
+            engine_start(run);
+        }
+        break;
+    }
+    case 1:
+        client_kill(run, slot);
+        break;
+    default: /* it wakes up late, in the middle of whatever it did */
+        if (sim_alive(sim, run->clients[slot])) {
+            sim_stop(sim, run->clients[slot],
+                     sim_random_below(sim, sim_random_below(sim, 3) == 0 ? 4 * SL_NS_PER_S
+                                                                         : 100 * SL_NS_PER_MS));
+        }
+        break;
+    }
+}
+
+static void trouble_clocks(struct run *run)
+{
+    static const uint64_t naps[] = {SL_NS_PER_S / 2, 3 * SL_NS_PER_S, 10 * SL_NS_PER_S,
+                                    3600 * SL_NS_PER_S};
+    struct sim *sim = run->sim;
+    if (sim_random_below(sim, 4) == 0) {
+        sim_suspend(sim, sim_random_below(sim, naps[sim_random_below(sim, SL_COUNT(naps))]));
+    } else {
+        int64_t by_ns = (int64_t)sim_random_below(sim, 20000000 * SL_NS_PER_S);
+        sim_set_wall(sim, sim_random_below(sim, 2) == 0 ? by_ns : -by_ns);
+    }
+}
+
+static void power_cut(struct run *run)
+{
+    struct sim *sim = run->sim;
+    sim_power_cut(sim, 100 * SL_NS_PER_MS);
+    run->work.warming = true;
+    run->objects.warming = true;
+    workload_power_cut(&run->work);
+    objects_power_cut(&run->objects);
+    for (uint32_t i = 0; i < ENGINES; i++) {
+        engine_start(run);
+    }
+    for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
+        client_start(run, slot);
     }
 }
 
 static void make_trouble(struct run *run)
 {
     struct sim *sim = run->sim;
-    enum trouble trouble = run->scenario->trouble;
-    uint32_t victim = run->victims[sim_random_below(sim, run->victim_count)];
-    if (!sim_alive(sim, victim)) {
-        return;
+    uint64_t one_of = sim_random_below(sim, 10);
+    if (one_of < 4 && has(run, TROUBLE_KILLS | TROUBLE_STOPS)) {
+        trouble_actors(run);
+    } else if (one_of < 7 && has(run, TROUBLE_CLIENTS)) {
+        trouble_clients(run);
+    } else if (one_of < 8 && has(run, TROUBLE_CLOCKS)) {
+        trouble_clocks(run);
+    } else if (has(run, TROUBLE_DISK)) {
+        sim_disk_fault(sim, (enum sim_fault)sim_random_below(sim, SIM_FAULT_COUNT),
+                       sim_random_below(sim, 300 * SL_NS_PER_MS));
     }
-    if (trouble == TROUBLE_ALL && sim_random_below(sim, 8) == 0 &&
-        run->engine_count < SL_COUNT(run->engines)) {
-        sim_kill(sim, run->engines[1 + sim_random_below(sim, run->engine_count - 1)],
-                 SL_NEVER_NS); /* the first one verifies */
-        (void)engine_start(run);
-        return;
-    }
-    if (trouble == TROUBLE_ALL && sim_random_below(sim, 2) == 0) {
-        sim_stop(sim, victim,
-                 sim_random_below(sim, sim_random_below(sim, 4) == 0 ? 3 * SL_NS_PER_S
-                                                                     : 200 * SL_NS_PER_MS));
-    } else {
-        sim_kill(sim, victim, sim_random_below(sim, 60 * SL_NS_PER_MS));
-    }
-}
-
-static void run_active(struct run *run)
-{
-    uint64_t end_ns = sim_now_ns(run->sim) + ACTIVE_NS;
-    while (sim_now_ns(run->sim) < end_ns) {
-        sim_run_until(run->sim, sim_now_ns(run->sim) + 20 * SL_NS_PER_MS +
-                                    sim_random_below(run->sim, 200 * SL_NS_PER_MS));
-        check_node(run);
-        if (run->scenario->trouble != TROUBLE_NONE) {
-            make_trouble(run);
+    for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
+        if (run->client_again_ns[slot] != 0 && run->client_again_ns[slot] <= sim_now_ns(sim)) {
+            client_start(run, slot);
         }
     }
 }
 
-static void run_seed(uint64_t seed, const struct scenario *scenario)
+/* Whether the disk has said what it holds. Calls that began before it did are over a while later.
+ */
+static void check_warm(struct run *run)
+{
+    if (run->warm_ns == 0 && run->work.warming && sim_alive(run->sim, run->registrar) &&
+        sim_metric(run->sim, run->registrar, "disk_ready") != 0) {
+        run->warm_ns = sim_now_ns(run->sim);
+    }
+    if (run->warm_ns != 0 && sim_now_ns(run->sim) > run->warm_ns + WARM_NS) {
+        run->work.warming = false;
+        run->objects.warming = false;
+    }
+}
+
+static void run_active(struct run *run, uint64_t duration_ns)
+{
+    uint64_t end_ns = sim_now_ns(run->sim) + duration_ns;
+    while (sim_now_ns(run->sim) < end_ns) {
+        sim_run_until(run->sim, sim_now_ns(run->sim) + 2 * SL_NS_PER_MS +
+                                    sim_random_below(run->sim, 40 * SL_NS_PER_MS));
+        check_node(run, false);
+        check_warm(run);
+        make_trouble(run);
+    }
+}
+
+/* ---- the end of a run ---- */
+
+static void run_to_rest(struct run *run)
+{
+    run->work.quiet = true;
+    run->objects.quiet = true;
+    sim_run_until(run->sim, SL_MAX(sim_now_ns(run->sim), sim_disturbed_ns(run->sim)) + QUIET_NS);
+    run->work.warming = false;
+    run->objects.warming = false;
+    for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
+        SIM_CHECK(!sim_alive(run->sim, run->clients[slot]), "client %u does not end", slot);
+    }
+}
+
+static void run_program(struct run *run, void (*program)(void *), const char *what)
+{
+    run->objects.verified = false;
+    (void)sim_start_program(run->sim, program, &run->objects);
+    uint64_t end_ns = sim_now_ns(run->sim) + VERIFY_NS;
+    while (!run->objects.verified && sim_now_ns(run->sim) < end_ns) {
+        sim_run_until(run->sim, sim_now_ns(run->sim) + 50 * SL_NS_PER_MS);
+    }
+    SIM_CHECK(run->objects.verified, "%s does not end", what);
+}
+
+static void run_verify(struct run *run)
+{
+    if (!sim_alive(run->sim, run->engines[run->engine_count - 1])) {
+        engine_start(run);
+    }
+    run->work.verifying = true;
+    uint64_t end_ns = sim_now_ns(run->sim) + VERIFY_NS;
+    while (run->work.verify_next < WORKLOAD_CHAINS && sim_now_ns(run->sim) < end_ns) {
+        sim_run_until(run->sim, sim_now_ns(run->sim) + 50 * SL_NS_PER_MS);
+    }
+    SIM_CHECK(run->work.verify_next == WORKLOAD_CHAINS, "only %u chains could be verified",
+              run->work.verify_next);
+    run_program(run, objects_verifier, "the verification of objects");
+    sim_run_until(run->sim, sim_now_ns(run->sim) + SL_NS_PER_S);
+    check_node(run, true);
+}
+
+/* What was removed stays away, whoever starts anew. */
+static void run_remove(struct run *run)
+{
+    struct sim *sim = run->sim;
+    run_program(run, objects_remover, "the removal of all");
+    sim_run_until(sim, sim_now_ns(sim) + SL_NS_PER_S);
+    check_node(run, true);
+    SIM_CHECK(sim_metric(sim, run->registrar, "used_bytes") == 0, "space is lost");
+    for (uint32_t i = 0; i < run->victim_count; i++) {
+        sim_kill(sim, run->victims[i], sim_random_below(sim, 60 * SL_NS_PER_MS));
+    }
+    sim_run_until(sim, sim_now_ns(sim) + 2 * SL_NS_PER_S);
+    uint64_t there = sim_metric(sim, run->registrar, "object_count") +
+                     sim_metric(sim, run->registrar, "block_count") +
+                     sim_metric(sim, run->registrar, "disk_object_count");
+    SIM_CHECK(there == 0, "all was removed, yet %llu came back", (unsigned long long)there);
+}
+
+static void run_print(const struct run *run)
+{
+    const struct workload *work = &run->work;
+    const struct objects *objects = &run->objects;
+#define U(x) ((unsigned long long)(x))
+    printf("%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu failed, "
+           "%llu unanswered, %llu cancelled, %llu unfenced, %llu verified, longest wait %llu ms\n",
+           run->scenario->name, U(work->loads), U(work->blocks_loaded), U(work->stores),
+           U(work->blocks_stored), U(work->blocks_existed), U(work->failed), U(work->unanswered),
+           U(work->cancelled), U(work->waited_for_fence), U(work->verified),
+           U(work->longest_wait_ns / SL_NS_PER_MS));
+    printf(
+        "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
+        "%llu removes, %llu flushes, slowest %llu ms; memory %llu KiB, disk %llu KiB; "
+        "%llu events, hash %016llx\n",
+        U(objects->puts), U(objects->put_failed), U(objects->gets), U(objects->found),
+        U(objects->missed), U(objects->get_failed), U(objects->pinned), U(objects->removes),
+        U(objects->flushes), U(objects->slowest_ns / SL_NS_PER_MS), U(run->memory_peak / 1024),
+        U(sim_disk_bytes_peak(run->sim) / 1024), U(sim_event_count(run->sim)),
+        U(sim_hash(run->sim)));
+#undef U
+}
+
+/* Gives the hash of all that happened. */
+static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
 {
     struct run *run = calloc(1, sizeof(*run));
     SIM_CHECK(run != NULL, "out of memory");
     struct sim_options options = {
         .seed = seed,
-        .settings = scenario->ample  ? ample_settings
-                    : scenario->disk ? disk_settings
-                                     : tiny_settings,
+        .settings = settings_of[scenario->ample][scenario->disk],
         .delay_ns_max = scenario->delay_ns_max,
+        .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
     };
     run->scenario = scenario;
     run->sim = sim_create(&options);
-    run->work = (struct workload){.seed = seed,
-                                  .piece_bytes = scenario->ample ? 700 : 6000,
-                                  .nothing_is_lost = scenario->ample || scenario->disk};
+    bool lossless = (scenario->ample || scenario->disk) && !has(run, TROUBLE_REMOVALS);
+    run->work = (struct workload){
+        .seed = seed, .piece_bytes = scenario->ample ? 700 : 6000, .nothing_is_lost = lossless};
+    run->objects.nothing_is_lost = scenario->ample || scenario->disk;
+    run->objects.disk = scenario->disk;
+    run->objects.strict = scenario->ample;
+    run->objects.hostile_to_blocks = has(run, TROUBLE_REMOVALS);
+    run->objects.flushed = workload_flushed;
+    run->objects.context = &run->work;
+    objects_init(&run->objects, run->sim);
     node_start(run);
-    run_active(run);
-    run->work.quiet = true;
-    sim_run_until(run->sim, sim_now_ns(run->sim) + QUIET_NS);
-    check_node(run);
-    run->work.verifying = true;
-    sim_run_until(run->sim, sim_now_ns(run->sim) + 5 * SL_NS_PER_S);
-    check_node(run);
-    const struct workload *work = &run->work;
-    if (getenv("SL_SIM_SEED") != NULL) {
-        printf("%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu "
-               "failed, %llu unanswered, %llu cancelled, "
-               "%llu unfenced, %llu verified, %llu published, %llu too late, longest wait %llu ms, "
-               "%llu events\n",
-               scenario->name, (unsigned long long)work->loads,
-               (unsigned long long)work->blocks_loaded, (unsigned long long)work->stores,
-               (unsigned long long)work->blocks_stored, (unsigned long long)work->blocks_existed,
-               (unsigned long long)work->failed, (unsigned long long)work->unanswered,
-               (unsigned long long)work->cancelled, (unsigned long long)work->waited_for_fence,
-               (unsigned long long)work->verified, (unsigned long long)work->published,
-               (unsigned long long)work->publish_late,
-               (unsigned long long)(work->longest_wait_ns / SL_NS_PER_MS),
-               (unsigned long long)sim_event_count(run->sim));
+    run_active(run, ACTIVE_NS);
+    if (has(run, TROUBLE_POWER)) {
+        power_cut(run);
+        run_active(run, ACTIVE_NS);
     }
-    SIM_CHECK(scenario->disk || work->published > 20, "only %llu objects were published",
-              (unsigned long long)work->published);
-    SIM_CHECK(sim_metric(run->sim, run->registrar, "ahead_bytes") == 0,
-              "grants ahead of use outlive their time");
-    SIM_CHECK(work->verify_next == WORKLOAD_CHAINS, "only %u chains could be verified",
-              work->verify_next);
-    ck_assert_uint_gt(work->loads, 20);
-    ck_assert_uint_gt(work->blocks_stored, 20);
-    ck_assert_uint_gt(work->blocks_loaded, 20);
+    run_to_rest(run);
+    run_verify(run);
+    run_remove(run);
+    if (getenv("SL_SIM_SEED") != NULL) {
+        run_print(run);
+    }
+    uint64_t hash = sim_hash(run->sim);
     sim_destroy(&run->sim);
     free(run);
+    return hash;
 }
 
-/* Each seed in a process of its own: killed actors leave mappings behind, which only its end takes
- * away. */
-static void run_child(uint64_t seed, const struct scenario *scenario)
+/* ---- many runs ---- */
+
+struct shared { /* between the processes that run seeds */
+    _Atomic uint64_t next, done, failed;
+    _Atomic uint64_t hash;
+};
+
+static const struct scenario *scenario_of(uint64_t seed)
 {
-    if (getenv("SL_SIM_SEED") != NULL) {
-        run_seed(seed, scenario);
-        return;
-    }
+    return &scenarios[seed % SL_COUNT(scenarios)];
+}
+
+/* Each seed in a process of its own: killed actors leave memory behind, which only its end takes
+ * away. Gives whether it passed. */
+static bool run_child(struct shared *shared, uint64_t seed)
+{
     fflush(NULL);
     pid_t child = fork();
-    ck_assert_int_ge(child, 0);
     if (child == 0) {
-        run_seed(seed, scenario);
-        _exit(0); /* no search for leaks: the heaps of killed actors are meant to be lost */
+        (void)alarm(SECONDS_MAX);
+        atomic_store(&shared->hash, run_seed(seed, scenario_of(seed)));
+        _exit(EXIT_SUCCESS); /* no search for leaks: heaps of killed actors are meant to be lost */
     }
     int status = 0;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    bool passed = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+                  WEXITSTATUS(status) == EXIT_SUCCESS;
+    if (!passed) {
         sim_sweep((uint32_t)child, seed);
-        fprintf(stderr, "scenario '%s' failed: replay it with SL_SIM_SEED=%llu\n", scenario->name,
-                (unsigned long long)seed);
+        fprintf(stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s\n",
+                (unsigned long long)seed, scenario_of(seed)->name, (unsigned)status,
+                (unsigned long long)seed, program_invocation_name);
     }
-    SIM_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-              "scenario '%s': replay with SL_SIM_SEED=%llu", scenario->name,
-              (unsigned long long)seed);
+    return passed;
 }
 
-START_TEST(node_keeps_its_promises)
-    {
-        const char *one = getenv("SL_SIM_SEED"), *many = getenv("SL_SIM_SEEDS");
-        uint64_t count = many != NULL ? strtoull(many, NULL, 10) : SEEDS_STANDARD;
-        const char *from = getenv("SL_SIM_FROM");
-        uint64_t first = from != NULL ? strtoull(from, NULL, 10) : 0;
-        if (one != NULL) {
-            uint64_t seed = strtoull(one, NULL, 10);
-            if ((seed - 1) % SL_COUNT(scenarios) == (uint64_t)_i) {
-                run_child(seed, &scenarios[_i]);
-            }
+static uint64_t setting(const char *name, uint64_t standard)
+{
+    const char *text = getenv(name);
+    return text == NULL ? standard : strtoull(text, NULL, 10);
+}
+
+/* hash: of its own, the counts of all. */
+static void run_share(struct shared *shared, struct shared *own, uint64_t first, uint64_t count)
+{
+    for (;;) {
+        uint64_t at = atomic_fetch_add(&shared->next, 1);
+        if (at >= count) {
             return;
         }
-        uint64_t share = (count + SL_COUNT(scenarios) - 1) / SL_COUNT(scenarios);
-        for (uint64_t i = 0; i < share; i++) {
-            run_child(1 + (first + i) * SL_COUNT(scenarios) + (uint64_t)_i, &scenarios[_i]);
+        uint64_t seed = first + at;
+        bool passed = run_child(own, seed);
+        if (passed && at % TWICE_OF == 0) {
+            uint64_t hash = atomic_load(&own->hash);
+            passed = run_child(own, seed);
+            if (passed && hash != atomic_load(&own->hash)) {
+                fprintf(stderr, "seed %llu: two runs are not the same\n", (unsigned long long)seed);
+                passed = false;
+            }
         }
+        atomic_fetch_add(&shared->done, 1);
+        atomic_fetch_add(&shared->failed, passed ? 0 : 1);
     }
-END_TEST
+}
 
 int main(void)
 {
-    Suite *suite = suite_create("sim_node");
-    TCase *node = tcase_create("node");
-    tcase_set_timeout(node, 600);
-    tcase_add_loop_test(node, node_keeps_its_promises, 0, SL_COUNT(scenarios));
-    suite_add_tcase(suite, node);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    uint64_t one = setting("SL_SIM_SEED", UINT64_MAX);
+    if (one != UINT64_MAX) {
+        (void)run_seed(one, scenario_of(one));
+        return EXIT_SUCCESS;
+    }
+    uint64_t count = setting("SL_SIM_SEEDS", SEEDS_STANDARD), first = setting("SL_SIM_FROM", 0);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t jobs =
+        SL_MIN(setting("SL_SIM_JOBS", processors > 0 ? (uint64_t)processors : 1), UINT64_C(64));
+    struct shared *shared = mmap(NULL, (jobs + 1) * sizeof(*shared), PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("mmap");
+        return EXIT_FAILURE;
+    }
+    for (uint64_t i = 0; i < jobs; i++) {
+        if (fork() == 0) {
+            run_share(shared, &shared[i + 1], first, count);
+            _exit(EXIT_SUCCESS);
+        }
+    }
+    while (wait(NULL) > 0) {
+    }
+    uint64_t done = atomic_load(&shared->done), failed = atomic_load(&shared->failed);
+    printf("%llu of %llu seeds from %llu on, %llu failed\n", (unsigned long long)done,
+           (unsigned long long)count, (unsigned long long)first, (unsigned long long)failed);
+    return done == count && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

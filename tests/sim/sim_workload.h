@@ -5,31 +5,36 @@
 
 #include "tests/sim/sim.h"
 
-#define WORKLOAD_CHAINS 48u
-#define WORKLOAD_BLOCKS 24u /* of a chain */
-#define WORKLOAD_SHARED 8u  /* first blocks that several chains have in common */
-#define WORKLOAD_TRUNKS 3u
+#define WORKLOAD_CHAINS 12u
+#define WORKLOAD_BLOCKS 12u /* of a chain */
+#define WORKLOAD_SHARED 4u  /* first blocks that several chains have in common */
+#define WORKLOAD_TRUNKS 2u
 #define WORKLOAD_IDS \
     (WORKLOAD_TRUNKS * WORKLOAD_SHARED + WORKLOAD_CHAINS * (WORKLOAD_BLOCKS - WORKLOAD_SHARED))
 #define WORKLOAD_RANKS         2u
 #define WORKLOAD_POOLS         2u
-#define WORKLOAD_DEVICE_BLOCKS 64u
+#define WORKLOAD_DEVICE_BLOCKS 16u
 
 struct workload {
     uint64_t seed;
     uint64_t piece_bytes; /* of a layer of the first pool */
     bool nothing_is_lost; /* memory is ample: what was acknowledged must be found */
-    bool quiet;           /* engines begin no more ops */
-    bool verifying;       /* one engine loads chain after chain */
-    uint32_t coordinator; /* node */
+    bool warming;   /* after a power cut the disk has not said yet what it holds: misses are fine */
+    bool quiet;     /* engines begin no more ops */
+    bool verifying; /* one engine loads chain after chain */
+    char verifier[32]; /* name of the one that verifies */
     bool acknowledged[WORKLOAD_IDS];
+    uint64_t acknowledged_ns[WORKLOAD_IDS];
+    bool durable[WORKLOAD_IDS];
     uint32_t verify_next, verify_tries;
     /* what happened */
     uint64_t loads, stores, blocks_loaded, blocks_stored, blocks_existed, failed, unanswered,
         cancelled, verified, waited_for_fence;
     uint64_t longest_wait_ns;
-    uint64_t published, publish_late; /* of the putter */
 };
 
+/* A flush says that what was acknowledged before is durable; a power cut leaves that alone. */
+void workload_flushed(void *workload, uint64_t before_ns);
+void workload_power_cut(struct workload *workload);
 extern const struct sl_actor workload_engine; /* a client; its context is the struct workload */
 #endif

@@ -41,9 +41,11 @@ static sl_err mem_open(struct sl_disk *disk, const char *name, bool create, uint
     struct mem_file *at = &self->files[free_slot];
     (void)snprintf(at->name, sizeof(at->name), "%s", name);
     at->bytes = allocate_bytes;
+    at->durable_bytes = allocate_bytes;
     at->now = calloc(1, allocate_bytes);
     at->durable = calloc(1, allocate_bytes);
-    if (at->now == NULL || at->durable == NULL) {
+    at->dirty = calloc(1, allocate_bytes / SL_PAGE_BYTES + 1);
+    if (at->now == NULL || at->durable == NULL || at->dirty == NULL) {
         abort();
     }
     self->bytes_peak = SL_MAX(self->bytes_peak, mem_disk_bytes(self));
@@ -62,6 +64,7 @@ static void file_free(struct mem_file *file)
 {
     free(file->now);
     free(file->durable);
+    free(file->dirty);
     *file = (struct mem_file){.bytes = 0};
 }
 
@@ -79,6 +82,41 @@ static sl_err mem_remove(struct sl_disk *disk, const char *name, struct sl_error
     return sl_fail_os(why, ENOENT, "remove '%s'", name);
 }
 
+static void file_grow(struct mem_file *file, uint64_t bytes)
+{
+    uint64_t pages = bytes / SL_PAGE_BYTES + 1, pages_before = file->bytes / SL_PAGE_BYTES + 1;
+    file->now = realloc(file->now, bytes);
+    file->durable = realloc(file->durable, bytes);
+    file->dirty = realloc(file->dirty, pages);
+    if (file->now == NULL || file->durable == NULL || file->dirty == NULL) {
+        abort();
+    }
+    memset(file->now + file->bytes, 0, bytes - file->bytes);
+    memset(file->durable + file->bytes, 0, bytes - file->bytes);
+    memset(file->dirty + pages_before, 0, pages - pages_before);
+    file->bytes = bytes;
+    file->durable_bytes = bytes;
+}
+
+sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
+                        struct sl_error *why)
+{
+    int file = -1;
+    uint64_t size_bytes = 0;
+    for (uint32_t i = 0; from != NULL && i < MEM_DISK_FILES_MAX; i++) {
+        struct mem_file *at = &disk->files[i];
+        if (strcmp(at->name, from) == 0) {
+            (void)snprintf(at->name, sizeof(at->name), "%s", name);
+        }
+    }
+    sl_err err = mem_open(&disk->base, name, true, bytes, &file, &size_bytes, why);
+    if (err == SL_OK && size_bytes < bytes) {
+        file_grow(&disk->files[file], bytes);
+        disk->bytes_peak = SL_MAX(disk->bytes_peak, mem_disk_bytes(disk));
+    }
+    return err;
+}
+
 static sl_err mem_list(struct sl_disk *disk,
                        void (*each)(void *context, const char *name, uint64_t bytes), void *context,
                        struct sl_error *why)
@@ -93,36 +131,90 @@ static sl_err mem_list(struct sl_disk *disk,
     return SL_OK;
 }
 
-static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *request)
+int mem_disk_move(struct mem_disk *disk, const struct sl_disk_request *request,
+                  uint64_t length_bytes)
 {
-    struct mem_file *file = &self->files[request->file];
-    bool reads = request->verb == SL_DISK_READ;
-    if (!reads && ++self->requests > self->power_cut_after) {
-        return 0; /* the power is off: nobody will see the answer for long */
-    }
-    if (!reads && self->requests == self->fail_request) {
-        return self->fail_os_code;
-    }
-    if (request->verb != SL_DISK_SYNC &&
-        (request->offset_bytes > file->bytes ||
-         request->length_bytes > file->bytes - request->offset_bytes)) {
+    struct mem_file *file = &disk->files[request->file];
+    if (request->offset_bytes > file->bytes ||
+        request->length_bytes > file->bytes - request->offset_bytes) {
         return EINVAL;
     }
-    if (request->piece_count > 0) {
-        uint64_t at = request->offset_bytes;
-        for (uint32_t i = 0; i < request->piece_count; i++) {
-            const struct iovec *piece = &request->pieces[i];
-            memcpy(reads ? piece->iov_base : file->now + at,
-                   reads ? file->now + at : piece->iov_base, piece->iov_len);
-            at += piece->iov_len;
-        }
-    } else if (request->verb == SL_DISK_SYNC) {
-        memcpy(file->durable, file->now, file->bytes);
-    } else if (reads) {
-        memcpy(request->memory, file->now + request->offset_bytes, request->length_bytes);
-    } else {
-        memcpy(file->now + request->offset_bytes, request->memory, request->length_bytes);
+    bool reads = request->verb == SL_DISK_READ;
+    unsigned char *bytes = file->now + request->offset_bytes;
+    const struct iovec whole = {.iov_base = request->memory, .iov_len = length_bytes};
+    const struct iovec *pieces = request->piece_count > 0 ? request->pieces : &whole;
+    uint64_t left = length_bytes;
+    for (uint32_t i = 0; left > 0; i++) {
+        uint64_t length = SL_MIN(left, (uint64_t)pieces[i].iov_len);
+        memcpy(reads ? pieces[i].iov_base : bytes, reads ? bytes : pieces[i].iov_base, length);
+        bytes += length;
+        left -= length;
     }
+    for (uint64_t at = request->offset_bytes; !reads && at < request->offset_bytes + length_bytes;
+         at = (at / SL_PAGE_BYTES + 1) * SL_PAGE_BYTES) {
+        file->dirty[at / SL_PAGE_BYTES] = 1;
+    }
+    return 0;
+}
+
+static uint64_t page_length(const struct mem_file *file, uint64_t page)
+{
+    return SL_MIN((uint64_t)SL_PAGE_BYTES, file->bytes - page * SL_PAGE_BYTES);
+}
+
+void mem_disk_sync(struct mem_disk *disk, int number)
+{
+    struct mem_file *file = &disk->files[number];
+    file->durable_bytes = file->bytes;
+    for (uint64_t page = 0; page * SL_PAGE_BYTES < file->bytes; page++) {
+        if (file->dirty[page] != 0) {
+            memcpy(file->durable + page * SL_PAGE_BYTES, file->now + page * SL_PAGE_BYTES,
+                   page_length(file, page));
+            file->dirty[page] = 0;
+        }
+    }
+}
+
+static uint64_t coin(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return *seed >> 40;
+}
+
+void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
+{
+    struct mem_file *file = &disk->files[number];
+    for (uint64_t page = 0; page * SL_PAGE_BYTES < file->bytes; page++) {
+        if (file->dirty[page] == 0) {
+            continue;
+        }
+        uint64_t fate = coin(&seed) % 3;
+        if (fate == 0) {
+            memcpy(file->durable + page * SL_PAGE_BYTES, file->now + page * SL_PAGE_BYTES,
+                   page_length(file, page));
+        } else if (fate == 1) { /* the system gives such pages up: they read as what is on disk */
+            memcpy(file->now + page * SL_PAGE_BYTES, file->durable + page * SL_PAGE_BYTES,
+                   page_length(file, page));
+        }
+        file->dirty[page] = fate == 2;
+    }
+}
+
+static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *request)
+{
+    if (request->verb == SL_DISK_READ) {
+        return mem_disk_move(self, request, request->length_bytes);
+    }
+    if (++self->requests > self->power_cut_after) {
+        return 0; /* the power is off: nobody will see the answer for long */
+    }
+    if (self->requests == self->fail_request) {
+        return self->fail_os_code;
+    }
+    if (request->verb == SL_DISK_WRITE) {
+        return mem_disk_move(self, request, request->length_bytes);
+    }
+    mem_disk_sync(self, request->file);
     return 0;
 }
 
@@ -214,14 +306,23 @@ void mem_disk_crash(struct mem_disk *disk, uint64_t seed)
     disk->done_count = 0;
     for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
         struct mem_file *file = &disk->files[i];
+        if (file->durable_bytes > file->bytes && (coin(&seed) & 1) != 0) {
+            file->bytes = file->durable_bytes; /* the cut never became durable */
+        }
+        file->durable_bytes = file->bytes;
         for (uint64_t at = 0; file->name[0] != '\0' && at < file->bytes; at += SECTOR_BYTES) {
             uint64_t length = SL_MIN((uint64_t)SECTOR_BYTES, file->bytes - at);
-            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            if ((seed >> 40 & 1) != 0) {
+            if (file->dirty[at / SL_PAGE_BYTES] == 0) {
+                continue;
+            }
+            if ((coin(&seed) & 1) != 0) {
                 memcpy(file->now + at, file->durable + at, length);
             } else {
                 memcpy(file->durable + at, file->now + at, length);
             }
+        }
+        if (file->dirty != NULL) {
+            memset(file->dirty, 0, file->bytes / SL_PAGE_BYTES + 1);
         }
     }
     disk->requests = 0;

@@ -15,7 +15,8 @@
 struct mem_file {
     char name[40]; /* empty: none */
     unsigned char *now, *durable;
-    uint64_t bytes;
+    unsigned char *dirty;          /* a flag a page: the two may differ there */
+    uint64_t bytes, durable_bytes; /* durable_bytes: as long as this after a power cut, perhaps */
 };
 struct mem_done {
     uint64_t cookie, bytes;
@@ -33,6 +34,19 @@ struct mem_disk {
     uint64_t bytes_peak;
 };
 
+/* Carries out a read or write of the first length_bytes of the request, at once and whatever was
+ * set to fail: for who makes faults of his own. Gives an errno. */
+int mem_disk_move(struct mem_disk *disk, const struct sl_disk_request *request,
+                  uint64_t length_bytes);
+/* The file comes to be, from another one when that is there (NULL: from nothing), with so many
+ * bytes; what is new in it is zero. All of it is durable. */
+sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
+                        struct sl_error *why);
+/* What was written to the file is durable. */
+void mem_disk_sync(struct mem_disk *disk, int file);
+/* What a failed sync may leave: by seed, pages that were to become durable are, are not, or never
+ * will be unless written again. */
+void mem_disk_sync_badly(struct mem_disk *disk, int file, uint64_t seed);
 void mem_disk_init(struct mem_disk *disk);
 void mem_disk_fini(struct mem_disk *disk);
 /* False: none waits. */

@@ -1,0 +1,250 @@
+/* tests/sim/sim_disk.c - the node's disk: requests take effect some time before their end, in any
+ * order, and go on for a while when their process dies. */
+#include "tests/sim/sim_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define IO_NS_MAX     (300 * SL_NS_PER_US)
+#define IO_NS_LONG    (5 * SL_NS_PER_MS)
+#define IO_NS_SLOW    (2 * SL_NS_PER_S)
+#define ORPHAN_NS_MAX (800 * SL_NS_PER_MS) /* below the io_grace that the runs set */
+#define SECTOR_BYTES  512u
+/* In a row, of reads that block: fewer than tries of the tierer. */
+#define READS_FAIL_MAX 2u
+
+/* One life of a tierer. */
+struct sim_disk {
+    struct sl_disk base; /* first */
+    struct sim_node *node;
+};
+
+static struct sim *disk_sim(struct sl_disk *disk)
+{
+    return ((struct sim_disk *)disk)->node->sim;
+}
+
+static bool fault_is(const struct sim *sim, enum sim_fault fault)
+{
+    return sim->now_ns < sim->fault_until_ns[fault];
+}
+
+void sim_disk_fault(struct sim *sim, enum sim_fault fault, uint64_t duration_ns)
+{
+    static const char *const names[SIM_FAULT_COUNT] = {"reads fail", "writes fail", "syncs fail",
+                                                       "disk full",  "short moves", "slow disk"};
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s for %llu us", (unsigned long long)sim->now_ns,
+                 names[fault], (unsigned long long)(duration_ns / SL_NS_PER_US));
+    sim->fault_until_ns[fault] = SL_MAX(sim->fault_until_ns[fault], sim->now_ns + duration_ns);
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->fault_until_ns[fault]);
+}
+
+uint64_t sim_disk_bytes_peak(const struct sim *sim)
+{
+    return sim->disk.bytes_peak;
+}
+
+/* ---- effects ---- */
+
+/* What became of a request whose process died. */
+static void orphan_apply(struct sim *sim, const struct sl_disk_request *request)
+{
+    uint64_t sectors = request->length_bytes / SECTOR_BYTES;
+    switch (sim_random_below(sim, 3)) {
+    case 0:
+        break; /* it never began */
+    case 1:
+        if (request->verb != SL_DISK_SYNC) {
+            (void)mem_disk_move(&sim->disk, request,
+                                sim_random_below(sim, sectors + 1) * SECTOR_BYTES);
+        }
+        break;
+    default:
+        if (request->verb != SL_DISK_SYNC) {
+            (void)mem_disk_move(&sim->disk, request, request->length_bytes);
+        } else {
+            mem_disk_sync(&sim->disk, request->file);
+        }
+        break;
+    }
+}
+
+bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
+{
+    const struct sl_disk_request *request = &event->io;
+    if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
+        event->orphaned = true; /* it may write into memory long after its process is gone */
+        event->at_ns = sim->now_ns + sim_random_below(sim, ORPHAN_NS_MAX);
+        return false;
+    }
+    event->applied = true;
+    if (orphan) {
+        orphan_apply(sim, request);
+        return true;
+    }
+    if (request->verb == SL_DISK_SYNC) {
+        if (event->os_code == 0) {
+            mem_disk_sync(&sim->disk, request->file);
+        } else {
+            mem_disk_sync_badly(&sim->disk, request->file, sim_random(sim));
+        }
+        return true;
+    }
+    int os_code = mem_disk_move(&sim->disk, request, event->io_bytes);
+    event->os_code = os_code != 0 ? os_code : event->os_code;
+    return true;
+}
+
+/* ---- the interface ---- */
+
+static sl_err disk_file_open(struct sl_disk *disk, const char *name, bool create,
+                             uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                             struct sl_error *why)
+{
+    struct sim *sim = disk_sim(disk);
+    struct sl_disk *base = &sim->disk.base;
+    if (create && fault_is(sim, SIM_FAULT_FULL)) {
+        return sl_fail_os(why, ENOSPC, "open '%s'", name);
+    }
+    return base->ops->open(base, name, create, allocate_bytes, file, size_bytes, why);
+}
+
+static void disk_file_close(struct sl_disk *disk, int file)
+{
+    (void)disk, (void)file;
+}
+
+static sl_err disk_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    return base->ops->remove(base, name, why);
+}
+
+static sl_err disk_file_list(struct sl_disk *disk,
+                             void (*each)(void *context, const char *name, uint64_t bytes),
+                             void *context, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    return base->ops->list(base, each, context, why);
+}
+
+static uint64_t request_ns(struct sim *sim)
+{
+    if (fault_is(sim, SIM_FAULT_SLOW)) {
+        return sim_random_below(sim, IO_NS_SLOW);
+    }
+    return sim_random_below(sim, sim_random_below(sim, 50) == 0 ? IO_NS_LONG : IO_NS_MAX);
+}
+
+static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *request,
+                          struct sl_error *why)
+{
+    struct sim_node *node = ((struct sim_disk *)disk)->node;
+    struct sim *sim = node->sim;
+    (void)why;
+    struct sim_event event = sim_event_for(node, EVENT_IO, sim->now_ns + request_ns(sim));
+    event.io = *request;
+    event.cookie = request->cookie;
+    event.io_bytes = request->length_bytes;
+    enum sim_fault fault = request->verb == SL_DISK_READ    ? SIM_FAULT_READ
+                           : request->verb == SL_DISK_WRITE ? SIM_FAULT_WRITE
+                                                            : SIM_FAULT_SYNC;
+    uint64_t sectors = request->length_bytes / SECTOR_BYTES;
+    if (fault_is(sim, fault) && sim_random_below(sim, 2) == 0) {
+        event.os_code = EIO;
+        event.io_bytes = sim_random_below(sim, sectors + 1) * SECTOR_BYTES;
+    } else if (fault_is(sim, SIM_FAULT_SHORT) && request->verb != SL_DISK_SYNC &&
+               sim_random_below(sim, 4) == 0) {
+        event.io_bytes = sim_random_below(sim, sectors + 1) * SECTOR_BYTES;
+    }
+    sim_event_add(sim, event);
+    return SL_OK;
+}
+
+static sl_err disk_flush(struct sl_disk *disk, struct sl_error *why)
+{
+    (void)disk, (void)why;
+    return SL_OK;
+}
+
+static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
+                            uint64_t length_bytes, uint64_t *got, struct sl_error *why)
+{
+    struct sim *sim = disk_sim(disk);
+    /* The same place fails twice in a row at most: one that stays bad costs what lies there, and a
+     * run could not tell that from a loss. tests/fault/disk has such places. */
+    if (fault_is(sim, SIM_FAULT_READ) && sim->reads_failed < READS_FAIL_MAX &&
+        sim_random_below(sim, 8) == 0) {
+        sim->reads_failed++;
+        return sl_fail_os(why, EIO, "read");
+    }
+    sim->reads_failed = 0;
+    struct sl_disk *base = &sim->disk.base;
+    return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
+}
+
+/* Called by a job, which takes its time elsewhere: here it is all done at once. */
+static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
+{
+    struct sim *sim = disk_sim(disk);
+    if (fault_is(sim, SIM_FAULT_FULL)) {
+        return sl_fail_os(why, ENOSPC, "make '%s'", name);
+    }
+    return mem_disk_prepare(&sim->disk, from, name, bytes, why);
+}
+
+static sl_err disk_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
+{
+    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    return base->ops->resize(base, file, size_bytes, why);
+}
+
+static void disk_destroy(struct sl_disk *disk)
+{
+    free(disk);
+}
+
+static const struct sl_disk_ops sim_disk_ops = {
+    .open = disk_file_open,
+    .close = disk_file_close,
+    .remove = disk_file_remove,
+    .list = disk_file_list,
+    .submit = disk_submit,
+    .flush = disk_flush,
+    .read_now = disk_read_now,
+    .destroy = disk_destroy,
+    .prepare = disk_prepare,
+    .resize = disk_resize,
+};
+
+/* What a dead process had asked for has ended when the next one opens the directory: its requests
+ * hold the lock (runtime/sl_disk_uring.c). */
+static void orphans_settle(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
+    for (uint32_t i = 0; i < sim->event_count; i++) {
+        struct sim_event *event = &sim->heap[i];
+        if (event->kind == EVENT_IO && event->node == sim_number(node) && !event->applied &&
+            event->incarnation != node->incarnation) {
+            event->orphaned = true;
+            (void)sim_disk_apply(sim, event, true);
+        }
+    }
+}
+
+sl_err sim_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth, bool direct,
+                     struct sl_disk **out, struct sl_error *why)
+{
+    (void)directory, (void)queue_depth, (void)direct;
+    struct sim_disk *disk = calloc(1, sizeof(*disk));
+    if (disk == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "out of memory");
+    }
+    disk->base.ops = &sim_disk_ops;
+    disk->base.direct = true;
+    disk->node = (struct sim_node *)env;
+    orphans_settle(disk->node);
+    *out = &disk->base;
+    return SL_OK;
+}

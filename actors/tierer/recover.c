@@ -25,10 +25,10 @@ const struct sl_tier_record *sl_tier_record_next(const void *records, uint64_t r
                                                  uint64_t *at)
 {
     uint64_t left = records_bytes - *at;
-    const struct sl_tier_record *record = (const void *)((const unsigned char *)records + *at);
-    if (left < sizeof(*record)) {
+    if (left < sizeof(struct sl_tier_record)) {
         return NULL;
     }
+    const struct sl_tier_record *record = (const void *)((const unsigned char *)records + *at);
     if (record->key_length == 0 || record->key_length > SL_KEY_BYTES_MAX ||
         record->group_length > SL_KEY_BYTES_MAX ||
         record->record_bytes != sl_tier_record_bytes(record->key_length, record->group_length) ||

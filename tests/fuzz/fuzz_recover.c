@@ -229,6 +229,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     node_hello(&fake, 2, "coordinator");
     node_hello(&fake, 3, "swapper");
     node_hello(&fake, 5, "tierer");
+    struct sl_msg fence; /* before it takes a scan */
+    struct sl_msg fenced = {.code = SL_OK};
+    HOSTILE_MUST(fake_take(&fake, hostile_senders[5], SL_MSG_FENCE, &fence));
+    fake_answer(&fake, hostile_senders[5], &fence, &fenced);
     node_put(&fake, objects[0], NULL, 100, 2);
     node_put(&fake, objects[1], NULL, 8192, 1);
     node_put(&fake, objects[2], NULL, 3000, 0);

@@ -174,8 +174,8 @@ END_TEST
 
 /* Keys of several lengths: records of several classes. */
 static const char *const tails[] = {"", "-a-longer-key-than-the-others-of-this-test",
-                                    "-one-that-is-longer-still-and-takes-records-of-a-third-class-"
-                                    "since-it-goes-on-and-on-and-on-and-on"};
+                                    ("-one-that-is-longer-still-and-takes-records-of-a-third-class-"
+                                     "since-it-goes-on-and-on-and-on-and-on")};
 
 START_TEST(a_full_index_waits_for_write_behind_like_full_memory)
     {

@@ -178,8 +178,10 @@ START_TEST(digest_of_a_copy_is_of_what_was_stored_while_the_source_changes)
         ck_assert_ptr_ne(shared, MAP_FAILED);
         pid_t writer = fork();
         ck_assert_int_ge(writer, 0);
-        for (uint64_t n = 0; writer == 0; n += 4099) { /* until it is killed */
+        uint64_t n = 0;
+        while (writer == 0) { /* until it is killed */
             ((volatile unsigned char *)shared)[n % LARGE_BYTES] ^= 0xff;
+            n += 4099;
         }
         for (uint32_t round = 0; round < 30; round++) {
             struct sl_digest got = sl_digest_copy(bed.to + GUARD, shared, LARGE_BYTES);

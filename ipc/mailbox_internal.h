@@ -105,6 +105,7 @@ struct sl_mailbox {
     bool announced; /* `sleeping` is set on the lanes */
     uint64_t spin_wish_ns;
     bool spin_anyway;
+    uint32_t spin_cores;
     struct sl_spin spin;
     /* A ZeroMQ frame that waits until its sender's lanes have been read as far as they were. */
     bool held;

@@ -2,7 +2,6 @@
  * those who talk to us, read and written, and given up when the other side dies or lies. */
 #include "ipc/mailbox_internal.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -122,37 +121,38 @@ static void lane_end(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 
 /* ----------------------------------------------- spinning */
 
-/* Actors of this node that may run at once: the sockets in its directory. */
-static uint32_t actors_count(const struct sl_mailbox *mailbox)
+/* Asked again whenever a lane comes to stand: the cores may be others by then. */
+static void spin_reckon(struct sl_mailbox *mailbox)
 {
-    uint32_t count = 0;
-    DIR *directory = opendir(mailbox->directory);
-    for (const struct dirent *at = directory != NULL ? readdir(directory) : NULL; at != NULL;
-         at = readdir(directory)) {
-        size_t length = strlen(at->d_name);
-        count += length > 5 && strcmp(at->d_name + length - 5, ".sock") == 0 ? 1 : 0;
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
+    mailbox->spin_cores = sl_spin_cores();
+}
+
+/* Processes of this node that may want a core now: we, and who has not said that it sleeps. */
+static uint32_t runnable_count(const struct sl_mailbox *mailbox)
+{
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        const struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        count += slot->state == SL_LANE_STANDS && sl_queue_reader_is_awake(&slot->lane.writer);
     }
     return count;
 }
 
-/* The node may have grown since: asked whenever a lane comes to stand. */
-static void spin_reckon(struct sl_mailbox *mailbox)
+static uint64_t spin_budget(struct sl_mailbox *mailbox)
 {
-    /* One more than the actors: the engine beside them. */
-    mailbox->spin.bound_ns =
-        mailbox->spin_anyway || mailbox->spin_wish_ns == 0
-            ? mailbox->spin_wish_ns
-            : sl_spin_bound(mailbox->spin_wish_ns, sl_spin_cores(), actors_count(mailbox) + 1);
+    if (mailbox->spin_anyway) {
+        return mailbox->spin_wish_ns;
+    }
+    if (mailbox->stats.lanes == 0 || mailbox->spin_wish_ns == 0) {
+        return 0;
+    }
+    return sl_spin_budget(&mailbox->spin, mailbox->spin_wish_ns, mailbox->spin_cores,
+                          runnable_count(mailbox));
 }
 
 bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns)
 {
-    uint64_t budget_ns = mailbox->spin_anyway        ? mailbox->spin.bound_ns
-                         : mailbox->stats.lanes == 0 ? 0
-                                                     : sl_spin_budget(&mailbox->spin);
+    uint64_t budget_ns = spin_budget(mailbox);
     if (budget_ns == 0) {
         return false;
     }

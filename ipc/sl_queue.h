@@ -83,6 +83,11 @@ bool sl_queue_has_room(struct sl_queue_writer *writer, size_t length_bytes);
  * the ring, whatever the peer writes. */
 sl_err sl_queue_read(struct sl_queue_reader *reader, void *buffer, size_t buffer_bytes,
                      uint8_t *kind, size_t *length_bytes);
+/* Whether the reader has not said that it sleeps. A hint: whatever the peer writes there. */
+static inline bool sl_queue_reader_is_awake(const struct sl_queue_writer *writer)
+{
+    return atomic_load_explicit(&writer->shared->sleeping, memory_order_relaxed) == 0;
+}
 /* Position behind the last frame that is visible now. Any value when the peer is hostile: to be
  * compared with reader->head by subtraction alone. */
 static inline uint64_t sl_queue_tail(const struct sl_queue_reader *reader)

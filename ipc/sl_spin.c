@@ -4,11 +4,6 @@
 #include <sched.h>
 #include <stdio.h>
 
-uint64_t sl_spin_bound(uint64_t wish_ns, uint32_t cores, uint32_t processes)
-{
-    return cores > processes ? wish_ns : 0;
-}
-
 /* "max 100000" or "QUOTA PERIOD". UINT32_MAX: no quota, or none that is visible. */
 static uint32_t quota_cores(void)
 {
@@ -30,15 +25,15 @@ uint32_t sl_spin_cores(void)
     return SL_MAX(SL_MIN(cores, quota_cores()), 1u);
 }
 
-uint64_t sl_spin_budget(struct sl_spin *spin)
+uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores, uint32_t runnable)
 {
-    if (spin->bound_ns == 0) {
+    if (cores < 2 || runnable > cores) {
         return 0;
     }
     if (!spin->worth && ++spin->waits % SL_SPIN_PROBE != 0) {
         return 0;
     }
-    return spin->bound_ns;
+    return bound_ns;
 }
 
 void sl_spin_learn(struct sl_spin *spin, bool came)

@@ -1,9 +1,9 @@
 /* ipc/sl_spin.h - whether to wait awake: on a fast lane an answer may be nearer than the wake-up of
  * a sleeper, but a spinning process takes a core from whoever makes the answer.
  *
- * The rule: never, unless this process may run on more cores than its node has processes that may
- * want one. Then for at most bound_ns, and only while it pays: after a wait that ended in time the
- * next one spins too; after one that did not, every SL_SPIN_PROBE-th wait tries again. One thread.
+ * The rule: never, when there are fewer cores than processes of the node that are runnable now.
+ * Else for at most the bound, and only while it pays: after a wait that ended in time the next one
+ * spins too; after one that did not, every SL_SPIN_PROBE-th wait tries again. One thread.
  */
 #ifndef SL_SPIN_H
 #define SL_SPIN_H
@@ -13,19 +13,16 @@
 #define SL_SPIN_PROBE 16u
 
 struct sl_spin {
-    uint64_t bound_ns; /* 0: never */
-    uint32_t waits;    /* since the last one that was spun */
+    uint32_t waits; /* since the last one that was spun */
     bool worth;
 };
 
-/* wish_ns, or 0 when processes that may run at once (this one included) are as many as cores or
- * more. */
-uint64_t sl_spin_bound(uint64_t wish_ns, uint32_t cores, uint32_t processes);
 /* Cores that this process may use: its affinity, and the quota of its cgroup (rounded down, at
  * least 1). */
 uint32_t sl_spin_cores(void);
-/* How long the wait that begins now shall spin; 0: sleep at once. */
-uint64_t sl_spin_budget(struct sl_spin *spin);
+/* How long the wait that begins now shall spin: bound_ns, or 0: sleep at once. runnable: processes
+ * that may want one of the cores now, this one included. */
+uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores, uint32_t runnable);
 /* How the spinning ended: something came. */
 void sl_spin_learn(struct sl_spin *spin, bool came);
 /* Eases the other hyper-thread while this one looks again. */

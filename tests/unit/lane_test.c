@@ -96,10 +96,15 @@ static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
     }
 
 /* Makes client's lane to the actor "echo" stand. */
+static void attach_to(struct sl_mailbox *client, struct sl_mailbox *actor, const char *name)
+{
+    (void)sl_mailbox_connect(client, name, 0); /* offers */
+    UNTIL(sl_mailbox_attached(client, name) && stats_of(actor).lanes > 0, actor, client);
+}
+
 static void attach(struct sl_mailbox *client, struct sl_mailbox *actor)
 {
-    (void)sl_mailbox_connect(client, "echo", 0); /* offers */
-    UNTIL(sl_mailbox_attached(client, "echo") && stats_of(actor).lanes > 0, actor, client);
+    attach_to(client, actor, "echo");
 }
 
 static const char *received(struct sl_mailbox *mailbox, const char **from, size_t *length)
@@ -1042,46 +1047,47 @@ END_TEST
  * --------------------------------------------------- */
 
 static const struct {
-    uint32_t cores, processes;
+    uint32_t cores, runnable;
     bool spins;
 } spin_rows[] = {
-    {1, 1, false}, {2, 2, false}, {2, 7, false}, {8, 8, false},
-    {2, 1, true},  {9, 8, true},  {64, 9, true},
+    {1, 1, false}, {2, 3, false}, {2, 7, false}, {8, 9, false},
+    {2, 1, true},  {2, 2, true},  {8, 8, true},  {64, 9, true},
 };
 
-START_TEST(spinning_takes_more_cores_than_processes)
+START_TEST(spinning_takes_no_core_that_is_wanted)
     {
-        ck_assert_uint_eq(sl_spin_bound(50000, spin_rows[_i].cores, spin_rows[_i].processes),
+        struct sl_spin spin = {.worth = true};
+        ck_assert_uint_eq(sl_spin_budget(&spin, 50000, spin_rows[_i].cores, spin_rows[_i].runnable),
                           spin_rows[_i].spins ? 50000 : 0);
-        ck_assert_uint_eq(sl_spin_bound(0, spin_rows[_i].cores, spin_rows[_i].processes), 0);
+        ck_assert_uint_eq(sl_spin_budget(&spin, 0, spin_rows[_i].cores, spin_rows[_i].runnable), 0);
         ck_assert_uint_ge(sl_spin_cores(), 1);
     }
 END_TEST
 
 START_TEST(spinning_goes_on_while_it_pays)
     {
-        struct sl_spin spin = {.bound_ns = 1000};
+        struct sl_spin spin = {0};
         uint32_t tried = 0;
         for (uint32_t i = 0; i < 10 * SL_SPIN_PROBE; i++) {
-            if (sl_spin_budget(&spin) != 0) {
+            if (sl_spin_budget(&spin, 1000, 2, 1) != 0) {
                 tried++;
                 sl_spin_learn(&spin, false);
             }
         }
         ck_assert_uint_eq(tried, 10); /* a probe now and then */
-        while (sl_spin_budget(&spin) == 0) {
+        while (sl_spin_budget(&spin, 1000, 2, 1) == 0) {
         }
         sl_spin_learn(&spin, true);
         for (uint32_t i = 0; i < 100; i++) {
-            ck_assert_uint_eq(sl_spin_budget(&spin), 1000);
+            ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 1000);
             sl_spin_learn(&spin, true);
         }
-        ck_assert_uint_eq(sl_spin_budget(&spin), 1000);
+        ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 1000);
         sl_spin_learn(&spin, false);
-        ck_assert_uint_eq(sl_spin_budget(&spin), 0);
+        ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 0);
         struct sl_spin never = {0};
         for (uint32_t i = 0; i < 10 * SL_SPIN_PROBE; i++) {
-            ck_assert_uint_eq(sl_spin_budget(&never), 0);
+            ck_assert_uint_eq(sl_spin_budget(&never, 0, 2, 1), 0);
         }
     }
 END_TEST
@@ -1116,7 +1122,15 @@ START_TEST(spinning_finds_a_frame_and_ends_in_time)
     }
 END_TEST
 
-/* A node of more actors than cores: nobody spins, whatever the setting. */
+/* Whoever spins learns that it did not pay: nothing comes here. */
+static bool did_spin(struct sl_mailbox *mailbox)
+{
+    mailbox->spin.worth = true;
+    ck_assert(!sl_mailbox_spin(mailbox, SL_NEVER_NS));
+    return !mailbox->spin.worth;
+}
+
+/* Two cores for three that are awake: nobody spins, until one of them says that it sleeps. */
 START_TEST(crowded_node_does_not_spin)
     {
         directory_make();
@@ -1127,20 +1141,23 @@ START_TEST(crowded_node_does_not_spin)
                                                    .message_bytes_max = SL_MIB,
                                                    .ring_bytes = RING,
                                                    .spin_ns = 50000};
-        for (uint32_t i = 0; i < sl_spin_cores(); i++) {
-            char path[128];
-            (void)snprintf(path, sizeof(path), "%s/actor.%u.sock", directory, i);
-            FILE *file = fopen(path, "we");
-            ck_assert_ptr_nonnull(file);
-            (void)fclose(file);
-        }
         struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *other = opened("other", true);
         ck_assert_int_eq(sl_mailbox_open(&options, &client, NULL), SL_OK);
         attach(client, actor);
-        ck_assert_uint_eq(client->spin.bound_ns, 0);
-        ck_assert(!sl_mailbox_spin(client, SL_NEVER_NS));
+        attach_to(client, other, "other");
+
+        client->spin_cores = 2;
+
+        ck_assert(!did_spin(client));
+        ck_assert_uint_ne(sl_mailbox_sleep(other, sl_clock_monotonic_ns()), 0);
+        ck_assert(did_spin(client));
+        client->spin_cores = 1;
+        ck_assert_uint_ne(sl_mailbox_sleep(actor, sl_clock_monotonic_ns()), 0);
+        ck_assert(!did_spin(client));
         sl_mailbox_close(&client);
         sl_mailbox_close(&actor);
+        sl_mailbox_close(&other);
         directory_remove();
     }
 END_TEST
@@ -1172,7 +1189,7 @@ static void suite_fill(Suite *suite)
     tcase_add_test(sleeping, frame_without_a_doorbell_is_found_by_looking_again);
     tcase_add_test(sleeping, sleep_is_refused_while_a_frame_waits);
     TCase *spinning = tcase_create("spinning");
-    tcase_add_loop_test(spinning, spinning_takes_more_cores_than_processes, 0, SL_COUNT(spin_rows));
+    tcase_add_loop_test(spinning, spinning_takes_no_core_that_is_wanted, 0, SL_COUNT(spin_rows));
     tcase_add_test(spinning, spinning_goes_on_while_it_pays);
     tcase_add_test(spinning, spinning_finds_a_frame_and_ends_in_time);
     tcase_add_test(spinning, crowded_node_does_not_spin);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -260,6 +261,27 @@ static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struc
     }
 }
 
+/* Tells a fork without a system call a call. NULL: the system cannot. */
+static const volatile unsigned char *ours_page(void)
+{
+    unsigned char *page =
+        mmap(NULL, SL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(page, SL_PAGE_BYTES, MADV_WIPEONFORK) != 0) {
+        (void)munmap(page, SL_PAGE_BYTES);
+        return NULL;
+    }
+    *page = 1;
+    return page;
+}
+
+bool sl_client_is_ours(const struct sl_client *client)
+{
+    return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
+}
+
 static struct sl_client *client_new(void)
 {
     static _Atomic uint32_t opened; /* clients of this process, for their names */
@@ -269,6 +291,7 @@ static struct sl_client *client_new(void)
     }
     client->kick_fd = -1;
     client->self = sl_proc_id_self();
+    client->ours = ours_page();
     uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
     (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
     pthread_condattr_t attributes;
@@ -331,7 +354,7 @@ void sl_client_close(struct sl_client **client)
     if (gone == NULL) {
         return;
     }
-    if (gone->mailbox != NULL && (uint32_t)getpid() == gone->self.pid) {
+    if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
         grants_give_back(gone);
     }
     sl_mailbox_close(&gone->mailbox);
@@ -345,6 +368,9 @@ void sl_client_close(struct sl_client **client)
     sl_config_destroy(&gone->config);
     pthread_cond_destroy(&gone->changed);
     pthread_mutex_destroy(&gone->lock);
+    if (gone->ours != NULL) {
+        (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
+    }
     free(gone->orphans);
     free(gone);
     *client = NULL;

@@ -64,7 +64,7 @@ sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
     if (client->read_only) {
         return sl_fail(why, SL_ERR_PERMISSION, "this client is read-only");
     }
-    if ((uint32_t)getpid() != client->self.pid) {
+    if (!sl_client_is_ours(client)) {
         return sl_fail(why, SL_ERR_INVALID,
                        "this client was opened by process %u: a fork opens its own",
                        client->self.pid);

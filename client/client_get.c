@@ -149,11 +149,11 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
                                  (uintmax_t)want->buffer.length_bytes)
                        : SL_ERR_INCOMPLETE;
         }
-        err = want->view != NULL ? pin_out(client, at, entry, want, why)
-                                 : copy_out(client, at, entry, want, why);
-        if (err == SL_OK && at->pins != NULL) {
+        if (at->pins != NULL) { /* before the copy: after it, the atomic would wait for its stores */
             sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
         }
+        err = want->view != NULL ? pin_out(client, at, entry, want, why)
+                                 : copy_out(client, at, entry, want, why);
         if (err != SL_ERR_STALE) {
             return err;
         }

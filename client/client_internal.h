@@ -76,6 +76,8 @@ struct sl_client {
     char instance[64];
     char name[32];
     struct sl_proc_id self;
+    /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
+    const volatile unsigned char *ours;
     bool read_only;
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
@@ -104,6 +106,8 @@ struct sl_client {
 };
 
 /* ---- client_attach.c ---- */
+/* Whether this process opened it, and no fork of that process did. */
+bool sl_client_is_ours(const struct sl_client *client);
 struct sl_attachment *sl_client_attachment(const struct sl_client *client);
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */

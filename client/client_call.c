@@ -21,13 +21,17 @@
 #define DRAINING_RETRY_NS (20 * SL_NS_PER_MS)
 /* The actor ends its work a little before we give up, so that its answer still counts. */
 #define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
+/* What waking up and returning take: whoever has two seconds has its answer before they are over.
+ */
+#define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
+    uint64_t wish_ns = timeout_ns == 0 ? client->op_timeout_ns : timeout_ns;
     return sl_deadline_ns(sl_clock_monotonic_ns(),
-                          timeout_ns == 0 ? client->op_timeout_ns : timeout_ns);
+                          wish_ns - SL_MIN(wish_ns / 50, RETURN_MARGIN_NS_MAX));
 }
 
 uint64_t sl_client_random(void)

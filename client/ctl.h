@@ -21,6 +21,7 @@ struct ctl {
     char *setting_texts[CTL_SETTINGS_MAX];      /* owned */
     uint32_t setting_count;
     bool json;
+    json_t *rows; /* an array that collects what would be printed as JSON; NULL: print it */
     char **words; /* arguments that are no options */
     int word_count;
 };
@@ -56,6 +57,8 @@ sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out,
                 struct sl_error *why);
 /* Prints and frees. */
 void ctl_print_json(json_t *object);
+/* The same, or appends it to ctl->rows. */
+void ctl_give_json(const struct ctl *ctl, json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
 json_t *ctl_json_bytes(const char *bytes, size_t length);
 json_t *ctl_json_u64(uint64_t value);

@@ -3,17 +3,20 @@
 #include "client/ctl_bench.h"
 #include "client/ctl_bench_disk.h"
 #include "ipc/sl_arena.h"
+#include "ipc/sl_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_MAX      50000000u
-#define EXISTS_KEYS   100000u
-#define EXISTS_BYTES  64u
-#define SIZE_STANDARD (256 * SL_KIB)
-#define BULK_KEYS_MAX 4096u /* a call, when it is not measured: filling and removing */
-#define BULK_BYTES    (64 * SL_MIB)
-#define SECONDS_MAX   3600
+#define KEYS_MAX        50000000u
+#define EXISTS_KEYS     100000u
+#define TABLE_KEYS      1000000u /* of exists, where the node's index has room */
+#define INDEX_KEY_BYTES 400u     /* of index a key, at most, for keys of ours */
+#define EXISTS_BYTES    64u
+#define SIZE_STANDARD   (256 * SL_KIB)
+#define BULK_KEYS_MAX   4096u /* a call, when it is not measured: filling and removing */
+#define BULK_BYTES      (64 * SL_MIB)
+#define SECONDS_MAX     3600
 
 /* ---- set-up ---- */
 
@@ -150,7 +153,7 @@ static const char *state_of(const struct bench *bench)
                            : "memory free, keys are removed";
 }
 
-static void print_json(const char *name, const struct bench *bench)
+static void print_json(const struct ctl *ctl, const char *name, const struct bench *bench)
 {
     struct result op = result_of(bench, BENCH_SIDE_OP);
     struct result base = result_of(bench, BENCH_SIDE_BASELINE);
@@ -172,7 +175,7 @@ static void print_json(const char *name, const struct bench *bench)
                                             "bytes_per_s", copy.bytes_per_s, "ratio", copy.ratio,
                                             "call_ratio", copy.call_ratio));
     }
-    ctl_print_json(row);
+    ctl_give_json(ctl, row);
 }
 
 static void print_side(const char *name, const struct result *side)
@@ -200,7 +203,30 @@ static void print_text(const char *name, const struct bench *bench)
     }
 }
 
-static int bench_run(struct ctl *ctl, struct bench *bench)
+/* One line of the table of all. */
+static void print_row(const char *name, const struct bench *bench)
+{
+    char size[32], rate[32] = "";
+    struct result op = result_of(bench, BENCH_SIDE_OP);
+    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
+    if (bench->kind != BENCH_EXISTS) {
+        (void)snprintf(rate, sizeof rate, "%.0f MB/s", op.bytes_per_s / 1e6);
+    }
+    (void)printf("%-7s %9s x %-4ju %11.0f /s %11s %10.2f us %10.2f us   ", name,
+                 ctl_size_text(bench->size_bytes, size), (uintmax_t)bench->batch, op.ops_per_s,
+                 rate, op.p50_us, op.p99_us);
+    (void)printf("%.2f (%.2f) of %s", base.ratio, base.call_ratio,
+                 bench->kind == BENCH_EXISTS ? "a bare table" : "memcpy");
+    if (bench_copy_name(bench) != NULL) {
+        struct result copy = result_of(bench, BENCH_SIDE_COPY);
+        (void)printf(", %.2f (%.2f) of the fastest copy", copy.ratio, copy.call_ratio);
+    }
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+static int bench_run(struct ctl *ctl, struct bench *bench, const char *name,
+                     void (*print)(const char *name, const struct bench *bench))
 {
     struct sl_error why = {0};
     sl_err err = ctl_open(ctl, false, &bench->client, &why);
@@ -217,11 +243,65 @@ static int bench_run(struct ctl *ctl, struct bench *bench)
         return ctl_failed(ctl, &why);
     }
     if (ctl->json) {
-        print_json(ctl->words[0], bench);
+        print_json(ctl, name, bench);
     } else {
-        print_text(ctl->words[0], bench);
+        print(name, bench);
     }
     return CTL_FINE;
+}
+
+/* ---- all in one run ---- */
+
+static const char *const kind_names[] = {"get", "put", "exists"};
+
+/* A million, or as many as the node's index has room for. */
+static uint64_t table_keys(const struct ctl *ctl)
+{
+    struct sl_index_view *view = NULL;
+    struct sl_index_stats stats = {0};
+    if (sl_index_view_open(ctl->paths.shm_dir, &view, NULL) == SL_OK) {
+        sl_index_view_stats(view, &stats);
+        sl_index_view_close(&view);
+    }
+    return SL_MAX(SL_MIN(TABLE_KEYS, stats.record_bytes_max / INDEX_KEY_BYTES), 1);
+}
+
+static int bench_all(struct ctl *ctl, uint64_t measure_ns)
+{
+    static const struct {
+        enum bench_kind kind;
+        uint64_t size_bytes, batch;
+    } rows[] = {
+        {BENCH_EXISTS, EXISTS_BYTES, 256}, {BENCH_GET, 4 * SL_KIB, 1},
+        {BENCH_GET, 256 * SL_KIB, 1},      {BENCH_GET, SL_MIB, 1},
+        {BENCH_GET, 4 * SL_MIB, 1},        {BENCH_PUT, 4 * SL_KIB, 1},
+        {BENCH_PUT, 256 * SL_KIB, 1},      {BENCH_PUT, SL_MIB, 1},
+        {BENCH_PUT, 4 * SL_MIB, 1},
+    };
+    int code = CTL_FINE;
+    ctl->rows = ctl->json ? json_array() : NULL;
+    if (!ctl->json) {
+        (void)printf("%-7s %9s x %-4s %14s %11s %13s %13s   ratio of rates (of single calls)\n", "",
+                     "size", "keys", "keys", "bytes", "p50 a call", "p99 a call");
+    }
+    for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_FINE; i++) {
+        struct bench bench = {.cache_bytes = bench_cache_bytes(),
+                              .kind = rows[i].kind,
+                              .size_bytes = rows[i].size_bytes,
+                              .batch = rows[i].batch,
+                              .keys = rows[i].kind == BENCH_EXISTS ? table_keys(ctl) : 0,
+                              .measure_ns = measure_ns};
+        code = bench_run(ctl, &bench, kind_names[rows[i].kind], print_row);
+        bench_free(&bench);
+    }
+    if (code == CTL_FINE) {
+        code = ctl_bench_queue(ctl, 0, measure_ns);
+    }
+    if (ctl->rows != NULL) {
+        ctl_print_json(ctl->rows);
+        ctl->rows = NULL;
+    }
+    return code;
 }
 
 /* ---- arguments ---- */
@@ -248,25 +328,30 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
                                          {.name = "batch", .count = &bench.batch},
                                          {.name = "keys", .count = &bench.keys},
                                          {.name = "seconds", .text = &seconds}};
-    static const char *const kinds[] = {"get", "put", "exists"};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count == 1 && strcmp(ctl->words[0], "disk") == 0) {
+    const char *word = ctl->word_count == 1 ? ctl->words[0] : "";
+    bool all = strcmp(word, "all") == 0, queue = strcmp(word, "queue") == 0;
+    if (strcmp(word, "disk") == 0) {
         return ctl_bench_disk(ctl, bench.size_bytes, total_bytes);
     }
-    bool queue = ctl->word_count == 1 && strcmp(ctl->words[0], "queue") == 0;
     size_t kind = 0;
-    while (ctl->word_count == 1 && kind < SL_COUNT(kinds) &&
-           strcmp(ctl->words[0], kinds[kind]) != 0) {
+    while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
         kind++;
     }
-    if (ctl->word_count != 1 || (kind == SL_COUNT(kinds) && !queue)) {
-        return ctl_wrong(ctl, "one of get, put, exists, queue, disk");
+    if (kind == SL_COUNT(kind_names) && !queue && !all) {
+        return ctl_wrong(ctl, "one of all, get, put, exists, queue, disk");
+    }
+    if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
+        return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
     }
     if (!seconds_read(seconds, &bench.measure_ns)) {
         return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
                          SECONDS_MAX);
+    }
+    if (all) {
+        return bench_all(ctl, bench.measure_ns);
     }
     if (queue) {
         return ctl_bench_queue(ctl, bench.size_bytes, bench.measure_ns);
@@ -280,7 +365,7 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }
-    code = bench_run(ctl, &bench);
+    code = bench_run(ctl, &bench, word, print_text);
     bench_free(&bench);
     return code;
 }

@@ -286,9 +286,9 @@ static void bench_print(const struct ctl *ctl, const struct bench_queue *bench)
     situation_print(ctl, bench, LANE_AWAKE, polling ? ZMQ_AWAKE : ZMQ_ASLEEP, rows);
     situation_print(ctl, bench, LANE_ASLEEP, ZMQ_ASLEEP, rows);
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:I, s:I, s:o}", "bench", "queue", "size_bytes",
-                                 (json_int_t)bench->size_bytes, "batch", (json_int_t)1,
-                                 "situations", rows));
+        ctl_give_json(ctl, json_pack("{s:s, s:I, s:I, s:o}", "bench", "queue", "size_bytes",
+                                     (json_int_t)bench->size_bytes, "batch", (json_int_t)1,
+                                     "situations", rows));
     }
 }
 

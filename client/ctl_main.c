@@ -106,7 +106,8 @@ static const struct ctl_command commands[] = {
      "average (default 4)",
      ctl_workload},
     {"bench", "measure, beside the physical limit",
-     "bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n"
+     "bench all [--seconds S]\n"
+     "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n"
      "       sluicectl bench queue [--size N] [--seconds S]\n"
      "       sluicectl bench disk [--size N] [--total SIZE]\n\nMeasures the client "
      "library, and in the same run, in turns of 5 ms, its limits: memcpy of the\nsame sizes "
@@ -114,6 +115,8 @@ static const struct ctl_command commands[] = {
      "Both sides walk over more than four times the last-level cache where the node's\nmemory "
      "allows it (walk_bytes, llc_bytes). Rates are medians of the turns, ratios medians of\nthe "
      "ratios of neighbouring turns; p50 and p99 are of one call, a batch.\n\n"
+     "  all     exists with a million keys, get and put of 4KiB to 4MiB, queue: a table. WHAT THE\n"
+     "          NODE HOLDS IS EVICTED\n"
      "  get     into the caller's buffers; all keys are in memory\n"
      "  put     with the digest, of new keys only. Without --keys into a full memory, as a cache "
      "is:\n          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With "

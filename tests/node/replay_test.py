@@ -1,6 +1,7 @@
 """The main job: replays through a real node, undisturbed, under memory pressure, and under fire."""
 
 import collections
+import itertools
 import json
 import os
 import re
@@ -157,10 +158,16 @@ class Replay(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(TRACE), "the conversation trace is not beside the project")
     def test_conversation_trace_hits_exactly(self):
+        # Under sanitizers its beginning: the whole takes minutes and shows no more of them.
+        limit = 12031 if SECONDS == 1 else 1000
+        trace = self.directory.name + "/conversation.jsonl"
+        with open(TRACE, encoding="utf-8") as whole, open(trace, "w", encoding="utf-8") as beginning:
+            beginning.writelines(itertools.islice(whole, limit))
+        references, hits = (288500, 105710) if SECONDS == 1 else expected_hits(trace)
         with Node(ranks=2, memory="4GiB") as node:
-            report = self.replay(node, "--ranks", "2", trace=TRACE)
+            report = self.replay(node, "--ranks", "2", trace=trace)
             self.assert_whole(report)
-            self.assertEqual((report["requests"], report["block_references"], report["hits"]), (12031, 288500, 105710))
+            self.assertEqual((report["requests"], report["block_references"], report["hits"]), (limit, references, hits))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ struct client {
     uint64_t before[BATCH_MAX];
     sl_err codes[BATCH_MAX];
     struct sl_buffer buffers[BATCH_MAX];
+    uint64_t put_clocks[BATCH_MAX]; /* when the put began */
     uint64_t lengths[BATCH_MAX];
     uint64_t *batch_bytes; /* BATCH_MAX * THRASH_VALUE_BYTES */
 };
@@ -329,11 +330,11 @@ static void put_ended(struct client *client, uint32_t slot, sl_err code)
     if (code == SL_OK) {
         thrash_count(thrash, THRASH_puts, 1);
         thrash_count(thrash, THRASH_put_bytes, client->buffers[slot].length_bytes);
-        if (!is_shared(object)) { /* what others put may have been there for long */
-            atomic_store_explicit(
-                &row_of(client, object)->clock,
-                atomic_load_explicit(&thrash->shared->clock, memory_order_relaxed),
-                memory_order_relaxed);
+        /* What others put may have been there for long; and we may have been stopped since our own:
+         * its beginning is what we know. */
+        if (!is_shared(object)) {
+            atomic_store_explicit(&row_of(client, object)->clock, client->put_clocks[slot],
+                                  memory_order_relaxed);
         }
         (void)word_change(client, object, word, thrash_word(version, THRASH_PRESENT));
     } else if (!is_shared(object)) {
@@ -354,6 +355,8 @@ static bool put_prepare(struct client *client, uint32_t slot, uint32_t object)
         return false;
     }
     prepare(client, slot, object);
+    client->put_clocks[slot] =
+        atomic_load_explicit(&client->thrash->shared->clock, memory_order_relaxed);
     client->buffers[slot].length_bytes = length_bytes;
     thrash_value_fill(object, version, client->buffers[slot].at, length_bytes);
     return true;

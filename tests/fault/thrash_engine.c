@@ -27,6 +27,7 @@ struct op {
     uint32_t blocks[THRASH_CHAT_BLOCKS];
     uint64_t before[THRASH_CHAT_BLOCKS];
     uint64_t clock[THRASH_CHAT_BLOCKS]; /* of their last store, when the op began */
+    uint64_t began_clock;
     struct sl_op_result result;
 };
 
@@ -194,6 +195,7 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
     struct thrash *thrash = engine->thrash;
     uint32_t tokens[THRASH_CHAT_BLOCKS * THRASH_TOKENS];
     thrash_tokens(op->chat, op->block_count, tokens);
+    op->began_clock = atomic_load_explicit(&thrash->shared->clock, memory_order_relaxed);
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint32_t block = thrash_block(op->chat, i);
         if (has_history(block)) {
@@ -225,7 +227,6 @@ static void op_wait(struct thrash_engine *engine, struct op *op)
 
 static void store_note(struct thrash_engine *engine, const struct op *op)
 {
-    struct thrash_shared *shared = engine->thrash->shared;
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint32_t block = thrash_block(op->chat, i);
         bool stored = sl_op_block_stored(op->handle, i);
@@ -234,10 +235,10 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
         }
         struct thrash_object *row = row_of(engine, block);
         thrash_count(engine->thrash, THRASH_blocks_stored, stored);
-        if (stored) { /* what existed may have been there for long */
-            atomic_store_explicit(&row->clock,
-                                  atomic_load_explicit(&shared->clock, memory_order_relaxed),
-                                  memory_order_relaxed);
+        /* What existed may have been there for long; and we may have been stopped since the store:
+         * its beginning is what we know. */
+        if (stored) {
+            atomic_store_explicit(&row->clock, op->began_clock, memory_order_relaxed);
         }
         atomic_store_explicit(&row->word, thrash_word(1, THRASH_PRESENT), memory_order_release);
     }

@@ -83,8 +83,13 @@ static void pump(struct hostile *hostile, uint64_t most, int os_code)
         msg.body.local_io.cookie = done.cookie;
         msg.body.local_io.bytes = os_code == 0 ? done.bytes : 0;
         msg.body.local_io.os_code = (uint64_t)(os_code != 0 ? os_code : done.os_code);
-        HOSTILE_MUST(hostile->fake.actor->handle(hostile->fake.state, &msg) == SL_OK);
+        sl_err err = hostile->fake.actor->handle(hostile->fake.state, &msg);
         hostile_collect(hostile);
+        if (err != SL_OK) { /* a disk that it cannot vouch for any more: the next start tells */
+            HOSTILE_MUST(err == SL_ERR_DEVICE);
+            hostile_restart(hostile);
+            return;
+        }
     }
 }
 

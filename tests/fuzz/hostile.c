@@ -730,11 +730,8 @@ static void start(struct hostile *hostile)
     HOSTILE_MUST(err == SL_OK);
 }
 
-static void restart(struct hostile *hostile)
+void hostile_restart(struct hostile *hostile)
 {
-    if (!hostile->target->restarts) {
-        return;
-    }
     fake_stop(&hostile->fake);
     for (uint32_t i = 0; i < hostile->asked_count; i++) {
         free(hostile->asked[i].frame);
@@ -777,7 +774,9 @@ static void step(struct hostile *hostile)
         (void)snprintf(hostile->fake.unreachable, sizeof(hostile->fake.unreachable), "%s",
                        what == 240 ? "" : hostile_senders[hostile_byte(input) % HOSTILE_SENDERS]);
     } else if (what < 250) {
-        restart(hostile);
+        if (hostile->target->restarts) {
+            hostile_restart(hostile);
+        }
     } else if (what == 250) {
         hostile->target->actor->drain(hostile->fake.state);
     }

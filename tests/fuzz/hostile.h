@@ -77,6 +77,8 @@ void hostile_remember(struct hostile *hostile, const char *field, uint64_t value
 void hostile_give(struct hostile *hostile, const char *sender, struct sl_msg *msg);
 /* Takes what the actor has sent since; done after every operation anyway. */
 void hostile_collect(struct hostile *hostile);
+/* The actor ends, and a successor starts where it was. */
+void hostile_restart(struct hostile *hostile);
 /* Answers all that the actor asks for and good peers know how to answer; false: there was nothing.
  */
 bool hostile_answer_all(struct hostile *hostile);

@@ -90,6 +90,12 @@ static sl_err disk_lend(struct sl_disk *disk, void *memory, uint64_t length_byte
     return real->ops->lend(real, memory, length_bytes, why);
 }
 
+static sl_err disk_present(struct sl_disk *disk, struct sl_error *why)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->present(real, why);
+}
+
 static void disk_destroy(struct sl_disk *disk)
 {
     struct sl_process_disk *self = disk_of(disk);
@@ -119,6 +125,7 @@ static const struct sl_disk_ops process_disk_ops = {
     .resize = disk_resize,
     .real_bytes = disk_real_bytes,
     .lend = disk_lend,
+    .present = disk_present,
 };
 
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)

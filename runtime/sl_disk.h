@@ -65,6 +65,9 @@ struct sl_disk_ops {
      * destroy. A refusal costs speed alone. Errors: SL_ERR_LIMIT (table full, RLIMIT_MEMLOCK),
      * SL_ERR_UNSUPPORTED, SL_ERR_OS. */
     sl_err (*lend)(struct sl_disk *disk, void *memory, uint64_t length_bytes, struct sl_error *why);
+    /* Whether the directory that was opened is the one at its path still. Errors:
+     * SL_ERR_NOT_FOUND: it was removed or emptied, or something else stands there. */
+    sl_err (*present)(struct sl_disk *disk, struct sl_error *why);
 };
 struct sl_disk {
     const struct sl_disk_ops *ops;

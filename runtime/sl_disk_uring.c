@@ -57,6 +57,7 @@ struct uring_disk {
     int dir_fd;
     int lock_fd;
     int event_fd;
+    char *path; /* of the directory */
     uint32_t queue_depth;
     uint32_t free_io; /* index + 1; 0: all are busy */
     struct uring_io *ios;
@@ -318,6 +319,25 @@ static sl_err uring_resize(struct sl_disk *disk, int file, uint64_t size_bytes,
     if (ftruncate(self->files[file], (off_t)size_bytes) < 0) {
         return sl_fail_os(why, errno, "cut a disk file to %llu bytes",
                           (unsigned long long)size_bytes);
+    }
+    return SL_OK;
+}
+
+/* A file system that was mounted over the path, or taken away from under it, is another directory;
+ * the lock file has no name any more when the directory was removed or emptied. */
+static sl_err uring_present(struct sl_disk *disk, struct sl_error *why)
+{
+    const struct uring_disk *self = disk_of(disk);
+    struct stat there, ours, lock;
+    if (fstat(self->dir_fd, &ours) < 0 || fstat(self->lock_fd, &lock) < 0) {
+        return sl_fail_os(why, errno, "look at the disk directory");
+    }
+    if (stat(self->path, &there) < 0) {
+        return sl_fail_os(why, errno == ENOTDIR ? ENOENT : errno, "look at '%s'", self->path);
+    }
+    if (there.st_dev != ours.st_dev || there.st_ino != ours.st_ino || lock.st_nlink == 0) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' is not the directory any more that was opened",
+                       self->path);
     }
     return SL_OK;
 }
@@ -610,6 +630,7 @@ static void uring_destroy(struct sl_disk *disk)
     free(self->ios);
     free(self->files);
     free(self->buffers);
+    free(self->path);
     free(self);
 }
 
@@ -626,6 +647,7 @@ static const struct sl_disk_ops uring_ops = {
     .resize = uring_resize,
     .real_bytes = uring_real_bytes,
     .lend = uring_lend,
+    .present = uring_present,
 };
 
 static sl_err disk_lock(struct uring_disk *self, const char *directory, struct sl_error *why)
@@ -749,7 +771,8 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
                                 .queue_depth = queue_depth};
     self->ios = calloc(queue_depth, sizeof(*self->ios));
     self->files = malloc(DISK_FILES_MAX * sizeof(*self->files));
-    if (self->ios == NULL || self->files == NULL) {
+    self->path = strdup(directory);
+    if (self->ios == NULL || self->files == NULL || self->path == NULL) {
         err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u disk requests", queue_depth);
         goto fail;
     }

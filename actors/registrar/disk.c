@@ -96,12 +96,18 @@ bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_en
     return flagged || (record->disk.valid == 0 && !self->disk.scanned);
 }
 
+bool reg_disk_away(const struct registrar *self)
+{
+    const struct reg_disk *disk = &self->disk;
+    return disk->state == REG_DISK_ABSENT &&
+           self->env->now_ns - disk->absent_since_ns > REG_DISK_ABSENT_NS;
+}
+
 bool reg_disk_required(const struct registrar *self)
 {
     const struct reg_disk *disk = &self->disk;
     uint64_t now_ns = self->env->now_ns;
-    if (!disk->on ||
-        (disk->state == REG_DISK_ABSENT && now_ns - disk->absent_since_ns > REG_DISK_ABSENT_NS)) {
+    if (!disk->on || reg_disk_away(self)) {
         return false;
     }
     return disk->failing_since_ns == 0 || now_ns - disk->failing_since_ns <= REG_DISK_ABSENT_NS;
@@ -131,7 +137,9 @@ static void place_clear(struct registrar *self, const struct sl_entry *entry,
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
 {
     struct sl_entry entry;
-    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    struct reg_drop how = {.reason =
+                               code == SL_ERR_NOT_FOUND ? REG_GHOST_UNREADABLE : REG_GHOST_CORRUPT,
+                           .forget = true};
     uint64_t from = self->retired_count;
     sl_index_read(self->index, ref, &entry);
     sl_metric_add(self->env->metrics, self->metric.corrupt_count, 1);

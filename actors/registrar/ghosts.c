@@ -64,6 +64,8 @@ const char *reg_ghost_text(enum reg_ghost_reason reason)
         return "evicted while the disk was failing";
     case REG_GHOST_CORRUPT:
         return "its bytes could not be trusted";
+    case REG_GHOST_UNREADABLE:
+        return "its copy on disk could not be read any more";
     case REG_GHOST_REMOVED:
         return "removed";
     case REG_GHOST_TRANSIENT:

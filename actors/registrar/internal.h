@@ -322,6 +322,7 @@ enum reg_ghost_reason {
     REG_GHOST_TRANSIENT,
     REG_GHOST_EXPIRED,
     REG_GHOST_REFUSED,
+    REG_GHOST_UNREADABLE,
 };
 struct reg_ghost {
     uint64_t hash;
@@ -708,6 +709,7 @@ void reg_disk_fenced(struct registrar *self, sl_err code);
 bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 bool reg_disk_usable(const struct registrar *self);   /* ready for reads and writes now */
 bool reg_disk_readable(const struct registrar *self); /* also while it tells what it holds */
+bool reg_disk_away(const struct registrar *self);     /* nobody waits for it any more */
 bool reg_disk_required(const struct registrar *self); /* eviction must have a copy on disk */
 void reg_disk_found(struct registrar *self, const struct sl_msg *msg);
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);

@@ -219,6 +219,9 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
     if (entry.disk.valid == 0 || !self->disk.on) {
         return SL_ERR_NOT_FOUND;
     }
+    if (reg_disk_away(self)) {
+        return SL_ERR_UNREACHABLE;
+    }
     uint32_t fetch = fetch_find(self, &entry);
     bool made = fetch == REG_NONE;
     if (made) {
@@ -600,6 +603,9 @@ void reg_reads_requeue(struct registrar *self)
 
 void reg_promotes_expire(struct registrar *self, uint64_t now_ns)
 {
+    while (self->fetch_first != REG_NONE && reg_disk_away(self)) {
+        fetch_end(self, fetch_take_first(self), SL_ERR_UNREACHABLE);
+    }
     if (self->fetch_blocked_ns != 0 && now_ns >= self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS) {
         while (self->fetch_first != REG_NONE) {
             fetch_end(self, fetch_take_first(self), SL_ERR_NO_SPACE);

@@ -1,13 +1,17 @@
 /* actors/tierer/health.c - is the disk well: failures pause what needs it, the next success ends
  * the pause. A disk that answers nothing is noticed too: what waits for it is told, and nothing new
- * is handed to it until it has answered. */
+ * is handed to it until it has answered.
+ *
+ * After a read that failed another place is read, as a probe. When that works, the place was bad
+ * and not the disk: a place that is found bad a few times is given up, and a read of it is a plain
+ * miss. When the probe fails as well, no read is handed to the disk until a probe succeeds. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-void health_failed(struct tierer *self, const char *what, int os_code)
+static void health_tell_bad(struct tierer *self, const char *what, int os_code)
 {
     char reason[96];
     char text[64];
@@ -15,6 +19,21 @@ void health_failed(struct tierer *self, const char *what, int os_code)
     sl_metric_add(self->env->metrics, self->metrics.io_errors, 1);
     sl_metrics_health(self->env->metrics, SL_HEALTH_DEGRADED, reason);
     sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: %s", reason);
+}
+
+static void health_tell_fine(struct tierer *self)
+{
+    if (self->degraded || self->probe.doubted) {
+        return;
+    }
+    sl_metrics_health(self->env->metrics, self->draining ? SL_HEALTH_DRAINING : SL_HEALTH_READY,
+                      "");
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: it works again");
+}
+
+void health_failed(struct tierer *self, const char *what, int os_code)
+{
+    health_tell_bad(self, what, os_code);
     self->degraded = true;
     self->degraded_os_code = os_code;
     self->blocked_until_ns = sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
@@ -27,10 +46,149 @@ void health_fine(struct tierer *self)
         return;
     }
     self->degraded = false;
-    sl_metrics_health(self->env->metrics, self->draining ? SL_HEALTH_DRAINING : SL_HEALTH_READY,
-                      "");
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: it works again");
+    health_tell_fine(self);
 }
+
+/* ---------------------------------------------------------------- places that cannot be read */
+
+static struct bad_place *bad_place_find(struct tierer *self, const struct item *item)
+{
+    for (uint32_t i = 0; self->bad_place_count > 0 && i < BAD_PLACES_MAX; i++) {
+        struct bad_place *bad = &self->bad_places[i];
+        if (bad->place.segment == item->segment && bad->place.segment != 0 &&
+            bad->place.offset_bytes == item->disk_offset) {
+            return bad;
+        }
+    }
+    return NULL;
+}
+
+static void bad_place_clear(struct tierer *self, struct bad_place *bad)
+{
+    *bad = (struct bad_place){0};
+    self->bad_place_count--;
+}
+
+void health_read_failed(struct tierer *self, const struct item *item, int os_code)
+{
+    struct bad_place *bad = bad_place_find(self, item);
+    health_tell_bad(self, "read", os_code);
+    self->probe.doubted = true;
+    if (bad == NULL) { /* the table is a ring: one that is overwritten is counted anew */
+        bad = &self->bad_places[self->bad_place_next++ % BAD_PLACES_MAX];
+        self->bad_place_count += bad->place.segment == 0;
+        *bad = (struct bad_place){.place = {item->segment, item->disk_offset}, .hash = item->hash};
+    }
+    bad->suspect = true;
+}
+
+void health_read_fine(struct tierer *self, const struct item *item)
+{
+    struct bad_place *bad = bad_place_find(self, item);
+    if (bad != NULL) {
+        bad_place_clear(self, bad);
+    }
+}
+
+static void bad_place_settle(struct tierer *self, struct bad_place *bad, bool disk_is_well)
+{
+    const struct sl_tier_entry *entry = sl_entries_find(self->entries, bad->hash);
+    bad->probed = false;
+    bad->failures += disk_is_well;
+    if (bad->failures < BAD_PLACE_FAILURES) {
+        return;
+    }
+    sl_log_write(
+        self->env->log, SL_LOG_ERROR, 0,
+        "disk: segment %u at %llu cannot be read on a disk that is well otherwise: given up",
+        bad->place.segment, (unsigned long long)bad->place.offset_bytes);
+    sl_metric_add(self->env->metrics, self->metrics.unreadable, 1);
+    if (entry != NULL && !sl_log_place_after(sl_tier_entry_place(entry), bad->place)) {
+        sl_entries_kill(self->entries, bad->hash); /* the next who asks hears that it is not here */
+    }
+    bad_place_clear(self, bad);
+}
+
+/* ---------------------------------------------------------------- probes */
+
+/* Writes that failed prove by themselves that they work again, unless nothing is left to write.
+ * Nothing for a while: what was refused comes again. */
+static bool nothing_to_write(const struct tierer *self)
+{
+    bool footer_due = false;
+    for (uint32_t i = 0; i < self->segment_count; i++) {
+        const struct segment *segment = &self->segments[i];
+        footer_due = footer_due || (segment->failed && segment->state != SEGMENT_SEALED &&
+                                    !segment->records_lost);
+    }
+    return self->waiting.count == 0 && self->active.count == 0 && !footer_due &&
+           self->spare.state != SPARE_MAKING &&
+           self->env->now_ns >= sl_deadline_ns(self->blocked_until_ns, HEALTH_STALL_NS);
+}
+
+static bool probe_wanted(const struct tierer *self)
+{
+    return self->probe.doubted || (self->degraded && !self->stalled && nothing_to_write(self));
+}
+
+void health_probe(struct tierer *self)
+{
+    struct probe *probe = &self->probe;
+    if (probe->busy || self->env->now_ns < probe->at_ns || !probe_wanted(self)) {
+        return;
+    }
+    if (self->segment_count == 0) { /* nothing to read, and so nothing to doubt */
+        probe->doubted = false;
+        probe->refused = false;
+        health_fine(self);
+        return;
+    }
+    /* Each time in another segment: the place that is read may be a bad one itself. */
+    struct segment *segment = &self->segments[probe->turn++ % self->segment_count];
+    struct sl_disk_request request = {.verb = SL_DISK_READ,
+                                      .file = segment->file,
+                                      .memory = probe->page,
+                                      .length_bytes = SL_PAGE_BYTES};
+    if (!io_start(self, IO_PROBE, NULL, 0, &request)) {
+        return; /* all slots are taken: some end comes here again */
+    }
+    segment->reads++;
+    probe->segment = segment->number;
+    probe->busy = true;
+    probe->at_ns = sl_deadline_ns(self->env->now_ns, HEALTH_PROBE_NS);
+    for (uint32_t i = 0; i < BAD_PLACES_MAX; i++) {
+        struct bad_place *bad = &self->bad_places[i];
+        bad->probed = bad->suspect;
+        bad->suspect = false;
+    }
+}
+
+void health_probed(struct tierer *self, uint64_t bytes, int os_code)
+{
+    struct probe *probe = &self->probe;
+    struct segment *segment = log_segment(self, probe->segment);
+    bool well = os_code == 0 && bytes == SL_PAGE_BYTES;
+    bool doubted = probe->doubted;
+    SL_ASSERT(segment != NULL); /* it stays while it is read */
+    segment->reads--;
+    probe->busy = false;
+    probe->refused = !well;
+    probe->doubted = !well;
+    for (uint32_t i = 0; i < BAD_PLACES_MAX; i++) {
+        if (self->bad_places[i].probed) {
+            bad_place_settle(self, &self->bad_places[i], well);
+        }
+    }
+    if (!well) {
+        health_tell_bad(self, "read of a probe", os_code != 0 ? os_code : EIO);
+    } else if (self->degraded && nothing_to_write(self)) {
+        health_fine(self);
+    } else if (doubted) {
+        health_tell_fine(self);
+    }
+}
+
+/* ---------------------------------------------------------------- no answer, no directory */
 
 static uint64_t oldest_request_ns(const struct tierer *self)
 {
@@ -53,12 +211,34 @@ void health_look(struct tierer *self)
         self->stalled = false;
         health_fine(self);
     }
+    /* Making a file is no request of the ring; it holds up those alone who wait for the file. */
+    const struct spare *spare = &self->spare;
+    if (!self->degraded && self->waiting.count > 0 && spare->state == SPARE_MAKING &&
+        self->env->now_ns >= sl_deadline_ns(spare->started_ns, HEALTH_STALL_NS)) {
+        health_failed(self, "no new segment for 5 s", ETIMEDOUT);
+    }
     log_refuse(self);
+}
+
+void health_directory(struct tierer *self)
+{
+    struct sl_error why = {0};
+    if (self->gone || self->disk->ops->present == NULL ||
+        self->disk->ops->present(self->disk, &why) != SL_ERR_NOT_FOUND) {
+        return;
+    }
+    sl_metrics_health(self->env->metrics, SL_HEALTH_DEGRADED, why.text);
+    sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: %s, starting anew", why.text);
+    self->gone = true;
 }
 
 uint64_t health_next_ns(const struct tierer *self)
 {
     /* Once a second is enough, and an idle disk costs nothing. */
-    bool busy = self->ios_in_flight > 0 || (self->degraded && self->waiting.count > 0);
-    return busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;
+    bool busy = self->ios_in_flight > 0 || (self->degraded && self->waiting.count > 0) ||
+                (self->spare.state == SPARE_MAKING && self->waiting.count > 0);
+    uint64_t look_ns = busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;
+    bool probe = self->probe.doubted || self->degraded;
+    return probe ? SL_MIN(look_ns, SL_MAX(self->probe.at_ns, self->env->now_ns + SL_NS_PER_MS))
+                 : look_ns;
 }

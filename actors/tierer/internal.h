@@ -29,6 +29,9 @@
 #define HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
 #define HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
+#define HEALTH_PROBE_NS      SL_NS_PER_S       /* between two probes of a disk in doubt */
+#define BAD_PLACES_MAX       64u
+#define BAD_PLACE_FAILURES   3u /* on a disk that is well otherwise: the place is given up */
 #define SEGMENT_NAME_FORMAT  "segment.%010u"
 
 enum segment_state {
@@ -139,11 +142,32 @@ struct spare {
     uint32_t number;
     uint64_t real_bytes;
     uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
+    uint64_t started_ns;  /* the job */
     /* lent to the job */
     struct sl_disk *disk;
     char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
     uint64_t bytes;
     struct sl_error why;
+};
+
+/* A place whose read failed. It counts as a failure of the place when the probe after it shows that
+ * the disk reads elsewhere; what a disk that is ill altogether fails to read says nothing. */
+struct bad_place {
+    struct sl_log_place place; /* segment 0: none */
+    struct sl_key_hash hash;
+    uint32_t failures;
+    bool suspect; /* it failed since the last probe began */
+    bool probed;  /* the probe that is under way decides */
+};
+
+/* Reads somewhere else: is it the place, or the disk? */
+struct probe {
+    unsigned char *page;
+    bool busy;
+    bool doubted; /* a read failed, and no probe has succeeded since */
+    bool refused; /* the probe failed as well: no read is handed to the disk */
+    uint32_t segment, turn;
+    uint64_t at_ns; /* not before */
 };
 
 /* One footer on its way. */
@@ -193,8 +217,11 @@ struct tierer {
     uint64_t reclaim_at_ns;    /* not before */
     bool reclaiming;           /* the registrar was asked about the oldest segment */
     uint64_t blocked_until_ns; /* the disk failed: writes wait until then */
-    bool degraded, stalled;
+    bool degraded, stalled;    /* writes fail; nothing is answered */
     int degraded_os_code;
+    struct probe probe;
+    struct bad_place bad_places[BAD_PLACES_MAX];
+    uint32_t bad_place_count, bad_place_next;
 
     struct job_list reads;
     struct sl_staging staging;
@@ -238,7 +265,7 @@ struct tierer {
     struct {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
-            queue, sealed_segments, in_flight, buffers_bytes;
+            queue, sealed_segments, in_flight, buffers_bytes, unreadable;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };
@@ -287,9 +314,14 @@ void log_refuse(struct tierer *self);
 bool log_idle(const struct tierer *self);
 
 /* health.c: is the disk well */
-void health_failed(struct tierer *self, const char *what, int os_code);
+void health_failed(struct tierer *self, const char *what, int os_code); /* writes pause */
 void health_fine(struct tierer *self);
-void health_look(struct tierer *self); /* for requests that the disk does not answer */
+void health_read_failed(struct tierer *self, const struct item *item, int os_code);
+void health_read_fine(struct tierer *self, const struct item *item);
+void health_probe(struct tierer *self); /* starts the next one that is due */
+void health_probed(struct tierer *self, uint64_t bytes, int os_code);
+void health_look(struct tierer *self);      /* for requests that the disk does not answer */
+void health_directory(struct tierer *self); /* is it still there */
 uint64_t health_next_ns(const struct tierer *self);
 
 /* scan.c: telling the registrar */

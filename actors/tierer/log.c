@@ -556,5 +556,6 @@ void log_pump(struct tierer *self)
     sync_pump(self);
     segments_prepare(self);
     segments_seal(self);
+    health_probe(self);
     log_wish(self);
 }

@@ -52,7 +52,8 @@ static sl_err item_check(struct tierer *self, const struct item *item)
 static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
 {
     struct item *item = &job->items[index];
-    sl_err err = self->stalled ? SL_ERR_UNREACHABLE : item_check(self, item);
+    bool refused = self->stalled || self->probe.refused;
+    sl_err err = refused ? SL_ERR_UNREACHABLE : item_check(self, item);
     if (err != SL_OK) {
         return err;
     }
@@ -130,7 +131,7 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
         segment->reads--;
     }
     if (os_code != 0 || bytes < item->length_bytes) {
-        health_failed(self, "read", os_code != 0 ? os_code : EIO);
+        health_read_failed(self, item, os_code != 0 ? os_code : EIO);
         code = SL_ERR_IO;
     } else if (!sl_digest_equal(sl_digest_of(io->request.memory, item->length_bytes),
                                 item->digest)) {
@@ -142,6 +143,7 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
         sl_entries_kill(self->entries, item->hash);
         code = SL_ERR_CORRUPT;
     } else {
+        health_read_fine(self, item);
         if (item->bounce >= 0) {
             unsigned char *target =
                 tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);

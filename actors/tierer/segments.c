@@ -122,6 +122,7 @@ static void spare_start(struct tierer *self)
 {
     struct spare *spare = &self->spare;
     sl_err err = self->env->ops->job(self->env, 1, spare_run, spare, 0);
+    spare->started_ns = self->env->now_ns;
     spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
 }
 
@@ -153,8 +154,8 @@ void segments_prepared(struct tierer *self, sl_err result)
         return;
     }
     health_failed(self, spare->why.text, spare->why.os_code);
-    self->gone =
-        spare->why.os_code == ENOENT; /* a name can be made in any directory that is there */
+    /* A name can be made in any directory that is there. */
+    self->gone = self->gone || spare->why.os_code == ENOENT;
     if (spare->from[0] == '\0') {
         *spare = (struct spare){0}; /* nothing is left of it: begun anew when it is wanted */
         return;

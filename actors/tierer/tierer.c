@@ -132,6 +132,8 @@ static void io_end(struct tierer *self, struct io *slot, uint64_t bytes, int os_
         reads_io_done(self, &io, bytes, os_code);
     } else if (io.kind == IO_SEAL || io.kind == IO_SEAL_SYNC) {
         segments_seal_io(self, io.kind, bytes, os_code);
+    } else if (io.kind == IO_PROBE) {
+        health_probed(self, bytes, os_code);
     } else if (io.kind == IO_SETTLE) {
         log_settled(self, io.item, os_code);
     } else {
@@ -441,6 +443,7 @@ static void tierer_metrics(struct tierer *self)
     self->metrics.sealed_segments = sl_metric_define(metrics, "sealed_segments");
     self->metrics.in_flight = sl_metric_define(metrics, "requests_in_flight");
     self->metrics.buffers_bytes = sl_metric_define(metrics, "registered_bytes");
+    self->metrics.unreadable = sl_metric_define(metrics, "unreadable_places");
     self->metrics.sync_ns = sl_histogram_define(metrics, "sync_ns");
     self->metrics.queue = sl_metric_define(metrics, "queued_requests");
     self->metrics.write_ns = sl_histogram_define(metrics, "write_ns");
@@ -484,8 +487,10 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->frame_buffer = aligned_alloc(SL_PAGE_BYTES, SL_TIER_FRAME_HEADER_BYTES_MAX);
     self->search_buffer = aligned_alloc(SL_PAGE_BYTES, SEARCH_BYTES);
     self->scan_items = calloc(FOUND_ITEMS_MAX, sizeof(*self->scan_items));
+    self->probe.page = aligned_alloc(SL_PAGE_BYTES, SL_PAGE_BYTES);
     if (self->segments == NULL || self->ios == NULL || self->bounce == NULL ||
-        self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_items == NULL) {
+        self->frame_buffer == NULL || self->search_buffer == NULL || self->scan_items == NULL ||
+        self->probe.page == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tierer's tables");
     }
     for (uint32_t i = 0; i < IOS_MAX; i++) {
@@ -596,6 +601,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
             scan_start(self);
         }
         (void)tierer_arena_at(self, 0, 0, 1); /* attached as soon as there is one */
+        health_directory(self);               /* each heartbeat */
         tierer_idle(self);
         break;
     case SL_MSG_LOCAL_JOB:
@@ -685,6 +691,7 @@ static void tierer_fini(void *state)
     free(self->search_buffer);
     free(self->scan_records);
     free(self->scan_items);
+    free(self->probe.page);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -174,8 +174,10 @@ void fake_open(struct fake_env *fake, const struct sl_actor *actor, const char *
         .paths = &fake->paths,
         .next_seq = 1,
     };
+    char page[sizeof(fake->paths.shm_dir) + 32];
+    (void)snprintf(page, sizeof(page), "%s/metrics.fake", fake->paths.shm_dir);
     struct sl_metrics_options metrics = {
-        .actor = actor->role, .self = fake->env.self, .trace_events = 64};
+        .path = page, .actor = actor->role, .self = fake->env.self, .trace_events = 64};
     ck_assert_int_eq(sl_metrics_open(&metrics, &fake->env.metrics, &why), SL_OK);
 }
 

@@ -203,7 +203,13 @@ void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
 static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *request)
 {
     if (request->verb == SL_DISK_READ) {
-        return mem_disk_move(self, request, request->length_bytes);
+        bool bad = self->bad_place && request->file == self->bad_file &&
+                   self->bad_offset >= request->offset_bytes &&
+                   self->bad_offset < request->offset_bytes + request->length_bytes;
+        self->reads++;
+        return self->fail_reads != 0 ? self->fail_reads
+               : bad                 ? EIO
+                                     : mem_disk_move(self, request, request->length_bytes);
     }
     if (++self->requests > self->power_cut_after) {
         return 0; /* the power is off: nobody will see the answer for long */
@@ -258,6 +264,11 @@ static sl_err mem_resize(struct sl_disk *disk, int file, uint64_t size_bytes, st
     return SL_OK;
 }
 
+static sl_err mem_present(struct sl_disk *disk, struct sl_error *why)
+{
+    return mem_of(disk)->gone ? sl_fail(why, SL_ERR_NOT_FOUND, "the directory is gone") : SL_OK;
+}
+
 static void mem_destroy(struct sl_disk *disk)
 {
     struct mem_disk *self = mem_of(disk); /* the test's: files outlive the actor */
@@ -274,6 +285,7 @@ static const struct sl_disk_ops mem_ops = {
     .read_now = mem_read_now,
     .destroy = mem_destroy,
     .resize = mem_resize,
+    .present = mem_present,
 };
 
 void mem_disk_init(struct mem_disk *disk)

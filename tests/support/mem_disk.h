@@ -32,6 +32,12 @@ struct mem_disk {
     uint64_t fail_request;    /* this one ends with fail_os_code; 0: none */
     int fail_os_code;
     uint64_t bytes_peak;
+    int fail_reads; /* every read ends with this errno; 0: none */
+    bool bad_place; /* reads of this page of this file end with EIO */
+    int bad_file;
+    uint64_t bad_offset;
+    uint64_t reads; /* requests so far */
+    bool gone;      /* the directory */
 };
 
 /* Carries out a read or write of the first length_bytes of the request, at once and whatever was

@@ -508,6 +508,20 @@ START_TEST(a_disk_that_cannot_read_now_loses_nothing)
     }
 END_TEST
 
+/* Why the key is not here, as EXPLAIN says. */
+static const char *reason_of(struct node *node, const char *key)
+{
+    static char text[256];
+    struct sl_text texts[] = {sl_text_of(key)};
+    struct sl_msg msg = {.type = SL_MSG_EXPLAIN}, reply;
+    msg.body.explain.keys = (struct sl_texts){.at = texts, .count = 1};
+    fake_give(&node->fake, "client.1", &msg);
+    ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+    const struct sl_item_story *story = &reply.body.explain_reply.items.at[0];
+    (void)snprintf(text, sizeof(text), "%.*s", (int)story->text.length, story->text.at);
+    return text;
+}
+
 START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
     {
         struct node *node = node_with_k0_on_disk();
@@ -517,6 +531,9 @@ START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), lost_codes[_i]);
         ck_assert(!node_sees(node, "k0"));
+        ck_assert_str_eq(reason_of(node, "k0"), lost_codes[_i] == SL_ERR_NOT_FOUND
+                                                    ? "its copy on disk could not be read any more"
+                                                    : "its bytes could not be trusted");
         ck_assert_uint_eq(node_metric(node, "corrupt_count"), 1);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
@@ -586,6 +603,28 @@ START_TEST(successor_of_a_tierer_frees_its_extents)
         struct sl_msg reply = {.code = SL_OK};
         reply.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
         fake_answer(&node->fake, "tierer.0", &request, &reply);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
+    {
+        struct node *node = node_with_k0_on_disk();
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        fake_pass(&node->fake, SL_NS_PER_S); /* it may be back in a moment */
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
+        fake_pass(&node->fake, 5 * SL_NS_PER_S);
+
+        seq = promote_ask(node, "client.1", k0, 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_UNREACHABLE);
+        ck_assert(on_disk(node, "k0")); /* for when it is back */
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_fenced(node);
+        seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
         node_end(node);
     }
@@ -1169,6 +1208,7 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, a_busy_tierer_costs_no_place);
     tcase_add_test(promote, extents_of_a_dead_tierer_stay_out_for_io_grace);
     tcase_add_test(promote, successor_of_a_tierer_frees_its_extents);
+    tcase_add_test(promote, promotion_does_not_wait_for_a_tierer_that_is_away_for_long);
     tcase_add_test(promote, promote_ends_at_its_deadline);
     tcase_add_test(promote, an_object_removed_while_it_is_read_stays_removed);
     tcase_add_test(promote, promotion_waits_for_space);

@@ -664,6 +664,165 @@ START_TEST(any_failed_call_is_an_answer_and_heals)
     }
 END_TEST
 
+/* ---- a disk that is ill, or is it one place of it? ---- */
+
+static enum sl_health health(void)
+{
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary;
+    char path[4096];
+    (void)snprintf(path, sizeof(path), "%s/metrics.fake", fake.paths.shm_dir);
+    ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    return summary.health;
+}
+
+static void pass_and_pump(uint64_t ns)
+{
+    fake_pass(&fake, ns);
+    pump(UINT64_MAX);
+}
+
+static uint64_t metric(const char *name)
+{
+    return sl_metric_get(fake.env.metrics, sl_metric_define(fake.env.metrics, name));
+}
+
+static void spoil_place_of(uint32_t n)
+{
+    char name[40];
+    uint64_t bytes = 0;
+    (void)snprintf(name, sizeof(name), "segment.%010u", known[n].segment);
+    disk.bad_place = true;
+    disk.bad_offset = known[n].offset;
+    ck_assert_int_eq(disk.base.ops->open(&disk.base, name, false, 0, &disk.bad_file, &bytes, NULL),
+                     SL_OK);
+}
+
+START_TEST(a_place_that_stays_unreadable_is_given_up)
+    {
+        scan();
+        for (uint32_t n = 0; n < 4; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        spoil_place_of(1);
+
+        uint32_t failures = 0;
+        sl_err code = SL_OK;
+        while ((code = read_value(1, known[1].segment, known[1].offset)) == SL_ERR_IO) {
+            failures++;
+            ck_assert_uint_le(failures, 10);
+            ck_assert_int_eq(write_value(10 + failures), SL_OK); /* one bad place holds up nobody */
+            ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
+            pass_and_pump(2 * SL_NS_PER_S);
+            ck_assert_int_eq(health(), SL_HEALTH_READY);
+        }
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_ge(failures, 3);
+        ck_assert_uint_eq(metric("unreadable_places"), 1);
+        known[1].acknowledged = false;
+        restart();
+        check_all(true);
+    }
+END_TEST
+
+START_TEST(a_place_that_can_be_read_again_is_not_given_up)
+    {
+        scan();
+        ck_assert_int_eq(write_value(1), SL_OK);
+        for (uint32_t round = 0; round < 10; round++) { /* two failures, then all is well */
+            spoil_place_of(1);
+            for (uint32_t i = 0; i < 2; i++) {
+                ck_assert_int_eq(read_value(1, known[1].segment, known[1].offset), SL_ERR_IO);
+                pass_and_pump(2 * SL_NS_PER_S);
+            }
+            disk.bad_place = false;
+            ck_assert_int_eq(read_value(1, known[1].segment, known[1].offset), SL_OK);
+        }
+        ck_assert_uint_eq(metric("unreadable_places"), 0);
+    }
+END_TEST
+
+START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
+    {
+        scan();
+        for (uint32_t n = 0; n < 4; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        disk.fail_reads = EIO;
+
+        ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_IO);
+        ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
+        uint64_t reads = disk.reads;
+        for (uint32_t i = 0; i < 100; i++) { /* a miss at once, and the disk is not bothered */
+            ck_assert_int_eq(read_value(i % 4, known[i % 4].segment, known[i % 4].offset),
+                             SL_ERR_UNREACHABLE);
+        }
+        ck_assert_uint_eq(disk.reads, reads);
+        for (uint32_t i = 0; i < 20; i++) {
+            pass_and_pump(2 * SL_NS_PER_S);
+            ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_UNREACHABLE);
+            ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
+        }
+        ck_assert_uint_gt(disk.reads, reads); /* it is looked at */
+        disk.fail_reads = 0;
+        pass_and_pump(2 * SL_NS_PER_S);
+
+        ck_assert_int_eq(health(), SL_HEALTH_READY);
+        for (uint32_t n = 0; n < 4; n++) {
+            known[n].found = true;
+        }
+        check_all(true); /* nothing was given up: it was the disk, not the place */
+    }
+END_TEST
+
+static sl_err open_refuses(struct sl_disk *at, const char *name, bool create,
+                           uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                           struct sl_error *why)
+{
+    (void)at, (void)create, (void)allocate_bytes, (void)file, (void)size_bytes;
+    return sl_fail_os(why, ENOSPC, "open '%s'", name);
+}
+
+START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
+    {
+        const struct sl_disk_ops *fine = disk.base.ops;
+        struct sl_disk_ops full = *fine;
+        full.open = open_refuses;
+        scan();
+        disk.base.ops = &full;
+        uint64_t seq = write_start(0, false);
+        ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
+        for (uint32_t i = 0; i < 3; i++) {
+            pass_and_pump(2 * SL_NS_PER_S);
+        }
+        ck_assert_int_eq(write_end(0, seq), SL_ERR_NO_SPACE);
+        disk.base.ops = fine;
+
+        for (uint32_t i = 0; i < 6; i++) {
+            pass_and_pump(2 * SL_NS_PER_S);
+        }
+
+        ck_assert_int_eq(health(), SL_HEALTH_READY);
+        ck_assert_int_eq(write_value(0), SL_OK);
+    }
+END_TEST
+
+START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
+    {
+        scan();
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        hello.body.hello_reply.boot_generation = boot_generation;
+        ck_assert_int_eq(fake.actor->handle(fake.state, &hello), SL_OK);
+        disk.gone = true;
+
+        ck_assert_int_eq(fake.actor->handle(fake.state, &hello), SL_ERR_DEVICE);
+        ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
+    }
+END_TEST
+
 static const struct {
     uint64_t budget, usable_ppm, used, length;
     sl_err want;
@@ -724,6 +883,11 @@ int main(void)
     tcase_add_test(node, a_repeated_write_gets_the_same_answer);
     tcase_add_test(node, a_scan_tells_of_the_batch_that_was_under_way);
     tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
+    tcase_add_test(node, a_place_that_stays_unreadable_is_given_up);
+    tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
+    tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);
+    tcase_add_test(node, a_failure_with_nothing_left_to_write_is_over_by_itself);
+    tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *pure = tcase_create("pure");
     tcase_add_loop_test(pure, staging_budget_is_kept, 0, (int)SL_COUNT(budgets));

@@ -453,6 +453,34 @@ static void sync_pump(struct tierer *self)
     }
 }
 
+static bool job_has_key(const struct job *job, struct sl_key_hash hash)
+{
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        if (job->items[i].hash.low == hash.low && job->items[i].hash.high == hash.high) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Frames end in any order, and what ends last counts, here and in the footer: a tombstone starts
+ * when no write of its keys is under way. The registrar asks for one only then, but for a write
+ * that it has given up waiting for. */
+static bool tombstone_waits(const struct tierer *self, const struct job *job)
+{
+    if (job->kind != JOB_FORGET) {
+        return false;
+    }
+    for (const struct job *at = self->active.first; at != NULL; at = at->next) {
+        for (uint32_t i = 0; at->kind == JOB_WRITE && i < job->item_count; i++) {
+            if (job_has_key(at, job->items[i].hash)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Takes up the next request. False: none, or not now. */
 static bool job_start_next(struct tierer *self)
 {
@@ -460,7 +488,8 @@ static bool job_start_next(struct tierer *self)
     bool fresh = false;
     if (job == NULL || self->stalled || self->settling ||
         self->env->now_ns < self->blocked_until_ns ||
-        (self->active.count > 0 && self->active_bytes >= ACTIVE_BYTES_MAX)) {
+        (self->active.count > 0 && self->active_bytes >= ACTIVE_BYTES_MAX) ||
+        tombstone_waits(self, job)) {
         return false;
     }
     if (!job->measured || !job_present_stands(self, job)) {

@@ -76,16 +76,21 @@ static void close_node(void)
     mem_disk_fini(&disk);
 }
 
+static void hand_over(const struct mem_done *done)
+{
+    struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
+    msg.body.local_io.cookie = done->cookie;
+    msg.body.local_io.bytes = done->bytes;
+    msg.body.local_io.os_code = (uint64_t)done->os_code;
+    ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+}
+
 /* Hands completions to the actor until none is left, at most so many. */
 static void pump(uint64_t most)
 {
     struct mem_done done;
     while (most-- > 0 && mem_disk_take_done(&disk, &done)) {
-        struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
-        msg.body.local_io.cookie = done.cookie;
-        msg.body.local_io.bytes = done.bytes;
-        msg.body.local_io.os_code = (uint64_t)done.os_code;
-        ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+        hand_over(&done);
     }
 }
 
@@ -356,19 +361,63 @@ START_TEST(reads_that_fail_for_a_moment_at_the_start_cost_nothing)
     }
 END_TEST
 
+static uint64_t forget_start(uint32_t n)
+{
+    char key[32];
+    (void)snprintf(key, sizeof(key), "model/block%u/0/kv", n);
+    struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+    struct sl_item_forget item = {.key = sl_text_of(key), .length_bytes = length_of(n)};
+    msg.body.disk_forget.items.at = &item;
+    msg.body.disk_forget.items.count = 1;
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
 START_TEST(tombstone_without_a_place_forgets_what_is_there_by_then)
     {
         ck_assert_int_eq(write_value(7), SL_OK);
-        struct sl_item_forget item = {.key = sl_text_of("model/block7/0/kv"), .length_bytes = 1};
-        struct sl_msg msg = {.type = SL_MSG_DISK_FORGET}, reply;
-        msg.body.disk_forget.items.at = &item;
-        msg.body.disk_forget.items.count = 1;
-        fake_give(&fake, "registrar", &msg);
+        struct sl_msg reply;
+        uint64_t seq = forget_start(7);
         pump(UINT64_MAX);
-        ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+        ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
         ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
         restart();
         ck_assert(!known[7].found);
+    }
+END_TEST
+
+/* The registrar gave a write up that has no answer, and what it wrote was removed: frames end in
+ * any order, and the tombstone must not be done before the write that it is meant for. */
+START_TEST(tombstone_waits_for_the_write_that_is_under_way)
+    {
+        static struct mem_done held[64];
+        uint32_t held_count = 0;
+        struct sl_msg reply;
+        scan();
+        ck_assert_int_eq(write_value(0), SL_OK); /* there is a segment with a header */
+        uint64_t write_seq = write_start(1, false);
+        while (mem_disk_take_done(&disk, &held[held_count])) {
+            ck_assert_uint_lt(++held_count, SL_COUNT(held));
+        }
+        ck_assert_uint_gt(held_count, 0);
+
+        uint64_t forget_seq = forget_start(1);
+        for (uint32_t i = 0; i < 5; i++) {
+            pump(UINT64_MAX);
+            fake_pass(&fake, 100 * SL_NS_PER_MS); /* a sync of what is written is due */
+        }
+        for (uint32_t i = 0; i < held_count; i++) {
+            hand_over(&held[i]);
+        }
+        pump(UINT64_MAX);
+
+        ck_assert_int_eq(write_end(1, write_seq), SL_OK);
+        ck_assert(fake_take_reply(&fake, "registrar", forget_seq, &reply));
+        ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+        scan(); /* of a new registrar */
+        ck_assert(known[0].found && !known[1].found);
+        restart();
+        ck_assert(known[0].found && !known[1].found);
     }
 END_TEST
 
@@ -869,6 +918,7 @@ int main(void)
     tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);
+    tcase_add_test(node, tombstone_waits_for_the_write_that_is_under_way);
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
     tcase_add_test(node, repeated_write_keeps_the_place);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);

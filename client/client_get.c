@@ -149,7 +149,8 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
                                  (uintmax_t)want->buffer.length_bytes)
                        : SL_ERR_INCOMPLETE;
         }
-        if (at->pins != NULL) { /* before the copy: after it, the atomic would wait for its stores */
+        if (at->pins !=
+            NULL) { /* before the copy: after it, the atomic would wait for its stores */
             sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
         }
         err = want->view != NULL ? pin_out(client, at, entry, want, why)

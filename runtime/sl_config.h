@@ -77,7 +77,7 @@ enum sl_setting_kind {
     X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
     X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                \
       "ring of a shared-memory queue, each way; a power of two")                                  \
-    X(queue_spin, DURATION, "100us", 0, 10000000,                                                  \
+    X(queue_spin, DURATION, "100us", 0, 10000000,                                                 \
       "longest wait awake for a queue, while cores are left over; 0: sleep at once")              \
     X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \
     X(swap_staging, SIZE, "32MiB", 65536, 17179869184, "staging of one swapper, two halves")      \

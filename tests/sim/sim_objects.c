@@ -260,8 +260,10 @@ static void do_put(struct worker *self)
     for (uint32_t i = 0; i < count; i++) { /* should we die in the middle */
         if (!key_is_shared(keys[i]) && before[i].state == OBJECT_ABSENT) {
             all->keys[keys[i]].state = OBJECT_UNKNOWN;
-        } else if (!key_is_shared(keys[i]) && all->warming) { /* what is there is not known yet */
-            all->keys[keys[i]].version = 0;
+        } else if (!key_is_shared(keys[i]) && all->warming) { /* what is there is not known yet: */
+            before[i].version = 0;                            /* ours may count, acknowledged or */
+            before[i].durable = false;                        /* not, or what the disk tells */
+            all->keys[keys[i]] = before[i];
         }
     }
     call_begin(self);

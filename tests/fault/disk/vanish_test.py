@@ -80,7 +80,8 @@ class Vanish(unittest.TestCase):
                 self.served(node, values)
                 self.assertTrue(mount("-o", "remount,bind,rw", path))
                 self.back(node)
-                self.assertEqual(self.served(node, values), len(values), node.logs())
+                # The tierer is ready before it has told what it found.
+                wait_until(lambda: self.served(node, values) == len(values), 60, "everything is there again")
         finally:
             subprocess.run(["umount", "--lazy", path], check=False, stderr=subprocess.DEVNULL)
             shutil.rmtree(node.directory, ignore_errors=True)

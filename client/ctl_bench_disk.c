@@ -516,7 +516,7 @@ static sl_err bench_prepare(struct disk_bench *bench, uint64_t total_bytes, stru
     bench->memory_bytes = sl_arena_data_bytes(arena);
     sl_arena_close(&arena);
     bench->total_bytes = total_bytes != 0 ? total_bytes : 2 * bench->memory_bytes;
-    const char *directory = bench->ctl->paths.disk_dir;
+    const char *directory = bench->ctl->paths.disk_dirs[0];
     struct stat status;
     if (stat(directory, &status) != 0) {
         return sl_fail_os(why, errno, "the directory of the disk tier, '%s' (--disk-path)",

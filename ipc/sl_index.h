@@ -45,7 +45,7 @@ enum sl_record_kind {
 struct sl_disk_place {
     uint64_t offset_bytes;
     uint32_t segment;
-    uint16_t disk;  /* tierer number */
+    uint16_t disk;  /* slot of the disk: the registrar's notes say which one has it */
     uint16_t valid; /* 0: not on disk */
 };
 
@@ -239,7 +239,7 @@ struct sl_links {
     sl_ref older, newer; /* LRU of units (groups, and objects without one) */
     sl_ref next_part;    /* ring of the parts of a group; in the group: its first part */
     uint16_t flags;      /* SL_LINK_... of the registrar */
-    uint16_t spare;
+    uint16_t disks;      /* a set of disks */
 };
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref);
 

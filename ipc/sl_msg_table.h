@@ -19,7 +19,7 @@
 #ifndef SL_MSG_TABLE_H
 #define SL_MSG_TABLE_H
 
-#define SL_WIRE_VERSION     1
+#define SL_WIRE_VERSION     2
 #define SL_WIRE_VERSION_MIN 1
 #define SL_BATCH_MAX        65536
 #define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
@@ -287,7 +287,8 @@
 #define SL_BODY_DISK_FOUND(F, L)                                                       \
     F(BOOL, first, 0, 1, "a scan begins: what is not found by its end is not on disk") \
     F(BOOL, last, 0, 1, "the scan is over, the tier takes work")                       \
-    L(items, found, SL_BATCH_MAX, "values on disk")
+    L(items, found, SL_BATCH_MAX, "values on disk")                                    \
+    F(BIN, store, 0, 16, "name of the disk, told with first; empty: it has none")
 #define SL_BODY_DISK_RECLAIM(F, L) \
     F(U64, segment, 0, UINT32_MAX, "its values leave the disk: forget their places")
 #define SL_BODY_REGIONS_REPLY(F, L)                           \

@@ -39,8 +39,10 @@ enum sl_setting_kind {
     X(index_keys, COUNT, "0", 0, 1000000000,                                                      \
       "keys the hash table is sized for; 0: from index_memory")                                   \
     X(populate_threads, COUNT, "2", 1, 64, "threads that prefault the arena while it serves")     \
-    X(disk, SIZE, "0", 0, 1125899906842624, "byte ceiling of the disk tier; 0: no disk tier")     \
-    X(disk_path, TEXT, "", 0, 1023, "directory of the disk tier; empty: RUNTIME_DIR/disk")        \
+    X(disk, SIZE, "0", 0, 1125899906842624,                                                       \
+      "byte ceiling of the disk tier, all its paths together; 0: no disk tier")                   \
+    X(disk_path, TEXT, "", 0, 1023,                                                               \
+      "directories of the disk tier, one a disk, separated by commas; empty: RUNTIME_DIR/disk")   \
     X(disk_segment, SIZE, "64MiB", 1048576, 1073741824, "size of one segment file")               \
     X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                      \
     X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
@@ -136,17 +138,22 @@ void sl_config_print_help(void *stream);
 sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why);
 sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why);
 
+#define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
+
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
  * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, a
- * path too long for a socket). Runtime directory: $XDG_RUNTIME_DIR or /tmp, then
- * /sluice-UID/INSTANCE. */
+ * path too long for a socket; of disk_path also an empty entry, one that stands twice, more than
+ * SL_DISK_PATHS_MAX). Runtime directory: $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
 struct sl_paths {
     char runtime_dir[1024];
     char shm_dir[1024];
     char log_dir[1040];
-    char disk_dir[1040];
+    uint32_t disk_count;                     /* 1..SL_DISK_PATHS_MAX */
+    char disk_dirs[SL_DISK_PATHS_MAX][1040]; /* in the order of the setting: tierer.0, tierer.1 */
 };
 sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why);
+/* Entries of disk_path, empty ones included; 1 when it is not set. */
+uint32_t sl_config_disk_count(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
  * and be closed to others. Below a directory in which everybody may make names, what exists must
  * belong to this uid or root. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN, SL_ERR_INVALID (empty),

@@ -42,12 +42,79 @@ static sl_err paths_check_absolute(const struct sl_config *config, enum sl_setti
     return SL_OK;
 }
 
+uint32_t sl_config_disk_count(const struct sl_config *config)
+{
+    uint32_t count = 1;
+    for (const char *at = sl_config_text(config, SL_SET_disk_path); *at != '\0'; at++) {
+        count += *at == ',' ? 1 : 0;
+    }
+    return count;
+}
+
+/* Slashes at the end do not make another directory of it. */
+static size_t path_length(const char *path, size_t length)
+{
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    return length;
+}
+
+static sl_err disk_path_add(const struct sl_config *config, const char *path, size_t length,
+                            struct sl_paths *paths, struct sl_error *why)
+{
+    const char *source = sl_config_source(config, SL_SET_disk_path);
+    if (length == 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: entry %u is empty", source,
+                       paths->disk_count + 1);
+    }
+    if (path[0] != '/') {
+        return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.*s' must begin with /", source,
+                       (int)SL_MIN(length, (size_t)64), path);
+    }
+    length = path_length(path, length);
+    for (uint32_t i = 0; i < paths->disk_count; i++) {
+        const char *other = paths->disk_dirs[i];
+        if (strlen(other) == length && memcmp(other, path, length) == 0) {
+            return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.64s' stands there twice",
+                           source, other);
+        }
+    }
+    (void)snprintf(paths->disk_dirs[paths->disk_count++], sizeof(paths->disk_dirs[0]), "%.*s",
+                   (int)length, path);
+    return SL_OK;
+}
+
+static sl_err disk_paths_fill(const struct sl_config *config, struct sl_paths *paths,
+                              struct sl_error *why)
+{
+    const char *at = sl_config_text(config, SL_SET_disk_path);
+    uint32_t count = sl_config_disk_count(config);
+    paths->disk_count = 0;
+    if (at[0] == '\0') {
+        paths->disk_count = 1;
+        (void)snprintf(paths->disk_dirs[0], sizeof(paths->disk_dirs[0]), "%s/disk",
+                       paths->runtime_dir);
+        return SL_OK;
+    }
+    if (count > SL_DISK_PATHS_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: %u directories, at most %u",
+                       sl_config_source(config, SL_SET_disk_path), count, SL_DISK_PATHS_MAX);
+    }
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+        size_t length = strcspn(at, ",");
+        err = disk_path_add(config, at, length, paths, why);
+        at += length + 1;
+    }
+    return err;
+}
+
 sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why)
 {
     const char *instance = sl_config_text(config, SL_SET_instance);
     sl_err err = paths_check_instance(instance, why);
-    static const enum sl_setting places[] = {SL_SET_runtime_dir, SL_SET_shm_dir, SL_SET_log_dir,
-                                             SL_SET_disk_path};
+    static const enum sl_setting places[] = {SL_SET_runtime_dir, SL_SET_shm_dir, SL_SET_log_dir};
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(places); i++) {
         err = paths_check_absolute(config, places[i], why);
     }
@@ -58,7 +125,6 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     const char *runtime_dir = sl_config_text(config, SL_SET_runtime_dir);
     const char *shm_dir = sl_config_text(config, SL_SET_shm_dir);
     const char *log_dir = sl_config_text(config, SL_SET_log_dir);
-    const char *disk_dir = sl_config_text(config, SL_SET_disk_path);
     unsigned uid = (unsigned)geteuid();
     int used = runtime_dir[0] != '\0'
                    ? snprintf(paths.runtime_dir, sizeof(paths.runtime_dir), "%s", runtime_dir)
@@ -79,9 +145,10 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     (void)snprintf(paths.log_dir, sizeof(paths.log_dir), "%s%s",
                    log_dir[0] != '\0' ? log_dir : paths.runtime_dir,
                    log_dir[0] != '\0' ? "" : "/log");
-    (void)snprintf(paths.disk_dir, sizeof(paths.disk_dir), "%s%s",
-                   disk_dir[0] != '\0' ? disk_dir : paths.runtime_dir,
-                   disk_dir[0] != '\0' ? "" : "/disk");
+    err = disk_paths_fill(config, &paths, why);
+    if (err != SL_OK) {
+        return err;
+    }
     *out = paths;
     return SL_OK;
 }

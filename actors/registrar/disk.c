@@ -1,5 +1,5 @@
-/* actors/registrar/disk.c - the disk tier as the registrar sees it: is it there, what does it hold,
- * what leaves it. */
+/* actors/registrar/disk.c - the disk tier as the registrar sees it: what does it hold, what leaves
+ * it. Who is there, disks.c tells. */
 #include "actors/registrar/internal.h"
 
 #include <stdlib.h>
@@ -7,111 +7,6 @@
 
 #define SWEEP_STEP          4096u
 #define RECLAIM_KEEPS_SHARE 4u /* of a segment that goes, so much at most is written anew */
-
-/* ---- is it there ---- */
-
-/* Requests of a registrar before this one, or of ours to a tierer before that one that were sent
- * again meanwhile, may still be on their way. What lands on disk behind the scan would be there and
- * nobody knew, so the scan begins when all of that has arrived, and ends when it is done. */
-static void disk_fence(struct registrar *self)
-{
-    struct reg_disk *disk = &self->disk;
-    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
-    if (disk->fence_seq != 0) {
-        sl_calls_forget(self->calls, disk->fence_seq);
-    }
-    if (sl_calls_send(self->calls, self->peers[disk->tierer].name, &fence, SL_NEVER_NS,
-                      reg_cookie(REG_CALL_DISK_FENCE, 0), &disk->fence_seq) != SL_OK) {
-        disk->fence_seq = UINT64_MAX; /* the table of calls is full: with the next DISK_FOUND */
-    }
-}
-
-void reg_disk_arrived(struct registrar *self, uint32_t peer)
-{
-    if (!self->disk.on) {
-        return;
-    }
-    self->disk.tierer = peer;
-    self->disk.scan_open = false;
-    self->disk.state = REG_DISK_SCANNING; /* until it said what it holds */
-    disk_fence(self);
-}
-
-void reg_disk_fenced(struct registrar *self, sl_err code)
-{
-    self->disk.fence_seq = 0;
-    if (code != SL_OK && code != SL_ERR_UNSUPPORTED) {
-        disk_fence(self);
-    }
-}
-
-static void forget_unsend(struct registrar *self)
-{
-    for (struct reg_forget *forget = self->forget_first; forget != NULL; forget = forget->next) {
-        forget->sent = false;
-    }
-    self->forget_seq = 0;
-}
-
-void reg_disk_left(struct registrar *self)
-{
-    if (!self->disk.on) {
-        return;
-    }
-    self->disk.state = REG_DISK_ABSENT;
-    self->disk.absent_since_ns = self->env->now_ns;
-    self->disk.sweeping = false;
-    self->disk.failing = false;
-    self->disk.failing_since_ns = 0;
-    self->disk.retry_ns = 0;
-    if (self->disk.fence_seq != 0) {
-        sl_calls_forget(self->calls, self->disk.fence_seq);
-        self->disk.fence_seq = 0;
-    }
-    reg_writes_requeue(self);
-    reg_reads_requeue(self);
-    if (self->forget_seq != 0) {
-        sl_calls_forget(self->calls, self->forget_seq);
-    }
-    forget_unsend(self);
-}
-
-bool reg_disk_usable(const struct registrar *self)
-{
-    return self->disk.on && self->disk.state == REG_DISK_READY;
-}
-
-bool reg_disk_readable(const struct registrar *self)
-{
-    return self->disk.on &&
-           (self->disk.state == REG_DISK_READY || self->disk.state == REG_DISK_SCANNING);
-}
-
-bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
-{
-    if (!self->disk.on) {
-        return false;
-    }
-    bool flagged = (sl_index_links(self->index, ref)->flags & REG_FLAG_DOUBT) != 0;
-    return flagged || (record->disk.valid == 0 && !self->disk.scanned);
-}
-
-bool reg_disk_away(const struct registrar *self)
-{
-    const struct reg_disk *disk = &self->disk;
-    return disk->state == REG_DISK_ABSENT &&
-           self->env->now_ns - disk->absent_since_ns > REG_DISK_ABSENT_NS;
-}
-
-bool reg_disk_required(const struct registrar *self)
-{
-    const struct reg_disk *disk = &self->disk;
-    uint64_t now_ns = self->env->now_ns;
-    if (!disk->on || reg_disk_away(self)) {
-        return false;
-    }
-    return disk->failing_since_ns == 0 || now_ns - disk->failing_since_ns <= REG_DISK_ABSENT_NS;
-}
 
 /* ---- losing a place ---- */
 
@@ -160,11 +55,15 @@ static bool reclaim_keeps(struct registrar *self, const struct sl_entry *entry, 
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t segment = (uint32_t)msg->body.disk_reclaim.segment;
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    uint32_t path = reg_path_of(self, msg);
+    uint32_t slot = path == REG_NONE ? REG_NONE : self->tier.paths[path].disk;
     struct sl_error why = {0};
-    if (peer == REG_NONE || !self->peers[peer].tierer) {
+    if (slot == REG_NONE) { /* one that has not told which disk it serves asks again */
         sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at), &why);
+                      path == REG_NONE
+                          ? sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at)
+                          : sl_fail(&why, SL_ERR_BUSY, "no scan of %s has begun", msg->sender.at),
+                      &why);
         return;
     }
     sl_ref *refs;
@@ -173,15 +72,15 @@ void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     uint64_t from = self->retired_count;
     uint64_t room = sl_config_u64(self->env->config, SL_SET_disk_segment) / RECLAIM_KEEPS_SHARE;
     uint32_t kept = 0;
-    reg_segment_gone(self, 0, segment);
-    reg_segment_take(self, 0, segment, &refs, &count);
+    reg_segment_gone(self, slot, segment);
+    reg_segment_take(self, slot, segment, &refs, &count);
     for (uint32_t i = 0; i < count; i++) {
         struct sl_entry entry;
         if (!sl_index_ref_live(self->index, refs[i])) {
             continue; /* went with another part of its block */
         }
         sl_index_read(self->index, refs[i], &entry);
-        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 &&
+        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
             entry.disk.segment == segment) {
             /* What somebody wanted since goes to the log's end again, up to a share of a segment: a
              * working set larger than the disk would be written round and round. */
@@ -204,48 +103,55 @@ void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- what a scan finds ---- */
 
-static struct sl_disk_place found_place(const struct sl_item_found *found)
+static struct sl_disk_place found_place(const struct sl_item_found *found, uint32_t slot)
 {
     return (struct sl_disk_place){
         .offset_bytes = found->disk_offset_bytes,
         .segment = (uint32_t)found->segment,
-        .disk = 0,
+        .disk = (uint16_t)slot,
         .valid = 1,
     };
 }
 
-static bool found_known(struct registrar *self, const struct sl_item_found *found,
+static bool found_known(struct registrar *self, const struct sl_item_found *found, uint32_t slot,
                         const struct sl_entry *entry)
 {
+    struct reg_disk *disk = &self->tier.disks[slot];
     struct sl_digest digest = {.low = found->digest_low, .high = found->digest_high};
-    struct sl_disk_place place = found_place(found);
+    struct sl_disk_place place = found_place(found, slot);
     struct sl_links *links = sl_index_links(self->index, entry->ref);
-    bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == self->disk.parity;
+    bool here = entry->disk.valid != 0 && entry->disk.disk == slot;
+    bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == disk->parity;
     if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
         entry->extent.length_bytes != found->length_bytes) {
-        links->flags |= REG_FLAG_DOUBT; /* should it be removed, the other one must not come back */
+        links->disks |=
+            REG_DISK_BIT(slot); /* should it be removed, the other one must not come back */
         return false;
     }
-    if (entry->disk.valid != 0 && entry->disk.segment == place.segment &&
+    if (here && entry->disk.segment == place.segment &&
         entry->disk.offset_bytes == place.offset_bytes) {
         if (!seen) {
             links->flags ^= REG_FLAG_SCAN;
-            self->disk.unseen -= self->disk.unseen > 0 ? 1 : 0;
+            disk->unseen -= disk->unseen > 0 ? 1 : 0;
         }
         return true;
     }
-    if (entry->disk.valid != 0 && seen) {
-        links->flags |= REG_FLAG_DOUBT;
+    bool elsewhere = entry->disk.valid != 0 && !here;
+    if ((elsewhere && reg_disk_readable(self, entry->disk.disk)) || (here && seen)) {
+        links->disks |= REG_DISK_BIT(slot);
         return false; /* a second copy */
     }
     if ((links->flags & REG_FLAG_WRITING) != 0) {
         return true; /* the place that the write gives will do */
     }
-    bool replaced = entry->disk.valid != 0;
     sl_ref fresh;
+    uint16_t left = elsewhere ? REG_DISK_BIT(entry->disk.disk) : 0; /* it may come back with it */
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
-    if (err == SL_OK && replaced) {
-        self->disk.unseen -= self->disk.unseen > 0 ? 1 : 0;
+    if (err == SL_OK) {
+        sl_index_links(self->index, fresh)->disks |= left;
+    }
+    if (err == SL_OK && here) {
+        disk->unseen -= disk->unseen > 0 ? 1 : 0;
     }
     return err == SL_OK;
 }
@@ -289,7 +195,7 @@ static sl_err found_group(struct registrar *self, const struct sl_item_found *fo
     return SL_OK;
 }
 
-static sl_err found_insert(struct registrar *self, const struct sl_item_found *found)
+static sl_err found_insert(struct registrar *self, const struct sl_item_found *found, uint32_t disk)
 {
     uint32_t slot = REG_NONE;
     sl_err err = found->group_key.length == 0 ? SL_OK : found_group(self, found, &slot);
@@ -300,7 +206,7 @@ static sl_err found_insert(struct registrar *self, const struct sl_item_found *f
         .kind = SL_RECORD_COMMITTED,
         .extent = {.length_bytes = found->length_bytes},
         .digest = {.low = found->digest_low, .high = found->digest_high},
-        .disk = found_place(found),
+        .disk = found_place(found, disk),
         .group = slot == REG_NONE ? 0 : self->groups[slot].ref,
         .part_index = (uint16_t)found->part_index,
         .key = found->key.at,
@@ -329,7 +235,8 @@ static sl_err found_insert(struct registrar *self, const struct sl_item_found *f
 static struct reg_forget **forget_head(const struct registrar *self,
                                        const struct sl_disk_place *place)
 {
-    uint64_t mixed = (place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u) *
+    uint64_t mixed = (place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u +
+                      ((uint64_t)place->disk << 48)) *
                      UINT64_C(0x9e3779b97f4a7c15);
     return &self->forget_heads[mixed >> 32 & (REG_FORGET_HEADS - 1)];
 }
@@ -347,11 +254,13 @@ static struct reg_forget **forget_key_head(const struct registrar *self, const c
     return &self->forget_key_heads[reg_hash(key, key_length) >> 20 & (REG_FORGET_HEADS - 1)];
 }
 
-bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length)
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
+                        uint32_t disk)
 {
-    const struct reg_forget *at =
-        self->forget_count > 0 ? *forget_key_head(self, key, key_length) : NULL;
-    while (at != NULL && (at->key_length != key_length || memcmp(at->key, key, key_length) != 0)) {
+    bool some = self->tier.disks[disk].forget_count > 0;
+    const struct reg_forget *at = some ? *forget_key_head(self, key, key_length) : NULL;
+    while (at != NULL && (at->place.disk != disk || at->key_length != key_length ||
+                          memcmp(at->key, key, key_length) != 0)) {
         at = at->key_next;
     }
     return at != NULL;
@@ -359,6 +268,7 @@ bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t 
 
 static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
 {
+    struct reg_disk *disk = &self->tier.disks[forget->place.disk];
     struct reg_forget **named = forget_key_head(self, forget->key, forget->key_length);
     while (*named != forget) {
         named = &(*named)->key_next;
@@ -371,20 +281,21 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
         }
         *at = forget->hash_next;
     } else {
-        self->forget_unplaced--;
+        disk->forget_unplaced--;
     }
     if (forget->previous != NULL) {
         forget->previous->next = forget->next;
     } else {
-        self->forget_first = forget->next;
+        disk->forget_first = forget->next;
     }
     if (forget->next != NULL) {
         forget->next->previous = forget->previous;
     } else {
-        self->forget_last = forget->previous;
+        disk->forget_last = forget->previous;
     }
     self->forget_count--;
-    self->forget_restored -= forget->restored;
+    disk->forget_count--;
+    disk->forget_restored -= forget->restored;
     if (done && forget->note != 0) {
         sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
     }
@@ -409,6 +320,7 @@ sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_len
 static struct reg_forget *forget_new(struct registrar *self, const char *key, uint32_t key_length,
                                      uint64_t length_bytes, const struct sl_disk_place *place)
 {
+    struct reg_disk *disk = &self->tier.disks[place->disk];
     struct reg_forget *forget =
         self->forget_count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
     if (forget == NULL) {
@@ -421,24 +333,25 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
         .length_bytes = length_bytes,
         .place = *place,
         .key_length = key_length,
-        .previous = self->forget_last,
+        .previous = disk->forget_last,
     };
     memcpy(forget->key, key, key_length);
     forget->key[key_length] = '\0';
-    if (self->forget_last != NULL) {
-        self->forget_last->next = forget;
+    if (disk->forget_last != NULL) {
+        disk->forget_last->next = forget;
     } else {
-        self->forget_first = forget;
+        disk->forget_first = forget;
     }
-    self->forget_last = forget;
+    disk->forget_last = forget;
     self->forget_count++;
+    disk->forget_count++;
     struct reg_forget **named = forget_key_head(self, forget->key, key_length);
     forget->key_next = *named;
     *named = forget;
     if (place->valid != 0) {
         forget_hash(self, forget);
     } else {
-        self->forget_unplaced++;
+        disk->forget_unplaced++;
     }
     return forget;
 }
@@ -448,7 +361,7 @@ void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length
                     const struct reg_drop *how)
 {
     struct reg_forget *forget =
-        self->disk.on ? forget_new(self, key, key_length, length_bytes, place) : NULL;
+        self->tier.on ? forget_new(self, key, key_length, length_bytes, place) : NULL;
     if (forget == NULL) {
         return;
     }
@@ -472,10 +385,13 @@ static bool note_is_void(struct registrar *self, const struct reg_forget_note *n
         entry.kind != SL_RECORD_COMMITTED) {
         return false;
     }
-    return note->place.valid == 0
-               ? entry.extent.generation == note->generation
-               : entry.disk.valid != 0 && entry.disk.segment == note->place.segment &&
-                     entry.disk.offset_bytes == note->place.offset_bytes;
+    if (note->place.valid == 0 && note->generation == 0) { /* the one on this disk was meant */
+        return entry.extent.generation == 0 && entry.disk.disk == note->place.disk;
+    }
+    return note->place.valid == 0 ? entry.extent.generation == note->generation
+                                  : entry.disk.valid != 0 && entry.disk.disk == note->place.disk &&
+                                        entry.disk.segment == note->place.segment &&
+                                        entry.disk.offset_bytes == note->place.offset_bytes;
 }
 
 void reg_forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
@@ -483,12 +399,16 @@ void reg_forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
 {
     struct reg_forget_note note;
     struct reg_forget *forget = NULL;
-    if (self->disk.on && length_bytes > sizeof(note) &&
+    if (self->tier.on && length_bytes > sizeof(note) &&
         length_bytes <= sizeof(note) + SL_KEY_BYTES_MAX) {
         const char *key = (const char *)bytes + sizeof(note);
         uint32_t key_length = length_bytes - (uint32_t)sizeof(note);
         memcpy(&note, bytes, sizeof(note));
-        if (!note_is_void(self, &note, key, key_length)) {
+        bool known = note.place.disk < REG_DISKS_MAX; /* else the index is damaged */
+        if (known) {
+            reg_disk_named_by_place(self, note.place.disk);
+        }
+        if (known && !note_is_void(self, &note, key, key_length)) {
             forget = forget_new(self, key, key_length, note.length_bytes, &note.place);
         }
     }
@@ -498,13 +418,14 @@ void reg_forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
     }
     forget->note = ref;
     forget->restored = true;
-    self->forget_restored++;
+    self->tier.disks[forget->place.disk].forget_restored++;
 }
 
-bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id,
+bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
-    for (struct reg_forget *at = self->forget_restored > 0 ? self->forget_first : NULL; at != NULL;
+    const struct reg_disk *disk = &self->tier.disks[slot];
+    for (struct reg_forget *at = disk->forget_restored > 0 ? disk->forget_first : NULL; at != NULL;
          at = at->next) {
         if (at->restored && at->remove_id == 0 && strcmp(at->key, key) == 0) {
             at->remove_id = remove_id;
@@ -514,6 +435,46 @@ bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id
         }
     }
     return false;
+}
+
+/* What was meant for disks that were not known yet is meant for this one, too. */
+void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
+{
+    const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
+    for (const struct reg_forget *at = self->tier.disks[from].forget_first; at != NULL;
+         at = at->next) {
+        const struct reg_drop how = {
+            .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+            .forget = true,
+            .remove_id = at->remove_id,
+            .remove_index = at->remove_index,
+        };
+        reg_forget_key(self, at->key, at->key_length, at->length_bytes, &unknown, &how);
+    }
+}
+
+void reg_forgets_end(struct registrar *self, uint32_t slot)
+{
+    while (self->tier.disks[slot].forget_first != NULL) {
+        forget_end(self, self->tier.disks[slot].forget_first, true);
+    }
+}
+
+static void forgets_mark_unsent(struct reg_disk *disk)
+{
+    for (struct reg_forget *forget = disk->forget_first; forget != NULL; forget = forget->next) {
+        forget->sent = false;
+    }
+    disk->forget_seq = 0;
+}
+
+void reg_forgets_unsend(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier.disks[slot];
+    if (disk->forget_seq != 0) {
+        sl_calls_forget(self->calls, disk->forget_seq);
+    }
+    forgets_mark_unsent(disk);
 }
 
 void reg_forget_add(struct registrar *self, const struct sl_entry *record,
@@ -526,41 +487,36 @@ void reg_forget_add(struct registrar *self, const struct sl_entry *record,
 /* Whether what was found is to be forgotten. Tombstones of its key whose place is not known learn
  * it, each of several: nothing is written under a key that has one, so whatever is there is meant.
  */
-static bool forget_covers(struct registrar *self, const struct sl_item_found *found)
+static bool forget_covers(struct registrar *self, const struct sl_item_found *found, uint32_t slot)
 {
-    struct sl_disk_place place = found_place(found);
+    struct reg_disk *disk = &self->tier.disks[slot];
+    struct sl_disk_place place = found_place(found, slot);
     uint32_t key_length = (uint32_t)found->key.length;
     struct reg_forget *at =
-        self->forget_unplaced > 0 ? *forget_key_head(self, found->key.at, key_length) : NULL;
+        disk->forget_unplaced > 0 ? *forget_key_head(self, found->key.at, key_length) : NULL;
     for (; at != NULL; at = at->key_next) {
-        if (at->place.valid == 0 && at->key_length == key_length &&
+        if (at->place.valid == 0 && at->place.disk == slot && at->key_length == key_length &&
             memcmp(at->key, found->key.at, key_length) == 0) {
             at->place = place;
-            self->forget_unplaced--;
+            disk->forget_unplaced--;
             forget_hash(self, at);
         }
     }
-    for (at = self->forget_count > 0 ? *forget_head(self, &place) : NULL; at != NULL;
+    for (at = disk->forget_count > 0 ? *forget_head(self, &place) : NULL; at != NULL;
          at = at->hash_next) {
-        if (at->place.segment == place.segment && at->place.offset_bytes == place.offset_bytes) {
+        if (at->place.disk == slot && at->place.segment == place.segment &&
+            at->place.offset_bytes == place.offset_bytes) {
             return true;
         }
     }
     return false;
 }
 
-void reg_forgets_pump(struct registrar *self)
+static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_forget *items)
 {
-    if (self->forget_first == NULL || self->forget_seq != 0 || !reg_disk_usable(self) ||
-        self->env->now_ns < self->forget_retry_ns) {
-        return;
-    }
-    struct sl_item_forget *items = calloc(REG_FORGET_ITEMS_MAX, sizeof(*items));
-    if (items == NULL) {
-        return;
-    }
+    struct reg_disk *disk = &self->tier.disks[slot];
     uint32_t count = 0;
-    for (struct reg_forget *at = self->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
+    for (struct reg_forget *at = disk->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
          at = at->next) {
         bool placed = at->place.valid != 0;
         at->sent = true;
@@ -574,26 +530,39 @@ void reg_forgets_pump(struct registrar *self)
     struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
     msg.body.disk_forget.items.at = items;
     msg.body.disk_forget.items.count = count;
-    sl_err err = SL_OK;
-    if (count > 0) {
-        err = sl_calls_send(self->calls, self->peers[self->disk.tierer].name, &msg,
-                            sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
-                            reg_cookie(REG_CALL_FORGET, 0), &self->forget_seq);
-    }
-    free(items);
+    sl_err err = sl_calls_send(self->calls, self->peers[disk->tierer].name, &msg,
+                               sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
+                               reg_cookie(REG_CALL_FORGET, slot), &disk->forget_seq);
     if (err != SL_OK) {
-        forget_unsend(self);
-        self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+        forgets_mark_unsent(disk);
+        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
     }
 }
 
-void reg_forget_reply(struct registrar *self, const struct sl_msg *msg)
+void reg_forgets_pump(struct registrar *self)
+{
+    for (uint32_t i = 0; self->forget_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        const struct reg_disk *disk = &self->tier.disks[i];
+        if (disk->forget_first == NULL || disk->forget_seq != 0 || !reg_disk_usable(self, i) ||
+            self->env->now_ns < disk->forget_retry_ns) {
+            continue;
+        }
+        struct sl_item_forget *items = calloc(REG_FORGET_ITEMS_MAX, sizeof(*items));
+        if (items != NULL) {
+            forgets_send(self, i, items);
+            free(items);
+        }
+    }
+}
+
+void reg_forget_reply(struct registrar *self, uint32_t slot, const struct sl_msg *msg)
 {
     const struct sl_u64s *codes = &msg->body.disk_forget_reply.codes;
+    struct reg_disk *disk = &self->tier.disks[slot];
     uint64_t i = 0;
     bool failed = false;
-    self->forget_seq = 0;
-    struct reg_forget *at = self->forget_first;
+    disk->forget_seq = 0;
+    struct reg_forget *at = disk->forget_first;
     while (at != NULL) {
         struct reg_forget *next = at->next;
         if (at->sent) {
@@ -610,20 +579,22 @@ void reg_forget_reply(struct registrar *self, const struct sl_msg *msg)
         at = next;
     }
     if (failed) {
-        self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
     }
 }
 
-void reg_forget_expired(struct registrar *self)
+void reg_forget_expired(struct registrar *self, uint32_t slot)
 {
-    forget_unsend(self);
-    self->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    forgets_mark_unsent(&self->tier.disks[slot]);
+    self->tier.disks[slot].forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
 }
 
 void reg_forgets_fini(struct registrar *self)
 {
-    while (self->forget_first != NULL) {
-        forget_end(self, self->forget_first, false);
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        while (self->tier.disks[i].forget_first != NULL) {
+            forget_end(self, self->tier.disks[i].forget_first, false);
+        }
     }
     free(self->forget_heads);
     free(self->forget_key_heads);
@@ -632,10 +603,11 @@ void reg_forgets_fini(struct registrar *self)
 /* ---- DISK_FOUND ---- */
 
 /* SL_ERR_BUSY: somebody writes this key at the moment: asked again when he has committed or not. */
-static sl_err found_one(struct registrar *self, const struct sl_item_found *found)
+static sl_err found_one(struct registrar *self, const struct sl_item_found *found, uint32_t slot)
 {
     struct sl_entry entry;
-    if (reg_segment_reclaimed(self, 0, (uint32_t)found->segment) || forget_covers(self, found)) {
+    if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment) ||
+        forget_covers(self, found, slot)) {
         return SL_ERR_NOT_FOUND;
     }
     if (reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
@@ -644,46 +616,55 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     }
     if (sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length, &entry) ==
         SL_OK) {
-        return found_known(self, found, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
+        return found_known(self, found, slot, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
     }
-    sl_err err = found_insert(self, found);
+    sl_err err = found_insert(self, found, slot);
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
-        err = found_insert(self, found);
+        err = found_insert(self, found, slot);
     }
     return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
 }
 
-static bool scan_known(const struct registrar *self, const struct sl_msg *msg, uint32_t peer)
+static bool scan_known(const struct registrar *self, const struct sl_msg *msg,
+                       const struct reg_path *path)
 {
-    return self->disk.scan_seq == msg->seq &&
-           sl_proc_id_equal(self->disk.scan_proc, self->peers[peer].proc);
+    const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier.disks[path->disk] : NULL;
+    return disk != NULL && disk->scan_seq == msg->seq &&
+           sl_proc_id_equal(disk->scan_proc, self->peers[path->peer].proc);
 }
 
-static void scan_begin(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
+static void scan_begin(struct registrar *self, const struct sl_msg *msg,
+                       const struct reg_path *path)
 {
-    struct reg_disk *disk = &self->disk;
+    struct reg_disk *disk = &self->tier.disks[path->disk];
     disk->scan_open = true;
     disk->scan_seq = msg->seq;
-    disk->scan_proc = self->peers[peer].proc;
+    disk->scan_proc = self->peers[path->peer].proc;
     disk->parity = !disk->parity;
     disk->unseen = disk->place_count;
     disk->sweeping = false;
-    disk->reclaimed_count = 0;
-    if (disk->state == REG_DISK_READY) {
-        disk->state = REG_DISK_SCANNING;
-    }
+    reg_segments_come_anew(self, path->disk);
+    disk->state = REG_DISK_SCANNING;
 }
 
-static void scan_end(struct registrar *self)
+/* Blocks of which a scan found some parts alone. */
+static uint32_t groups_drop_found(struct registrar *self)
 {
     uint32_t dropped = 0;
+    self->tier.groups_until_ns = 0;
     for (uint32_t i = 0; i < self->group_high; i++) {
         if (self->groups[i].used && self->groups[i].found) {
             reg_group_abandon(self, i, REG_GHOST_EXPIRED);
             dropped++;
         }
     }
-    struct reg_forget *at = self->forget_unplaced > 0 ? self->forget_first : NULL;
+    return dropped;
+}
+
+static void scan_end(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier.disks[slot];
+    struct reg_forget *at = disk->forget_unplaced > 0 ? disk->forget_first : NULL;
     while (at != NULL) { /* not found: it never reached the disk */
         struct reg_forget *next = at->next;
         if (at->place.valid == 0 && !at->sent) {
@@ -691,86 +672,121 @@ static void scan_end(struct registrar *self)
         }
         at = next;
     }
-    self->disk.scanned = true;
-    self->disk.scan_open = false;
-    reg_removes_scanned(self);
-    if (self->disk.state != REG_DISK_READY) {
-        reg_log(self, SL_LOG_INFO, 0,
-                "disk tier ready: %llu values found, %u incomplete blocks dropped",
-                (unsigned long long)self->disk.place_count, dropped);
+    disk->scanned = true;
+    disk->scan_open = false;
+    uint32_t dropped = 0;
+    if (reg_disks_scanned(self)) {
+        dropped = groups_drop_found(self);
+        self->tier.scan_until_ns = 0;
+        reg_removes_scanned(self);
+    } else { /* the other parts may be on a disk that is about to come */
+        self->tier.groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
     }
-    self->disk.state = REG_DISK_READY;
-    self->disk.scan_until_ns = 0;
-    self->disk.sweeping = self->disk.unseen > 0;
-    self->disk.sweep_cursor = 0;
+    if (disk->state != REG_DISK_READY) {
+        reg_log(self, SL_LOG_INFO, 0,
+                "disk of tierer.%u ready: %llu values found, %u incomplete blocks dropped",
+                disk->path, (unsigned long long)disk->place_count, dropped);
+    }
+    disk->state = REG_DISK_READY;
+    disk->sweeping = disk->unseen > 0;
+    disk->sweep_cursor = 0;
     self->space_freed = true;
+}
+
+/* A scan begins: which disk is it of? */
+static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
+                          struct sl_error *why)
+{
+    struct reg_path *path = &self->tier.paths[at];
+    if (path->fence_seq == UINT64_MAX) {
+        reg_path_fence(self, at);
+    }
+    if (path->fence_seq != 0) {
+        return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
+    }
+    sl_err err = reg_disk_told(self, at, &msg->body.disk_found.store, why);
+    if (err == SL_OK) {
+        scan_begin(self, msg, path);
+    } else {
+        reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);
+    }
+    return err;
 }
 
 void reg_disk_found(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_disk_found *body = &msg->body.disk_found;
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    uint32_t at = reg_path_of(self, msg);
     struct sl_error why = {0};
-    if (!self->disk.on || peer == REG_NONE || !self->peers[peer].tierer ||
-        !self->peers[peer].present) {
+    if (at == REG_NONE) {
         sl_reply_code(
             self->env, msg,
             sl_fail(&why, SL_ERR_PERMISSION, "no HELLO of a tierer from %s", msg->sender.at), &why);
         return;
     }
-    if (body->first && self->disk.fence_seq == UINT64_MAX) {
-        disk_fence(self);
+    struct reg_path *path = &self->tier.paths[at];
+    sl_err err = SL_OK;
+    if (body->first && !scan_known(self, msg, path)) {
+        err = found_begin(self, at, msg, &why);
+    } else if (path->disk == REG_NONE || !self->tier.disks[path->disk].scan_open) {
+        /* The rest of a scan that a registrar before this one heard the beginning of tells us
+         * nothing of what that was, and the end of one that has ended is only sent again. */
+        err = sl_fail(&why, SL_ERR_BUSY, "no scan has begun here: from the beginning");
     }
-    /* The rest of a scan that a registrar before this one heard the beginning of tells us nothing
-     * of what that was, and the end of one that has ended is only sent again. */
-    bool begins = body->first && !scan_known(self, msg, peer);
-    if (begins ? self->disk.fence_seq != 0 : !self->disk.scan_open) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_BUSY,
-                              begins ? "what was asked before is not fenced yet"
-                                     : "no scan has begun here: from the beginning"),
-                      &why);
+    if (err != SL_OK) {
+        sl_reply_code(self->env, msg, err, &why);
         return;
-    }
-    if (begins) {
-        scan_begin(self, msg, peer);
     }
     bool told = true;
     for (uint64_t i = 0; i < body->items.count; i++) {
-        self->codes[i] = (uint64_t)found_one(self, &body->items.at[i]);
+        self->codes[i] = (uint64_t)found_one(self, &body->items.at[i], path->disk);
         told = told && self->codes[i] != (uint64_t)SL_ERR_BUSY;
     }
     if (body->last && told) { /* else this part of it comes again */
-        scan_end(self);
+        scan_end(self, path->disk);
     }
     struct sl_return back;
     sl_return_keep(msg, &back);
     reg_reply_codes(self, &back, self->codes, body->items.count);
 }
 
-/* What a place was known for and the scan did not find is not on disk any more. */
-void reg_disk_sweep(struct registrar *self)
+static void sweep_step(struct registrar *self, uint32_t slot)
 {
-    struct reg_disk *disk = &self->disk;
+    struct reg_disk *disk = &self->tier.disks[slot];
     char key[SL_KEY_BYTES_MAX + 1];
     struct sl_entry seen;
     struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = false};
-    uint64_t from = self->retired_count;
     for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
         if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
             disk->sweeping = false;
+            reg_disk_swept(self, slot);
             break;
         }
         struct sl_entry entry;
-        if (seen.disk.valid == 0 ||
+        if (seen.disk.valid == 0 || seen.disk.disk != slot ||
             sl_index_find_any(self->index, key, seen.key_length, &entry) != SL_OK) {
             continue;
         }
         bool current =
             ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
-        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && !current) {
+        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
+            (disk->gone || !current)) {
             place_clear(self, &entry, &how, false);
         }
     }
+}
+
+/* What a place was known for and the scan did not find is not on disk any more. */
+void reg_disk_sweep(struct registrar *self)
+{
+    uint64_t from = self->retired_count;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if (self->tier.disks[i].sweeping) {
+            sweep_step(self, i);
+        }
+    }
     reg_retired_scan(self, from);
+    if (self->tier.groups_until_ns != 0 && self->env->now_ns >= self->tier.groups_until_ns) {
+        (void)groups_drop_found(self);
+    }
 }

@@ -215,7 +215,7 @@ static bool unit_evict(struct registrar *self, sl_ref unit)
         break;
     }
     struct reg_drop how = {
-        .reason = self->disk.on
+        .reason = self->tier.on
                       ? (reg_disk_required(self) ? REG_GHOST_DISK_RECLAIMED : REG_GHOST_DISK_FAILED)
                       : REG_GHOST_EVICTED,
         .forget = true,

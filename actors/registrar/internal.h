@@ -135,19 +135,19 @@ struct reg_units {
     sl_ref oldest, newest;
     uint64_t count;
 };
-/* bits of sl_links.flags */
+/* bits of sl_links.flags; sl_links.disks has a bit for each disk that may hold bytes under the
+ * record's key where its place does not say */
 enum {
     REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
     REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
-    REG_FLAG_DOUBT = 1u << 5, /* record: bytes under its key may be on disk where it does not say */
-    REG_FLAG_READ = 1u << 6,  /* unit: somebody wanted it since it was last written to disk */
+    REG_FLAG_READ = 1u << 6,    /* unit: somebody wanted it since it was last written to disk */
 };
 
 /* ---- write-behind ---- */
-#define REG_WRITES_MAX      16u
+#define REG_WRITES_MAX      16u /* to one disk at a time */
 #define REG_WRITE_ITEMS_MAX 64u
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
 struct reg_write_item {
@@ -157,6 +157,8 @@ struct reg_write_item {
 };
 struct reg_write {
     bool used;
+    uint32_t disk;
+    uint64_t bytes;
     uint64_t seq;
     uint32_t count;
     struct reg_write_item items[REG_WRITE_ITEMS_MAX];
@@ -177,18 +179,19 @@ struct reg_queue { /* ring of write items, oldest first; grows with what is comm
 };
 
 /* ---- promotion ---- */
-#define REG_READS_MAX      8u
+#define REG_READS_MAX      8u /* from one disk at a time */
 #define REG_READ_ITEMS_MAX 256u
 #define REG_READ_BYTES_MAX (16 * SL_MIB)
 #define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
 struct reg_fetch { /* one key on its way from disk to memory */
     bool used;
     bool reading;
+    uint32_t disk; /* that its place is on */
     uint32_t claim;
     sl_ref source;
     uint64_t source_version;
     uint32_t waiters; /* first */
-    uint32_t next;    /* in the queue, or in the free list */
+    uint32_t next;    /* in the queue of its disk, or in the free list */
     uint32_t hash_next;
 };
 struct reg_waiter {
@@ -197,6 +200,7 @@ struct reg_waiter {
 };
 struct reg_read {
     bool used;
+    uint32_t disk;
     uint64_t seq;
     uint32_t count;
     uint32_t fetches[REG_READ_ITEMS_MAX];
@@ -251,33 +255,76 @@ struct reg_segment {
     uint32_t count, capacity;
     uint32_t live;
 };
-enum reg_disk_state { REG_DISK_NONE, REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
+enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
 #define REG_RECLAIMED_MAX 1024u
+/* Slots of disks: those of the setting and those that were remembered from before it changed. The
+ * last one stands for every disk that may be there and has not told yet who it is. */
+#define REG_DISKS_MAX       16u
+#define REG_DISK_UNKNOWN    (REG_DISKS_MAX - 1)
+#define REG_DISK_NAME_BYTES 16u
+struct reg_disk_name { /* what a disk is known by, whichever path it is under */
+    unsigned char bytes[REG_DISK_NAME_BYTES];
+};
+struct reg_path { /* an entry of disk_path: served by the tierer of this number */
+    uint32_t peer;
+    bool here;
+    uint64_t absent_since_ns;
+    uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
+    uint32_t disk;      /* slot; REG_NONE: the tierer has not told yet */
+};
+/* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a
+ * restart with the paths in another order finds everything. */
 struct reg_disk {
-    bool on;
+    bool used;
+    bool named; /* false: unknown, or of an index that was made when there was one disk */
+    bool gone;  /* no path leads there any more: its places are being forgotten */
+    struct reg_disk_name name;
+    sl_ref note;
+    struct sl_proc_id proc; /* that served it last */
+    uint32_t path;          /* REG_NONE: none that told so */
+    uint32_t tierer;        /* peer, while it is not absent */
     enum reg_disk_state state;
     uint64_t absent_since_ns;
-    uint64_t scan_until_ns; /* the first scan of this life is waited for so long; 0: it is over */
-    bool failing;           /* the last write failed */
+    bool failing; /* the last write failed */
     uint64_t failing_since_ns;
     uint32_t batch_items; /* of one DISK_WRITE: fewer when the tierer says that it is too much */
-    uint64_t batch_bytes_max;
-    uint64_t unseen; /* places known when the scan began: what it does not find is not there */
     uint64_t retry_ns;
-    uint32_t tierer; /* peer */
+    uint32_t writes; /* in flight */
+    uint64_t write_bytes;
+    uint32_t reads;                   /* in flight */
+    uint32_t fetch_first, fetch_last; /* queue of those that wait for an extent */
+    /* what it holds */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
-    uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
-    bool scan_open;     /* a scan has begun and not ended */
-    bool scanned;       /* since this registrar started, the disk said once what it holds */
+    bool scan_open; /* a scan has begun and not ended */
+    bool scanned;   /* since this registrar started, the disk said once what it holds */
     bool parity;
     bool sweeping;
+    uint64_t unseen; /* places known when the scan began: what it does not find is not there */
     uint64_t sweep_cursor;
+    uint64_t place_count;
+    /* tombstones on their way there */
+    struct reg_forget *forget_first, *forget_last;
+    uint32_t forget_count;
+    uint32_t forget_unplaced; /* of these: a scan must tell where they are */
+    uint32_t forget_restored; /* of these: of the registrar before */
+    uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
+    uint64_t forget_retry_ns;
+};
+struct reg_tier { /* all disks together */
+    bool on;
+    bool settled; /* every path has told which disk it leads to: there are no others */
+    uint32_t path_count;
+    uint64_t batch_bytes_max;
+    uint64_t scan_until_ns;   /* the first scan of this life is waited for so long; 0: it is over */
+    uint64_t groups_until_ns; /* blocks whose parts are missing wait for absent disks; 0: none do */
     uint64_t place_count;
     struct reg_segment *segments; /* sorted by number */
     uint32_t segment_count, segment_capacity;
     uint64_t reclaimed[REG_RECLAIMED_MAX]; /* a ring: numbers that are never used again */
     uint32_t reclaimed_count;
+    struct reg_path paths[SL_DISK_PATHS_MAX];
+    struct reg_disk disks[REG_DISKS_MAX];
 };
 
 /* ---- parked RESERVEs ---- */
@@ -445,21 +492,24 @@ struct registrar {
     uint64_t object_count, block_count;
     struct reg_transients transients;
 
-    struct reg_disk disk;
+    struct reg_tier tier;
     struct reg_queue queue;
     uint64_t next_order;
-    struct reg_write writes[REG_WRITES_MAX];
+    struct reg_write *writes;
+    uint32_t write_count;
+    sl_ref write_group; /* block of the last value that was sent to a disk, 0: none */
+    uint32_t write_disk;
     struct reg_flush *flushes;
     uint32_t flush_count;
     struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
 
     struct reg_fetch *fetches;
     uint32_t fetch_free, fetch_high, fetch_count;
-    uint32_t fetch_first, fetch_last; /* queue of those that wait for an extent */
     uint32_t *fetch_heads;
     struct reg_waiter *waiters;
     uint32_t waiter_free, waiter_high;
     struct reg_read *reads;
+    uint32_t read_count;
     struct reg_promote *promotes;
     uint32_t promote_count;
     uint64_t promote_serial;
@@ -467,14 +517,9 @@ struct registrar {
     uint64_t fetch_blocked_ns; /* since when no fetch got an extent, 0: the last one did */
     struct sl_item_fill *fills;
 
-    struct reg_forget *forget_first, *forget_last;
     struct reg_forget **forget_heads;     /* by place */
     struct reg_forget **forget_key_heads; /* by key */
     uint32_t forget_count;
-    uint32_t forget_unplaced; /* of these: a scan must tell where they are */
-    uint32_t forget_restored; /* of these: of the registrar before */
-    uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
-    uint64_t forget_retry_ns;
     struct reg_remove removes[REG_REMOVES_MAX];
     uint64_t next_remove;
     uint32_t remove_count;
@@ -665,10 +710,11 @@ void reg_unit_queue(struct registrar *self, sl_ref unit);
 void reg_writes_pump(struct registrar *self);
 void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_write_expired(struct registrar *self, uint32_t index);
-void reg_writes_requeue(struct registrar *self); /* the tierer died */
+void reg_writes_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
 void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how);
-bool reg_write_dooms(const struct registrar *self, const char *key); /* its fate is awaited */
+/* Whether what became of a write of this key to the disk is still awaited. */
+bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk);
 void reg_flush(struct registrar *self, const struct sl_msg *msg);
 void reg_flushes_check(struct registrar *self, uint64_t now_ns);
 void reg_flushes_forget(struct registrar *self, const char *name);
@@ -683,7 +729,8 @@ void reg_promote(struct registrar *self, const struct sl_msg *msg);
 void reg_promotes_pump(struct registrar *self);
 void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_read_expired(struct registrar *self, uint32_t index);
-void reg_reads_requeue(struct registrar *self);
+void reg_reads_requeue(struct registrar *self, uint32_t disk);            /* its tierer died */
+void reg_fetches_end(struct registrar *self, uint32_t disk, sl_err code); /* those in its queue */
 void reg_promotes_expire(struct registrar *self, uint64_t now_ns);
 void reg_promotes_forget(struct registrar *self, const char *name);
 uint64_t reg_promotes_next(const struct registrar *self);
@@ -695,22 +742,47 @@ void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
 /* Gives *refs (free): records that may still have a place in the segment. */
 void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
                       uint32_t *count);
+void reg_segments_come_anew(struct registrar *self, uint32_t disk); /* a scan tells them all */
 bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t segment);
 void reg_segment_gone(struct registrar *self, uint32_t disk,
                       uint32_t segment); /* it was reclaimed */
 void reg_segments_fini(struct registrar *self);
 
-/* ---- disk.c ---- */
+/* ---- disks.c ---- */
+#define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
+void reg_disks_init(struct registrar *self); /* settings are there */
 void reg_disk_arrived(struct registrar *self, uint32_t peer);
-void reg_disk_left(struct registrar *self);
-void reg_disk_fenced(struct registrar *self, sl_err code);
-/* Whether something may be on disk under the record's key that its place does not name: what was
- * sent there without an answer, or what no scan told yet. */
-bool reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
-bool reg_disk_usable(const struct registrar *self);   /* ready for reads and writes now */
-bool reg_disk_readable(const struct registrar *self); /* also while it tells what it holds */
-bool reg_disk_away(const struct registrar *self);     /* nobody waits for it any more */
-bool reg_disk_required(const struct registrar *self); /* eviction must have a copy on disk */
+void reg_disk_left(struct registrar *self, uint32_t peer);
+void reg_disk_fenced(struct registrar *self, uint32_t path, sl_err code);
+/* A note of the index: which disk has which slot. */
+void reg_disk_restore(struct registrar *self, sl_ref note, const void *bytes,
+                      uint32_t length_bytes);
+/* A record of the index names this slot: it is one, whether a note says so or not. */
+void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
+/* Disks (a bit each) that may hold something under the record's key that its place does not name:
+ * what was sent there without an answer, or what no scan told yet. */
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
+uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
+bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
+bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
+bool reg_disk_away(const struct registrar *self, uint32_t disk);      /* nobody waits for it */
+bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
+bool reg_disks_ready(const struct registrar *self);    /* each of them is usable */
+bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */
+bool reg_disk_required(const struct registrar *self);  /* eviction must have a copy on disk */
+/* What is wrong with the disks, for people; empty: nothing. */
+void reg_disks_health(const struct registrar *self, char *out, size_t room);
+uint64_t reg_disks_next(const struct registrar *self); /* when one of them is looked at again */
+/* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
+uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
+void reg_path_fence(struct registrar *self, uint32_t path);
+/* A scan of the path begins, of the disk that has this name. Errors: SL_ERR_CONFIG (another path
+ * has it too), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
+sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_bytes *name,
+                     struct sl_error *why);
+void reg_disk_swept(struct registrar *self, uint32_t disk);
+
+/* ---- disk.c ---- */
 void reg_disk_found(struct registrar *self, const struct sl_msg *msg);
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
 void reg_disk_sweep(struct registrar *self);
@@ -734,14 +806,19 @@ sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_len
                        const struct reg_forget_note *note);
 void reg_forget_restore(struct registrar *self, sl_ref note, const void *bytes,
                         uint32_t length_bytes);
-/* A removal of this key that the registrar before had begun: true, and remove waits for it. */
-bool reg_forget_join(struct registrar *self, const char *key, uint64_t remove_id,
+/* A removal of this key from the disk that the registrar before had begun: true, and remove waits
+ * for it. */
+bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uint64_t remove_id,
                      uint32_t remove_index);
-/* Whether a tombstone of this key is still on its way. */
-bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length);
+/* Whether a tombstone of this key is still on its way to the disk. */
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
+                        uint32_t disk);
 void reg_forgets_pump(struct registrar *self);
-void reg_forget_reply(struct registrar *self, const struct sl_msg *msg);
-void reg_forget_expired(struct registrar *self);
+void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
+void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */
+void reg_forgets_unsend(struct registrar *self, uint32_t disk);
+void reg_forget_reply(struct registrar *self, uint32_t disk, const struct sl_msg *msg);
+void reg_forget_expired(struct registrar *self, uint32_t disk);
 void reg_forgets_fini(struct registrar *self);
 
 /* ---- remove.c ---- */
@@ -787,6 +864,6 @@ void reg_explain(struct registrar *self, const struct sl_msg *msg);
 sl_err reg_recover(struct registrar *self, struct sl_error *why);
 
 /* tags of BLOB records */
-enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2, REG_BLOB_FORGET = 3 };
+enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2, REG_BLOB_FORGET = 3, REG_BLOB_DISK = 4 };
 
 #endif

@@ -280,7 +280,7 @@ void reg_peer_hello(struct registrar *self, const struct sl_msg *msg)
         .boot_generation = sl_arena_boot_generation(self->arena),
         .arena_count = 1,
         .rank_count = self->set.ranks,
-        .disk = self->disk.on,
+        .disk = self->tier.on,
     };
     sl_reply(self->env, msg, &reply);
 }
@@ -331,7 +331,7 @@ static void peer_died(struct registrar *self, uint32_t slot)
         reg_claim_quarantine(self, peer->owned);
     }
     if (peer->tierer) {
-        reg_disk_left(self);
+        reg_disk_left(self, slot);
     }
     reg_claims_writer_died(self, slot);
     peer->quarantined_bytes = 0;

@@ -15,16 +15,15 @@
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
 {
     self->fetch_free = REG_NONE;
-    self->fetch_first = REG_NONE;
-    self->fetch_last = REG_NONE;
     self->waiter_free = REG_NONE;
-    if (!self->disk.on) {
+    if (!self->tier.on) {
         return SL_OK;
     }
     self->fetches = calloc(REG_FETCHES_MAX, sizeof(*self->fetches));
     self->waiters = calloc(WAITERS_MAX, sizeof(*self->waiters));
     self->fetch_heads = malloc(FETCH_HEADS * sizeof(*self->fetch_heads));
-    self->reads = calloc(REG_READS_MAX, sizeof(*self->reads));
+    self->read_count = REG_READS_MAX * self->tier.path_count;
+    self->reads = calloc(self->read_count, sizeof(*self->reads));
     self->promotes = calloc(self->set.queue_messages, sizeof(*self->promotes));
     self->fills = calloc(REG_READ_ITEMS_MAX, sizeof(*self->fills));
     if (self->fetches == NULL || self->waiters == NULL || self->fetch_heads == NULL ||
@@ -67,32 +66,39 @@ static uint32_t fetch_find(const struct registrar *self, const struct sl_entry *
     return slot;
 }
 
+static struct reg_disk *fetch_disk(struct registrar *self, uint32_t slot)
+{
+    return &self->tier.disks[self->fetches[slot].disk];
+}
+
 static void fetch_append(struct registrar *self, uint32_t slot)
 {
+    struct reg_disk *disk = fetch_disk(self, slot);
     self->fetches[slot].next = REG_NONE;
-    if (self->fetch_last != REG_NONE) {
-        self->fetches[self->fetch_last].next = slot;
+    if (disk->fetch_last != REG_NONE) {
+        self->fetches[disk->fetch_last].next = slot;
     } else {
-        self->fetch_first = slot;
+        disk->fetch_first = slot;
     }
-    self->fetch_last = slot;
+    disk->fetch_last = slot;
 }
 
 static void fetch_prepend(struct registrar *self, uint32_t slot)
 {
-    self->fetches[slot].next = self->fetch_first;
-    self->fetch_first = slot;
-    if (self->fetch_last == REG_NONE) {
-        self->fetch_last = slot;
+    struct reg_disk *disk = fetch_disk(self, slot);
+    self->fetches[slot].next = disk->fetch_first;
+    disk->fetch_first = slot;
+    if (disk->fetch_last == REG_NONE) {
+        disk->fetch_last = slot;
     }
 }
 
-static uint32_t fetch_take_first(struct registrar *self)
+static uint32_t fetch_take_first(struct registrar *self, struct reg_disk *disk)
 {
-    uint32_t slot = self->fetch_first;
-    self->fetch_first = self->fetches[slot].next;
-    if (self->fetch_first == REG_NONE) {
-        self->fetch_last = REG_NONE;
+    uint32_t slot = disk->fetch_first;
+    disk->fetch_first = self->fetches[slot].next;
+    if (disk->fetch_first == REG_NONE) {
+        disk->fetch_last = REG_NONE;
     }
     return slot;
 }
@@ -110,6 +116,7 @@ static uint32_t fetch_make(struct registrar *self, const struct sl_entry *source
     uint32_t *head = fetch_head(self, source->ref);
     self->fetches[slot] = (struct reg_fetch){
         .used = true,
+        .disk = source->disk.disk,
         .claim = REG_NONE,
         .source = source->ref,
         .source_version = source->version,
@@ -216,10 +223,10 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
         reg_unit_touch(self, reg_unit_of(&entry)); /* it is about to be read: not the next victim */
         return SL_OK;
     }
-    if (entry.disk.valid == 0 || !self->disk.on) {
+    if (entry.disk.valid == 0 || !self->tier.on || self->tier.disks[entry.disk.disk].gone) {
         return SL_ERR_NOT_FOUND;
     }
-    if (reg_disk_away(self)) {
+    if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
     }
     uint32_t fetch = fetch_find(self, &entry);
@@ -316,6 +323,7 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
 {
     char key[SL_KEY_BYTES_MAX];
     uint64_t offset_bytes = 0;
+    uint32_t tierer = self->tier.disks[fetch->disk].tierer;
     memcpy(key, source->key, source->key_length);
     sl_err err = reg_take(self, source->extent.length_bytes, &offset_bytes);
     if (err != SL_OK) {
@@ -328,14 +336,14 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
                    .length_bytes = source->extent.length_bytes},
         .hash = reg_hash(key, source->key_length),
         .owner_peer = REG_NONE,
-        .writer_peer = self->disk.tierer,
+        .writer_peer = tierer,
         .group = REG_NONE,
     };
     struct sl_entry record = {
         .kind = SL_RECORD_PROMOTING,
         .extent = claim.extent,
         .owner = self->env->self,
-        .writer = self->peers[self->disk.tierer].proc,
+        .writer = self->peers[tierer].proc,
         .digest = source->digest,
         .key = key,
         .key_length = source->key_length,
@@ -393,10 +401,11 @@ static sl_err fetch_outcome(struct registrar *self, const char *key, uint32_t ke
 /* Fills a batch from the queue; gives how many. Stops when there is no space. */
 static uint32_t read_fill(struct registrar *self, struct reg_read *read)
 {
+    struct reg_disk *disk = &self->tier.disks[read->disk];
     uint64_t bytes = 0;
     read->count = 0;
-    while (self->fetch_first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
-        uint32_t slot = fetch_take_first(self);
+    while (disk->fetch_first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
+        uint32_t slot = fetch_take_first(self, disk);
         struct reg_fetch *fetch = &self->fetches[slot];
         struct sl_entry source;
         if (!fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
@@ -460,16 +469,24 @@ static void read_undo(struct registrar *self, struct reg_read *read)
     read->count = 0;
 }
 
-static bool read_start(struct registrar *self, uint32_t index)
+static void read_end(struct registrar *self, struct reg_read *read)
+{
+    read->used = false;
+    self->tier.disks[read->disk].reads--;
+}
+
+static bool read_start(struct registrar *self, uint32_t index, uint32_t slot)
 {
     struct reg_read *read = &self->reads[index];
+    struct reg_disk *disk = &self->tier.disks[slot];
+    read->disk = slot;
     if (read_fill(self, read) == 0 || read_items(self, read) == 0) {
         return false;
     }
     struct sl_msg msg = {.type = SL_MSG_DISK_READ};
     msg.body.disk_read.items.at = self->fills;
     msg.body.disk_read.items.count = read->count;
-    sl_err err = sl_calls_send(self->calls, self->peers[self->disk.tierer].name, &msg,
+    sl_err err = sl_calls_send(self->calls, self->peers[disk->tierer].name, &msg,
                                sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
                                reg_cookie(REG_CALL_READ, index), &read->seq);
     if (err != SL_OK) {
@@ -477,25 +494,41 @@ static bool read_start(struct registrar *self, uint32_t index)
         return false;
     }
     read->used = true;
+    disk->reads++;
     return true;
+}
+
+/* False: nothing can be sent at the moment, to no disk. */
+static bool reads_start(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier.disks[slot];
+    for (uint32_t i = 0; i < self->read_count && disk->fetch_first != REG_NONE &&
+                         !self->fetch_blocked && disk->reads < REG_READS_MAX;
+         i++) {
+        if (!self->reads[i].used && !read_start(self, i, slot) && !self->fetch_blocked &&
+            disk->fetch_first != REG_NONE) {
+            return false; /* the table of calls is full: at the next tick */
+        }
+    }
+    return !self->fetch_blocked;
 }
 
 void reg_promotes_pump(struct registrar *self)
 {
+    bool waiting = false;
     if (self->space_freed) {
         self->fetch_blocked = false;
     }
-    if (self->fetch_first == REG_NONE) {
-        self->fetch_blocked_ns = 0;
+    for (uint32_t i = 0; self->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        waiting |= reg_disk_readable(self, i) && self->tier.disks[i].fetch_first != REG_NONE;
     }
-    if (!reg_disk_readable(self)) {
+    if (!waiting) {
+        self->fetch_blocked_ns = 0;
         return;
     }
-    for (uint32_t i = 0; i < REG_READS_MAX && self->fetch_first != REG_NONE && !self->fetch_blocked;
-         i++) {
-        if (!self->reads[i].used && !read_start(self, i) && !self->fetch_blocked &&
-            self->fetch_first != REG_NONE) {
-            return; /* the table of calls is full: at the next tick */
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_readable(self, i) && !reads_start(self, i)) {
+            return;
         }
     }
 }
@@ -549,7 +582,7 @@ static sl_err fetch_failed(struct registrar *self, struct reg_fetch *fetch, sl_e
 
 void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
 {
-    if (self->reads == NULL || index >= REG_READS_MAX || !self->reads[index].used) {
+    if (self->reads == NULL || index >= self->read_count || !self->reads[index].used) {
         return;
     }
     struct reg_read *read = &self->reads[index];
@@ -563,30 +596,31 @@ void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg 
         code = code == SL_OK ? fetch_done(self, fetch) : fetch_failed(self, fetch, code);
         fetch_end(self, read->fetches[i], code);
     }
-    read->used = false;
+    read_end(self, read);
 }
 
 void reg_read_expired(struct registrar *self, uint32_t index)
 {
-    if (self->reads == NULL || index >= REG_READS_MAX || !self->reads[index].used) {
+    if (self->reads == NULL || index >= self->read_count || !self->reads[index].used) {
         return;
     }
     struct reg_read *read = &self->reads[index];
-    reg_log(self, SL_LOG_WARN, 0, "the tierer answered no read for %llu s",
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %llu s",
+            self->tier.disks[read->disk].path,
             (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
     for (uint32_t i = 0; i < read->count; i++) {
         reg_claim_quarantine(self, self->fetches[read->fetches[i]].claim);
         fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);
     }
-    read->used = false;
+    read_end(self, read);
 }
 
 /* The tierer died: its i/o may go on for a while, the values are read again into other extents. */
-void reg_reads_requeue(struct registrar *self)
+void reg_reads_requeue(struct registrar *self, uint32_t disk)
 {
-    for (uint32_t r = 0; self->reads != NULL && r < REG_READS_MAX; r++) {
+    for (uint32_t r = 0; self->reads != NULL && r < self->read_count; r++) {
         struct reg_read *read = &self->reads[r];
-        if (!read->used) {
+        if (!read->used || read->disk != disk) {
             continue;
         }
         sl_calls_forget(self->calls, read->seq);
@@ -597,18 +631,30 @@ void reg_reads_requeue(struct registrar *self)
             fetch->reading = false;
             fetch_prepend(self, read->fetches[i]);
         }
-        read->used = false;
+        read_end(self, read);
+    }
+}
+
+void reg_fetches_end(struct registrar *self, uint32_t slot, sl_err code)
+{
+    struct reg_disk *disk = &self->tier.disks[slot];
+    while (disk->fetch_first != REG_NONE) {
+        fetch_end(self, fetch_take_first(self, disk), code);
     }
 }
 
 void reg_promotes_expire(struct registrar *self, uint64_t now_ns)
 {
-    while (self->fetch_first != REG_NONE && reg_disk_away(self)) {
-        fetch_end(self, fetch_take_first(self), SL_ERR_UNREACHABLE);
+    for (uint32_t i = 0; self->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_away(self, i)) {
+            reg_fetches_end(self, i, SL_ERR_UNREACHABLE);
+        }
     }
     if (self->fetch_blocked_ns != 0 && now_ns >= self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS) {
-        while (self->fetch_first != REG_NONE) {
-            fetch_end(self, fetch_take_first(self), SL_ERR_NO_SPACE);
+        for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+            if (reg_disk_readable(self, i)) {
+                reg_fetches_end(self, i, SL_ERR_NO_SPACE);
+            }
         }
         self->fetch_blocked_ns = 0;
         self->fetch_blocked = false;

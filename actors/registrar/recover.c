@@ -32,7 +32,8 @@ struct recovery {
 static bool extent_is_possible(const struct registrar *self, const struct sl_entry *entry)
 {
     const struct sl_extent *extent = &entry->extent;
-    if (extent->length_bytes == 0 || extent->length_bytes > SL_VALUE_BYTES_MAX) {
+    if (extent->length_bytes == 0 || extent->length_bytes > SL_VALUE_BYTES_MAX ||
+        (entry->disk.valid != 0 && entry->disk.disk >= REG_DISK_UNKNOWN)) {
         return false;
     }
     if (extent->generation == 0) {
@@ -116,6 +117,8 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
         reg_engine_restore(self, ref, bytes, length);
     } else if (bytes != NULL && tag == REG_BLOB_FORGET) {
         reg_forget_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_DISK) {
+        reg_disk_restore(self, ref, bytes, length);
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
@@ -129,6 +132,7 @@ static void recover_part(struct registrar *self, sl_ref ref)
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     if (entry.disk.valid != 0) {
+        reg_disk_named_by_place(self, entry.disk.disk);
         reg_segment_note(self, ref, &entry.disk, true);
     }
     if (entry.group != 0) {
@@ -343,7 +347,7 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         if (entry.disk.valid == 0) { /* the registrar before may have asked for its write */
-            sl_index_links(self->index, parts.refs[i])->flags |= REG_FLAG_DOUBT;
+            sl_index_links(self->index, parts.refs[i])->disks = reg_disks_used(self);
         }
         if (recent && entry.extent.generation != 0) {
             reg_recent_add(self, entry.extent.generation);
@@ -356,9 +360,9 @@ static void recover_object(struct registrar *self, const struct recovered *recor
 {
     reg_unit_list(self, record->ref, record->memory);
     if (!record->disk) { /* the registrar before may have asked for its write */
-        sl_index_links(self->index, record->ref)->flags |= REG_FLAG_DOUBT;
+        sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }
-    if (record->memory && !record->disk && self->disk.on) {
+    if (record->memory && !record->disk && self->tier.on) {
         reg_queue_add(self, record->ref, record->order);
     }
     if (record->memory && recent) {

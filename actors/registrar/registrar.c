@@ -102,16 +102,7 @@ static void settings_read(struct registrar *self)
     if (set->quarantine_bytes_max == 0) {
         set->quarantine_bytes_max = set->memory / 4;
     }
-    self->disk.on = disk_bytes > 0;
-    self->disk.batch_items = REG_WRITE_ITEMS_MAX;
-    /* A batch is one frame of a segment. */
-    self->disk.batch_bytes_max =
-        SL_MIN(REG_WRITE_BYTES_MAX, sl_config_u64(config, SL_SET_disk_segment) / 2);
-    self->disk.state = self->disk.on ? REG_DISK_ABSENT : REG_DISK_NONE;
-    self->disk.absent_since_ns = self->env->now_ns;
-    self->disk.scan_until_ns =
-        self->disk.on ? sl_deadline_ns(self->env->now_ns, REG_DISK_SCAN_NS) : 0;
-    self->env->starting = self->disk.on;
+    reg_disks_init(self);
 }
 
 static void metrics_define(struct registrar *self)
@@ -210,12 +201,15 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     scratch->seen = calloc(4 * SL_BATCH_MAX, sizeof(*scratch->seen));
     self->codes = calloc(SL_BATCH_MAX, sizeof(*self->codes));
     self->spills = calloc(REG_WRITE_ITEMS_MAX, sizeof(*self->spills));
+    self->write_count = REG_WRITES_MAX * self->tier.path_count;
+    self->writes = calloc(SL_MAX(self->write_count, 1u), sizeof(*self->writes));
     self->flushes = calloc(self->set.queue_messages, sizeof(*self->flushes));
     self->forget_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
     self->forget_key_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
     if (scratch->items == NULL || scratch->groups == NULL || scratch->grants == NULL ||
         scratch->seen == NULL || self->codes == NULL || self->spills == NULL ||
-        self->flushes == NULL || self->forget_heads == NULL || self->forget_key_heads == NULL) {
+        self->writes == NULL || self->flushes == NULL || self->forget_heads == NULL ||
+        self->forget_key_heads == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "tables of the registrar");
     }
     sl_err err = reg_peers_init(self, why);
@@ -361,9 +355,9 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->object_count, index.key_count);
     sl_metric_set(page, metric->block_count, index.group_count);
     sl_metric_set(page, metric->index_bytes, index.mapped_bytes);
-    sl_metric_set(page, metric->disk_object_count, self->disk.place_count);
-    sl_metric_set(page, metric->disk_ready, reg_disk_usable(self));
-    sl_metric_set(page, metric->segment_count, self->disk.segment_count);
+    sl_metric_set(page, metric->disk_object_count, self->tier.place_count);
+    sl_metric_set(page, metric->disk_ready, reg_disks_ready(self));
+    sl_metric_set(page, metric->segment_count, self->tier.segment_count);
     sl_metric_set(page, metric->parked_count, self->parked_count);
     sl_metric_set(page, metric->claim_count, self->claim_count);
     sl_metric_set(page, metric->ahead_bytes, self->ahead_bytes);
@@ -378,21 +372,16 @@ static void registrar_gauges(struct registrar *self)
 static void registrar_health(struct registrar *self)
 {
     char reason[sizeof(self->health_reason)] = "";
-    const struct reg_disk *disk = &self->disk;
-    uint64_t now_ns = self->env->now_ns;
     if (self->populate_failed) {
         (void)snprintf(reason, sizeof(reason), "the system gave %llu of %llu bytes of memory",
                        (unsigned long long)self->populated_bytes,
                        (unsigned long long)sl_arena_data_bytes(self->arena));
-    } else if (disk->on && disk->failing_since_ns != 0) {
-        (void)snprintf(reason, sizeof(reason), "disk full or failing: writes are refused");
-    } else if (disk->on && disk->state == REG_DISK_ABSENT &&
-               now_ns - disk->absent_since_ns > self->set.fence_timeout_ns) {
-        (void)snprintf(reason, sizeof(reason), "tierer not reachable");
+    } else {
+        reg_disks_health(self, reason, sizeof(reason));
     }
     enum sl_health health = reason[0] != '\0' ? SL_HEALTH_DEGRADED : SL_HEALTH_READY;
     /* What is on disk alone is a miss until the tierer has told of it. */
-    bool scanning = disk->on && self->env->now_ns < disk->scan_until_ns;
+    bool scanning = self->tier.on && self->env->now_ns < self->tier.scan_until_ns;
     if (scanning && !self->draining) {
         sl_metrics_health(self->env->metrics, SL_HEALTH_STARTING,
                           "what is on disk is not known yet");
@@ -420,22 +409,17 @@ static void registrar_schedule(struct registrar *self)
     at_ns = SL_MIN(at_ns, reg_promotes_next(self));
     at_ns = SL_MIN(at_ns, reg_flushes_next(self));
     at_ns = SL_MIN(at_ns, reg_removes_next(self));
+    at_ns = SL_MIN(at_ns, reg_disks_next(self));
     if (self->populating) {
         at_ns = SL_MIN(at_ns, now_ns + REG_POPULATE_NS);
     }
     if (self->retired_count > 0) {
         at_ns = SL_MIN(at_ns, self->retired_scan_ns + REG_RETIRED_SCAN_NS);
     }
-    if (self->disk.retry_ns > now_ns) {
-        at_ns = SL_MIN(at_ns, self->disk.retry_ns);
-    }
-    if (self->forget_count > 0 && self->forget_retry_ns > now_ns) {
-        at_ns = SL_MIN(at_ns, self->forget_retry_ns);
-    }
     if (self->fetch_blocked_ns != 0) {
         at_ns = SL_MIN(at_ns, self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS);
     }
-    if (self->disk.sweeping || self->fences_due) {
+    if (self->fences_due) {
         at_ns = SL_MIN(at_ns, now_ns + SL_NS_PER_MS);
     }
     self->env->ops->wake_at(self->env, SL_MAX(at_ns, now_ns));
@@ -468,7 +452,7 @@ static void call_expired(struct registrar *self, uint64_t cookie)
         reg_read_expired(self, index);
         break;
     case REG_CALL_FORGET:
-        reg_forget_expired(self);
+        reg_forget_expired(self, index);
         break;
     case REG_CALL_DISK_FENCE: /* it has no deadline but the tierer's death */
         break;
@@ -477,7 +461,7 @@ static void call_expired(struct registrar *self, uint64_t cookie)
 
 static void drain_check(struct registrar *self)
 {
-    bool pending = reg_disk_usable(self) && !self->disk.failing && reg_writes_pending(self) > 0;
+    bool pending = reg_disks_writable(self) && reg_writes_pending(self) > 0;
     if (self->draining && !self->finished &&
         (!pending || self->env->now_ns >= self->drain_until_ns)) {
         self->finished = true;
@@ -563,10 +547,10 @@ static void registrar_reply_arrived(struct registrar *self, const struct sl_msg 
         reg_read_reply(self, index, msg);
         break;
     case REG_CALL_FORGET:
-        reg_forget_reply(self, msg);
+        reg_forget_reply(self, index, msg);
         break;
     case REG_CALL_DISK_FENCE:
-        reg_disk_fenced(self, msg->code);
+        reg_disk_fenced(self, index, msg->code);
         break;
     }
 }

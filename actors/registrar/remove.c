@@ -51,6 +51,31 @@ static void remove_free(struct registrar *self, struct reg_remove *remove)
 
 /* ---- working ---- */
 
+/* Whether the tombstones of one more block fit, one for each part and disk at most. */
+static bool remove_has_room(const struct registrar *self)
+{
+    return self->forget_count + REG_PARTS_MAX * (self->tier.path_count + 1) <= REG_FORGETS_MAX;
+}
+
+/* The key is not here any more; but the one who asks may have asked the registrar before, too, or
+ * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
+ * for a tombstone like any other. */
+static void remove_from_disk(struct registrar *self, const char *key, uint32_t slot,
+                             const struct reg_drop *how)
+{
+    const struct reg_disk *disk = &self->tier.disks[slot];
+    const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
+    uint32_t key_length = (uint32_t)strlen(key);
+    if (!disk->used || disk->gone ||
+        reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
+        return;
+    }
+    if (!disk->scanned || reg_forget_pending(self, key, key_length, slot) ||
+        reg_write_dooms(self, key, slot)) {
+        reg_forget_key(self, key, key_length, 1, &unknown, how);
+    }
+}
+
 static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
                        const char *key)
 {
@@ -62,15 +87,8 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
                            .remove_index = index};
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
-        /* Not here any more; but the one who asks may have asked the registrar before, too, or got
-         * no answer to an earlier one, or the disk has not said yet what it holds: this removal
-         * waits for a tombstone like any other. */
-        uint32_t key_length = (uint32_t)strlen(key);
-        if (!reg_forget_join(self, key, remove->id, index) && self->disk.on &&
-            (!self->disk.scanned || reg_forget_pending(self, key, key_length) ||
-             reg_write_dooms(self, key))) {
-            static const struct sl_disk_place unknown = {0};
-            reg_forget_key(self, key, key_length, 1, &unknown, &how);
+        for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+            remove_from_disk(self, key, i, &how);
         }
         return;
     }
@@ -94,8 +112,7 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
 {
     uint64_t from = self->retired_count;
     struct reg_drop how = {.reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->id};
-    for (uint32_t i = 0;
-         i < REG_REMOVE_STEP_UNITS && self->forget_count + REG_PARTS_MAX <= REG_FORGETS_MAX; i++) {
+    for (uint32_t i = 0; i < REG_REMOVE_STEP_UNITS && remove_has_room(self); i++) {
         if (remove->keys != NULL && remove->next < remove->count) {
             const char *key = remove->keys + remove->keys_at;
             remove->keys_at += strlen(key) + 1;
@@ -125,7 +142,7 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
         }
         bool done =
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
-        if (remove->keys == NULL && self->disk.on && !self->disk.scanned) {
+        if (remove->keys == NULL && self->tier.on && !reg_disks_scanned(self)) {
             done = false; /* what the disk holds goes too, as soon as it is known */
         }
         if (!done && remove->back.deadline_ns > now_ns) {
@@ -236,8 +253,7 @@ uint64_t reg_removes_next(const struct registrar *self)
         if (remove->id == 0) {
             continue;
         }
-        bool more = (remove->next < remove->count || remove->all_left > 0) &&
-                    self->forget_count + REG_PARTS_MAX <= REG_FORGETS_MAX;
+        bool more = (remove->next < remove->count || remove->all_left > 0) && remove_has_room(self);
         next_ns = more ? 0 : SL_MIN(next_ns, remove->back.deadline_ns);
     }
     return next_ns;

@@ -16,10 +16,10 @@ static uint64_t segment_number(uint32_t disk, uint32_t segment)
 /* Position of the first one that is not below number. */
 static uint32_t segment_position(const struct registrar *self, uint64_t number)
 {
-    uint32_t low = 0, high = self->disk.segment_count;
+    uint32_t low = 0, high = self->tier.segment_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (self->disk.segments[middle].number < number) {
+        if (self->tier.segments[middle].number < number) {
             low = middle + 1;
         } else {
             high = middle;
@@ -31,40 +31,40 @@ static uint32_t segment_position(const struct registrar *self, uint64_t number)
 static struct reg_segment *segment_find(const struct registrar *self, uint64_t number)
 {
     uint32_t at = segment_position(self, number);
-    bool there = at < self->disk.segment_count && self->disk.segments[at].number == number;
-    return there ? &self->disk.segments[at] : NULL;
+    bool there = at < self->tier.segment_count && self->tier.segments[at].number == number;
+    return there ? &self->tier.segments[at] : NULL;
 }
 
 static struct reg_segment *segment_make(struct registrar *self, uint64_t number)
 {
-    struct reg_disk *disk = &self->disk;
+    struct reg_tier *tier = &self->tier;
     struct reg_segment *there = segment_find(self, number);
     if (there != NULL) {
         return there;
     }
-    if (disk->segment_count == disk->segment_capacity) {
-        uint32_t capacity = SL_MAX(disk->segment_capacity * 2, 64u);
-        struct reg_segment *grown = realloc(disk->segments, capacity * sizeof(*grown));
+    if (tier->segment_count == tier->segment_capacity) {
+        uint32_t capacity = SL_MAX(tier->segment_capacity * 2, 64u);
+        struct reg_segment *grown = realloc(tier->segments, capacity * sizeof(*grown));
         if (grown == NULL) {
             return NULL;
         }
-        disk->segments = grown;
-        disk->segment_capacity = capacity;
+        tier->segments = grown;
+        tier->segment_capacity = capacity;
     }
     uint32_t at = segment_position(self, number);
-    memmove(&disk->segments[at + 1], &disk->segments[at],
-            (disk->segment_count - at) * sizeof(*disk->segments));
-    disk->segments[at] = (struct reg_segment){.number = number};
-    disk->segment_count++;
-    return &disk->segments[at];
+    memmove(&tier->segments[at + 1], &tier->segments[at],
+            (tier->segment_count - at) * sizeof(*tier->segments));
+    tier->segments[at] = (struct reg_segment){.number = number};
+    tier->segment_count++;
+    return &tier->segments[at];
 }
 
 static void segment_remove(struct registrar *self, struct reg_segment *segment)
 {
-    uint32_t at = (uint32_t)(segment - self->disk.segments);
+    uint32_t at = (uint32_t)(segment - self->tier.segments);
     free(segment->refs);
-    self->disk.segment_count--;
-    memmove(segment, segment + 1, (self->disk.segment_count - at) * sizeof(*segment));
+    self->tier.segment_count--;
+    memmove(segment, segment + 1, (self->tier.segment_count - at) * sizeof(*segment));
 }
 
 static int ref_order(const void *left, const void *right)
@@ -105,11 +105,13 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
                       bool fresh)
 {
     struct reg_segment *segment = segment_make(self, segment_number(place->disk, place->segment));
+    struct reg_disk *disk = &self->tier.disks[place->disk];
     if (fresh) {
         struct sl_links *links = sl_index_links(self->index, ref);
-        links->flags = (uint16_t)(self->disk.parity ? links->flags | REG_FLAG_SCAN
-                                                    : links->flags & ~REG_FLAG_SCAN);
-        self->disk.place_count++;
+        links->flags =
+            (uint16_t)(disk->parity ? links->flags | REG_FLAG_SCAN : links->flags & ~REG_FLAG_SCAN);
+        disk->place_count++;
+        self->tier.place_count++;
     }
     if (segment == NULL) {
         return; /* no memory: a read of a reclaimed place is found out by its key and digest */
@@ -135,7 +137,9 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
 void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
 {
     struct reg_segment *segment = segment_find(self, segment_number(place->disk, place->segment));
-    self->disk.place_count -= self->disk.place_count > 0 ? 1 : 0;
+    struct reg_disk *disk = &self->tier.disks[place->disk];
+    disk->place_count -= disk->place_count > 0 ? 1 : 0;
+    self->tier.place_count -= self->tier.place_count > 0 ? 1 : 0;
     if (segment == NULL) {
         return;
     }
@@ -163,15 +167,28 @@ void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, s
 
 void reg_segment_gone(struct registrar *self, uint32_t disk, uint32_t segment)
 {
-    self->disk.reclaimed[self->disk.reclaimed_count++ % REG_RECLAIMED_MAX] =
+    self->tier.reclaimed[self->tier.reclaimed_count++ % REG_RECLAIMED_MAX] =
         segment_number(disk, segment);
+}
+
+void reg_segments_come_anew(struct registrar *self, uint32_t disk)
+{
+    struct reg_tier *tier = &self->tier;
+    uint32_t kept = 0;
+    uint32_t count = SL_MIN(tier->reclaimed_count, REG_RECLAIMED_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        if (tier->reclaimed[i] >> 32 != disk) {
+            tier->reclaimed[kept++] = tier->reclaimed[i];
+        }
+    }
+    tier->reclaimed_count = kept;
 }
 
 bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t segment)
 {
-    uint32_t kept = SL_MIN(self->disk.reclaimed_count, REG_RECLAIMED_MAX);
+    uint32_t kept = SL_MIN(self->tier.reclaimed_count, REG_RECLAIMED_MAX);
     for (uint32_t i = 0; i < kept; i++) {
-        if (self->disk.reclaimed[i] == segment_number(disk, segment)) {
+        if (self->tier.reclaimed[i] == segment_number(disk, segment)) {
             return true;
         }
     }
@@ -180,8 +197,8 @@ bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t
 
 void reg_segments_fini(struct registrar *self)
 {
-    for (uint32_t i = 0; i < self->disk.segment_count; i++) {
-        free(self->disk.segments[i].refs);
+    for (uint32_t i = 0; i < self->tier.segment_count; i++) {
+        free(self->tier.segments[i].refs);
     }
-    free(self->disk.segments);
+    free(self->tier.segments);
 }

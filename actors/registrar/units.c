@@ -164,13 +164,18 @@ static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_dro
     if (writing) {
         reg_write_doom(self, &entry, how);
     }
-    bool doubt = reg_disk_doubt(self, ref, &entry);
+    uint16_t doubt = reg_disk_doubt(self, ref, &entry);
     bool placed =
         entry.disk.valid != 0 && !reg_segment_reclaimed(self, entry.disk.disk, entry.disk.segment);
-    if (how->forget && (placed || doubt)) {
+    if (how->forget && placed && (doubt & REG_DISK_BIT(entry.disk.disk)) == 0) {
+        reg_forget_add(self, &entry, how);
+    }
+    for (uint32_t i = 0; how->forget && doubt != 0 && i < REG_DISKS_MAX; i++) {
         struct sl_entry forgotten = entry;
-        forgotten.disk.valid = placed && !doubt ? entry.disk.valid : 0;
-        reg_forget_add(self, &forgotten, how);
+        forgotten.disk = (struct sl_disk_place){.disk = (uint16_t)i}; /* wherever it is there */
+        if ((doubt & REG_DISK_BIT(i)) != 0) {
+            reg_forget_add(self, &forgotten, how);
+        }
     }
     if (entry.disk.valid != 0) {
         reg_segment_left(self, &entry.disk);

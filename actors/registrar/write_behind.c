@@ -89,7 +89,7 @@ static void queue_return(struct registrar *self, const struct reg_write_item *it
 
 void reg_unit_queue(struct registrar *self, sl_ref unit)
 {
-    if (!self->disk.on) {
+    if (!self->tier.on) {
         return;
     }
     struct reg_parts parts;
@@ -106,7 +106,7 @@ void reg_unit_queue(struct registrar *self, sl_ref unit)
 uint64_t reg_writes_pending(const struct registrar *self)
 {
     uint64_t pending = self->queue.count;
-    for (uint32_t i = 0; i < REG_WRITES_MAX; i++) {
+    for (uint32_t i = 0; i < self->write_count; i++) {
         pending += self->writes[i].used ? self->writes[i].count : 0;
     }
     return pending;
@@ -141,29 +141,32 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
 static void write_fill(struct registrar *self, struct reg_write *write)
 {
     struct reg_queue *queue = &self->queue;
+    const struct reg_disk *disk = &self->tier.disks[write->disk];
     uint64_t bytes = 0;
     write->count = 0;
-    while (queue->count > 0 && write->count < self->disk.batch_items) {
+    while (queue->count > 0 && write->count < disk->batch_items) {
         struct reg_write_item item = *queue_at(queue, 0);
         struct sl_entry entry;
         if (item_wanted(self, &item)) {
             sl_index_read(self->index, item.ref, &entry);
-            if (self->forget_unplaced > 0 &&
-                reg_forget_pending(self, entry.key, entry.key_length)) {
+            if (disk->forget_unplaced > 0 &&
+                reg_forget_pending(self, entry.key, entry.key_length, write->disk)) {
                 break; /* a tombstone that names no place must not lie behind this value */
             }
             if (write->count > 0 &&
-                bytes + entry.extent.length_bytes > self->disk.batch_bytes_max) {
+                bytes + entry.extent.length_bytes > self->tier.batch_bytes_max) {
                 break;
             }
             bytes += entry.extent.length_bytes;
             spill_fill(self, &entry, &self->spills[write->count]);
             memset(&write->fate[write->count], 0, sizeof(write->fate[0]));
             write->items[write->count++] = item;
+            self->write_group = entry.group;
         }
         queue->head = (queue->head + 1) & (queue->capacity - 1);
         queue->count--;
     }
+    write->bytes = bytes;
 }
 
 static void flag_writing(struct registrar *self, sl_ref ref, bool writing)
@@ -173,9 +176,19 @@ static void flag_writing(struct registrar *self, sl_ref ref, bool writing)
         (uint16_t)(writing ? links->flags | REG_FLAG_WRITING : links->flags & ~REG_FLAG_WRITING);
 }
 
-static bool write_start(struct registrar *self, uint32_t index)
+static void write_end(struct registrar *self, struct reg_write *write)
+{
+    struct reg_disk *disk = &self->tier.disks[write->disk];
+    write->used = false;
+    disk->writes--;
+    disk->write_bytes -= write->bytes;
+}
+
+static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
 {
     struct reg_write *write = &self->writes[index];
+    struct reg_disk *disk = &self->tier.disks[slot];
+    write->disk = slot;
     write_fill(self, write);
     if (write->count == 0) {
         return false;
@@ -184,7 +197,7 @@ static bool write_start(struct registrar *self, uint32_t index)
     msg.body.disk_write.items.at = self->spills;
     msg.body.disk_write.items.count = write->count;
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS);
-    sl_err err = sl_calls_send(self->calls, self->peers[self->disk.tierer].name, &msg, deadline_ns,
+    sl_err err = sl_calls_send(self->calls, self->peers[disk->tierer].name, &msg, deadline_ns,
                                reg_cookie(REG_CALL_WRITE, index), &write->seq);
     if (err != SL_OK) {
         for (uint32_t i = write->count; i-- > 0;) {
@@ -194,19 +207,81 @@ static bool write_start(struct registrar *self, uint32_t index)
         return false;
     }
     write->used = true;
+    disk->writes++;
+    disk->write_bytes += write->bytes;
+    self->write_disk = slot;
     for (uint32_t i = 0; i < write->count; i++) {
         flag_writing(self, write->items[i].ref, true);
     }
     return true;
 }
 
+static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier.disks[slot];
+    return reg_disk_usable(self, slot) && self->env->now_ns >= disk->retry_ns &&
+           disk->writes < REG_WRITES_MAX;
+}
+
+/* Whether the oldest in the queue is a part of the block whose parts went to a disk last. Together
+ * they cost one disk's failure, not that of either. */
+static bool queue_continues(struct registrar *self)
+{
+    const struct reg_write_item *item = queue_at(&self->queue, 0);
+    struct sl_entry entry;
+    if (self->write_group == 0 || !item_wanted(self, item)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.group == self->write_group;
+}
+
+/* The disk with the fewest bytes on their way to it, of those not yet tried (a bit each); of
+ * several the value decides. A slow disk keeps its bytes longer, so it gets fewer. */
+static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
+{
+    uint32_t best = REG_NONE;
+    uint64_t best_hash = 0;
+    uint64_t generation = queue_at(&self->queue, 0)->generation;
+    if (tried == 0 && disk_takes_writes(self, self->write_disk) && queue_continues(self)) {
+        return self->write_disk;
+    }
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if ((tried & REG_DISK_BIT(i)) != 0 || !disk_takes_writes(self, i)) {
+            continue;
+        }
+        const uint64_t mixed[] = {generation, i};
+        uint64_t hash = reg_hash(mixed, sizeof(mixed));
+        uint64_t bytes = self->tier.disks[i].write_bytes;
+        uint64_t best_bytes = best != REG_NONE ? self->tier.disks[best].write_bytes : UINT64_MAX;
+        if (bytes < best_bytes || (bytes == best_bytes && hash > best_hash)) {
+            best = i;
+            best_hash = hash;
+        }
+    }
+    return best;
+}
+
+static bool write_next(struct registrar *self, uint32_t index)
+{
+    uint16_t tried = 0;
+    while (self->queue.count > 0) {
+        uint32_t slot = disk_for_write(self, tried);
+        if (slot == REG_NONE) {
+            return false;
+        }
+        if (write_start(self, index, slot)) {
+            return true;
+        }
+        tried |= REG_DISK_BIT(slot); /* a tombstone is in the way there */
+    }
+    return false;
+}
+
 void reg_writes_pump(struct registrar *self)
 {
-    if (!reg_disk_usable(self) || self->env->now_ns < self->disk.retry_ns) {
-        return;
-    }
-    for (uint32_t i = 0; i < REG_WRITES_MAX && self->queue.count > 0; i++) {
-        if (!self->writes[i].used && !write_start(self, i)) {
+    for (uint32_t i = 0; i < self->write_count && self->queue.count > 0; i++) {
+        if (!self->writes[i].used && !write_next(self, i)) {
             return;
         }
     }
@@ -261,7 +336,7 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
         err = reg_record_switch(self, item->ref, NULL, place, &fresh);
     }
     if (err != SL_OK && item_there(self, item)) {
-        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_DOUBT;
+        sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(place->disk);
         queue_return(self, item);
     } else if (err == SL_OK) {
         struct sl_entry entry;
@@ -283,19 +358,20 @@ static void item_corrupt(struct registrar *self, const struct reg_write_item *it
     reg_retired_scan(self, from);
 }
 
-static void disk_fails(struct registrar *self)
+static void disk_fails(struct registrar *self, struct reg_disk *disk)
 {
-    if (self->disk.failing_since_ns == 0) {
-        self->disk.failing_since_ns = self->env->now_ns;
+    if (disk->failing_since_ns == 0) {
+        disk->failing_since_ns = self->env->now_ns;
     }
-    self->disk.failing = true;
-    self->disk.retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    disk->failing = true;
+    disk->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
 }
 
 /* alone: it was the only one of its batch and the answer was about it. */
-static void item_failed(struct registrar *self, const struct reg_write_item *item, sl_err code,
-                        bool alone)
+static void item_failed(struct registrar *self, const struct reg_write_item *item, uint32_t slot,
+                        sl_err code, bool alone)
 {
+    struct reg_disk *disk = &self->tier.disks[slot];
     sl_metric_add(self->env->metrics, self->metric.write_failed_count, 1);
     if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
         /* It will never be taken (larger than a segment): it lives in memory alone. */
@@ -306,16 +382,17 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
     queue_return(self, item);
     if (code == SL_ERR_LIMIT || code == SL_ERR_BUSY || code == SL_ERR_DRAINING) {
         /* Enough for now, or too much at once. */
-        self->disk.batch_items = SL_MAX(self->disk.batch_items / 2, 1u);
-        self->disk.retry_ns = SL_MAX(self->disk.retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
+        disk->batch_items = SL_MAX(disk->batch_items / 2, 1u);
+        disk->retry_ns = SL_MAX(disk->retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
         return;
     }
-    sl_index_links(self->index, item->ref)->flags |= REG_FLAG_DOUBT; /* it may have arrived */
-    if (!self->disk.failing) {
-        reg_log(self, SL_LOG_WARN, 0, "write to disk failed (%s): tried again in %llu ms",
+    sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
+    if (!disk->failing) {
+        reg_log(self, SL_LOG_WARN, 0,
+                "write to the disk of tierer.%u failed (%s): tried again in %llu ms", disk->path,
                 sl_err_text(code), (unsigned long long)(REG_DISK_RETRY_NS / SL_NS_PER_MS));
     }
-    disk_fails(self);
+    disk_fails(self, disk);
 }
 
 static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32_t i,
@@ -335,7 +412,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
     const struct sl_item_spilled *spilled = spilled_of(msg, i, item.generation);
     sl_err code = spilled != NULL ? (sl_err)spilled->code
                                   : (msg->code != SL_OK ? msg->code : SL_ERR_PROTOCOL);
-    struct sl_disk_place place = {.valid = 1, .disk = 0};
+    struct sl_disk_place place = {.valid = 1, .disk = (uint16_t)write->disk};
     if (spilled != NULL) {
         place.segment = (uint32_t)spilled->segment;
         place.offset_bytes = spilled->disk_offset_bytes;
@@ -361,7 +438,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
     } else if (code == SL_ERR_CORRUPT) {
         item_corrupt(self, &item);
     } else {
-        item_failed(self, &item, code, spilled != NULL && write->count == 1);
+        item_failed(self, &item, write->disk, code, spilled != NULL && write->count == 1);
     }
 }
 
@@ -378,65 +455,67 @@ static bool write_has_durable(const struct sl_msg *msg)
 
 void reg_write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
 {
-    if (index >= REG_WRITES_MAX || !self->writes[index].used) {
+    if (index >= self->write_count || !self->writes[index].used) {
         return;
     }
     struct reg_write *write = &self->writes[index];
-    bool failing = self->disk.failing;
-    uint32_t batch_items = self->disk.batch_items;
-    self->disk.failing = false;
+    struct reg_disk *disk = &self->tier.disks[write->disk];
+    bool failing = disk->failing;
+    uint32_t batch_items = disk->batch_items;
+    disk->failing = false;
     for (uint32_t i = write->count;
          i-- > 0;) { /* last first: what goes back to the queue keeps its order */
         write_item_end(self, write, i, msg);
     }
-    if (failing && !self->disk.failing && !write_has_durable(msg)) {
-        self->disk.failing = true; /* it only had no time */
-    } else if (failing && !self->disk.failing) {
-        self->disk.retry_ns = 0;
-        self->disk.failing_since_ns = 0;
-        reg_log(self, SL_LOG_INFO, 0, "the disk takes writes again");
+    if (failing && !disk->failing && !write_has_durable(msg)) {
+        disk->failing = true; /* it only had no time */
+    } else if (failing && !disk->failing) {
+        disk->retry_ns = 0;
+        disk->failing_since_ns = 0;
+        reg_log(self, SL_LOG_INFO, 0, "the disk of tierer.%u takes writes again", disk->path);
     }
-    if (batch_items == self->disk.batch_items) {
-        self->disk.batch_items = SL_MIN(batch_items * 2, REG_WRITE_ITEMS_MAX);
+    if (batch_items == disk->batch_items) {
+        disk->batch_items = SL_MIN(batch_items * 2, REG_WRITE_ITEMS_MAX);
     } else {
-        self->disk.batch_items = SL_MAX(batch_items / 2, 1u); /* once a reply, not once an item */
+        disk->batch_items = SL_MAX(batch_items / 2, 1u); /* once a reply, not once an item */
     }
-    write->used = false;
+    write_end(self, write);
     self->space_freed = true; /* what is on disk may leave memory */
 }
 
 /* No answer will come: everything goes back to the queue. */
 static void write_return(struct registrar *self, struct reg_write *write)
 {
-    static const struct sl_disk_place unknown = {0};
+    const struct sl_disk_place unknown = {.disk = (uint16_t)write->disk};
     for (uint32_t i = write->count; i-- > 0;) {
         if (write->fate[i].doomed) {
             fate_settle(self, write, i, &unknown,
                         true); /* the next scan tells where, if anywhere */
         } else if (item_there(self, &write->items[i])) {
             flag_writing(self, write->items[i].ref, false);
-            sl_index_links(self->index, write->items[i].ref)->flags |= REG_FLAG_DOUBT;
+            sl_index_links(self->index, write->items[i].ref)->disks |= REG_DISK_BIT(write->disk);
             queue_return(self, &write->items[i]);
         }
     }
-    write->used = false;
+    write_end(self, write);
 }
 
 void reg_write_expired(struct registrar *self, uint32_t index)
 {
-    if (index < REG_WRITES_MAX && self->writes[index].used) {
-        reg_log(self, SL_LOG_WARN, 0, "the tierer answered no write for %llu s",
+    if (index < self->write_count && self->writes[index].used) {
+        struct reg_disk *disk = &self->tier.disks[self->writes[index].disk];
+        reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %llu s", disk->path,
                 (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
         write_return(self, &self->writes[index]);
-        disk_fails(self);
+        disk_fails(self, disk);
         self->space_freed = true;
     }
 }
 
-void reg_writes_requeue(struct registrar *self)
+void reg_writes_requeue(struct registrar *self, uint32_t disk)
 {
-    for (uint32_t i = 0; i < REG_WRITES_MAX; i++) {
-        if (self->writes[i].used) {
+    for (uint32_t i = 0; i < self->write_count; i++) {
+        if (self->writes[i].used && self->writes[i].disk == disk) {
             sl_calls_forget(self->calls, self->writes[i].seq);
             write_return(self, &self->writes[i]);
         }
@@ -446,7 +525,7 @@ void reg_writes_requeue(struct registrar *self)
 void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how)
 {
-    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+    for (uint32_t w = 0; w < self->write_count; w++) {
         struct reg_write *write = &self->writes[w];
         for (uint32_t i = 0; write->used && i < write->count; i++) {
             if (write->items[i].ref != record->ref ||
@@ -460,7 +539,8 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
             write->fate[i].remove_index = how->remove_index;
             write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
             if (write->fate[i].removed) { /* where it will be, the next scan tells */
-                const struct reg_forget_note note = {.length_bytes = record->extent.length_bytes,
+                const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
+                                                     .length_bytes = record->extent.length_bytes,
                                                      .generation = record->extent.generation};
                 write->fate[i].note = reg_forget_note(self, record->key, record->key_length, &note);
             }
@@ -472,11 +552,11 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
     }
 }
 
-bool reg_write_dooms(const struct registrar *self, const char *key)
+bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk)
 {
-    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+    for (uint32_t w = 0; w < self->write_count; w++) {
         const struct reg_write *write = &self->writes[w];
-        for (uint32_t i = 0; write->used && i < write->count; i++) {
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
             if (write->fate[i].doomed && strcmp(write->fate[i].key, key) == 0) {
                 return true;
             }
@@ -487,11 +567,12 @@ bool reg_write_dooms(const struct registrar *self, const char *key)
 
 void reg_writes_fini(struct registrar *self)
 {
-    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+    for (uint32_t w = 0; self->writes != NULL && w < self->write_count; w++) {
         for (uint32_t i = 0; i < self->writes[w].count; i++) {
             free(self->writes[w].fate[i].key);
         }
     }
+    free(self->writes);
     free(self->queue.items);
     free(self->spills);
     free(self->flushes);
@@ -507,7 +588,7 @@ static uint64_t oldest_order(struct registrar *self)
         queue->count--;
     }
     uint64_t oldest = queue->count > 0 ? queue_at(queue, 0)->order : UINT64_MAX;
-    for (uint32_t w = 0; w < REG_WRITES_MAX; w++) {
+    for (uint32_t w = 0; w < self->write_count; w++) {
         for (uint32_t i = 0; self->writes[w].used && i < self->writes[w].count; i++) {
             oldest = SL_MIN(oldest, self->writes[w].items[i].order);
         }
@@ -518,7 +599,7 @@ static uint64_t oldest_order(struct registrar *self)
 void reg_flush(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    if (!self->disk.on) {
+    if (!self->tier.on) {
         sl_reply_code(self->env, msg,
                       sl_fail(&why, SL_ERR_UNSUPPORTED, "this node has no disk tier"), &why);
         return;
@@ -562,7 +643,8 @@ void reg_flushes_check(struct registrar *self, uint64_t now_ns)
         if (oldest < flush->order) {
             reply.code = SL_ERR_TIMEOUT;
             reply.text =
-                sl_text_of(self->disk.failing ? "the disk is failing" : "write-behind is not done");
+                sl_text_of(reg_disks_writable(self) ? "write-behind is not done"
+                                                    : "no disk takes writes at the moment");
         }
         sl_return_reply(self->env, &flush->back, &reply);
         flush->used = false;

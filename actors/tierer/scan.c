@@ -160,6 +160,7 @@ static void scan_send(struct tierer *self)
     }
     self->scan_last = self->scan_last && !frames_under_way(self);
     found.body.disk_found.first = self->scan_first;
+    found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;

@@ -454,24 +454,31 @@ static void tierer_metrics(struct tierer *self)
 static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    self->disk_bytes_max = sl_config_u64(config, SL_SET_disk);
+    uint32_t disk_count = sl_config_disk_count(config);
+    self->disk_bytes_max = sl_config_u64(config, SL_SET_disk) / disk_count;
     self->segment_bytes =
         sl_config_u64(config, SL_SET_disk_segment) / SL_PAGE_BYTES * SL_PAGE_BYTES;
-    if (self->disk_bytes_max == 0) {
+    if (sl_config_u64(config, SL_SET_disk) == 0) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "disk is 0: there is no disk tier on this node, so no tierer");
+    }
+    if (sl_config_u64(config, SL_SET_rank) >= disk_count) {
+        return sl_fail(why, SL_ERR_CONFIG, "rank %llu: disk_path names %u directories, from 0 on",
+                       (unsigned long long)sl_config_u64(config, SL_SET_rank), disk_count);
     }
     uint64_t largest = self->disk_bytes_max / 4 / SL_PAGE_BYTES * SL_PAGE_BYTES;
     if (largest < 16 * SL_PAGE_BYTES) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "disk: %llu bytes are too few for a disk tier: 256 KiB at least",
-                       (unsigned long long)self->disk_bytes_max);
+                       "disk: %llu bytes for each of %u paths are too few for a disk tier: 256 "
+                       "KiB at least",
+                       (unsigned long long)self->disk_bytes_max, disk_count);
     }
     if (self->segment_bytes > largest) {
         self->segment_bytes = largest;
-        sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk_segment is more than a quarter of disk, using segments of %llu bytes",
-                     (unsigned long long)largest);
+        sl_log_write(
+            self->env->log, SL_LOG_WARN, 0,
+            "disk_segment is more than a quarter of the disk's share, using segments of %llu bytes",
+            (unsigned long long)largest);
     }
     self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);
     sl_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
@@ -518,7 +525,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     }
     if (err == SL_OK) {
         err =
-            env->ops->disk_open(env, env->paths->disk_dir,
+            env->ops->disk_open(env, env->paths->disk_dirs[sl_config_u64(env->config, SL_SET_rank)],
                                 (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
                                 sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
     }

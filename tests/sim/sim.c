@@ -740,8 +740,10 @@ struct sim *sim_create(const struct sim_options *options)
                    sim->paths.runtime_dir);
     (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
                    sim->paths.runtime_dir);
-    (void)snprintf(sim->paths.disk_dir, sizeof(sim->paths.disk_dir), "%.900s/disk",
-                   sim->paths.runtime_dir);
+    for (uint32_t i = 0; i < SL_DISK_PATHS_MAX; i++) {
+        (void)snprintf(sim->paths.disk_dirs[i], sizeof(sim->paths.disk_dirs[i]), "%.900s/disk%u",
+                       sim->paths.runtime_dir, i);
+    }
     SIM_CHECK(mkdir(sim->paths.runtime_dir, 0700) == 0 && mkdir(sim->paths.shm_dir, 0700) == 0,
               "no directory %s", sim->paths.runtime_dir);
     sim->late_of = options->late_of;

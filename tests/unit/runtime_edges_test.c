@@ -176,6 +176,51 @@ START_TEST(relative_place_is_refused_by_name)
     }
 END_TEST
 
+static const struct {
+    const char *text;
+    uint32_t count;           /* 0: refused */
+    const char *first, *last; /* of the refusal: what it says */
+} disk_lists[] = {
+    {"", 1, NULL, NULL},
+    {"/a", 1, "/a", "/a"},
+    {"/a/,/b//,/c", 3, "/a", "/c"},
+    {"/,/a", 2, "/", "/a"},
+    {"/1,/2,/3,/4,/5,/6,/7,/8", 8, "/1", "/8"},
+    {"/1,/2,/3,/4,/5,/6,/7,/8,/9", 0, "9 directories, at most 8", NULL},
+    {"/a,,/b", 0, "entry 2 is empty", NULL},
+    {",/b", 0, "entry 1 is empty", NULL},
+    {"/a,", 0, "entry 2 is empty", NULL},
+    {"/a,/b,/a/", 0, "'/a' stands there twice", NULL},
+    {"/a,b", 0, "'b' must begin with /", NULL},
+};
+
+START_TEST(disk_path_is_a_list_whose_faults_are_named)
+    {
+        struct sl_config *config = defaults();
+        struct sl_paths paths;
+        struct sl_error why = {0};
+        uint32_t count = disk_lists[_i].count;
+        ck_assert_int_eq(sl_config_set(config, "disk_path", disk_lists[_i].text, "x.conf:3", &why),
+                         SL_OK);
+
+        sl_err err = sl_paths_from(config, &paths, &why);
+
+        ck_assert_msg(err == (count > 0 ? SL_OK : SL_ERR_CONFIG), "%s", why.text);
+        if (count == 0) {
+            ck_assert_msg(strstr(why.text, "x.conf:3: disk_path: ") == why.text, "%s", why.text);
+            ck_assert_msg(strstr(why.text, disk_lists[_i].first) != NULL, "%s", why.text);
+        } else {
+            ck_assert_uint_eq(paths.disk_count, count);
+            ck_assert_uint_eq(sl_config_disk_count(config), count);
+        }
+        if (count > 0 && disk_lists[_i].first != NULL) {
+            ck_assert_str_eq(paths.disk_dirs[0], disk_lists[_i].first);
+            ck_assert_str_eq(paths.disk_dirs[count - 1], disk_lists[_i].last);
+        }
+        sl_config_destroy(&config);
+    }
+END_TEST
+
 START_TEST(directory_is_made_with_its_parents_closed_to_others)
     {
         char path[96];
@@ -544,6 +589,8 @@ int main(void)
     tcase_add_loop_test(all, shortened_option_is_refused, 0, (int)SL_COUNT(shortened_words));
     tcase_add_test(all, threads_load_side_by_side);
     tcase_add_loop_test(all, relative_place_is_refused_by_name, 0, (int)SL_COUNT(place_names));
+    tcase_add_loop_test(all, disk_path_is_a_list_whose_faults_are_named, 0,
+                        (int)SL_COUNT(disk_lists));
     tcase_add_test(all, directory_is_made_with_its_parents_closed_to_others);
     tcase_add_test(all, link_in_a_shared_directory_is_refused_elsewhere_followed);
     tcase_add_test(all, parent_that_another_user_made_in_a_shared_directory_is_refused);

@@ -712,7 +712,9 @@ void sim_power_cut(struct sim *sim, uint64_t restart_ns)
     }
     free(all);
     SIM_CHECK(kept > 0, "nobody starts again");
-    mem_disk_crash(&sim->disk, sim_random(sim));
+    for (uint32_t i = 0; i < SIM_DISKS; i++) {
+        mem_disk_crash(&sim->disks[i], sim_random(sim));
+    }
     directory_empty(sim->paths.shm_dir);
     SIM_CHECK(mkdir(sim->paths.shm_dir, 0700) == 0, "no directory");
 }
@@ -735,7 +737,9 @@ struct sim *sim_create(const struct sim_options *options)
     SIM_CHECK(sl_codec_create(SL_MIB * 64, &sim->codec, &why) == SL_OK, "%s", why.text);
     run_directory(sim->paths.runtime_dir, sizeof(sim->paths.runtime_dir), (uint32_t)getpid(),
                   options->seed);
-    mem_disk_init(&sim->disk);
+    for (uint32_t i = 0; i < SIM_DISKS; i++) {
+        mem_disk_init(&sim->disks[i]);
+    }
     (void)snprintf(sim->paths.shm_dir, sizeof(sim->paths.shm_dir), "%.900s/shm",
                    sim->paths.runtime_dir);
     (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
@@ -785,7 +789,9 @@ void sim_destroy(struct sim **self)
     directory_empty(sim->paths.runtime_dir);
     sl_codec_destroy(&sim->codec);
     sl_log_close(&sim->log);
-    mem_disk_fini(&sim->disk);
+    for (uint32_t i = 0; i < SIM_DISKS; i++) {
+        mem_disk_fini(&sim->disks[i]);
+    }
     free(sim->heap);
     free(sim);
     sim_world = NULL;

@@ -32,6 +32,8 @@ struct sim_options {
     bool log;    /* the actors' logs go to stderr */
 };
 
+#define SIM_DISKS 2u /* that tierers may use: tierer.0 the first */
+
 /* What a disk does wrong, for a while. */
 enum sim_fault {
     SIM_FAULT_READ,  /* reads fail with EIO */
@@ -85,7 +87,8 @@ void sim_set_wall(struct sim *sim, int64_t by_ns);
 /* The power fails: every process dies, shared memory is gone, the disk keeps what was synced and
  * parts of the rest. Actors start again within restart_ns. */
 void sim_power_cut(struct sim *sim, uint64_t restart_ns);
-void sim_disk_fault(struct sim *sim, enum sim_fault fault, uint64_t duration_ns);
+void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64_t duration_ns);
+/* Of all disks, each at its own peak. */
 uint64_t sim_disk_bytes_peak(const struct sim *sim);
 /* When actors were last killed, stopped or continued. */
 uint64_t sim_disturbed_ns(const struct sim *sim);

@@ -19,35 +19,54 @@ struct sim_disk {
     struct sim_node *node;
 };
 
-static struct sim *disk_sim(struct sl_disk *disk)
+static uint32_t number_of(const struct sim_node *node)
 {
-    return ((struct sim_disk *)disk)->node->sim;
+    uint64_t rank = sl_config_u64(node->config, SL_SET_rank);
+    SIM_CHECK(rank < SIM_DISKS, "%s has no disk", node->name);
+    return (uint32_t)rank;
 }
 
-static bool fault_is(const struct sim *sim, enum sim_fault fault)
+static struct mem_disk *memory_of(const struct sim_node *node)
 {
-    return sim->now_ns < sim->fault_until_ns[fault];
+    return &node->sim->disks[number_of(node)];
 }
 
-void sim_disk_fault(struct sim *sim, enum sim_fault fault, uint64_t duration_ns)
+static struct sim_node *disk_node(struct sl_disk *disk)
+{
+    return ((struct sim_disk *)disk)->node;
+}
+
+static bool fault_is(const struct sim_node *node, enum sim_fault fault)
+{
+    return node->sim->now_ns < node->sim->fault_until_ns[number_of(node)][fault];
+}
+
+void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64_t duration_ns)
 {
     static const char *const names[SIM_FAULT_COUNT] = {"reads fail", "writes fail", "syncs fail",
                                                        "disk full",  "short moves", "slow disk"};
-    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s for %llu us", (unsigned long long)sim->now_ns,
-                 names[fault], (unsigned long long)(duration_ns / SL_NS_PER_US));
-    sim->fault_until_ns[fault] = SL_MAX(sim->fault_until_ns[fault], sim->now_ns + duration_ns);
-    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->fault_until_ns[fault]);
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: disk %u: %s for %llu us",
+                 (unsigned long long)sim->now_ns, disk, names[fault],
+                 (unsigned long long)(duration_ns / SL_NS_PER_US));
+    sim->fault_until_ns[disk][fault] =
+        SL_MAX(sim->fault_until_ns[disk][fault], sim->now_ns + duration_ns);
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->fault_until_ns[disk][fault]);
 }
 
 uint64_t sim_disk_bytes_peak(const struct sim *sim)
 {
-    return sim->disk.bytes_peak;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < SIM_DISKS; i++) {
+        bytes += sim->disks[i].bytes_peak;
+    }
+    return bytes;
 }
 
 /* ---- effects ---- */
 
 /* What became of a request whose process died. */
-static void orphan_apply(struct sim *sim, const struct sl_disk_request *request)
+static void orphan_apply(struct sim *sim, struct mem_disk *disk,
+                         const struct sl_disk_request *request)
 {
     uint64_t sectors = request->length_bytes / SECTOR_BYTES;
     switch (sim_random_below(sim, 3)) {
@@ -55,15 +74,14 @@ static void orphan_apply(struct sim *sim, const struct sl_disk_request *request)
         break; /* it never began */
     case 1:
         if (request->verb != SL_DISK_SYNC) {
-            (void)mem_disk_move(&sim->disk, request,
-                                sim_random_below(sim, sectors + 1) * SECTOR_BYTES);
+            (void)mem_disk_move(disk, request, sim_random_below(sim, sectors + 1) * SECTOR_BYTES);
         }
         break;
     default:
         if (request->verb != SL_DISK_SYNC) {
-            (void)mem_disk_move(&sim->disk, request, request->length_bytes);
+            (void)mem_disk_move(disk, request, request->length_bytes);
         } else {
-            mem_disk_sync(&sim->disk, request->file);
+            mem_disk_sync(disk, request->file);
         }
         break;
     }
@@ -72,6 +90,7 @@ static void orphan_apply(struct sim *sim, const struct sl_disk_request *request)
 bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
 {
     const struct sl_disk_request *request = &event->io;
+    struct mem_disk *disk = memory_of(&sim->nodes[event->node]);
     if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
         event->orphaned = true; /* it may write into memory long after its process is gone */
         event->at_ns = sim->now_ns + sim_random_below(sim, ORPHAN_NS_MAX);
@@ -79,18 +98,18 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     }
     event->applied = true;
     if (orphan) {
-        orphan_apply(sim, request);
+        orphan_apply(sim, disk, request);
         return true;
     }
     if (request->verb == SL_DISK_SYNC) {
         if (event->os_code == 0) {
-            mem_disk_sync(&sim->disk, request->file);
+            mem_disk_sync(disk, request->file);
         } else {
-            mem_disk_sync_badly(&sim->disk, request->file, sim_random(sim));
+            mem_disk_sync_badly(disk, request->file, sim_random(sim));
         }
         return true;
     }
-    int os_code = mem_disk_move(&sim->disk, request, event->io_bytes);
+    int os_code = mem_disk_move(disk, request, event->io_bytes);
     event->os_code = os_code != 0 ? os_code : event->os_code;
     return true;
 }
@@ -101,9 +120,8 @@ static sl_err disk_file_open(struct sl_disk *disk, const char *name, bool create
                              uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
                              struct sl_error *why)
 {
-    struct sim *sim = disk_sim(disk);
-    struct sl_disk *base = &sim->disk.base;
-    if (create && fault_is(sim, SIM_FAULT_FULL)) {
+    struct sl_disk *base = &memory_of(disk_node(disk))->base;
+    if (create && fault_is(disk_node(disk), SIM_FAULT_FULL)) {
         return sl_fail_os(why, ENOSPC, "open '%s'", name);
     }
     return base->ops->open(base, name, create, allocate_bytes, file, size_bytes, why);
@@ -116,7 +134,7 @@ static void disk_file_close(struct sl_disk *disk, int file)
 
 static sl_err disk_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
 {
-    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    struct sl_disk *base = &memory_of(disk_node(disk))->base;
     return base->ops->remove(base, name, why);
 }
 
@@ -124,13 +142,14 @@ static sl_err disk_file_list(struct sl_disk *disk,
                              void (*each)(void *context, const char *name, uint64_t bytes),
                              void *context, struct sl_error *why)
 {
-    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    struct sl_disk *base = &memory_of(disk_node(disk))->base;
     return base->ops->list(base, each, context, why);
 }
 
-static uint64_t request_ns(struct sim *sim)
+static uint64_t request_ns(const struct sim_node *node)
 {
-    if (fault_is(sim, SIM_FAULT_SLOW)) {
+    struct sim *sim = node->sim;
+    if (fault_is(node, SIM_FAULT_SLOW)) {
         return sim_random_below(sim, IO_NS_SLOW);
     }
     return sim_random_below(sim, sim_random_below(sim, 50) == 0 ? IO_NS_LONG : IO_NS_MAX);
@@ -139,10 +158,10 @@ static uint64_t request_ns(struct sim *sim)
 static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *request,
                           struct sl_error *why)
 {
-    struct sim_node *node = ((struct sim_disk *)disk)->node;
+    struct sim_node *node = disk_node(disk);
     struct sim *sim = node->sim;
     (void)why;
-    struct sim_event event = sim_event_for(node, EVENT_IO, sim->now_ns + request_ns(sim));
+    struct sim_event event = sim_event_for(node, EVENT_IO, sim->now_ns + request_ns(node));
     event.io = *request;
     event.cookie = request->cookie;
     event.io_bytes = request->length_bytes;
@@ -150,10 +169,10 @@ static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *re
                            : request->verb == SL_DISK_WRITE ? SIM_FAULT_WRITE
                                                             : SIM_FAULT_SYNC;
     uint64_t sectors = request->length_bytes / SECTOR_BYTES;
-    if (fault_is(sim, fault) && sim_random_below(sim, 2) == 0) {
+    if (fault_is(node, fault) && sim_random_below(sim, 2) == 0) {
         event.os_code = EIO;
         event.io_bytes = sim_random_below(sim, sectors + 1) * SECTOR_BYTES;
-    } else if (fault_is(sim, SIM_FAULT_SHORT) && request->verb != SL_DISK_SYNC &&
+    } else if (fault_is(node, SIM_FAULT_SHORT) && request->verb != SL_DISK_SYNC &&
                sim_random_below(sim, 4) == 0) {
         event.io_bytes = sim_random_below(sim, sectors + 1) * SECTOR_BYTES;
     }
@@ -170,16 +189,17 @@ static sl_err disk_flush(struct sl_disk *disk, struct sl_error *why)
 static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                             uint64_t length_bytes, uint64_t *got, struct sl_error *why)
 {
-    struct sim *sim = disk_sim(disk);
+    struct sim_node *node = disk_node(disk);
+    uint32_t *failed = &node->sim->reads_failed[number_of(node)];
     /* The same place fails twice in a row at most: one that stays bad costs what lies there, and a
      * run could not tell that from a loss. tests/fault/disk has such places. */
-    if (fault_is(sim, SIM_FAULT_READ) && sim->reads_failed < READS_FAIL_MAX &&
-        sim_random_below(sim, 8) == 0) {
-        sim->reads_failed++;
+    if (fault_is(node, SIM_FAULT_READ) && *failed < READS_FAIL_MAX &&
+        sim_random_below(node->sim, 8) == 0) {
+        ++*failed;
         return sl_fail_os(why, EIO, "read");
     }
-    sim->reads_failed = 0;
-    struct sl_disk *base = &sim->disk.base;
+    *failed = 0;
+    struct sl_disk *base = &memory_of(node)->base;
     return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
 }
 
@@ -187,16 +207,15 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
 static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
                            struct sl_error *why)
 {
-    struct sim *sim = disk_sim(disk);
-    if (fault_is(sim, SIM_FAULT_FULL)) {
+    if (fault_is(disk_node(disk), SIM_FAULT_FULL)) {
         return sl_fail_os(why, ENOSPC, "make '%s'", name);
     }
-    return mem_disk_prepare(&sim->disk, from, name, bytes, why);
+    return mem_disk_prepare(memory_of(disk_node(disk)), from, name, bytes, why);
 }
 
 static sl_err disk_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
 {
-    struct sl_disk *base = &disk_sim(disk)->disk.base;
+    struct sl_disk *base = &memory_of(disk_node(disk))->base;
     return base->ops->resize(base, file, size_bytes, why);
 }
 

@@ -68,10 +68,10 @@ struct sim {
     uint32_t node_count, next_pid;
     struct sim_watch watches[SIM_WATCHES_MAX];
     uint32_t watch_count;
-    struct mem_disk disk; /* outlives the tierers */
-    uint64_t fault_until_ns[SIM_FAULT_COUNT];
-    uint32_t reads_failed;  /* the last ones, in a row */
-    struct sl_codec *codec; /* decoding: a message is handled before the next */
+    struct mem_disk disks[SIM_DISKS]; /* by number of the tierer, which they outlive */
+    uint64_t fault_until_ns[SIM_DISKS][SIM_FAULT_COUNT];
+    uint32_t reads_failed[SIM_DISKS]; /* the last ones, in a row */
+    struct sl_codec *codec;           /* decoding: a message is handled before the next */
     struct sl_paths paths;
     struct sl_log *log;
     const char *const *settings;

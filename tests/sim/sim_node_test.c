@@ -39,13 +39,14 @@
 #define EXTENTS_MAX 16384u
 
 enum trouble {
-    TROUBLE_KILLS = 1,    /* of actors */
-    TROUBLE_STOPS = 2,    /* of actors */
-    TROUBLE_CLIENTS = 4,  /* engines and clients die, clients stop */
-    TROUBLE_DISK = 8,     /* errors, full, slow */
-    TROUBLE_POWER = 16,   /* the power goes, once */
-    TROUBLE_CLOCKS = 32,  /* the machine is suspended, the wall clock is set */
-    TROUBLE_REMOVALS = 64 /* clients remove engines' blocks */
+    TROUBLE_KILLS = 1,     /* of actors */
+    TROUBLE_STOPS = 2,     /* of actors */
+    TROUBLE_CLIENTS = 4,   /* engines and clients die, clients stop */
+    TROUBLE_DISK = 8,      /* errors, full, slow */
+    TROUBLE_POWER = 16,    /* the power goes, once */
+    TROUBLE_CLOCKS = 32,   /* the machine is suspended, the wall clock is set */
+    TROUBLE_REMOVALS = 64, /* clients remove engines' blocks */
+    TROUBLE_AWAY = 128     /* the second disk dies and is back after seconds */
 };
 
 struct scenario {
@@ -55,38 +56,49 @@ struct scenario {
     bool disk;  /* a disk for everything: likewise */
     uint64_t delay_ns_max;
     uint32_t late_of;
+    bool two; /* disks: the second one is in trouble, and away for seconds */
 };
 
 #define TROUBLE_PROCESSES (TROUBLE_KILLS | TROUBLE_STOPS | TROUBLE_CLIENTS)
 static const struct scenario scenarios[] = {
-    {"undisturbed", 0, true, false, 0, 0},
-    {"kills", TROUBLE_KILLS | TROUBLE_CLIENTS, true, false, 0, 0},
-    {"kills and stops", TROUBLE_PROCESSES, true, false, 2 * SL_NS_PER_MS, 400},
-    {"clocks", TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0, 0},
-    {"tiny memory", 0, false, false, 0, 0},
+    {"undisturbed", 0, true, false, 0, 0, false},
+    {"kills", TROUBLE_KILLS | TROUBLE_CLIENTS, true, false, 0, 0, false},
+    {"kills and stops", TROUBLE_PROCESSES, true, false, 2 * SL_NS_PER_MS, 400, false},
+    {"clocks", TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0, 0, false},
+    {"tiny memory", 0, false, false, 0, 0, false},
     {"tiny memory, kills and stops", TROUBLE_PROCESSES | TROUBLE_REMOVALS, false, false,
-     SL_NS_PER_MS, 400},
-    {"tiny memory over a disk", 0, false, true, 0, 0},
-    {"tiny memory over a disk, kills", TROUBLE_KILLS | TROUBLE_CLIENTS, false, true, 0, 0},
+     SL_NS_PER_MS, 400, false},
+    {"tiny memory over a disk", 0, false, true, 0, 0, false},
+    {"tiny memory over a disk, kills", TROUBLE_KILLS | TROUBLE_CLIENTS, false, true, 0, 0, false},
     {"tiny memory over a disk, kills and stops", TROUBLE_PROCESSES | TROUBLE_CLOCKS, false, true,
-     SL_NS_PER_MS, 400},
-    {"disk errors", TROUBLE_DISK, false, true, 0, 0},
+     SL_NS_PER_MS, 400, false},
+    {"disk errors", TROUBLE_DISK, false, true, 0, 0, false},
     {"disk errors, kills and stops", TROUBLE_PROCESSES | TROUBLE_DISK, false, true, SL_NS_PER_MS,
-     400},
-    {"power cuts", TROUBLE_POWER | TROUBLE_KILLS, false, true, 0, 0},
+     400, false},
+    {"power cuts", TROUBLE_POWER | TROUBLE_KILLS, false, true, 0, 0, false},
     {"power cuts, everything", TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_CLOCKS,
-     true, true, SL_NS_PER_MS, 400},
+     true, true, SL_NS_PER_MS, 400, false},
+    {"two disks, one fails and dies", TROUBLE_DISK | TROUBLE_AWAY, false, true, 0, 0, true},
+    {"two disks, kills, stops and errors",
+     TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_AWAY | TROUBLE_REMOVALS, false, true, SL_NS_PER_MS,
+     400, true},
+    {"two disks, power cuts", TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_CLOCKS,
+     true, true, SL_NS_PER_MS, 400, true},
 };
 
 #define SETTINGS_COMMON                                                                          \
     "ranks", "2", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max", \
         "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB"
-#define SETTINGS_DISK "disk", "64MiB", "disk_segment", "1MiB"
-static const char *const settings_of[2][2][28] = {
-    {{SETTINGS_COMMON, "memory", "1MiB", "memory_chunk", "1MiB", NULL},
-     {SETTINGS_COMMON, "memory", "1MiB", "memory_chunk", "1MiB", SETTINGS_DISK, NULL}},
-    {{SETTINGS_COMMON, "memory", "8MiB", "memory_chunk", "8MiB", NULL},
-     {SETTINGS_COMMON, "memory", "8MiB", "memory_chunk", "8MiB", SETTINGS_DISK, NULL}},
+#define SETTINGS_DISK  "disk", "64MiB", "disk_segment", "1MiB"
+#define SETTINGS_TINY  "memory", "1MiB", "memory_chunk", "1MiB"
+#define SETTINGS_AMPLE "memory", "8MiB", "memory_chunk", "8MiB"
+static const char *const settings_of[2][3][30] = {
+    {{SETTINGS_COMMON, SETTINGS_TINY, NULL},
+     {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, NULL},
+     {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, "disk_path", "/one,/two", NULL}},
+    {{SETTINGS_COMMON, SETTINGS_AMPLE, NULL},
+     {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_DISK, NULL},
+     {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_DISK, "disk_path", "/one,/two", NULL}},
 };
 #define DISK_BYTES (64 * SL_MIB)
 
@@ -99,7 +111,7 @@ struct run {
     uint32_t engines[ENGINES_MAX], engine_count;
     uint32_t clients[OBJECTS_SLOTS];
     uint64_t client_again_ns[OBJECTS_SLOTS]; /* a dead one's successor starts then; 0: it lives */
-    uint32_t registrar, tierer;
+    uint32_t registrar, tierer;              /* the last one */
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after the power cut */
 };
@@ -214,8 +226,8 @@ static void node_start(struct run *run)
     run->registrar = sim_start(run->sim, &sl_registrar_actor, 0, NULL, NULL);
     run->victims[run->victim_count++] = run->registrar;
     run->victims[run->victim_count++] = sim_start(run->sim, &sl_keyer_actor, 0, NULL, NULL);
-    if (run->scenario->disk) {
-        run->tierer = sim_start(run->sim, &sl_tierer_actor, 0, NULL, NULL);
+    for (uint32_t i = 0; i < (uint32_t)run->scenario->disk + run->scenario->two; i++) {
+        run->tierer = sim_start(run->sim, &sl_tierer_actor, i, NULL, NULL);
         run->victims[run->victim_count++] = run->tierer;
     }
     for (uint32_t rank = 0; rank < WORKLOAD_RANKS; rank++) {
@@ -323,8 +335,11 @@ static void make_trouble(struct run *run)
         trouble_clients(run);
     } else if (one_of < 8 && has(run, TROUBLE_CLOCKS)) {
         trouble_clocks(run);
+    } else if (one_of < 9 && has(run, TROUBLE_AWAY)) {
+        sim_kill(sim, run->tierer, sim_random_below(sim, 3 * SL_NS_PER_S));
     } else if (has(run, TROUBLE_DISK)) {
-        sim_disk_fault(sim, (enum sim_fault)sim_random_below(sim, SIM_FAULT_COUNT),
+        sim_disk_fault(sim, run->scenario->two ? 1 : 0,
+                       (enum sim_fault)sim_random_below(sim, SIM_FAULT_COUNT),
                        sim_random_below(sim, 300 * SL_NS_PER_MS));
     }
     for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
@@ -450,7 +465,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
     SIM_CHECK(run != NULL, "out of memory");
     struct sim_options options = {
         .seed = seed,
-        .settings = settings_of[scenario->ample][scenario->disk],
+        .settings = settings_of[scenario->ample][scenario->disk + scenario->two],
         .delay_ns_max = scenario->delay_ns_max,
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,

@@ -279,6 +279,15 @@ uint64_t node_metric(struct node *node, const char *name)
 
 /* ---- tierer ---- */
 
+static char tierer_name[32] = "tierer.0";
+static char tierer_store[17]; /* name of its disk; empty: it tells none */
+
+void tierer_play(uint32_t number, const char *store)
+{
+    (void)snprintf(tierer_name, sizeof(tierer_name), "tierer.%u", number);
+    (void)snprintf(tierer_store, sizeof(tierer_store), "%s", store);
+}
+
 /* Requests that stay unanswered are sent again under the same number: like a tierer, the test
  * answers each once. */
 static bool tierer_knows(uint64_t seq)
@@ -297,16 +306,16 @@ static bool tierer_knows(uint64_t seq)
 
 void tierer_arrive(struct node *node, uint32_t pid)
 {
-    ck_assert_int_eq(node_hello(node, "tierer.0", "tierer", pid), SL_OK);
+    ck_assert_int_eq(node_hello(node, tierer_name, "tierer", pid), SL_OK);
 }
 
 void tierer_fenced(struct node *node)
 {
     struct sl_msg fence, ok = {.code = SL_OK};
-    ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+    ck_assert(fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence));
     ck_assert_uint_eq(fence.op_id, 0);
     ck_assert_uint_eq(fence.body.fence.items.count, 0);
-    fake_answer(&node->fake, "tierer.0", &fence, &ok);
+    fake_answer(&node->fake, tierer_name, &fence, &ok);
 }
 
 void tierer_found(struct node *node, const struct found *items, uint32_t count, bool first,
@@ -315,8 +324,8 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
     struct sl_item_found found[64];
     struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply, fence, ok = {.code = SL_OK};
     ck_assert_uint_le(count, SL_COUNT(found));
-    if (first && fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)) {
-        fake_answer(&node->fake, "tierer.0", &fence, &ok);
+    if (first && fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) {
+        fake_answer(&node->fake, tierer_name, &fence, &ok);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct sl_digest digest =
@@ -337,8 +346,9 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
     msg.body.disk_found.last = last;
     msg.body.disk_found.items.at = found;
     msg.body.disk_found.items.count = count;
-    fake_give(&node->fake, "tierer.0", &msg);
-    ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+    msg.body.disk_found.store = (struct sl_bytes){tierer_store, tierer_store[0] != '\0' ? 16 : 0};
+    fake_give(&node->fake, tierer_name, &msg);
+    ck_assert(fake_take_reply(&node->fake, tierer_name, msg.seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
     for (uint32_t i = 0; codes != NULL && i < count; i++) {
         codes[i] = (sl_err)reply.body.disk_found_reply.codes.at[i];
@@ -355,7 +365,7 @@ uint32_t tierer_write(struct node *node, uint32_t segment, sl_err code)
     struct sl_item_spilled spilled[64];
     struct sl_msg request;
     uint32_t total = 0;
-    while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request)) {
+    while (fake_take(&node->fake, tierer_name, SL_MSG_DISK_WRITE, &request)) {
         if (tierer_knows(request.seq)) {
             continue;
         }
@@ -372,7 +382,7 @@ uint32_t tierer_write(struct node *node, uint32_t segment, sl_err code)
         }
         reply.body.disk_write_reply.items.at = spilled;
         reply.body.disk_write_reply.items.count = count;
-        fake_answer(&node->fake, "tierer.0", &request, &reply);
+        fake_answer(&node->fake, tierer_name, &request, &reply);
         total += count;
         if (code != SL_OK) {
             break; /* it would be sent again for ever */
@@ -386,7 +396,7 @@ static uint32_t tierer_codes(struct node *node, uint32_t type, sl_err code)
     static uint64_t codes[SL_BATCH_MAX];
     struct sl_msg request;
     uint32_t total = 0;
-    while (fake_take(&node->fake, "tierer.0", type, &request)) {
+    while (fake_take(&node->fake, tierer_name, type, &request)) {
         if (tierer_knows(request.seq)) {
             continue;
         }
@@ -403,7 +413,7 @@ static uint32_t tierer_codes(struct node *node, uint32_t type, sl_err code)
         } else {
             reply.body.disk_forget_reply.codes = list;
         }
-        fake_answer(&node->fake, "tierer.0", &request, &reply);
+        fake_answer(&node->fake, tierer_name, &request, &reply);
         total += count;
     }
     return total;

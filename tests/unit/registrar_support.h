@@ -88,6 +88,9 @@ uint64_t node_metric(struct node *node, const char *name);
 
 /* ---- a tierer played by the test ---- */
 #define TIERER_PID 900u
+/* Which one the functions below play from now on (tierer.0 without a name of its disk, if never
+ * called). store: name of the disk, at most 16 characters; empty: none. */
+void tierer_play(uint32_t number, const char *store);
 void tierer_arrive(struct node *node, uint32_t pid);
 /* Acknowledges the fence that a registrar sends to a tierer that is new to it; the first scan does
  * so too. */

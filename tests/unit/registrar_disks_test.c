@@ -1,0 +1,625 @@
+/* tests/unit/registrar_disks_test.c - several disks: what goes where, what one of them costs when
+ * it fails, and that a disk is known by its name. The tierers are played by the test. */
+#include "tests/unit/registrar_support.h"
+
+#define BIG  SL_MIB
+#define MANY 24u
+
+static const char *const settings[] = {"disk",     "1GiB", "disk_path", "/one,/two",
+                                       "io_grace", "10s",  NULL};
+static const char *const stores[] = {"disk A", "disk B", "disk C"};
+
+static void disk_come(struct node *node, uint32_t number, const char *store, uint32_t pid)
+{
+    tierer_play(number, store);
+    tierer_arrive(node, pid);
+    tierer_ready(node);
+}
+
+/* A node with the disks A and B behind its two paths, and client.1. */
+static struct node *node_disks(void)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    disk_come(node, 0, stores[0], TIERER_PID);
+    disk_come(node, 1, stores[1], TIERER_PID + 1);
+    return node;
+}
+
+static const char *key_of(uint32_t i)
+{
+    static char keys[4][16];
+    static uint32_t next;
+    char *key = keys[next++ % SL_COUNT(keys)];
+    (void)snprintf(key, sizeof(keys[0]), "k%u", i);
+    return key;
+}
+
+static void put_many(struct node *node)
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        node_put(node, "client.1", key_of(i), 5000);
+    }
+}
+
+/* What the tierer is asked to write, all durable. */
+static uint32_t write_to(struct node *node, uint32_t number)
+{
+    tierer_play(number, stores[number]);
+    return tierer_write(node, 1, SL_OK);
+}
+
+/* Puts MANY objects, all durable. */
+static void put_durable(struct node *node)
+{
+    uint32_t written = 0;
+    put_many(node);
+    while (written < MANY) {
+        uint32_t now = write_to(node, 0) + write_to(node, 1);
+        ck_assert_uint_gt(now, 0);
+        written += now;
+    }
+}
+
+static int slot_of(struct node *node, const char *key)
+{
+    struct sl_entry entry;
+    if (!node_entry(node, key, &entry) || entry.disk.valid == 0) {
+        return -1;
+    }
+    return entry.disk.disk;
+}
+
+static uint32_t count_on(struct node *node, int slot)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        count += slot_of(node, key_of(i)) == slot;
+    }
+    return count;
+}
+
+static uint32_t one_on(struct node *node, int slot)
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        if (slot_of(node, key_of(i)) == slot) {
+            return i;
+        }
+    }
+    ck_abort_msg("nothing lies on disk %d", slot);
+}
+
+static bool in_memory(struct node *node, const char *key)
+{
+    struct sl_entry entry;
+    return node_entry(node, key, &entry) && entry.extent.generation != 0;
+}
+
+static uint32_t count_in_memory(struct node *node)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        count += in_memory(node, key_of(i));
+    }
+    return count;
+}
+
+/* Memory is wanted by others until nothing of the many is left there. */
+static void evict_all(struct node *node)
+{
+    struct sl_item_grant taken[64];
+    uint32_t count = 0;
+    for (; count_in_memory(node) > 0; count++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "wish%u", count);
+        ck_assert_uint_lt(count, SL_COUNT(taken));
+        taken[count] = node_grant(node, "client.1", key, 65536);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ck_assert_int_eq(node_abort(node, "client.1", &taken[i]), SL_OK);
+    }
+}
+
+static uint64_t promote(struct node *node, const char *key)
+{
+    struct sl_text text = sl_text_of(key);
+    struct sl_msg msg = {.type = SL_MSG_PROMOTE, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+/* SL_ERR_INCOMPLETE: no answer yet. */
+static sl_err promoted(struct node *node, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&node->fake, "client.1", seq, &reply)) {
+        return SL_ERR_INCOMPLETE;
+    }
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.promote_reply.codes.at[0];
+}
+
+/* The tierer of this number reads what it is asked for; gives how many values. */
+static uint32_t read_from(struct node *node, uint32_t number)
+{
+    tierer_play(number, stores[number]);
+    return tierer_read(node, SL_OK);
+}
+
+/* REMOVE; the answer comes later. */
+static uint64_t remove_ask(struct node *node, const char *key)
+{
+    struct sl_text text = sl_text_of(key);
+    struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S};
+    msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+static sl_err removed(struct node *node, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&node->fake, "client.1", seq, &reply)) {
+        return SL_ERR_INCOMPLETE;
+    }
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
+}
+
+/* ---- what goes where ---- */
+
+START_TEST(values_are_spread_and_read_from_where_they_are)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        uint32_t on_a = count_on(node, 0);
+        uint32_t on_b = count_on(node, 1);
+        ck_assert_uint_eq(on_a + on_b, MANY);
+        ck_assert_msg(on_a > 0 && on_b > 0, "%u on A, %u on B", on_a, on_b);
+        evict_all(node);
+        uint32_t a = one_on(node, 0);
+        uint32_t b = one_on(node, 1);
+        ck_assert(!in_memory(node, key_of(a)) && !in_memory(node, key_of(b)));
+
+        uint64_t from_a = promote(node, key_of(a));
+        uint64_t from_b = promote(node, key_of(b));
+
+        ck_assert_uint_eq(read_from(node, 1), 1);
+        ck_assert_int_eq(promoted(node, from_b), SL_OK);
+        ck_assert_int_eq(promoted(node, from_a), SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(read_from(node, 0), 1);
+        ck_assert_int_eq(promoted(node, from_a), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(the_disk_with_fewer_bytes_on_their_way_gets_the_next)
+    {
+        struct node *node = node_disks();
+        struct sl_msg request;
+        node_put(node, "client.1", "first", 500000);
+        tierer_play(0, stores[0]);
+        bool first_is_a = fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request);
+
+        node_put(node, "client.1", "second", 5000);
+        node_put(node, "client.1", "third", 5000);
+
+        const char *other = first_is_a ? "tierer.1" : "tierer.0";
+        uint32_t to_other = 0;
+        while (fake_take(&node->fake, other, SL_MSG_DISK_WRITE, &request)) {
+            to_other += (uint32_t)request.body.disk_write.items.count;
+        }
+        ck_assert_uint_eq(to_other, 2);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(disk_that_answers_nothing_holds_a_bounded_part)
+    {
+        struct node *node = node_disks();
+        uint32_t written = 0;
+        for (uint32_t i = 0; i < 200; i++) { /* A never answers */
+            char key[16];
+            (void)snprintf(key, sizeof(key), "x%u", i);
+            node_put(node, "client.1", key, 4096);
+            written += write_to(node, 1);
+        }
+
+        ck_assert_uint_ge(written, 200 - 16);
+        ck_assert_uint_le(node_metric(node, "write_behind_pending_count"), 16);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- one of them fails ---- */
+
+START_TEST(disk_that_refuses_writes_costs_nothing)
+    {
+        struct node *node = node_disks();
+        struct sl_msg flush = {.type = SL_MSG_FLUSH, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        put_many(node);
+        tierer_play(0, stores[0]);
+        ck_assert_uint_gt(tierer_write(node, 0, SL_ERR_IO), 0);
+
+        for (uint32_t i = 0; i < MANY && count_on(node, 1) < MANY; i++) {
+            (void)write_to(node, 1);
+            tierer_play(0, stores[0]);
+            (void)tierer_write(node, 0, SL_ERR_IO);
+        }
+
+        ck_assert_uint_eq(count_on(node, 1), MANY);
+        fake_give(&node->fake, "client.1", &flush);
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(death_of_a_tierer_costs_its_own_objects_until_it_is_back)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        evict_all(node);
+        uint32_t a = one_on(node, 0);
+        uint32_t b = one_on(node, 1);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+
+        uint64_t from_a = promote(node, key_of(a));
+        uint64_t from_b = promote(node, key_of(b));
+        ck_assert_uint_eq(read_from(node, 1), 1);
+        ck_assert_int_eq(promoted(node, from_b), SL_OK);
+        ck_assert_int_eq(promoted(node, from_a), SL_ERR_INCOMPLETE); /* until its deadline */
+        node_put(node, "client.1", "new", 5000);
+        ck_assert_uint_eq(write_to(node, 1), 1);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID + 7);
+        struct sl_entry entry;
+        ck_assert(node_entry(node, key_of(a), &entry));
+        struct found found = {.key = key_of(a),
+                              .length = 5000,
+                              .segment = entry.disk.segment,
+                              .offset = entry.disk.offset_bytes};
+        tierer_found(node, &found, 1, true, true, NULL);
+        ck_assert_uint_eq(read_from(node, 0), 1);
+        ck_assert_int_eq(promoted(node, from_a), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(eviction_goes_on_with_the_disks_that_are_left)
+    {
+        struct node *node = node_disks();
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_pass(&node->fake, 20 * SL_NS_PER_S);
+        char key[16];
+        for (uint32_t i = 0; i < 8; i++) {
+            (void)snprintf(key, sizeof(key), "big%u", i);
+            node_put(node, "client.1", key, BIG);
+            ck_assert_uint_eq(write_to(node, 1), 1);
+        }
+        for (uint32_t i = 0; i < 8; i++) {
+            (void)snprintf(key, sizeof(key), "big%u", i);
+            ck_assert_msg(node_sees(node, key), "%s", key);
+        }
+        ck_assert_uint_eq(node_metric(node, "dropped_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- removal ---- */
+
+START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        uint32_t a = one_on(node, 0);
+        struct sl_entry entry;
+        ck_assert(node_entry(node, key_of(a), &entry));
+        const struct found found = {.key = key_of(a),
+                                    .length = 5000,
+                                    .segment = entry.disk.segment,
+                                    .offset = entry.disk.offset_bytes};
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        uint64_t seq = remove_ask(node, key_of(a));
+        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+        struct sl_item_grant grant = node_grant(node, "client.1", key_of(a), 777); /* another one */
+        ck_assert_int_eq(node_commit(node, "client.1", key_of(a), &grant), SL_OK);
+        ck_assert_uint_eq(write_to(node, 1), 1); /* not to be held up by A */
+
+        sl_err code;
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID + 7);
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        ck_assert(node_entry(node, key_of(a), &entry));
+        ck_assert_uint_eq(entry.extent.length_bytes, 777);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_two_disks_may_hold_is_removed_from_both)
+    {
+        struct node *node = node_disks();
+        struct sl_msg request;
+        node_put(node, "client.1", "twice", 5000);
+        bool to_a = fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request);
+        uint32_t died = to_a ? 0 : 1;
+        fake_die(&node->fake, proc_of(TIERER_PID + died)); /* it may have written it */
+        ck_assert_uint_eq(write_to(node, 1 - died), 1);
+
+        uint64_t seq = remove_ask(node, "twice");
+        tierer_play(1 - died, stores[1 - died]);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+        tierer_play(died, stores[died]);
+        tierer_arrive(node, TIERER_PID + 7);
+        const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
+        sl_err code;
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(removal_waits_for_disks_that_have_not_told_yet)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        disk_come(node, 0, stores[0], TIERER_PID);
+        uint64_t seq = remove_ask(node, "old");
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+
+        const struct found found = {.key = "old", .length = 5000, .segment = 9, .offset = 4096};
+        sl_err code;
+        tierer_play(1, stores[1]);
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_ne(removed(node, seq), SL_ERR_INCOMPLETE);
+        ck_assert(!node_sees(node, "old"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(second_copy_is_known_and_goes_with_the_first)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
+        sl_err codes[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            tierer_arrive(node, TIERER_PID + i);
+            tierer_found(node, &found, 1, true, true, &codes[i]);
+        }
+        ck_assert_int_eq(codes[0], SL_OK);
+        ck_assert_int_eq(codes[1], SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(slot_of(node, "twice"), 0);
+
+        uint64_t seq = remove_ask(node, "twice");
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+            tierer_play(i, stores[i]);
+            ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        }
+
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- a disk is known by its name ---- */
+
+/* The node starts anew with its memory, and other disks behind its paths. */
+static void restart_with(struct node *node, const char *paths)
+{
+    fake_die(&node->fake, proc_of(TIERER_PID));
+    fake_die(&node->fake, proc_of(TIERER_PID + 1));
+    fake_set(&node->fake, "disk_path", paths);
+    node_restart(node);
+}
+
+/* The disk tells all that it held before the restart. */
+static void disk_tells(struct node *node, uint32_t number, const char *store, int slot,
+                       uint32_t pid)
+{
+    struct found found[MANY];
+    struct sl_entry entry;
+    static char keys[MANY][16];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        if (slot_of(node, key_of(i)) == slot && node_entry(node, key_of(i), &entry)) {
+            (void)snprintf(keys[count], sizeof(keys[0]), "k%u", i);
+            found[count] = (struct found){.key = keys[count],
+                                          .length = 5000,
+                                          .segment = entry.disk.segment,
+                                          .offset = entry.disk.offset_bytes};
+            count++;
+        }
+    }
+    tierer_play(number, store);
+    tierer_arrive(node, pid);
+    tierer_found(node, found, count, true, true, NULL);
+}
+
+START_TEST(paths_in_another_order_find_everything)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        evict_all(node);
+        uint32_t a = one_on(node, 0);
+        uint32_t on_a = count_on(node, 0);
+        restart_with(node, "/two,/one");
+
+        disk_tells(node, 0, stores[1], 1, TIERER_PID + 20);
+        disk_tells(node, 1, stores[0], 0, TIERER_PID + 21);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(count_on(node, 0), on_a);
+        ck_assert_uint_eq(count_on(node, 1), MANY - on_a);
+        uint64_t seq = promote(node, key_of(a));
+        ck_assert_uint_eq(read_from(node, 0), 0);
+        tierer_play(1, stores[0]);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert_int_eq(promoted(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(path_taken_out_costs_its_objects_alone)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        evict_all(node);
+        uint32_t a = one_on(node, 0);
+        uint32_t on_b = count_on(node, 1);
+        node_put(node, "client.1", "kept", 5000); /* in memory, on A or B or on its way */
+        restart_with(node, "/two");
+        uint64_t seq = promote(node, key_of(a));
+        ck_assert_int_eq(promoted(node, seq), SL_ERR_INCOMPLETE); /* it may still come */
+
+        disk_tells(node, 0, stores[1], 1, TIERER_PID + 20);
+        for (uint32_t i = 0; i < 10; i++) {
+            fake_pass(&node->fake, SL_NS_PER_S / 2);
+            (void)write_to(node, 0);
+        }
+
+        ck_assert_int_eq(promoted(node, seq), SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(count_on(node, 0), 0);
+        ck_assert_uint_eq(count_on(node, 1), on_b);
+        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert(node_sees(node, "kept"));
+        ck_assert_int_eq(slot_of(node, "kept"), 1);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(path_that_was_added_takes_its_share)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        uint32_t on_a = count_on(node, 0);
+        restart_with(node, "/three,/one,/two");
+        disk_come(node, 0, stores[2], TIERER_PID + 22);
+        disk_tells(node, 1, stores[0], 0, TIERER_PID + 20);
+        disk_tells(node, 2, stores[1], 1, TIERER_PID + 21);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(count_on(node, 0), on_a);
+        ck_assert_uint_eq(count_on(node, 1), MANY - on_a);
+
+        uint32_t written = 0;
+        for (uint32_t i = 0; i < 40; i++) {
+            char key[16];
+            (void)snprintf(key, sizeof(key), "new%u", i);
+            node_put(node, "client.1", key, 4096);
+            for (uint32_t tierer = 0; tierer < 3; tierer++) {
+                tierer_play(tierer, "");
+                uint32_t now = tierer_write(node, 3, SL_OK);
+                written += tierer == 0 ? now : 0;
+            }
+        }
+
+        ck_assert_uint_gt(written, 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(directory_that_serves_two_paths_is_refused)
+    {
+        struct node *node = node_start(settings);
+        struct sl_msg found = {.type = SL_MSG_DISK_FOUND}, reply, fence, ok = {.code = SL_OK};
+        disk_come(node, 0, stores[0], TIERER_PID);
+        tierer_play(1, stores[0]);
+        tierer_arrive(node, TIERER_PID + 1);
+        ck_assert(fake_take(&node->fake, "tierer.1", SL_MSG_FENCE, &fence));
+        fake_answer(&node->fake, "tierer.1", &fence, &ok);
+        char name[17] = "";
+        (void)snprintf(name, sizeof(name), "%s", stores[0]);
+        found.body.disk_found.first = true;
+        found.body.disk_found.store = (struct sl_bytes){name, 16};
+
+        fake_give(&node->fake, "tierer.1", &found);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.1", found.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "tierer.1 and tierer.0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(tierer_without_a_path_is_not_listened_to)
+    {
+        struct node *node = node_disks();
+        struct sl_msg found = {.type = SL_MSG_DISK_FOUND}, reply;
+        ck_assert_int_eq(node_hello(node, "tierer.2", "tierer", 950), SL_OK);
+        found.body.disk_found.first = true;
+
+        fake_give(&node->fake, "tierer.2", &found);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.2", found.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(living_tierers_serve_a_new_registrar_at_once)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        evict_all(node);
+        uint32_t b = one_on(node, 1);
+        node_restart(node);
+        node_client(node, "client.1", 11);
+
+        uint64_t seq = promote(node, key_of(b));
+
+        ck_assert_uint_eq(read_from(node, 1), 1);
+        ck_assert_int_eq(promoted(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        values_are_spread_and_read_from_where_they_are,
+        the_disk_with_fewer_bytes_on_their_way_gets_the_next,
+        disk_that_answers_nothing_holds_a_bounded_part,
+        disk_that_refuses_writes_costs_nothing,
+        death_of_a_tierer_costs_its_own_objects_until_it_is_back,
+        eviction_goes_on_with_the_disks_that_are_left,
+        removal_waits_for_the_disk_that_is_away_and_outlives_it,
+        what_two_disks_may_hold_is_removed_from_both,
+        removal_waits_for_disks_that_have_not_told_yet,
+        second_copy_is_known_and_goes_with_the_first,
+        paths_in_another_order_find_everything,
+        path_taken_out_costs_its_objects_alone,
+        path_that_was_added_takes_its_share,
+        directory_that_serves_two_paths_is_refused,
+        tierer_without_a_path_is_not_listened_to,
+        living_tierers_serve_a_new_registrar_at_once,
+    };
+    Suite *suite = suite_create("registrar_disks");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 120);
+    for (size_t i = 0; i < SL_COUNT(tests); i++) {
+        tcase_add_test(all, tests[i]);
+    }
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -98,6 +98,17 @@ static double share(uint64_t part, const struct tiers *tiers)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
+/* Of what loads got from disk, by what each one read. */
+static double disk_share(const struct tierer_row *row, const struct tiers *tiers)
+{
+    uint64_t read = 0;
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        read += tiers->tierers[i].values_read;
+    }
+    double part = read > 0 ? (double)row->values_read / (double)read : 0;
+    return share(tiers->from_disk, tiers) * part;
+}
+
 static const char *health_name(enum sl_health health)
 {
     static const char *const texts[] = {"starting", "ready", "degraded", "draining", "stopped"};
@@ -153,11 +164,10 @@ static void tiers_print(const struct tiers *tiers)
                      "us, p99 %.0f us; write p50 %.0f us; errors %ju, corrupt %ju%s%s\n",
                      row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
                      ctl_size_text(row->used_bytes, b), (uintmax_t)row->live_values,
-                     share(tiers->from_disk, tiers), (uintmax_t)row->queued,
-                     (uintmax_t)row->in_flight, (double)row->read.p50 / 1e3,
-                     (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3,
-                     (uintmax_t)row->io_errors, (uintmax_t)row->corrupt,
-                     row->reason[0] != '\0' ? "  -- " : "", row->reason);
+                     disk_share(row, tiers), (uintmax_t)row->queued, (uintmax_t)row->in_flight,
+                     (double)row->read.p50 / 1e3, (double)row->read.p99 / 1e3,
+                     (double)row->write.p50 / 1e3, (uintmax_t)row->io_errors,
+                     (uintmax_t)row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
     }
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));
@@ -167,6 +177,12 @@ static void tiers_print(const struct tiers *tiers)
     if (tiers->registrar_reason[0] != '\0') {
         (void)printf("the node: %s\n", tiers->registrar_reason);
     }
+}
+
+static int row_order(const void *left, const void *right)
+{
+    return strverscmp(((const struct tierer_row *)left)->name,
+                      ((const struct tierer_row *)right)->name);
 }
 
 int ctl_tiers(struct ctl *ctl, int argc, char **argv)
@@ -184,6 +200,7 @@ int ctl_tiers(struct ctl *ctl, int argc, char **argv)
                       memory ? "no node has run here under this name" : "no memory");
         return ctl_failed(ctl, &why);
     }
+    qsort(tiers->tierers, tiers->tierer_count, sizeof(tiers->tierers[0]), row_order);
     if (ctl->json) {
         tiers_json(tiers);
     } else {

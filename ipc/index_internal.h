@@ -255,6 +255,22 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
 bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
                   uint32_t key_length);
 
+/* What a look at one slot's record said. */
+enum index_look { INDEX_LOOK_OTHER, INDEX_LOOK_FOUND, INDEX_LOOK_TORN };
+/* An object as a slot names it; hash, key_length and visible are set when it was FOUND. */
+struct index_slot {
+    uint64_t word; /* of the slot */
+    uint64_t hash;
+    uint32_t key_length;
+    bool visible; /* false: its block is not committed */
+};
+/* slot_number: bucket x INDEX_BUCKET_SLOTS + slot. OTHER: empty, or a block. key_out needs
+ * SL_KEY_BYTES_MAX bytes. */
+enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
+                                struct index_slot *out, char *key_out);
+/* Whether a visible object whose key has this hash is in the table. */
+enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash);
+
 /* Records (index_records.c). admits: whether a key that comes new may have a record of this class
  * and, later, a slot. It leaves behind what is needed to change the records that are there: a full
  * index whose records cannot be switched to their place on disk could never be emptied again. take:

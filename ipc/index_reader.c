@@ -18,9 +18,6 @@ struct wanted {
     uint64_t hash;
 };
 
-/* What a look at one slot's record said. */
-enum look { LOOK_OTHER, LOOK_FOUND, LOOK_TORN };
-
 struct found {
     uint64_t words[RECORD_KEY];
     sl_ref ref;
@@ -90,20 +87,20 @@ static bool record_stood(index_word *record, uint64_t version, index_word *slot,
 }
 
 /* One record behind a slot whose word was just loaded (acquire). found->words holds the first count
- * words when LOOK_FOUND. Whatever is answered was true at one moment: version and slot are checked
- * again at the end. */
-static enum look record_look(const struct sl_index_view *view, const struct wanted *wanted,
-                             index_word *slot, uint64_t slot_word, uint32_t count,
-                             struct found *found)
+ * words when INDEX_LOOK_FOUND. Whatever is answered was true at one moment: version and slot are
+ * checked again at the end. */
+static enum index_look record_look(const struct sl_index_view *view, const struct wanted *wanted,
+                                   index_word *slot, uint64_t slot_word, uint32_t count,
+                                   struct found *found)
 {
     sl_ref ref = (sl_ref)slot_word;
     if (!ref_in_bounds(view, ref, record_units(SL_RECORD_COMMITTED, wanted->key_length))) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
     index_word *record = record_at(view, ref);
     uint64_t version = word_get_acquire(&record[RECORD_VERSION]);
     if (version == 0) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
     found->ref = ref;
     found->words[RECORD_VERSION] = version;
@@ -119,14 +116,14 @@ static enum look record_look(const struct sl_index_view *view, const struct want
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
     if (!record_stood(record, version, slot, slot_word)) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
-    return same ? LOOK_FOUND : LOOK_OTHER;
+    return same ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
 }
 
 /* One pass over the buckets that may hold the key. */
-static enum look table_look(const struct sl_index_view *view, const struct wanted *wanted,
-                            uint32_t count, struct found *found)
+static enum index_look table_look(const struct sl_index_view *view, const struct wanted *wanted,
+                                  uint32_t count, struct found *found)
 {
     uint64_t at = hash_bucket(view, wanted->hash);
     uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
@@ -137,8 +134,8 @@ static enum look table_look(const struct sl_index_view *view, const struct wante
             if ((uint32_t)(word >> 32) != hash_tag(wanted->hash) || (sl_ref)word == 0) {
                 continue;
             }
-            enum look look = record_look(view, wanted, &bucket->slots[i], word, count, found);
-            if (look != LOOK_OTHER) {
+            enum index_look look = record_look(view, wanted, &bucket->slots[i], word, count, found);
+            if (look != INDEX_LOOK_OTHER) {
                 return look;
             }
         }
@@ -147,7 +144,7 @@ static enum look table_look(const struct sl_index_view *view, const struct wante
         }
         at = bucket_after(view, at);
     }
-    return LOOK_OTHER;
+    return INDEX_LOOK_OTHER;
 }
 
 static void relax(void)
@@ -163,9 +160,9 @@ static sl_err table_find(const struct sl_index_view *view, const struct wanted *
                          uint32_t count, struct found *found)
 {
     for (uint32_t i = 0; i < INDEX_TRIES_MAX; i++) {
-        enum look look = table_look(view, wanted, count, found);
-        if (look != LOOK_TORN) {
-            return look == LOOK_FOUND ? SL_OK : SL_ERR_NOT_FOUND;
+        enum index_look look = table_look(view, wanted, count, found);
+        if (look != INDEX_LOOK_TORN) {
+            return look == INDEX_LOOK_FOUND ? SL_OK : SL_ERR_NOT_FOUND;
         }
         relax();
     }
@@ -382,23 +379,23 @@ bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_
 
 /* ---- scan ---- */
 
-/* Copies words and key of the record behind a slot; LOOK_OTHER: nothing to give there. */
-static enum look scan_look(const struct sl_index_view *view, index_word *slot, struct found *found,
-                           char *key_out)
+/* Copies words and key of the record behind a slot; INDEX_LOOK_OTHER: nothing to give there. */
+static enum index_look scan_look(const struct sl_index_view *view, index_word *slot,
+                                 struct found *found, char *key_out)
 {
     uint64_t slot_word = word_get_acquire(slot);
     sl_ref ref = (sl_ref)slot_word;
     if (ref == 0) {
-        return LOOK_OTHER;
+        return INDEX_LOOK_OTHER;
     }
     if (!ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
     index_word *record = record_at(view, ref);
     found->ref = ref;
     found->words[RECORD_VERSION] = word_get_acquire(&record[RECORD_VERSION]);
     if (found->words[RECORD_VERSION] == 0) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
     for (uint32_t i = 1; i < RECORD_KEY; i++) {
         found->words[i] = word_get(&record[i]);
@@ -412,9 +409,9 @@ static enum look scan_look(const struct sl_index_view *view, index_word *slot, s
         memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
     }
     if (!record_stood(record, found->words[RECORD_VERSION], slot, slot_word)) {
-        return LOOK_TORN;
+        return INDEX_LOOK_TORN;
     }
-    return object ? LOOK_FOUND : LOOK_OTHER;
+    return object ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
 }
 
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
@@ -423,12 +420,12 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
     uint64_t slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
     for (uint64_t at = *cursor; at < slot_count; at++) {
         struct found found;
-        enum look look = LOOK_TORN;
+        enum index_look look = INDEX_LOOK_TORN;
         index_word *slot = &view->buckets[at / INDEX_BUCKET_SLOTS].slots[at % INDEX_BUCKET_SLOTS];
-        for (uint32_t i = 0; i < INDEX_TRIES_MAX && look == LOOK_TORN; i++) {
+        for (uint32_t i = 0; i < INDEX_TRIES_MAX && look == INDEX_LOOK_TORN; i++) {
             look = scan_look(view, slot, &found, key_out);
         }
-        if (look == LOOK_FOUND && object_visible(view, found.words)) {
+        if (look == INDEX_LOOK_FOUND && object_visible(view, found.words)) {
             index_parse(view, found.ref, found.words, out);
             key_out[out->key_length] = '\0';
             out->key = key_out;
@@ -438,4 +435,56 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
     }
     *cursor = UINT64_MAX;
     return false;
+}
+
+/* ---- for those who remember what a slot held (index_changes.c) ---- */
+
+enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
+                                struct index_slot *out, char *key_out)
+{
+    struct found found;
+    index_word *slot =
+        &view->buckets[slot_number / INDEX_BUCKET_SLOTS].slots[slot_number % INDEX_BUCKET_SLOTS];
+    enum index_look look = INDEX_LOOK_TORN;
+    out->word = 0;
+    for (uint32_t i = 0; i < INDEX_TRIES_MAX && look == INDEX_LOOK_TORN; i++) {
+        out->word = word_get_acquire(slot);
+        look = scan_look(view, slot, &found, key_out);
+        if (word_get_acquire(slot) != out->word) {
+            look = INDEX_LOOK_TORN; /* what was read may be another record's */
+        }
+    }
+    if (look == INDEX_LOOK_FOUND) {
+        out->hash = found.words[RECORD_HASH];
+        out->key_length = what_key_length(found.words[RECORD_WHAT]);
+        out->visible = object_visible(view, found.words);
+    }
+    return look;
+}
+
+enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash)
+{
+    char key[SL_KEY_BYTES_MAX + 8];
+    uint64_t at = hash_bucket(view, hash);
+    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
+    for (uint64_t n = 0; n < bucket_count_max; n++) {
+        struct index_bucket *bucket = &view->buckets[at];
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            uint64_t word = word_get_acquire(&bucket->slots[i]);
+            if ((uint32_t)(word >> 32) != hash_tag(hash) || (sl_ref)word == 0) {
+                continue;
+            }
+            struct index_slot seen;
+            enum index_look look = index_slot_look(view, at * INDEX_BUCKET_SLOTS + i, &seen, key);
+            if (look == INDEX_LOOK_TORN ||
+                (look == INDEX_LOOK_FOUND && seen.hash == hash && seen.visible)) {
+                return look;
+            }
+        }
+        if (word_get_acquire(&bucket->overflow) == 0) {
+            break;
+        }
+        at = bucket_after(view, at);
+    }
+    return INDEX_LOOK_OTHER;
 }

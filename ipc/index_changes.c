@@ -1,0 +1,175 @@
+/* ipc/index_changes.c - compares the table with what it was.
+ *
+ * Beside each slot's word stands what was told of it: the id of its key, and the upper half of the
+ * key's hash (the lower half is the tag in the word). A word that changed may be the same key with
+ * a fresh record (it went to disk, say), another key, or none. A key that left a slot may have come
+ * back in another one, before or behind the walk; so it is told as gone only when its hash is in
+ * the table no more. */
+#include "ipc/index_internal.h"
+#include "ipc/sl_index_changes.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+struct sl_index_changes {
+    const struct sl_index_view *view;
+    uint64_t slot_count;
+    uint64_t at;         /* slot */
+    uint64_t told_count; /* ids that are not 0 */
+    uint64_t *words;     /* [slot]: as last seen; 0: look again */
+    uint64_t *ids;       /* [slot]: told as there; 0: none */
+    uint32_t *homes;     /* [slot]: upper half of the hash of the key told */
+    size_t mapped_bytes;
+};
+
+uint64_t sl_key_id(const char *key, uint32_t key_length)
+{
+    uint64_t id = XXH3_64bits(key, key_length);
+    return id != 0 ? id : 1; /* 0 is none */
+}
+
+uint64_t sl_index_view_birth(const struct sl_index_view *view)
+{
+    return view->header->arena_birth;
+}
+
+sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index_changes **out,
+                               struct sl_error *why)
+{
+    struct sl_index_changes *changes = calloc(1, sizeof(*changes));
+    if (changes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "changes of the index");
+    }
+    changes->view = view;
+    changes->slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
+    changes->mapped_bytes = changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes));
+    /* Zero pages until they are touched: a table is made for more than it holds. */
+    void *at = mmap(NULL, changes->mapped_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        sl_err err = sl_fail(why, SL_ERR_NO_MEMORY, "%zu bytes to remember the index",
+                             changes->mapped_bytes);
+        free(changes);
+        return err;
+    }
+    changes->words = at;
+    changes->ids = changes->words + changes->slot_count;
+    changes->homes = (uint32_t *)(changes->ids + changes->slot_count);
+    *out = changes;
+    return SL_OK;
+}
+
+void sl_index_changes_destroy(struct sl_index_changes **changes)
+{
+    if (changes == NULL || *changes == NULL) {
+        return;
+    }
+    (void)munmap((*changes)->words, (*changes)->mapped_bytes);
+    free(*changes);
+    *changes = NULL;
+}
+
+static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t id)
+{
+    changes->told_count += (id != 0) - (uint64_t)(changes->ids[slot] != 0);
+    changes->ids[slot] = id;
+}
+
+/* What was told of this slot is told as gone, unless its key is somewhere else. False: refused, or
+ * the record behind it is being written. */
+static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
+                        void *context, bool *refused)
+{
+    uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
+    enum index_look look = index_hash_look(changes->view, hash);
+    if (look == INDEX_LOOK_TORN) {
+        return false; /* in the next walk */
+    }
+    if (look == INDEX_LOOK_OTHER && !fn(context, changes->ids[slot], false)) {
+        *refused = true;
+        return false;
+    }
+    told_set(changes, slot, 0);
+    changes->words[slot] = 0;
+    return true;
+}
+
+/* A slot whose word is not the one that is remembered, or that held nothing to tell. */
+static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
+                         void *context)
+{
+    char key[SL_KEY_BYTES_MAX];
+    struct index_slot seen;
+    bool refused = false;
+    enum index_look look = index_slot_look(changes->view, slot, &seen, key);
+    if (look == INDEX_LOOK_TORN) {
+        return true;
+    }
+    bool visible = look == INDEX_LOOK_FOUND && seen.visible;
+    uint64_t id = visible ? sl_key_id(key, seen.key_length) : 0;
+    if (changes->ids[slot] != 0 && changes->ids[slot] != id &&
+        !slot_forget(changes, slot, fn, context, &refused)) {
+        return !refused;
+    }
+    if (id != 0 && changes->ids[slot] != id) {
+        if (!fn(context, id, true)) {
+            return false;
+        }
+        told_set(changes, slot, id);
+        changes->homes[slot] = (uint32_t)(seen.hash >> 32);
+    }
+    /* A part of a block that is not committed yet is looked at until it is. */
+    changes->words[slot] = look == INDEX_LOOK_FOUND && !visible ? 0 : seen.word;
+    return true;
+}
+
+enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
+                                         uint64_t bucket_count_max, sl_index_change_fn fn,
+                                         void *context)
+{
+    const struct sl_index_view *view = changes->view;
+    if (word_get_acquire(&view->header->slab_count) == 0) {
+        return SL_INDEX_WALK_DEAD;
+    }
+    uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
+    end += changes->at;
+    while (changes->at < end) {
+        uint64_t slot = changes->at;
+        uint64_t word =
+            word_get(&view->buckets[slot / INDEX_BUCKET_SLOTS].slots[slot % INDEX_BUCKET_SLOTS]);
+        if (word != changes->words[slot] && !slot_changed(changes, slot, fn, context)) {
+            return SL_INDEX_WALK_REFUSED;
+        }
+        changes->at++;
+    }
+    if (changes->at < changes->slot_count) {
+        return SL_INDEX_WALK_ON;
+    }
+    changes->at = 0;
+    return SL_INDEX_WALK_END;
+}
+
+void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cursor,
+                            uint64_t slot_count_max, sl_index_change_fn fn, void *context)
+{
+    uint64_t left = slot_count_max;
+    while (*cursor < changes->slot_count && left > 0) {
+        uint64_t id = changes->ids[*cursor];
+        if (id != 0 && !fn(context, id, true)) {
+            return;
+        }
+        (*cursor)++;
+        left--;
+    }
+    if (*cursor >= changes->slot_count) {
+        *cursor = UINT64_MAX;
+    }
+}
+
+uint64_t sl_index_changes_count(const struct sl_index_changes *changes)
+{
+    return changes->told_count;
+}

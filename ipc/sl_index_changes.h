@@ -1,0 +1,50 @@
+/* ipc/sl_index_changes.h - what appeared in the index and what vanished, found by a reader alone.
+ *
+ * The writer is not asked and not slowed down: the reader remembers the word of every slot and
+ * compares. A walk over an unchanged table is two sequential reads of 11 bytes a key; only what
+ * changed costs a look at its record. What a change is told to may refuse it: it is then told again
+ * in the next walk, so nothing is lost and nothing is queued here.
+ *
+ * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
+ * hints, not for bytes. */
+#ifndef SL_INDEX_CHANGES_H
+#define SL_INDEX_CHANGES_H
+
+#include "ipc/sl_index.h"
+
+/* XXH3-64 of the key. */
+uint64_t sl_key_id(const char *key, uint32_t key_length);
+
+struct sl_index_changes; /* opaque; one thread */
+
+/* Remembers nothing: the first walk tells all visible objects as there. The view is borrowed. Takes
+ * 20 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index_changes **out,
+                               struct sl_error *why);
+void sl_index_changes_destroy(struct sl_index_changes **changes);
+
+/* A visible object is there now, or is not any more. Changes of one key may come together; the last
+ * one told is true. False: refused, tell it again later. */
+typedef bool (*sl_index_change_fn)(void *context, uint64_t id, bool there);
+
+enum sl_index_walk {
+    SL_INDEX_WALK_ON,      /* there is more of the table */
+    SL_INDEX_WALK_END,     /* that was all; the next step begins anew */
+    SL_INDEX_WALK_REFUSED, /* a change was refused; the next step begins with it */
+    SL_INDEX_WALK_DEAD,    /* the index was made anew: open it again */
+};
+/* Looks at the next bucket_count_max buckets (seven slots each) at most. */
+enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
+                                         uint64_t bucket_count_max, sl_index_change_fn fn,
+                                         void *context);
+/* Tells again what was told as there: the next slot_count_max slots from *cursor (0 at first;
+ * UINT64_MAX: the end) at most. Stops early when fn refuses, and goes on with the same key. */
+void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cursor,
+                            uint64_t slot_count_max, sl_index_change_fn fn, void *context);
+/* Keys told as there. */
+uint64_t sl_index_changes_count(const struct sl_index_changes *changes);
+
+/* Names the arena that the index belongs to: another number, other contents. */
+uint64_t sl_index_view_birth(const struct sl_index_view *view);
+
+#endif

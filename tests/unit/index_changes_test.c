@@ -1,0 +1,241 @@
+/* tests/unit/index_changes_test.c - a reader that compares tells what appears and what vanishes. */
+#include "ipc/sl_index_changes.h"
+#include "tests/unit/index_support.h"
+
+#define INDEX_BYTES (4 * SL_MIB)
+#define TOLD_MAX    4096u
+
+/* What a listener believes: ids that were told as there last. */
+struct listener {
+    uint64_t ids[TOLD_MAX];
+    uint32_t count, appeared, vanished;
+    uint32_t room; /* changes it still takes */
+};
+
+static bool listen(void *context, uint64_t id, bool there)
+{
+    struct listener *listener = context;
+    uint32_t at = 0;
+    if (listener->room == 0) {
+        return false;
+    }
+    listener->room--;
+    listener->appeared += there;
+    listener->vanished += !there;
+    while (at < listener->count && listener->ids[at] != id) {
+        at++;
+    }
+    if (there && at == listener->count) {
+        ck_assert_uint_lt(listener->count, TOLD_MAX);
+        listener->ids[listener->count++] = id;
+    } else if (!there && at < listener->count) {
+        listener->ids[at] = listener->ids[--listener->count];
+    }
+    return true;
+}
+
+static bool believes(const struct listener *listener, const char *key)
+{
+    uint64_t id = sl_key_id(key, (uint32_t)strlen(key));
+    for (uint32_t i = 0; i < listener->count; i++) {
+        if (listener->ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct sl_index_changes *watch(const struct bed *bed)
+{
+    struct sl_index_changes *changes = NULL;
+    struct sl_error why = {0};
+    ck_assert_sl_ok(sl_index_changes_create(bed->view, &changes, &why), why);
+    return changes;
+}
+
+static void walk(struct sl_index_changes *changes, struct listener *listener)
+{
+    listener->room = UINT32_MAX;
+    enum sl_index_walk at = SL_INDEX_WALK_ON;
+    while (at == SL_INDEX_WALK_ON) {
+        at = sl_index_changes_step(changes, 100, listen, listener);
+    }
+    ck_assert_int_eq(at, SL_INDEX_WALK_END);
+}
+
+START_TEST(what_comes_and_goes_is_told_once)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        sl_ref ref = bed_insert(&bed, "first", 1);
+        bed_insert(&bed, "second", 2);
+
+        walk(changes, &listener);
+        walk(changes, &listener);
+        ck_assert(believes(&listener, "first") && believes(&listener, "second"));
+        ck_assert_uint_eq(listener.appeared, 2);
+        ck_assert_uint_eq(sl_index_changes_count(changes), 2);
+
+        sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+        walk(changes, &listener);
+        walk(changes, &listener);
+        ck_assert(!believes(&listener, "first") && believes(&listener, "second"));
+        ck_assert_uint_eq(listener.vanished, 1);
+        ck_assert_uint_eq(listener.appeared, 2);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(a_value_that_moves_to_disk_is_no_change)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        sl_ref ref = bed_insert(&bed, "key", 1);
+        walk(changes, &listener);
+
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &ref), SL_OK);
+        walk(changes, &listener);
+        ck_assert_uint_eq(listener.appeared + listener.vanished, 1);
+
+        sl_index_unlink(bed.index, ref, SL_RECORD_FREE); /* the disk gave it up too */
+        walk(changes, &listener);
+        ck_assert_uint_eq(listener.vanished, 1);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(parts_are_told_when_their_block_is_visible)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        const struct sl_digest digest = {1, 2};
+        sl_ref group = bed_group(&bed, "model/block", 2);
+        sl_ref parts[] = {bed_claim_part(&bed, "model/block/0/kv", 1, group, 0),
+                          bed_claim_part(&bed, "model/block/1/kv", 2, group, 1)};
+        ck_assert_int_eq(sl_index_commit(bed.index, parts[0], digest), SL_OK);
+        ck_assert(!sl_index_group_fill(bed.index, group, 0));
+
+        walk(changes, &listener);
+        ck_assert_uint_eq(listener.appeared, 0);
+
+        ck_assert_int_eq(sl_index_commit(bed.index, parts[1], digest), SL_OK);
+        ck_assert(sl_index_group_fill(bed.index, group, 1));
+        walk(changes, &listener);
+        ck_assert(believes(&listener, "model/block/0/kv"));
+        ck_assert(believes(&listener, "model/block/1/kv"));
+        ck_assert_uint_eq(listener.count, 2); /* the block itself is no object */
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(what_was_told_can_be_told_again)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0}, again = {.room = 60};
+        char key[32];
+        uint64_t cursor = 0;
+        for (uint32_t i = 0; i < 100; i++) {
+            snprintf(key, sizeof(key), "key-%u", i);
+            bed_insert(&bed, key, i);
+        }
+        walk(changes, &listener);
+
+        sl_index_changes_again(changes, &cursor, UINT64_MAX, listen, &again);
+        ck_assert_uint_eq(again.count, 60); /* the rest was refused */
+        ck_assert_uint_ne(cursor, UINT64_MAX);
+        again.room = UINT32_MAX;
+        while (cursor != UINT64_MAX) {
+            sl_index_changes_again(changes, &cursor, 7, listen, &again);
+        }
+        ck_assert_uint_eq(again.appeared, 100);
+        ck_assert_uint_eq(again.count, 100);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(an_index_made_anew_is_dead)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000), fresh = bed;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {.room = UINT32_MAX};
+        uint64_t birth = sl_index_view_birth(bed.view);
+        char path[128];
+        sl_index_close(&bed.index);
+        sl_arena_close(&bed.arena);
+        snprintf(path, sizeof(path), "%s/arena.0", bed.dir);
+        ck_assert_int_eq(unlink(path), 0);
+        sleep(1); /* the birth of an arena has the resolution of the wall clock's seconds */
+
+        fresh.view = NULL;
+        ck_assert(bed_attach(&fresh)); /* the index followed its arena */
+
+        ck_assert_int_eq(sl_index_changes_step(changes, 1, listen, &listener), SL_INDEX_WALK_DEAD);
+        ck_assert_uint_ne(sl_index_view_birth(fresh.view), birth);
+        sl_index_changes_destroy(&changes);
+        sl_index_view_close(&bed.view);
+        bed_remove(&fresh);
+    }
+END_TEST
+
+/* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
+ * the listener believes exactly what is there. */
+#define MODEL_KEYS  600u
+#define MODEL_STEPS 20000u
+START_TEST(a_listener_believes_what_is_there_after_any_order)
+    {
+        uint64_t seed = random_seed("index_changes");
+        struct bed bed = bed_make(INDEX_BYTES, 700); /* crowded: probes overflow */
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        static sl_ref refs[MODEL_KEYS];
+        char key[32];
+        for (uint32_t step = 0; step < MODEL_STEPS; step++) {
+            uint32_t at = (uint32_t)(random_next(&seed) % MODEL_KEYS);
+            snprintf(key, sizeof(key), "key-%u", at);
+            if (refs[at] == 0) {
+                refs[at] = bed_insert(&bed, key, step);
+            } else {
+                sl_index_unlink(bed.index, refs[at], SL_RECORD_FREE);
+                refs[at] = 0;
+            }
+            listener.room = (uint32_t)(random_next(&seed) % 4);
+            (void)sl_index_changes_step(changes, random_next(&seed) % 8, listen, &listener);
+        }
+        walk(changes, &listener);
+        walk(changes, &listener); /* the first one began in the middle */
+
+        uint32_t there = 0;
+        for (uint32_t at = 0; at < MODEL_KEYS; at++) {
+            snprintf(key, sizeof(key), "key-%u", at);
+            there += refs[at] != 0;
+            ck_assert_msg(believes(&listener, key) == (refs[at] != 0), "%s", key);
+        }
+        ck_assert_uint_eq(listener.count, there);
+        ck_assert_uint_eq(sl_index_changes_count(changes), there);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+int main(void)
+{
+    TCase *tcase = tcase_create("index_changes");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_comes_and_goes_is_told_once);
+    tcase_add_test(tcase, a_value_that_moves_to_disk_is_no_change);
+    tcase_add_test(tcase, parts_are_told_when_their_block_is_visible);
+    tcase_add_test(tcase, what_was_told_can_be_told_again);
+    tcase_add_test(tcase, an_index_made_anew_is_dead);
+    tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
+    return suite_run(tcase, "index_changes");
+}

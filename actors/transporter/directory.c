@@ -1,0 +1,803 @@
+/* actors/transporter/directory.c - what is said to the directory's server and what its answers
+ * mean. Without a server (embedded) there is nobody to say it to. */
+#include "actors/transporter/directory_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TELL_WINDOW    512u /* keys told and not answered: a look-up waits behind them */
+#define PREFIX_BYTES   80u
+#define KEY_BYTES      (PREFIX_BYTES + SL_DIRECTORY_NAME_BYTES)
+#define COMMAND_BYTES  512u /* more than any command of one key takes */
+#define RECORD_VERSION "1"
+#define LOOKUP_BYTES   (KEY_BYTES + 40u)
+#define CLEAN_MAX      4u  /* dead holders of a key taken out at a time */
+#define CROWDED        16u /* holders from which on dead ones are taken out */
+
+/* What a command was, for its reply. */
+enum {
+    WHAT_PUBLISH,
+    WHAT_WITHDRAW,
+    WHAT_OTHER, /* answered by an integer that says nothing */
+    WHAT_RECORD,
+    WHAT_NAMES,
+    WHAT_MEMBER, /* arg: index into names */
+    WHAT_LOOKUP, /* arg: slot << 16 | key */
+};
+
+struct lookup {
+    bool used;
+    bool over; /* told; replies may still come */
+    uint32_t count, left;
+    uint64_t deadline_ns, cookie;
+    struct {
+        uint64_t id;
+        uint16_t count;
+        uint16_t members[SL_DIRECTORY_HOLDERS_MAX]; /* index into the table */
+    } keys[SL_DIRECTORY_KEYS_MAX];
+};
+
+struct member_table {
+    struct sl_directory_member at[SL_DIRECTORY_MEMBERS_MAX]; /* by name */
+    uint32_t count;
+};
+
+struct tell {
+    uint64_t id;
+    bool there;
+};
+
+struct sl_directory {
+    enum sl_directory_kind kind;
+    struct sl_directory_events events;
+    struct sl_directory_stats stats;
+    uint64_t node_ttl_ns, key_ttl_ns;
+    char prefix[PREFIX_BYTES];
+
+    bool announced;
+    struct sl_directory_member self;
+    uint64_t record_at_ns; /* when the server last took our record; 0: never on this link */
+    uint64_t refresh_ns;   /* the next one */
+    uint64_t refreshed_ns;
+    bool refreshing; /* names or records are on their way */
+    bool stranger;   /* a look-up met a holder that is not in the table */
+    bool flush;      /* a look-up was not sent yet */
+
+    struct member_table *members, *next;
+    char (*names)[SL_DIRECTORY_NAME_BYTES]; /* that records were asked for */
+    uint32_t name_count;
+
+    struct tell *tells; /* a ring */
+    uint32_t tell_head, tell_count, tells_out;
+
+    struct lookup *lookups;
+    struct sl_directory_found *found; /* scratch */
+    sl_err last_failure;
+    struct directory_link link;
+};
+
+void sl_directory_options_init(struct sl_directory_options *options)
+{
+    *options = (struct sl_directory_options){
+        .kind = SL_DIRECTORY_EMBEDDED,
+        .cluster = "default",
+        .node_ttl_ns = 10 * SL_NS_PER_S,
+        .key_ttl_ns = 600 * SL_NS_PER_S,
+        .timeout_ns = 200 * SL_NS_PER_MS,
+        .backoff_min_ns = 50 * SL_NS_PER_MS,
+        .backoff_max_ns = 5 * SL_NS_PER_S,
+        .seed = 1,
+    };
+}
+
+/* ---- commands ---- */
+
+static struct link_argument word(const char *text)
+{
+    return (struct link_argument){text, (uint32_t)strlen(text)};
+}
+
+static struct link_argument key_of(const struct sl_directory *self, char out[KEY_BYTES],
+                                   const char *kind, const char *name)
+{
+    int length = snprintf(out, KEY_BYTES, "%s%s%s", self->prefix, kind, name);
+    SL_ASSERT(length > 0 && length < (int)KEY_BYTES);
+    return (struct link_argument){out, (uint32_t)length};
+}
+
+static struct link_argument key_of_id(const struct sl_directory *self, char out[KEY_BYTES],
+                                      uint64_t id)
+{
+    char text[20];
+    (void)snprintf(text, sizeof(text), "%016" PRIx64, id);
+    return key_of(self, out, "k:", text);
+}
+
+static struct link_argument number(char out[24], uint64_t value)
+{
+    int length = snprintf(out, 24, "%" PRIu64, value);
+    return (struct link_argument){out, (uint32_t)length};
+}
+
+static void tell_send(struct sl_directory *self, const struct tell *tell)
+{
+    char key[KEY_BYTES], value[24];
+    struct link_argument at = key_of_id(self, key, tell->id);
+    if (!tell->there) {
+        const struct link_argument gone[] = {word("HDEL"), at, word(self->self.name)};
+        link_send(&self->link, gone, SL_COUNT(gone), WHAT_WITHDRAW, 0);
+        return;
+    }
+    const struct link_argument there[] = {word("HSET"), at, word(self->self.name),
+                                          number(value, self->self.incarnation)};
+    link_send(&self->link, there, SL_COUNT(there), WHAT_PUBLISH, 0);
+    const struct link_argument ttl[] = {word("PEXPIRE"), at,
+                                        number(value, self->key_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, ttl, SL_COUNT(ttl), WHAT_OTHER, 0);
+}
+
+/* Sends what waits, as far as the window goes. */
+static void tells_pump(struct sl_directory *self)
+{
+    while (self->link.phase == LINK_UP && self->tell_count > 0 && self->tells_out < TELL_WINDOW &&
+           link_has_room(&self->link, 2, COMMAND_BYTES)) {
+        struct tell tell = self->tells[self->tell_head];
+        self->tell_head = (self->tell_head + 1) % SL_DIRECTORY_TELLS_MAX;
+        self->tell_count--;
+        self->tells_out++;
+        tell_send(self, &tell);
+    }
+}
+
+static void record_send(struct sl_directory *self)
+{
+    char key[KEY_BYTES], ttl[24], record[2 * SL_DIRECTORY_ADDRESS_BYTES + 32];
+    const struct sl_directory_member *me = &self->self;
+    struct link_argument nodes = key_of(self, key, "nodes", "");
+    const struct link_argument join[] = {word("SADD"), nodes, word(me->name)};
+    link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
+    (void)snprintf(record, sizeof(record), RECORD_VERSION " %" PRIu64 " %s %s", me->incarnation,
+                   me->control[0] == '\0' ? "-" : me->control,
+                   me->fabric[0] == '\0' ? "-" : me->fabric);
+    const struct link_argument set[] = {word("SET"), key_of(self, key, "n:", me->name),
+                                        word(record), word("PX"),
+                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, 0);
+}
+
+/* Renews our record and asks who else is there. */
+static void refresh_send(struct sl_directory *self, uint64_t now_ns)
+{
+    char key[KEY_BYTES];
+    if (!link_has_room(&self->link, 3, 4 * COMMAND_BYTES)) {
+        return; /* with the next step */
+    }
+    if (self->announced) {
+        record_send(self);
+    }
+    if (!self->refreshing) {
+        const struct link_argument names[] = {word("SMEMBERS"), key_of(self, key, "nodes", "")};
+        link_send(&self->link, names, SL_COUNT(names), WHAT_NAMES, 0);
+        self->refreshing = true;
+    }
+    self->refreshed_ns = now_ns;
+    self->refresh_ns = now_ns + self->node_ttl_ns / 3;
+}
+
+/* ---- members ---- */
+
+static int member_compare(const void *a, const void *b)
+{
+    const struct sl_directory_member *left = a, *right = b;
+    return strcmp(left->name, right->name);
+}
+
+static const struct sl_directory_member *member_find(const struct sl_directory *self,
+                                                     const char *name)
+{
+    struct sl_directory_member want = {0};
+    (void)snprintf(want.name, sizeof(want.name), "%s", name);
+    return bsearch(&want, self->members->at, self->members->count, sizeof(want), member_compare);
+}
+
+static bool names_have(struct sl_directory *self, const struct link_item *item)
+{
+    for (uint32_t i = 0; i < self->name_count; i++) {
+        if (strlen(self->names[i]) == item->length &&
+            memcmp(self->names[i], item->text, item->length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void members_become(struct sl_directory *self)
+{
+    struct member_table *next = self->next;
+    qsort(next->at, next->count, sizeof(next->at[0]), member_compare);
+    if (next->count == self->members->count &&
+        memcmp(next->at, self->members->at, next->count * sizeof(next->at[0])) == 0) {
+        return;
+    }
+    self->next = self->members;
+    self->members = next;
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) { /* their indexes are of the old one */
+        for (uint32_t k = 0; self->lookups[i].used && k < self->lookups[i].count; k++) {
+            self->lookups[i].keys[k].count = 0;
+        }
+    }
+    if (self->events.members != NULL) {
+        self->events.members(self->events.context);
+    }
+}
+
+/* The names of all nodes: now their records. */
+static bool names_replied(struct sl_directory *self, const struct link_reply *reply)
+{
+    char key[KEY_BYTES];
+    self->refreshing = false;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        self->stats.refused++;
+        return true;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->odd) {
+        return false;
+    }
+    self->name_count = 0;
+    for (uint32_t i = 0; i < reply->count && self->name_count < SL_DIRECTORY_MEMBERS_MAX; i++) {
+        const struct link_item *item = &reply->items[i];
+        bool mine = strlen(self->self.name) == item->length &&
+                    memcmp(item->text, self->self.name, item->length) == 0;
+        if (item->nil || mine || !directory_name_good(item->text, item->length) ||
+            names_have(self, item)) {
+            continue;
+        }
+        memcpy(self->names[self->name_count], item->text, item->length);
+        self->names[self->name_count++][item->length] = '\0';
+    }
+    if (self->name_count == 0) {
+        self->next->count = 0;
+        members_become(self);
+        return true;
+    }
+    if (!link_has_room(&self->link, self->name_count, (uint64_t)self->name_count * COMMAND_BYTES)) {
+        return true; /* in a third of node_ttl again */
+    }
+    for (uint32_t i = 0; i < self->name_count; i++) {
+        const struct link_argument get[] = {word("GET"), key_of(self, key, "n:", self->names[i])};
+        link_send(&self->link, get, SL_COUNT(get), WHAT_MEMBER, i);
+    }
+    self->next->count = 0;
+    self->refreshing = true;
+    return true;
+}
+
+/* One word of a record; "-" is none. */
+static bool record_word(const char **at, const char *end, char *out, size_t out_bytes)
+{
+    const char *space = memchr(*at, ' ', (size_t)(end - *at));
+    size_t length = (size_t)((space == NULL ? end : space) - *at);
+    if (length == 0 || length >= out_bytes) {
+        return false;
+    }
+    memcpy(out, *at, length);
+    out[length] = '\0';
+    *at = space == NULL ? end : space + 1;
+    return true;
+}
+
+static bool record_read(const char *name, const struct link_item *item,
+                        struct sl_directory_member *out)
+{
+    char version[4], incarnation[24];
+    const char *at = item->text, *end = item->text + item->length;
+    *out = (struct sl_directory_member){0};
+    (void)snprintf(out->name, sizeof(out->name), "%s", name);
+    if (!record_word(&at, end, version, sizeof(version)) || strcmp(version, RECORD_VERSION) != 0 ||
+        !record_word(&at, end, incarnation, sizeof(incarnation)) ||
+        !directory_number(incarnation, strlen(incarnation), &out->incarnation) ||
+        out->incarnation == 0 || !record_word(&at, end, out->control, sizeof(out->control)) ||
+        !record_word(&at, end, out->fabric, sizeof(out->fabric)) || at != end) {
+        return false;
+    }
+    char *const addresses[] = {out->control, out->fabric};
+    for (uint32_t i = 0; i < SL_COUNT(addresses); i++) {
+        size_t length = strlen(addresses[i]);
+        if (!directory_address_good(addresses[i], length)) {
+            return false;
+        }
+        if (strcmp(addresses[i], "-") == 0) {
+            memset(addresses[i], 0, SL_DIRECTORY_ADDRESS_BYTES); /* records are compared whole */
+        }
+    }
+    return true;
+}
+
+/* The record of self->names[at]; the last one completes the table. */
+static bool member_replied(struct sl_directory *self, uint32_t at, const struct link_reply *reply)
+{
+    char key[KEY_BYTES];
+    const char *name = self->names[at];
+    struct sl_directory_member *to = &self->next->at[self->next->count];
+    switch (reply->type) {
+    case REDIS_REPLY_STRING:
+        if (reply->count == 1 && record_read(name, &reply->items[0], to)) {
+            self->next->count++;
+        }
+        break;
+    case REDIS_REPLY_NIL:
+        if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
+            /* It is gone; should it come back, it joins with its record. */
+            const struct link_argument leave[] = {word("SREM"), key_of(self, key, "nodes", ""),
+                                                  word(name)};
+            link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
+        }
+        break;
+    case REDIS_REPLY_ERROR:
+        self->stats.refused++;
+        break;
+    default:
+        return false;
+    }
+    if (at + 1 == self->name_count) {
+        self->refreshing = false;
+        members_become(self);
+    }
+    return true;
+}
+
+/* ---- look-ups ---- */
+
+static void lookup_end(struct sl_directory *self, struct lookup *lookup, sl_err code)
+{
+    uint32_t count = lookup->count;
+    lookup->over = true;
+    lookup->used = lookup->left > 0; /* its replies know it by its slot */
+    if (code != SL_OK) {
+        self->events.found(self->events.context, lookup->cookie, code, NULL, 0);
+        return;
+    }
+    for (uint32_t k = 0; k < count; k++) {
+        struct sl_directory_found *found = &self->found[k];
+        found->holder_count = lookup->keys[k].count;
+        for (uint32_t i = 0; i < found->holder_count; i++) {
+            found->holders[i] = &self->members->at[lookup->keys[k].members[i]];
+        }
+    }
+    self->events.found(self->events.context, lookup->cookie, SL_OK, self->found, count);
+}
+
+static void lookups_expire(struct sl_directory *self, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        struct lookup *lookup = &self->lookups[i];
+        if (lookup->used && !lookup->over && now_ns >= lookup->deadline_ns) {
+            self->stats.lookup_timeouts++;
+            lookup_end(self, lookup, SL_ERR_TIMEOUT);
+        }
+    }
+}
+
+/* Takes the entry of a node that is gone out of a crowd: nobody else ever would while the key is
+ * held somewhere. */
+static void holder_clean(struct sl_directory *self, uint64_t id, const char *name)
+{
+    char key[KEY_BYTES];
+    if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
+        const struct link_argument gone[] = {word("HDEL"), key_of_id(self, key, id), word(name)};
+        link_send(&self->link, gone, SL_COUNT(gone), WHAT_OTHER, 0);
+    }
+}
+
+/* Pairs of name and incarnation. */
+static void holders_read(struct sl_directory *self, struct lookup *lookup, uint32_t k,
+                         const struct link_reply *reply)
+{
+    uint32_t cleaned = 0;
+    char name[SL_DIRECTORY_NAME_BYTES];
+    lookup->keys[k].count = 0;
+    for (uint32_t i = 0; i + 1 < reply->count; i += 2) {
+        const struct link_item *who = &reply->items[i], *life = &reply->items[i + 1];
+        uint64_t incarnation = 0;
+        if (who->nil || life->nil || !directory_name_good(who->text, who->length) ||
+            !directory_number(life->text, life->length, &incarnation)) {
+            self->stats.stale_holders++;
+            continue;
+        }
+        memcpy(name, who->text, who->length);
+        name[who->length] = '\0';
+        if (strcmp(name, self->self.name) == 0) {
+            continue;
+        }
+        const struct sl_directory_member *member = member_find(self, name);
+        if (member != NULL && member->incarnation == incarnation) {
+            if (lookup->keys[k].count < SL_DIRECTORY_HOLDERS_MAX) {
+                lookup->keys[k].members[lookup->keys[k].count++] =
+                    (uint16_t)(member - self->members->at);
+            }
+            continue;
+        }
+        self->stats.stale_holders++;
+        if (member == NULL || member->incarnation < incarnation) {
+            self->stranger = true; /* perhaps it has just come */
+        }
+        if (member == NULL && reply->count > 2 * CROWDED && cleaned < CLEAN_MAX) {
+            holder_clean(self, lookup->keys[k].id, name);
+            cleaned++;
+        }
+    }
+}
+
+static bool lookup_replied(struct sl_directory *self, uint32_t arg, const struct link_reply *reply)
+{
+    struct lookup *lookup = &self->lookups[arg >> 16];
+    uint32_t k = arg & 0xffff;
+    SL_ASSERT(lookup->used && lookup->left > 0 && k < lookup->count);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        self->stats.refused++;
+    } else if (reply->type == REDIS_REPLY_ARRAY && !reply->odd) {
+        holders_read(self, lookup, k, reply);
+    } else {
+        return false;
+    }
+    lookup->left--;
+    if (lookup->left == 0 && lookup->over) {
+        lookup->used = false;
+    } else if (lookup->left == 0) {
+        lookup_end(self, lookup, SL_OK);
+    }
+    return true;
+}
+
+static struct lookup *lookup_free_slot(struct sl_directory *self)
+{
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        if (!self->lookups[i].used) {
+            return &self->lookups[i];
+        }
+    }
+    return NULL;
+}
+
+sl_err sl_directory_lookup(struct sl_directory *self, const struct sl_directory_lookup *want)
+{
+    char key[KEY_BYTES];
+    if (want->count == 0 || want->count > SL_DIRECTORY_KEYS_MAX) {
+        return SL_ERR_INVALID;
+    }
+    if (self->kind == SL_DIRECTORY_EMBEDDED) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (self->link.phase != LINK_UP) {
+        return SL_ERR_UNREACHABLE;
+    }
+    if (self->members->count == 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    struct lookup *lookup = lookup_free_slot(self);
+    if (lookup == NULL ||
+        !link_has_room(&self->link, want->count, (uint64_t)want->count * LOOKUP_BYTES)) {
+        return SL_ERR_LIMIT;
+    }
+    lookup->used = true;
+    lookup->over = false;
+    lookup->count = lookup->left = want->count;
+    lookup->deadline_ns = want->deadline_ns;
+    lookup->cookie = want->cookie;
+    self->link.now_ns = SL_MAX(self->link.now_ns, want->now_ns);
+    uint32_t slot = (uint32_t)(lookup - self->lookups);
+    for (uint32_t k = 0; k < want->count; k++) {
+        lookup->keys[k].id = want->ids[k];
+        lookup->keys[k].count = 0;
+        const struct link_argument all[] = {word("HGETALL"), key_of_id(self, key, want->ids[k])};
+        link_send(&self->link, all, SL_COUNT(all), WHAT_LOOKUP, slot << 16 | k);
+    }
+    self->stats.lookups++;
+    self->stats.lookup_keys += want->count;
+    self->flush = true; /* not here: a server that is lost calls back */
+    return SL_OK;
+}
+
+/* ---- what the link says ---- */
+
+static bool plain_replied(struct sl_directory *self, uint32_t what, const struct link_reply *reply)
+{
+    bool told = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
+    bool error = reply->type == REDIS_REPLY_ERROR;
+    if (told) {
+        SL_ASSERT(self->tells_out > 0);
+        self->tells_out--;
+    }
+    self->stats.refused += error;
+    if (error) {
+        return true;
+    }
+    self->stats.published += what == WHAT_PUBLISH;
+    self->stats.withdrawn += what == WHAT_WITHDRAW;
+    return reply->type == REDIS_REPLY_INTEGER;
+}
+
+static bool record_replied(struct sl_directory *self, const struct link_reply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        self->stats.refused++;
+        return true;
+    }
+    uint64_t now_ns = self->link.now_ns;
+    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
+    self->record_at_ns = now_ns;
+    if (lapsed_ns > self->node_ttl_ns && self->events.link != NULL) {
+        /* This process stood still for so long that others may have cleaned up after it. */
+        self->events.link(self->events.context, true, NULL);
+    }
+    return reply->type == REDIS_REPLY_STATUS;
+}
+
+static bool link_replied(void *context, uint32_t what, uint32_t arg, const struct link_reply *reply)
+{
+    struct sl_directory *self = context;
+    switch (what) {
+    case WHAT_LOOKUP:
+        return lookup_replied(self, arg, reply);
+    case WHAT_NAMES:
+        return names_replied(self, reply);
+    case WHAT_MEMBER:
+        return member_replied(self, arg, reply);
+    case WHAT_RECORD:
+        return record_replied(self, reply);
+    default:
+        return plain_replied(self, what, reply);
+    }
+}
+
+static void link_is_up(void *context)
+{
+    struct sl_directory *self = context;
+    self->stats.up = true;
+    self->refresh_ns = 0;
+    self->record_at_ns = 0;
+    self->last_failure = SL_OK;
+    if (self->events.link != NULL) {
+        self->events.link(self->events.context, true, NULL);
+    }
+}
+
+static void link_is_lost(void *context, bool was_up, const struct sl_error *why)
+{
+    struct sl_directory *self = context;
+    bool news = was_up || why->code != self->last_failure;
+    self->stats.up = false;
+    self->stats.tells_lost += self->tell_count + self->tells_out;
+    self->tell_head = self->tell_count = self->tells_out = 0;
+    self->refreshing = false;
+    self->last_failure = why->code;
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        struct lookup *lookup = &self->lookups[i];
+        lookup->left = 0; /* no reply comes any more */
+        if (lookup->used && lookup->over) {
+            lookup->used = false;
+        } else if (lookup->used) {
+            lookup_end(self, lookup, SL_ERR_UNREACHABLE);
+        }
+    }
+    if (news && self->events.link != NULL) {
+        self->events.link(self->events.context, false, why);
+    }
+}
+
+/* ---- life ---- */
+
+static sl_err redis_open(struct sl_directory *self, const struct sl_directory_options *options,
+                         struct sl_error *why)
+{
+    struct directory_link *link = &self->link;
+    sl_err err = directory_place_from(options->url == NULL ? "" : options->url, &link->place, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (options->password != NULL && options->password[0] != '\0') {
+        if (strlen(options->password) >= DIRECTORY_SECRET_BYTES) {
+            return sl_fail(why, SL_ERR_CONFIG, "directory: the password has more than %u bytes",
+                           DIRECTORY_SECRET_BYTES - 1);
+        }
+        (void)snprintf(link->place.password, DIRECTORY_SECRET_BYTES, "%s", options->password);
+    }
+    self->members = calloc(1, sizeof(*self->members));
+    self->next = calloc(1, sizeof(*self->next));
+    self->names = calloc(SL_DIRECTORY_MEMBERS_MAX, sizeof(*self->names));
+    self->tells = calloc(SL_DIRECTORY_TELLS_MAX, sizeof(*self->tells));
+    self->lookups = calloc(SL_DIRECTORY_LOOKUPS_MAX, sizeof(*self->lookups));
+    self->found = calloc(SL_DIRECTORY_KEYS_MAX, sizeof(*self->found));
+    if (self->members == NULL || self->next == NULL || self->names == NULL || self->tells == NULL ||
+        self->lookups == NULL || self->found == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "tables of the directory");
+    }
+    link->timeout_ns = options->timeout_ns;
+    link->backoff_min_ns = options->backoff_min_ns;
+    link->backoff_max_ns = options->backoff_max_ns;
+    link->random = options->seed | 1;
+    link->context = self;
+    link->replied = link_replied;
+    link->lost = link_is_lost;
+    link->up = link_is_up;
+    return link_init(link, why);
+}
+
+sl_err sl_directory_open(const struct sl_directory_options *options, struct sl_directory **out,
+                         struct sl_error *why)
+{
+    const char *cluster = options->cluster == NULL ? "" : options->cluster;
+    if (!directory_name_good(cluster, strlen(cluster))) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "directory_name: '%.64s' is not 1 to 63 of letters, digits, '.', '_', '-'",
+                       cluster);
+    }
+    if (options->node_ttl_ns < SL_NS_PER_MS || options->key_ttl_ns < SL_NS_PER_MS ||
+        options->timeout_ns == 0 || options->backoff_min_ns == 0 ||
+        options->backoff_max_ns < options->backoff_min_ns || options->events.found == NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory: a time is 0, or nobody hears what is found");
+    }
+    struct sl_directory *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "directory");
+    }
+    self->link.epoll = self->link.fd = -1;
+    self->kind = options->kind;
+    self->events = options->events;
+    self->node_ttl_ns = options->node_ttl_ns;
+    self->key_ttl_ns = options->key_ttl_ns;
+    int length = snprintf(self->prefix, sizeof(self->prefix), "sluice:%s:", cluster);
+    SL_ASSERT(length > 0 && length < (int)PREFIX_BYTES);
+    sl_err err = self->kind == SL_DIRECTORY_REDIS ? redis_open(self, options, why) : SL_OK;
+    if (err != SL_OK) {
+        sl_directory_close(&self);
+        return err;
+    }
+    *out = self;
+    return SL_OK;
+}
+
+void sl_directory_close(struct sl_directory **directory)
+{
+    if (directory == NULL || *directory == NULL) {
+        return;
+    }
+    struct sl_directory *self = *directory;
+    if (self->kind == SL_DIRECTORY_REDIS) {
+        link_fini(&self->link);
+        explicit_bzero(&self->link.place, sizeof(self->link.place));
+    }
+    free(self->members);
+    free(self->next);
+    free(self->names);
+    free(self->tells);
+    free(self->lookups);
+    free(self->found);
+    free(self);
+    *directory = NULL;
+}
+
+int sl_directory_fd(const struct sl_directory *self)
+{
+    return self->kind == SL_DIRECTORY_REDIS ? self->link.epoll : -1;
+}
+
+void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
+{
+    if (self->kind != SL_DIRECTORY_REDIS) {
+        return;
+    }
+    link_step(&self->link, now_ns);
+    lookups_expire(self, now_ns);
+    if (self->link.phase != LINK_UP) {
+        return;
+    }
+    if (self->stranger) { /* asked at once, but not for every stale holder */
+        self->stranger = false;
+        self->refresh_ns = SL_MIN(self->refresh_ns, self->refreshed_ns + self->node_ttl_ns / 30);
+    }
+    if (now_ns >= self->refresh_ns) {
+        refresh_send(self, now_ns);
+    }
+    tells_pump(self);
+    self->flush = false;
+    link_flush(&self->link);
+}
+
+uint64_t sl_directory_wake_at(const struct sl_directory *self)
+{
+    if (self->kind != SL_DIRECTORY_REDIS) {
+        return SL_NEVER_NS;
+    }
+    uint64_t at_ns = link_wake_at(&self->link);
+    if (self->link.phase != LINK_UP) {
+        return at_ns;
+    }
+    if (self->flush || (self->tell_count > 0 && self->tells_out < TELL_WINDOW)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        const struct lookup *lookup = &self->lookups[i];
+        at_ns = lookup->used && !lookup->over ? SL_MIN(at_ns, lookup->deadline_ns) : at_ns;
+    }
+    return SL_MIN(at_ns, self->refresh_ns);
+}
+
+/* ---- this node, the others ---- */
+
+sl_err sl_directory_announce(struct sl_directory *self, const struct sl_directory_member *member,
+                             struct sl_error *why)
+{
+    if (memchr(member->name, '\0', sizeof(member->name)) == NULL ||
+        !directory_name_good(member->name, strlen(member->name))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "node name '%.63s' is not 1 to 63 of letters, digits, '.', '_', '-'",
+                       member->name);
+    }
+    const char *const addresses[] = {member->control, member->fabric};
+    for (uint32_t i = 0; i < SL_COUNT(addresses); i++) {
+        if (memchr(addresses[i], '\0', SL_DIRECTORY_ADDRESS_BYTES) == NULL ||
+            !directory_address_good(addresses[i], strlen(addresses[i]))) {
+            return sl_fail(why, SL_ERR_INVALID, "the %s address has a space or no end",
+                           i == 0 ? "control" : "fabric");
+        }
+    }
+    if (member->incarnation == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "incarnation 0");
+    }
+    self->self = *member;
+    self->announced = true;
+    self->refresh_ns = 0;
+    return SL_OK;
+}
+
+void sl_directory_leave(struct sl_directory *self)
+{
+    char key[KEY_BYTES];
+    if (self->kind == SL_DIRECTORY_REDIS && self->announced && self->link.phase == LINK_UP &&
+        link_has_room(&self->link, 1, COMMAND_BYTES)) {
+        const struct link_argument leave[] = {word("DEL"),
+                                              key_of(self, key, "n:", self->self.name)};
+        link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
+        link_flush(&self->link);
+    }
+    self->announced = false;
+}
+
+bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
+{
+    if (self->kind == SL_DIRECTORY_EMBEDDED) {
+        return true; /* there is nobody to tell */
+    }
+    if (!self->announced || self->link.phase != LINK_UP ||
+        self->tell_count == SL_DIRECTORY_TELLS_MAX) {
+        return false;
+    }
+    uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_TELLS_MAX;
+    self->tells[at] = (struct tell){.id = id, .there = there};
+    self->tell_count++;
+    return true;
+}
+
+void sl_directory_key_ttl(struct sl_directory *self, uint64_t key_ttl_ns)
+{
+    self->key_ttl_ns = SL_MAX(key_ttl_ns, SL_NS_PER_MS);
+}
+
+uint32_t sl_directory_members(const struct sl_directory *self,
+                              const struct sl_directory_member **out)
+{
+    *out = self->members == NULL ? NULL : self->members->at;
+    return self->members == NULL ? 0 : self->members->count;
+}
+
+void sl_directory_stats(const struct sl_directory *self, struct sl_directory_stats *out)
+{
+    *out = self->stats;
+    out->links_built = self->link.built;
+    out->links_lost = self->link.lost_count;
+    out->bad_replies = self->link.bad_replies;
+    out->waiting = self->tell_count + self->tells_out;
+}

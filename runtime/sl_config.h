@@ -99,7 +99,22 @@ enum sl_setting_kind {
       "a peer without any progress for so long is dead")                                          \
     X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
       "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
-    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")
+    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
+    X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
+    X(directory_url, TEXT, "", 0, 1023,                                                           \
+      "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                             \
+    X(directory_password_file, TEXT, "", 0, 1023, "file with its password; wins over the url")    \
+    X(directory_name, TEXT, "default", 1, 63, "name of the cluster: its keys' prefix in redis")   \
+    X(directory_node, TEXT, "", 0, 63, "name of this node; empty: HOST.INSTANCE")                 \
+    X(directory_node_ttl, DURATION, "10s", 100000000, 3600000000000,                              \
+      "a node whose record is not renewed for so long is gone")                                   \
+    X(directory_key_ttl, DURATION, "10min", 1000000000, 86400000000000,                           \
+      "a holder that is not told again for so long is forgotten")                                 \
+    X(directory_timeout, DURATION, "200ms", 1000000, 60000000000,                                 \
+      "a server that answers nothing for so long is away")                                        \
+    X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                    \
+      "pause between two looks at what changed in the index")                                     \
+    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
 enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };

@@ -725,10 +725,14 @@ uint64_t sl_directory_wake_at(const struct sl_directory *self)
     return SL_MIN(at_ns, self->refresh_ns);
 }
 
+bool sl_directory_up(const struct sl_directory *self)
+{
+    return self->kind == SL_DIRECTORY_EMBEDDED || self->link.phase == LINK_UP;
+}
+
 /* ---- this node, the others ---- */
 
-sl_err sl_directory_announce(struct sl_directory *self, const struct sl_directory_member *member,
-                             struct sl_error *why)
+sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why)
 {
     if (memchr(member->name, '\0', sizeof(member->name)) == NULL ||
         !directory_name_good(member->name, strlen(member->name))) {
@@ -746,6 +750,16 @@ sl_err sl_directory_announce(struct sl_directory *self, const struct sl_director
     }
     if (member->incarnation == 0) {
         return sl_fail(why, SL_ERR_INVALID, "incarnation 0");
+    }
+    return SL_OK;
+}
+
+sl_err sl_directory_announce(struct sl_directory *self, const struct sl_directory_member *member,
+                             struct sl_error *why)
+{
+    sl_err err = sl_directory_member_check(member, why);
+    if (err != SL_OK) {
+        return err;
     }
     self->self = *member;
     self->announced = true;

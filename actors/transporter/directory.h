@@ -87,11 +87,16 @@ void sl_directory_step(struct sl_directory *directory, uint64_t now_ns);
 /* When step wants to run next at the latest; 0: at once. */
 uint64_t sl_directory_wake_at(const struct sl_directory *directory);
 
+/* The server answers; embedded: true. */
+bool sl_directory_up(const struct sl_directory *directory);
+
 /* ---- this node ---- */
 /* Sets or changes this node's record, copied; told to the server from now on. Errors:
  * SL_ERR_INVALID (names the field). */
-sl_err sl_directory_announce(struct sl_directory *directory, const struct sl_directory_member *self,
-                             struct sl_error *why);
+sl_err sl_directory_announce(struct sl_directory *directory,
+                             const struct sl_directory_member *member, struct sl_error *why);
+/* Whether announce would take it. Errors: SL_ERR_INVALID. */
+sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why);
 /* The record goes, best effort: the node ends in order. */
 void sl_directory_leave(struct sl_directory *directory);
 /* This node holds the key with this id (sl_key_id), or no more. A sl_index_change_fn's answer:

@@ -218,10 +218,11 @@ void link_send(struct directory_link *link, const struct link_argument *argument
         link->out_end -= link->out_at;
         link->out_at = 0;
     }
-    out_append(link, head, (size_t)snprintf(head, sizeof(head), "*%u\r\n", count));
+    int head_bytes = snprintf(head, sizeof(head), "*%u\r\n", count);
+    out_append(link, head, (size_t)head_bytes);
     for (uint32_t i = 0; i < count; i++) {
-        out_append(link, head,
-                   (size_t)snprintf(head, sizeof(head), "$%u\r\n", arguments[i].length));
+        head_bytes = snprintf(head, sizeof(head), "$%u\r\n", arguments[i].length);
+        out_append(link, head, (size_t)head_bytes);
         out_append(link, arguments[i].at, arguments[i].length);
         out_append(link, "\r\n", 2);
     }

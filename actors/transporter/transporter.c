@@ -2,6 +2,7 @@
  * now, and turns the fabric where one is configured. */
 #include "actors/transporter/transporter.h"
 
+#include "actors/transporter/directory_service.h"
 #include "actors/transporter/fabric.h"
 #include "actors/transporter/gpus.h"
 #include "actors/transporter/plan.h"
@@ -23,6 +24,8 @@ struct transporter {
     uint32_t chunk_capacity;
     uint32_t chunk_count;
     struct sl_fabric *fabric; /* NULL: off */
+    struct sl_directory_service *directory;
+    bool drained;
     sl_metric plans, regions;
 };
 
@@ -143,6 +146,10 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
                      self->nic[0] == '\0' ? "none" : self->nic);
         err = fabric_open(self, why);
     }
+    if (err == SL_OK) {
+        const struct sl_directory_wishes none = {0};
+        err = sl_directory_service_open(env, &none, &self->directory, why);
+    }
     return err;
 }
 
@@ -227,18 +234,21 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
         sl_fabric_step(self->fabric, now_ns);
         self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
     }
+    sl_directory_service_step(self->directory, now_ns);
     return SL_OK;
 }
 
 static void transporter_drain(void *state)
 {
     struct transporter *self = state;
+    self->drained = true;
     self->env->ops->finish(self->env);
 }
 
 static void transporter_fini(void *state)
 {
     struct transporter *self = state;
+    sl_directory_service_close(&self->directory, self->drained);
     if (self->fabric != NULL) {
         self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
         sl_fabric_close(&self->fabric);

@@ -106,8 +106,10 @@ static const struct {
     {"fabric", "vrb", "'vrb'", SL_ERR_CONFIG},
     {"fabric_zero_copy", "maybe", "'maybe'", SL_ERR_CONFIG},
     {"fabric", "tcp", "no descriptors", SL_ERR_UNSUPPORTED}, /* of the stepped environment */
+    {"directory", "zooey", "'zooey'", SL_ERR_CONFIG},
+    {"directory", "redis", "no descriptors", SL_ERR_UNSUPPORTED},
 };
-START_TEST(a_fabric_that_cannot_be_stops_the_start)
+START_TEST(what_cannot_be_opened_stops_the_start)
     {
         const char *const settings[] = {fabrics[_i].name, fabrics[_i].value, NULL};
         struct sl_error why = {0};
@@ -126,7 +128,7 @@ int main(void)
     tcase_add_loop_test(cases, regions_cover_the_arena, 0, SL_COUNT(plans));
     tcase_add_test(cases, without_an_arena_the_plan_is_empty);
     tcase_add_test(cases, bad_surroundings_stop_the_start);
-    tcase_add_loop_test(cases, a_fabric_that_cannot_be_stops_the_start, 0, SL_COUNT(fabrics));
+    tcase_add_loop_test(cases, what_cannot_be_opened_stops_the_start, 0, SL_COUNT(fabrics));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -14,4 +14,7 @@ if(Python3_FOUND AND NOT SL_FUZZ)
     add_test(NAME fault/disk_vanish COMMAND ${Python3_EXECUTABLE} ${DISK_BED_DIR}/vanish_test.py)
     set_tests_properties(fault/disk_vanish PROPERTIES LABELS fault TIMEOUT 1800 SKIP_RETURN_CODE 77 RUN_SERIAL ON
         ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin;SLUICE_TEST_SLOWDOWN=${disk_slowdown}")
+    add_test(NAME fault/disk_churn COMMAND ${Python3_EXECUTABLE} ${DISK_BED_DIR}/churn_test.py)
+    set_tests_properties(fault/disk_churn PROPERTIES LABELS fault TIMEOUT 1800 SKIP_RETURN_CODE 77 RUN_SERIAL ON
+        ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin;SLUICE_TEST_SLOWDOWN=${disk_slowdown}")
 endif()

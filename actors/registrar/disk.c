@@ -324,8 +324,7 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     struct reg_forget *forget =
         self->forget_count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
     if (forget == NULL) {
-        /* It may come back after a restart of the tierer; a REMOVE never gets here (it waits for
-         * room). */
+        /* It may come back after a restart of the tierer. */
         sl_metric_add(self->env->metrics, self->metric.forget_skipped_count, 1);
         return NULL;
     }
@@ -356,14 +355,17 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     return forget;
 }
 
-void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
-                    uint64_t length_bytes, const struct sl_disk_place *place,
-                    const struct reg_drop *how)
+struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                                  uint64_t length_bytes, const struct sl_disk_place *place,
+                                  const struct reg_drop *how)
 {
-    struct reg_forget *forget =
-        self->tier.on ? forget_new(self, key, key_length, length_bytes, place) : NULL;
+    if (!self->tier.on) {
+        return NULL;
+    }
+    struct reg_forget *forget = forget_new(self, key, key_length, length_bytes, place);
     if (forget == NULL) {
-        return;
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_LIMIT);
+        return NULL;
     }
     if (how->reason == REG_GHOST_REMOVED) {
         const struct reg_forget_note note = {.place = *place, .length_bytes = length_bytes};
@@ -374,6 +376,7 @@ void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length
     if (how->remove_id != 0) {
         reg_remove_wait(self, how->remove_id, how->remove_index);
     }
+    return forget;
 }
 
 /* The registrar before died between the note and the removal: what it meant is still there. */
@@ -449,7 +452,7 @@ void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
             .remove_id = at->remove_id,
             .remove_index = at->remove_index,
         };
-        reg_forget_key(self, at->key, at->key_length, at->length_bytes, &unknown, &how);
+        (void)reg_forget_key(self, at->key, at->key_length, at->length_bytes, &unknown, &how);
     }
 }
 
@@ -480,8 +483,8 @@ void reg_forgets_unsend(struct registrar *self, uint32_t slot)
 void reg_forget_add(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how)
 {
-    reg_forget_key(self, record->key, record->key_length, record->extent.length_bytes,
-                   &record->disk, how);
+    (void)reg_forget_key(self, record->key, record->key_length, record->extent.length_bytes,
+                         &record->disk, how);
 }
 
 /* Whether what was found is to be forgotten. Tombstones of its key whose place is not known learn

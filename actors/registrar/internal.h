@@ -239,6 +239,7 @@ struct reg_remove {
     uint32_t count, next;
     uint64_t all_left;
     uint64_t *codes;
+    sl_err failed;  /* not all can be removed now */
     uint32_t *left; /* tombstones a key waits for */
     uint64_t outstanding;
 };
@@ -790,13 +791,15 @@ void reg_disk_sweep(struct registrar *self);
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
 void reg_forget_add(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how);
-void reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
-                    uint64_t length_bytes, const struct sl_disk_place *place,
-                    const struct reg_drop *how);
+/* Borrowed until the next call; NULL: no disk, or no room (who waits for its tombstone was told).
+ */
+struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                                  uint64_t length_bytes, const struct sl_disk_place *place,
+                                  const struct reg_drop *how);
 /* What was removed while something of it may be on disk stands in a note of the index until its
  * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
- * Written before the record goes. Gives the note; 0: the index is full, and the removal is safe
- * only as long as this process lives. */
+ * Written before the record goes; a REMOVE makes sure of the room first, and is refused without.
+ * Gives the note; 0: the index is full. */
 struct reg_forget_note { /* a BLOB, followed by the key */
     struct sl_disk_place place;
     uint64_t length_bytes; /* of the value */
@@ -827,6 +830,8 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns);
 void reg_remove_wait(struct registrar *self, uint64_t id,
                      uint32_t index); /* one more tombstone to wait for */
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index);
+/* No tombstone could be asked for: the answer says so. */
+void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code);
 void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */
 void reg_removes_forget(struct registrar *self, const char *name);
 uint64_t reg_removes_next(const struct registrar *self);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOTE_ROUNDS 4u /* of dropping other units for the room that notes need */
+
 static struct reg_remove *remove_find(struct registrar *self, uint64_t id)
 {
     for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
@@ -40,6 +42,19 @@ void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index)
     }
 }
 
+void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    if (remove->left != NULL) {
+        remove->left[index]++; /* of none that will be done: the code stays */
+        remove->codes[index] = (uint64_t)code;
+    }
+    remove->failed = code;
+}
+
 static void remove_free(struct registrar *self, struct reg_remove *remove)
 {
     free(remove->keys);
@@ -72,12 +87,52 @@ static void remove_from_disk(struct registrar *self, const char *key, uint32_t s
     }
     if (!disk->scanned || reg_forget_pending(self, key, key_length, slot) ||
         reg_write_dooms(self, key, slot)) {
-        reg_forget_key(self, key, key_length, 1, &unknown, how);
+        (void)reg_forget_key(self, key, key_length, 1, &unknown, how);
     }
 }
 
-static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
-                       const char *key)
+/* How many notes the removal of a part takes: of a write under way, its place, disks in doubt. */
+static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_entry *entry)
+{
+    bool writing = (sl_index_links(self->index, part)->flags & REG_FLAG_WRITING) != 0;
+    uint16_t doubt = reg_disk_doubt(self, part, entry);
+    return self->tier.on
+               ? (uint32_t)writing + (entry->disk.valid != 0) + (uint32_t)__builtin_popcount(doubt)
+               : 0;
+}
+
+/* Whether the index has room for the notes of the unit's removal: they are put, and taken out. */
+static bool notes_fit(struct registrar *self, sl_ref unit)
+{
+    static const struct reg_forget_note empty;
+    struct reg_parts parts;
+    sl_ref notes[REG_PARTS_MAX * (REG_DISKS_MAX + 2u)];
+    uint32_t count = 0;
+    bool fit = true;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; fit && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        for (uint32_t left = part_notes(self, parts.refs[i], &entry); fit && left > 0; left--) {
+            notes[count] = reg_forget_note(self, entry.key, entry.key_length, &empty);
+            fit = notes[count] != 0;
+            count += fit;
+        }
+    }
+    while (count-- > 0) {
+        sl_index_set_kind(self->index, notes[count], SL_RECORD_FREE);
+    }
+    return fit;
+}
+
+/* Without its notes a removal could be undone by the next scan: it is refused for now. */
+static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    return notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
+}
+
+static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                        const char *key)
 {
     struct sl_entry entry;
     struct sl_group_info info;
@@ -100,9 +155,20 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
         }
     }
     remove->codes[index] = (uint64_t)SL_OK;
-    sl_err err = reg_unit_drop(self, unit, &how);
+    sl_err err = unit_remove(self, unit, &how);
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
+    }
+}
+
+static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                       const char *key)
+{
+    remove_once(self, remove, index, key);
+    for (uint32_t i = 0;
+         remove->codes[index] == SL_ERR_NO_SPACE && i < NOTE_ROUNDS && reg_make_index_room(self);
+         i++) {
+        remove_once(self, remove, index, key);
     }
 }
 
@@ -120,8 +186,16 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
             continue;
         }
         sl_ref unit = self->cold.oldest != 0 ? self->cold.oldest : self->hot.oldest;
-        if (remove->keys != NULL || remove->all_left == 0 || unit == 0 ||
-            reg_unit_drop(self, unit, &how) != SL_OK) {
+        if (remove->keys != NULL || remove->all_left == 0 || unit == 0) {
+            remove->all_left = 0;
+            break;
+        }
+        sl_err err = unit_remove(self, unit, &how);
+        if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+            continue;
+        }
+        if (err != SL_OK) {
+            remove->failed = err;
             remove->all_left = 0;
             break;
         }
@@ -148,10 +222,11 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
         if (!done && remove->back.deadline_ns > now_ns) {
             continue;
         }
-        if (remove->keys == NULL && !done) {
+        if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             struct sl_msg reply = {
-                .code = SL_ERR_TIMEOUT,
-                .text = sl_text_of("removed in part; the disk has not confirmed all")};
+                .code = done ? remove->failed : SL_ERR_TIMEOUT,
+                .text = sl_text_of(done ? "removed in part; ask again"
+                                        : "removed in part; the disk has not confirmed all")};
             sl_return_reply(self->env, &remove->back, &reply);
         } else {
             reg_reply_codes(self, &remove->back, remove->codes, remove->count);

@@ -297,17 +297,25 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
                            .forget = true,
                            .remove_id = write->fate[i].remove_id,
                            .remove_index = write->fate[i].remove_index};
+    sl_ref note = write->fate[i].note;
     reg_retired_returned(self, write->items[i].generation);
     if (on_disk) {
-        reg_forget_key(self, write->fate[i].key, (uint32_t)strlen(write->fate[i].key),
-                       write->fate[i].length_bytes, place, &how);
+        struct reg_forget *forget =
+            reg_forget_key(self, write->fate[i].key, (uint32_t)strlen(write->fate[i].key),
+                           write->fate[i].length_bytes, place, &how);
+        if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
+            if (forget != NULL) {
+                forget->note = note;
+            }
+            note = 0;
+        }
     }
     if (how.remove_id != 0) {
         reg_remove_done(self, how.remove_id,
                         how.remove_index); /* this wait ends; a tombstone's goes on by itself */
     }
-    if (write->fate[i].note != 0) { /* the tombstone has one of its own, which knows the place */
-        sl_index_set_kind(self->index, write->fate[i].note, SL_RECORD_FREE);
+    if (note != 0) { /* the tombstone has one of its own, which knows the place */
+        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
     }
     free(write->fate[i].key);
     write->fate[i].key = NULL;

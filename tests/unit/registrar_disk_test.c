@@ -621,8 +621,14 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_UNREACHABLE);
         ck_assert(on_disk(node, "k0")); /* for when it is back */
+        struct sl_entry entry;
+        ck_assert(node_entry(node, "k0", &entry));
+        struct found found = {.key = "k0",
+                              .length = BIG,
+                              .segment = entry.disk.segment,
+                              .offset = entry.disk.offset_bytes};
         tierer_arrive(node, TIERER_PID + 1);
-        tierer_fenced(node);
+        tierer_found(node, &found, 1, true, true, NULL);
         seq = promote_ask(node, "client.1", k0, 1);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
@@ -1105,6 +1111,78 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
 END_TEST
 
 /* The write of it had no answer, the record has no place: and yet it is on disk. */
+/* Everything that was sent to the disk and has no answer; the tierer's next life found all of it.
+ */
+#define IN_FLIGHT (16u * 64u)
+#define KEY_BYTES 900u /* a note of a long key takes room */
+static void find_all(struct node *node, char names[][KEY_BYTES])
+{
+    struct found found[64];
+    for (uint32_t i = 0; i < IN_FLIGHT; i += SL_COUNT(found)) {
+        for (uint32_t k = 0; k < SL_COUNT(found); k++) {
+            found[k] = (struct found){
+                .key = names[i + k], .length = 64, .segment = 1, .offset = (i + k + 1u) * 4096u};
+        }
+        tierer_found(node, found, SL_COUNT(found), i == 0, i + SL_COUNT(found) == IN_FLIGHT, NULL);
+    }
+}
+
+START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
+    {
+        static const char *const settings[] = {"memory", "64MiB",        "memory_chunk",
+                                               "64MiB",  "index_memory", "2MiB",
+                                               "disk",   "1GiB",         NULL};
+        static char names[8192][KEY_BYTES];
+        static struct sl_text keys[IN_FLIGHT];
+        static bool gone[IN_FLIGHT];
+        struct node *node = node_start(settings);
+        struct want want = {.length = 64};
+        struct reserve_ask ask = {
+            .sender = "client.1", .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        uint32_t count = 0, removed = 0;
+        node_client(node, "client.1", 11);
+        do { /* until nothing more fits */
+            ck_assert_uint_lt(count, SL_COUNT(names));
+            (void)snprintf(names[count], sizeof(names[count]), "k%u-%0880u", count, 0);
+            want.key = names[count];
+            ask.op_id = count + 1;
+            ask.seq = 0;
+            ck_assert(node_reserve(node, &ask, &grants));
+            if (grants.at[0].code == SL_OK) {
+                ck_assert_int_eq(node_commit(node, "client.1", names[count], &grants.at[0]), SL_OK);
+                count++;
+            }
+        } while (grants.at[0].code == SL_OK);
+        ck_assert_uint_gt(count, IN_FLIGHT);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node); /* as much as may be is sent to it, and it answers nothing */
+        for (uint32_t i = 0; i < IN_FLIGHT; i++) {
+            keys[i] = sl_text_of(names[i]);
+        }
+
+        msg.body.remove.keys = (struct sl_texts){.at = keys, .count = IN_FLIGHT};
+        fake_give(&node->fake, "client.1", &msg);
+        for (uint32_t i = 0; i < IN_FLIGHT; i++) {
+            gone[i] = !node_sees(node, names[i]);
+            removed += gone[i];
+        }
+        ck_assert_uint_gt(removed, 0);
+        ck_assert_uint_lt(removed, IN_FLIGHT); /* the index has no room to note them all */
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        node_restart(node);
+        tierer_arrive(node, TIERER_PID + 1);
+        find_all(node, names);
+
+        for (uint32_t i = 0; i < IN_FLIGHT; i++) {
+            ck_assert_msg(node_sees(node, names[i]) != gone[i], "%s %s", names[i],
+                          gone[i] ? "was removed and came back" : "was not removed and is gone");
+        }
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
     {
         struct node *node = node_disk();
@@ -1234,6 +1312,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
     tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
     tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);
+    tcase_add_test(forget, a_full_index_refuses_removals_that_it_cannot_note);
     tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
     suite_add_tcase(suite, forget);
     return suite;

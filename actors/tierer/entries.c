@@ -83,6 +83,35 @@ static sl_entry_ref *entries_link(struct sl_entries *self, struct sl_key_hash ha
     return link;
 }
 
+void sl_entries_expect(struct sl_entries *entries, uint64_t count)
+{
+    uint64_t round = entries->bucket_round;
+    while (round < count && round < entries->count_max && round < UINT32_MAX / 8) {
+        round *= 2;
+    }
+    if (entries->pool_used != 0 || round == entries->bucket_round) {
+        return;
+    }
+    sl_entry_ref *buckets = calloc(round, sizeof(*buckets));
+    if (buckets == NULL) {
+        return; /* it grows as it fills */
+    }
+    free(entries->buckets);
+    entries->buckets = buckets;
+    entries->bucket_capacity = (uint32_t)round;
+    entries->bucket_round = (uint32_t)round;
+}
+
+void sl_entries_prefetch(const struct sl_entries *entries, struct sl_key_hash hash, bool entry)
+{
+    const sl_entry_ref *bucket = &entries->buckets[entries_bucket(entries, hash)];
+    if (!entry) {
+        __builtin_prefetch(bucket, 1);
+    } else if (*bucket != 0) {
+        __builtin_prefetch(&entries->pool[*bucket - 1]);
+    }
+}
+
 struct sl_tier_entry *sl_entries_find(struct sl_entries *entries, struct sl_key_hash hash)
 {
     sl_entry_ref ref = *entries_link(entries, hash);

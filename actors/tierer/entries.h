@@ -44,6 +44,11 @@ sl_err sl_entries_create(uint64_t seed, uint64_t entry_count_max, struct sl_entr
 void sl_entries_destroy(struct sl_entries **entries);
 struct sl_key_hash sl_entries_hash(const struct sl_entries *entries, const char *key,
                                    uint64_t length);
+/* About so many will come into a table that is empty still: it need not grow as they do. */
+void sl_entries_expect(struct sl_entries *entries, uint64_t count);
+/* Brings what finding this key will touch into the caches: the bucket, and when that is there its
+ * first entry. Two misses for each of many keys overlap so. */
+void sl_entries_prefetch(const struct sl_entries *entries, struct sl_key_hash hash, bool entry);
 /* Borrowed until the next change; NULL: none. */
 struct sl_tier_entry *sl_entries_find(struct sl_entries *entries, struct sl_key_hash hash);
 static inline struct sl_log_place sl_tier_entry_place(const struct sl_tier_entry *entry)

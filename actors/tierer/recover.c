@@ -14,6 +14,7 @@
 
 #define TAIL_BYTES  (64u << 10) /* read at once at the end of a file: most indexes fit */
 #define VALUE_BYTES (4u << 20)  /* of a value, read at once */
+#define APPLY_BATCH 32u         /* records whose places in the table are fetched together */
 
 struct sl_digest page_digest(const void *bytes, uint64_t length)
 {
@@ -399,10 +400,8 @@ static void listing_add(void *context, const char *name, uint64_t bytes)
 }
 
 static sl_err record_apply(struct tierer *self, struct segment *segment,
-                           const struct sl_tier_record *record)
+                           const struct sl_tier_record *record, struct sl_key_hash hash)
 {
-    struct sl_key_hash hash =
-        sl_entries_hash(self->entries, sl_tier_record_key(record), record->key_length);
     const struct sl_tier_entry *there = sl_entries_find(self->entries, hash);
     struct sl_log_place place = {record->segment, record->offset_bytes};
     if ((record->flags & SL_TIER_TOMBSTONE) != 0) {
@@ -427,17 +426,32 @@ static sl_err record_apply(struct tierer *self, struct segment *segment,
 static sl_err records_apply(struct tierer *self, struct segment *segment, const void *records,
                             uint64_t bytes, struct sl_error *why)
 {
-    const struct sl_tier_record *record = NULL;
-    for (uint64_t at = 0; (record = sl_tier_record_next(records, bytes, &at)) != NULL;) {
-        if (!record_plausible(segment, record)) {
-            continue;
+    const struct sl_tier_record *batch[APPLY_BATCH];
+    struct sl_key_hash hashes[APPLY_BATCH];
+    uint64_t at = 0;
+    uint32_t count = 0;
+    do {
+        const struct sl_tier_record *record = NULL;
+        count = 0;
+        while (count < APPLY_BATCH && (record = sl_tier_record_next(records, bytes, &at)) != NULL) {
+            if (record_plausible(segment, record)) {
+                hashes[count] =
+                    sl_entries_hash(self->entries, sl_tier_record_key(record), record->key_length);
+                sl_entries_prefetch(self->entries, hashes[count], false);
+                batch[count++] = record;
+            }
         }
-        sl_err err = record_apply(self, segment, record);
-        if (err != SL_OK) {
-            return sl_fail(why, err, "segment %u: its values do not fit in memory",
-                           segment->number);
+        for (uint32_t i = 0; i < count; i++) {
+            sl_entries_prefetch(self->entries, hashes[i], true);
         }
-    }
+        for (uint32_t i = 0; i < count; i++) {
+            sl_err err = record_apply(self, segment, batch[i], hashes[i]);
+            if (err != SL_OK) {
+                return sl_fail(why, err, "segment %u: its values do not fit in memory",
+                               segment->number);
+            }
+        }
+    } while (count == APPLY_BATCH);
     return SL_OK;
 }
 
@@ -482,6 +496,8 @@ static sl_err segment_adopt(struct tierer *self, struct segment *segment, struct
     segment->used_bytes = trailer.index_offset_bytes;
     segment->last_sequence = trailer.last_sequence;
     memcpy(self->store, trailer.store, sizeof(self->store));
+    sl_entries_expect(self->entries, trailer.index_bytes / sizeof(struct sl_tier_record) *
+                                         self->segment_count); /* they are much alike */
     sl_err err = records_apply(self, segment, records, trailer.index_bytes, why);
     free(records);
     return err;

@@ -9,3 +9,10 @@ if(TARGET sluice_registrar)
     target_link_libraries(restart_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
+# How long a tierer takes to know its disk again: tests/disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]
+if(TARGET sluice_tierer)
+    add_executable(disk_restart_bench ${CMAKE_CURRENT_LIST_DIR}/disk_restart_bench.c
+        ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
+    target_link_libraries(disk_restart_bench PRIVATE sluice_tierer sl_flags PkgConfig::CHECK)
+    set_target_properties(disk_restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()

@@ -134,6 +134,12 @@ static const struct ctl_command commands[] = {
      "node)\n"
      "  --seconds S       of measuring (default 2)" COMMON,
      ctl_bench},
+    {"doctor", "check the machine for the node that the settings describe",
+     "doctor\n\nOne line a check: memory, huge pages, limits, io_uring, disk, NICs, ports, key "
+     "files, "
+     "the directory, leftovers;\nok, warn or fail, and how to mend it. Needs no node. Code 0 when "
+     "nothing failed. Changes nothing." COMMON,
+     ctl_doctor},
     {"replay", "play a trace as an engine would",
      "replay TRACE [OPTIONS]\n\nFor every request: loads the longest known prefix into device "
      "blocks, checks every byte, "

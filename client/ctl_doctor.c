@@ -1,0 +1,366 @@
+/* client/ctl_doctor.c - sluicectl doctor: whether this machine can run the node that the settings
+ * describe, and how to mend what is in the way. It changes nothing but for a file of one page that
+ * it makes and removes in the directory of the disk tier. */
+#include "client/ctl_doctor.h"
+
+#include "ipc/sl_huge.h"
+#include "runtime/sl_metrics.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char *const level_names[] = {"ok", "warn", "fail"};
+
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
+                const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    doctor->count[level]++;
+    if (doctor->ctl->json) {
+        (void)json_array_append_new(doctor->lines,
+                                    json_pack("{s:s, s:s, s:o, s:s}", "check", check, "level",
+                                              level_names[level], "text",
+                                              ctl_json_bytes(text, strlen(text)), "mend", mend));
+        return;
+    }
+    (void)printf("%-5s%-14s", level_names[level], check);
+    ctl_print_bytes(stdout, text, strlen(text));
+    (void)printf("\n");
+    if (mend[0] != '\0') {
+        (void)printf("%19s-> %s\n", "", mend);
+    }
+}
+
+/* ---- helpers ---- */
+
+/* The next directory above that exists; false: none. */
+static bool existing_parent(const char *path, char out[1100])
+{
+    struct stat status;
+    (void)snprintf(out, 1100, "%s", path);
+    while (stat(out, &status) != 0) {
+        char *slash = strrchr(out, '/');
+        if (slash == NULL) {
+            return false;
+        }
+        slash[slash == out] = '\0';
+        if (slash == out && stat(out, &status) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t free_bytes(const char *path)
+{
+    struct statvfs status;
+    return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
+}
+
+/* What the files directly in a directory take. */
+static uint64_t used_bytes(const char *path)
+{
+    uint64_t bytes = 0;
+    struct stat status;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode)) {
+            bytes += (uint64_t)status.st_blocks * 512;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return bytes;
+}
+
+/* Whether the registrar whose metrics page lies in this directory is alive. */
+static bool registrar_lives(const char *shm_dir)
+{
+    char path[1200];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary = {0};
+    (void)snprintf(path, sizeof(path), "%s/metrics.registrar", shm_dir);
+    if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
+        return false;
+    }
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
+}
+
+/* ---- memory ---- */
+
+static void doctor_memory(struct doctor *doctor)
+{
+    char parent[1100], a[32], b[32], c[32];
+    const char *shm_dir = doctor->ctl->paths.shm_dir;
+    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory) +
+                    sl_config_u64(doctor->config, SL_SET_index_memory);
+    if (!existing_parent(shm_dir, parent)) {
+        doctor_say(doctor, DOCTOR_FAIL, "memory", "mount a tmpfs there, or set shm_dir",
+                   "no directory above '%s' exists", shm_dir);
+        return;
+    }
+    uint64_t own = used_bytes(shm_dir), left = free_bytes(parent);
+    bool enough = left + own >= want;
+    doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "memory",
+               enough ? "" : "mount -o remount,size=N /dev/shm, or set memory lower",
+               "%s free at %s, %s there already, memory and index_memory want %s",
+               ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
+}
+
+static void doctor_huge_pages(struct doctor *doctor)
+{
+    char parent[1100], why[SL_HUGE_TEXT_BYTES] = "";
+    if (!existing_parent(doctor->ctl->paths.shm_dir, parent)) {
+        return;
+    }
+    bool huge = sl_huge_pages(parent, why);
+    doctor_say(doctor, huge ? DOCTOR_OK : DOCTOR_WARN, "huge_pages",
+               huge ? ""
+                    : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or mount "
+                      "the tmpfs with huge=advise",
+               "%s", why);
+}
+
+/* ---- limits ---- */
+
+static void doctor_descriptors(struct doctor *doctor)
+{
+    struct rlimit limit = {0};
+    /* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. */
+    uint64_t want = 8 * sl_config_u64(doctor->config, SL_SET_clients_max) +
+                    sl_config_u64(doctor->config, SL_SET_fabric_connections_max) + 64;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t least = 512; /* the actors of a small node */
+    enum doctor_level level = limit.rlim_cur >= want   ? DOCTOR_OK
+                              : limit.rlim_cur < least ? DOCTOR_FAIL
+                                                       : DOCTOR_WARN;
+    doctor_say(doctor, level, "descriptors",
+               level == DOCTOR_OK ? "" : "ulimit -n, or LimitNOFILE= of the unit",
+               "%llu descriptors a process, clients_max and fabric_connections_max may want %llu",
+               (unsigned long long)limit.rlim_cur, (unsigned long long)want);
+}
+
+static bool verbs_wanted(const struct doctor *doctor)
+{
+    return strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+}
+
+static void doctor_memlock(struct doctor *doctor)
+{
+    struct rlimit limit = {0};
+    char a[32], b[32];
+    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory);
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    bool enough = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= want;
+    bool needed = verbs_wanted(doctor);
+    doctor_say(doctor, enough || !needed ? DOCTOR_OK : DOCTOR_FAIL, "memlock",
+               enough || !needed ? "" : "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
+               "%s may be locked%s%s",
+               limit.rlim_cur == RLIM_INFINITY ? "any memory" : ctl_size_text(limit.rlim_cur, a),
+               needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
+               needed ? ctl_size_text(want, b) : "");
+}
+
+static void doctor_io_uring(struct doctor *doctor)
+{
+    struct io_uring ring;
+    bool needed = sl_config_u64(doctor->config, SL_SET_disk) > 0 ||
+                  strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0;
+    int result = io_uring_queue_init(8, &ring, 0);
+    if (result == 0) {
+        io_uring_queue_exit(&ring);
+        doctor_say(doctor, DOCTOR_OK, "io_uring", "", "there");
+        return;
+    }
+    doctor_say(doctor, needed ? DOCTOR_FAIL : DOCTOR_WARN, "io_uring",
+               "sysctl kernel.io_uring_disabled=0; in a container allow io_uring_setup, _enter and "
+               "_register",
+               "%s: no disk tier and no tcp fabric", strerror(-result));
+}
+
+/* ---- disk ---- */
+
+/* Whether a page can be written there past the cache. Errors: errno, 0 is none. */
+static int direct_try(const char *directory)
+{
+    char path[1200];
+    void *page = NULL;
+    (void)snprintf(path, sizeof(path), "%s/.doctor-XXXXXX", directory);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0) {
+        return errno;
+    }
+    int os_code = posix_memalign(&page, 4096, 4096);
+    if (os_code == 0) {
+        memset(page, 0, 4096);
+        if (fcntl(fd, F_SETFL, O_DIRECT) != 0 || pwrite(fd, page, 4096, 0) != 4096) {
+            os_code = errno == 0 ? EIO : errno;
+        }
+    }
+    free(page);
+    (void)unlink(path);
+    (void)close(fd);
+    return os_code;
+}
+
+static void disk_direct(struct doctor *doctor, const char *parent)
+{
+    int os_code = direct_try(parent);
+    bool direct = sl_config_bool(doctor->config, SL_SET_disk_direct);
+    if (os_code == 0) {
+        doctor_say(doctor, DOCTOR_OK, "disk_direct", "", "O_DIRECT works at %s", parent);
+    } else if (os_code == EINVAL) {
+        doctor_say(doctor, direct ? DOCTOR_WARN : DOCTOR_OK, "disk_direct",
+                   direct ? "put disk_path on ext4 or xfs" : "",
+                   "no O_DIRECT at %s: the page cache is in the way", parent);
+    } else {
+        doctor_say(doctor, DOCTOR_FAIL, "disk_direct",
+                   "give this user the directory, or set disk_path", "no page written at %s: %s",
+                   parent, strerror(os_code));
+    }
+}
+
+static void doctor_disk(struct doctor *doctor)
+{
+    char parent[1100], a[32], b[32], c[32];
+    const struct sl_paths *paths = &doctor->ctl->paths;
+    uint64_t disk = sl_config_u64(doctor->config, SL_SET_disk);
+    dev_t devices[SL_DISK_PATHS_MAX] = {0};
+    uint64_t missing[SL_DISK_PATHS_MAX] = {0}; /* what a path still wants of its device */
+    if (disk == 0) {
+        doctor_say(doctor, DOCTOR_OK, "disk", "", "no disk tier (disk = 0)");
+        return;
+    }
+    for (uint32_t i = 0; i < paths->disk_count; i++) {
+        const char *directory = paths->disk_dirs[i];
+        struct stat status = {0};
+        if (!existing_parent(directory, parent) || stat(parent, &status) != 0) {
+            doctor_say(doctor, DOCTOR_FAIL, "disk", "make the directory, or set disk_path",
+                       "nothing above '%s' exists", directory);
+            continue;
+        }
+        uint64_t want = disk / paths->disk_count; /* split evenly */
+        uint64_t left = free_bytes(parent), own = used_bytes(directory), others = 0;
+        devices[i] = status.st_dev;
+        missing[i] = want - SL_MIN(want, own);
+        for (uint32_t j = 0; j < i; j++) {
+            others += devices[j] == devices[i] ? missing[j] : 0;
+        }
+        bool enough = left >= others && left - others >= missing[i];
+        doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "disk",
+                   enough ? "" : "free some, or set disk lower",
+                   "%s free at %s, %s there already, this path wants %s%s", ctl_size_text(left, a),
+                   parent, ctl_size_text(own, b), ctl_size_text(want, c),
+                   others > 0 ? ", others on the same device theirs" : "");
+        disk_direct(doctor, parent);
+    }
+}
+
+/* ---- files with secrets: every setting that ends in _file ---- */
+
+static void doctor_key_files(struct doctor *doctor)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        const char *name = sl_setting_name((enum sl_setting)i);
+        size_t length = strlen(name);
+        if (length < 6 || strcmp(name + length - 5, "_file") != 0) {
+            continue;
+        }
+        const char *path = sl_config_text(doctor->config, (enum sl_setting)i);
+        struct stat status;
+        if (path[0] == '\0') {
+            continue;
+        }
+        count++;
+        if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
+            doctor_say(doctor, DOCTOR_FAIL, "key_files", "make it, or correct the setting",
+                       "%s: '%s': %s", name, path, strerror(errno));
+        } else if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) {
+            doctor_say(doctor, DOCTOR_FAIL, "key_files", "chmod 600 FILE",
+                       "%s: others than its owner can read '%s'", name, path);
+        } else {
+            doctor_say(doctor, DOCTOR_OK, "key_files", "", "%s: '%s'", name, path);
+        }
+    }
+    if (count == 0) {
+        doctor_say(doctor, DOCTOR_OK, "key_files", "", "none is configured");
+    }
+}
+
+/* ---- what earlier nodes left ---- */
+
+static void doctor_leftovers(struct doctor *doctor)
+{
+    char base[1100], path[1400], a[32];
+    uint32_t found = 0;
+    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
+    DIR *directory = opendir(base);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
+        if (entry->d_name[0] == '.' || used_bytes(path) == 0 || registrar_lives(path)) {
+            continue;
+        }
+        found++;
+        doctor_say(doctor, DOCTOR_WARN, "leftovers",
+                   "start this instance to use it again, or remove the directory",
+                   "'%s' holds %s, and no registrar of it lives", path,
+                   ctl_size_text(used_bytes(path), a));
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    if (found == 0) {
+        doctor_say(doctor, DOCTOR_OK, "leftovers", "", "none in %s", base);
+    }
+}
+
+int ctl_doctor(struct ctl *ctl, int argc, char **argv)
+{
+    static void (*const checks[])(struct doctor *) = {
+        doctor_memory,    doctor_huge_pages, doctor_descriptors, doctor_memlock,
+        doctor_io_uring,  doctor_disk,       doctor_verbs,       doctor_ports,
+        doctor_key_files, doctor_directory,  doctor_leftovers,
+    };
+    int code;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count != 0) {
+        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+    }
+    struct doctor doctor = {.ctl = ctl, .config = ctl->config, .lines = json_array()};
+    doctor.running = registrar_lives(ctl->paths.shm_dir);
+    for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
+        checks[i](&doctor);
+    }
+    bool fine = doctor.count[DOCTOR_FAIL] == 0;
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:b, s:b, s:o}", "ok", fine, "running", doctor.running, "checks",
+                                 doctor.lines));
+    } else {
+        json_decref(doctor.lines);
+        (void)printf("%u ok, %u to look at, %u in the way\n", doctor.count[DOCTOR_OK],
+                     doctor.count[DOCTOR_WARN], doctor.count[DOCTOR_FAIL]);
+    }
+    return fine ? CTL_FINE : CTL_NO;
+}

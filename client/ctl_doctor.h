@@ -1,0 +1,26 @@
+/* client/ctl_doctor.h - what the checks of `sluicectl doctor` share. */
+#ifndef SL_CTL_DOCTOR_H
+#define SL_CTL_DOCTOR_H
+
+#include "client/ctl.h"
+
+enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
+
+struct doctor {
+    const struct ctl *ctl;
+    const struct sl_config *config;
+    bool running; /* this instance's registrar lives: what it uses is its own */
+    json_t *lines;
+    uint32_t count[3]; /* by level */
+};
+
+/* One line: what was looked at, what was found, and how to mend it ("": nothing to mend). */
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
+                const char *format, ...) SL_PRINTF(5, 6);
+
+/* ctl_doctor_net.c */
+void doctor_verbs(struct doctor *doctor);
+void doctor_ports(struct doctor *doctor);
+void doctor_directory(struct doctor *doctor);
+
+#endif

@@ -1,0 +1,271 @@
+/* client/ctl_doctor_net.c - sluicectl doctor: NICs, ports, the cluster directory. What there is of
+ * NICs is read from sysfs, so no library has to be there for it. */
+#include "client/ctl_doctor.h"
+
+#include "actors/transporter/directory_service.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SYSFS     "/sys/class/infiniband"
+#define GIDS_MAX  256u
+#define MTU_SMALL 4200 /* a path MTU of 4096 and its headers fit */
+
+/* First line of a file; "" when there is none. */
+static void line_read(const char *path, char out[64])
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (file != NULL) {
+        if (fgets(out, 64, file) == NULL) {
+            out[0] = '\0';
+        }
+        (void)fclose(file);
+    }
+    out[strcspn(out, "\n")] = '\0';
+}
+
+/* Entries of a directory but dot files, each given to fn; gives their count. */
+static uint32_t each_entry(struct doctor *doctor, const char *path,
+                           void (*fn)(struct doctor *doctor, const char *path, const char *name))
+{
+    uint32_t count = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        if (entry->d_name[0] != '.') {
+            fn(doctor, path, entry->d_name);
+            count++;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return count;
+}
+
+/* Counts the GIDs of a port that a peer can be reached by. */
+static uint32_t gids_usable(const char *port, bool infiniband)
+{
+    char path[512], gid[64], type[64];
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i < GIDS_MAX; i++) {
+        (void)snprintf(path, sizeof(path), "%s/gids/%u", port, i);
+        line_read(path, gid);
+        if (gid[0] == '\0') {
+            break;
+        }
+        (void)snprintf(path, sizeof(path), "%s/gid_attrs/types/%u", port, i);
+        line_read(path, type);
+        bool null = strspn(gid, "0:") == strlen(gid);
+        bool link_local = strncmp(gid, "fe80", 4) == 0;
+        usable += !null && (infiniband || (!link_local && strcmp(type, "RoCE v2") == 0));
+    }
+    return usable;
+}
+
+static void verbs_port(struct doctor *doctor, const char *ports, const char *name)
+{
+    char port[256], path[512], state[64], layer[64], netdev[64], mtu[64];
+    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+    enum doctor_level bad = wanted ? DOCTOR_FAIL : DOCTOR_WARN;
+    (void)snprintf(port, sizeof(port), "%.180s/%.60s", ports, name);
+    (void)snprintf(path, sizeof(path), "%s/state", port);
+    line_read(path, state);
+    (void)snprintf(path, sizeof(path), "%s/link_layer", port);
+    line_read(path, layer);
+    (void)snprintf(path, sizeof(path), "%s/gid_attrs/ndevs/0", port);
+    line_read(path, netdev);
+    bool infiniband = strcmp(layer, "InfiniBand") == 0;
+    const char *shown = port + sizeof(SYSFS);
+    if (strstr(state, "ACTIVE") == NULL) {
+        doctor_say(doctor, bad, "nic", "connect it, or ip link set DEVICE up", "%s: state '%s'",
+                   shown, state);
+        return;
+    }
+    uint32_t usable = gids_usable(port, infiniband);
+    doctor_say(doctor, usable > 0 ? DOCTOR_OK : bad, "nic",
+               usable > 0 ? "" : "give its network device an address; the NIC must speak RoCE v2",
+               "%s: active, %s, %u usable GIDs", shown, layer, usable);
+    if (infiniband || netdev[0] == '\0') {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.60s/mtu", netdev);
+    line_read(path, mtu);
+    bool small = strtol(mtu, NULL, 10) < MTU_SMALL;
+    doctor_say(doctor, small ? DOCTOR_WARN : DOCTOR_OK, "mtu",
+               small ? "ip link set DEVICE mtu 9000, on switches and peers too" : "",
+               "%s: %s bytes%s", netdev, mtu,
+               small ? ": packets of 1024 bytes instead of 4096" : "");
+}
+
+static void verbs_device(struct doctor *doctor, const char *devices, const char *name)
+{
+    char ports[256];
+    (void)snprintf(ports, sizeof(ports), "%.60s/%.100s/ports", devices, name);
+    if (each_entry(doctor, ports, verbs_port) == 0) {
+        doctor_say(doctor, DOCTOR_WARN, "nic", "", "%s has no ports", name);
+    }
+}
+
+void doctor_verbs(struct doctor *doctor)
+{
+    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+    uint32_t devices = each_entry(doctor, SYSFS, verbs_device);
+    if (devices == 0) {
+        doctor_say(doctor, wanted ? DOCTOR_FAIL : DOCTOR_OK, "nic",
+                   wanted ? "load the NIC's driver (modprobe mlx5_ib, or rdma_rxe for a test), or "
+                            "set fabric = tcp"
+                          : "",
+                   "no RDMA device%s", wanted ? ", and fabric = verbs" : "");
+    }
+    if (!wanted) {
+        return;
+    }
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    doctor_say(doctor, library != NULL ? DOCTOR_OK : DOCTOR_FAIL, "libibverbs",
+               library != NULL ? "" : "deploy/install (libibverbs-dev ibverbs-providers)", "%s",
+               library != NULL ? "there" : dlerror());
+    if (library != NULL) {
+        (void)dlclose(library);
+    }
+}
+
+/* ---- ports ---- */
+
+/* IP or IP:PORT, as the fabric takes it. */
+static bool address_parse(const char *text, struct sockaddr_storage *out, socklen_t *length,
+                          uint16_t *port)
+{
+    char host[130];
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    const char *end = strchr(text, ']');
+    const char *colon = strrchr(text, ':');
+    bool bracket = text[0] == '[' && end != NULL;
+    if (!bracket && inet_pton(AF_INET6, text, &v6.sin6_addr) == 1) {
+        colon = NULL; /* all of it is the address */
+    } else if (bracket && colon < end) {
+        colon = NULL;
+    }
+    const char *from = text + bracket;
+    size_t host_length = bracket         ? (size_t)(end - from)
+                         : colon != NULL ? (size_t)(colon - from)
+                                         : strlen(from);
+    (void)snprintf(host, sizeof(host), "%.*s", (int)SL_MIN(host_length, 128u), from);
+    unsigned long number = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
+    *port = (uint16_t)SL_MIN(number, 65535u);
+    v4.sin_port = v6.sin6_port = htons(*port);
+    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
+        memcpy(out, &v4, sizeof(v4));
+        *length = sizeof(v4);
+    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
+        memcpy(out, &v6, sizeof(v6));
+        *length = sizeof(v6);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void doctor_ports(struct doctor *doctor)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = 0;
+    uint16_t port = 0;
+    const int on = 1;
+    const char *text = sl_config_text(doctor->config, SL_SET_fabric_address);
+    if (strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") != 0 || text[0] == '\0') {
+        doctor_say(doctor, DOCTOR_OK, "ports", "", "nothing listens on a network");
+        return;
+    }
+    if (!address_parse(text, &address, &length, &port)) {
+        doctor_say(doctor, DOCTOR_FAIL, "ports", "fabric_address = IP or IP:PORT",
+                   "fabric_address: '%s' is no address", text);
+        return;
+    }
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int os_code = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0) {
+            os_code = errno;
+        }
+        (void)close(fd);
+    }
+    bool own = os_code == EADDRINUSE && doctor->running;
+    doctor_say(doctor, os_code == 0 || own ? DOCTOR_OK : DOCTOR_FAIL, "ports",
+               os_code == 0 || own        ? ""
+               : os_code == EADDRNOTAVAIL ? "fabric_address must be an address of this machine"
+               : os_code == EADDRINUSE    ? "choose another port, or end who has it (ss -ltnp)"
+                                          : "see the error",
+               "fabric_address %s: %s", text,
+               own            ? "in use, by this node it seems"
+               : os_code == 0 ? "free"
+                              : strerror(os_code));
+}
+
+/* ---- the directory ---- */
+
+struct probe {
+    bool up, failed;
+    char why[SL_ERROR_TEXT_BYTES];
+};
+
+static void probe_link(void *context, bool up, const struct sl_error *why)
+{
+    struct probe *probe = context;
+    probe->up = up;
+    probe->failed = !up;
+    if (!up) {
+        (void)snprintf(probe->why, sizeof(probe->why), "%s", why->text);
+    }
+}
+
+static void probe_found(void *context, uint64_t cookie, sl_err code,
+                        const struct sl_directory_found *found, uint32_t count)
+{
+    (void)context, (void)cookie, (void)code, (void)found, (void)count; /* nothing is looked up */
+}
+
+void doctor_directory(struct doctor *doctor)
+{
+    static const char mend[] =
+        "start redis-server there, and check directory_url, directory_password_file and firewalls";
+    char password[SL_DIRECTORY_PASSWORD_BYTES];
+    struct sl_directory_options options;
+    struct sl_directory *directory = NULL;
+    struct sl_error why = {0};
+    struct probe probe = {0};
+    sl_err err = sl_directory_options_from(doctor->config, &options, password, &why);
+    if (err == SL_OK && options.kind == SL_DIRECTORY_EMBEDDED) {
+        doctor_say(doctor, DOCTOR_OK, "directory", "", "embedded: this node alone");
+        return;
+    }
+    options.events =
+        (struct sl_directory_events){.context = &probe, .found = probe_found, .link = probe_link};
+    if (err == SL_OK) {
+        err = sl_directory_open(&options, &directory, &why);
+    }
+    explicit_bzero(password, sizeof(password));
+    if (err != SL_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "directory", "correct the setting", "%s", why.text);
+        return;
+    }
+    while (!probe.up && !probe.failed) { /* the first attempt ends by directory_timeout */
+        sl_directory_step(directory, sl_clock_monotonic_ns());
+        struct pollfd fd = {.fd = sl_directory_fd(directory), .events = POLLIN};
+        (void)poll(&fd, 1, 5);
+    }
+    doctor_say(doctor, probe.up ? DOCTOR_OK : DOCTOR_FAIL, "directory", probe.up ? "" : mend, "%s",
+               probe.up ? "redis answers" : probe.why);
+    sl_directory_close(&directory);
+}

@@ -1,0 +1,169 @@
+"""The cluster directory of a real node: what it publishes, and a server that dies; and sluicectl doctor."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from node_support import Node, main, wait_until
+
+
+class Redis:
+    """A redis-server on a Unix socket of its own."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix="sl-redis-")
+        self.socket = self.directory + "/redis"
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.directory,
+                                         "--save", "", "--appendonly", "no"], stdout=subprocess.DEVNULL)
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def say(self, *words):
+        """The reply to one command, raw."""
+        request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words) + "*1\r\n$4\r\nQUIT\r\n"
+        reply = b""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(60)
+                connection.connect(self.socket)
+                connection.sendall(request.encode())
+                while chunk := connection.recv(65536):
+                    reply += chunk
+        except (FileNotFoundError, ConnectionError):
+            return b""  # not there yet
+        return reply[:-len(b"+OK\r\n")]
+
+    def key_count(self):
+        return self.say("KEYS", "sluice:*:k:*").count(b"sluice:")
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def transporter(node):
+    pages = json.loads(node.ctl("status", "--json", check=False).stdout)["actors"]
+    return next(page for page in pages if page["name"] == "transporter.0")
+
+
+def settings(redis):
+    # The limit of time is generous: this test is about a server that is away, not about a slow one.
+    return ["--directory", "redis", "--directory-url", "unix://" + redis.socket, "--directory-timeout", "30s",
+            "--directory-name", "test", "--directory-node", "node-a"]
+
+
+@unittest.skipIf(shutil.which("redis-server") is None, "skipped: redis-server is not installed (deploy/install --test)")
+class Directory(unittest.TestCase):
+    def test_what_a_node_holds_is_published_and_withdrawn(self):
+        with Redis() as redis, Node(ranks=1, settings=settings(redis)) as node:
+            for key in ("one", "two", "three"):
+                node.ctl("put", key, stdin=key.encode())
+            wait_until(lambda: redis.key_count() == 3, 20, "three keys in redis")
+            self.assertIn(b"\r\n1 ", redis.say("GET", "sluice:test:n:node-a"))
+            node.ctl("rm", "two")
+            wait_until(lambda: redis.key_count() == 2, 20, "two keys in redis")
+            node.stop()
+            self.assertEqual(redis.say("GET", "sluice:test:n:node-a"), b"$-1\r\n")  # it said goodbye
+
+    def test_a_server_that_dies_degrades_and_comes_back(self):
+        with Redis() as redis, Node(ranks=1, settings=settings(redis)) as node:
+            node.ctl("put", "one", stdin=b"1")
+            wait_until(lambda: redis.key_count() == 1, 20, "one key in redis")
+            redis.kill()
+            wait_until(lambda: transporter(node)["health"] == "degraded", 20, "degraded")
+            node.ctl("put", "two", stdin=b"2")
+            self.assertEqual(node.ctl("get", "one").stdout, b"1")
+            redis.start()
+            wait_until(lambda: transporter(node)["health"] == "ready", 20, "ready again")
+            wait_until(lambda: redis.key_count() == 2, 20, "everything published again")
+
+    def test_a_node_starts_without_its_server(self):
+        redis = Redis()
+        with redis:
+            redis.kill()
+            with Node(ranks=1, settings=settings(redis)) as node:
+                node.ctl("put", "one", stdin=b"1")
+                self.assertEqual(node.ctl("get", "one").stdout, b"1")
+                redis.start()
+                wait_until(lambda: redis.key_count() == 1, 20, "published after all")
+
+
+def doctor(*words):
+    node = Node()
+    try:
+        done = node.ctl("doctor", "--json", *words, check=False)
+        report = json.loads(done.stdout)
+        return done.returncode, {line["check"]: line for line in report["checks"]}
+    finally:
+        shutil.rmtree(node.directory, ignore_errors=True)
+
+
+class Doctor(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="sl-doctor-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def test_each_fault_is_found_and_has_a_remedy(self):
+        open_file = self.directory + "/open"
+        with open(open_file, "w", encoding="utf-8") as out:
+            out.write("secret\n")
+        os.chmod(open_file, 0o644)
+        taken = socket.socket()
+        self.addCleanup(taken.close)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        cases = (
+            ("memory", ["--memory", "16TiB"], "free"),
+            ("disk", ["--disk", "1024TiB", "--disk-path", self.directory], "free"),
+            ("disk_direct", ["--disk", "1MiB", "--disk-path", "/proc/nothing"], "no page written"),
+            ("key_files", ["--directory-password-file", self.directory + "/none"], "No such file"),
+            ("key_files", ["--directory-password-file", open_file], "others than its owner"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{port}"], "in use"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", "192.0.2.1:4000"], "192.0.2.1"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", "nonsense"], "no address"),
+            ("directory", ["--directory", "redis", "--directory-url", f"unix://{self.directory}/none"], "connect"),
+            ("directory", ["--directory", "redis", "--directory-url", "redis://name:1"], "no IP address"),
+            ("directory", ["--directory", "redis", "--directory-url", f"redis://127.0.0.1:{port}",
+                           "--directory-timeout", "50ms"], "no answer"),
+        )
+        for check, words, text in cases:
+            with self.subTest(check=check, words=words):
+                code, lines = doctor(*words)
+                self.assertEqual(code, 1)
+                self.assertEqual(lines[check]["level"], "fail", lines[check])
+                self.assertIn(text, lines[check]["text"])
+                self.assertNotEqual(lines[check]["mend"], "")
+
+    def test_what_is_fine_is_said_to_be(self):
+        code, lines = doctor("--memory", "64MiB", "--disk", "1MiB", "--disk-path", self.directory)
+        for check in ("memory", "disk", "ports", "key_files", "directory"):
+            self.assertEqual(lines[check]["level"], "ok", lines[check])
+        self.assertEqual(code, 1 if any(line["level"] == "fail" for line in lines.values()) else 0)
+        self.assertEqual(os.listdir(self.directory), [])  # nothing stays behind
+
+    @unittest.skipIf(shutil.which("redis-server") is None, "skipped: redis-server is not installed")
+    def test_a_directory_that_answers_is_fine(self):
+        with Redis() as redis:
+            wait_until(lambda: os.path.exists(redis.socket), 20, "redis-server")
+            words = ["--directory", "redis", "--directory-url", "unix://" + redis.socket, "--directory-timeout", "60s"]
+            wait_until(lambda: doctor(*words)[1]["directory"]["level"] == "ok", 20, "an answer")
+
+
+if __name__ == "__main__":
+    main()

@@ -60,6 +60,18 @@ static const struct ctl_command commands[] = {
      "tiers\n\nMemory, each disk and remote: bytes, objects, share of the loaded blocks, queue, "
      "latency, errors, health.\nReads the actors' metrics pages and disturbs nobody." COMMON,
      ctl_tiers},
+    {"nodes", "the nodes this one knows",
+     "nodes\n\nEach peer: state (alive; away: it does not answer; broken: it fails and is left "
+     "alone for a while; asks: it reads\nfrom us, we do not ask it), the link that carries bytes, "
+     "round trip of the last greeting, bytes and values read from\nit, failures, incarnation (when "
+     "its transporter started)." COMMON,
+     ctl_nodes},
+    {"keygen", "make a node's keys",
+     "keygen DIRECTORY NODE\n\nMakes DIRECTORY/NODE.secret (0600) and DIRECTORY/NODE.pub. A node "
+     "with `cluster_keys = DIRECTORY` and\n`node_name = NODE` proves by the secret who it is; who "
+     "may connect to it is whose NAME.pub lies in its directory.\nCopy each node's .pub to its "
+     "peers, and no .secret anywhere.\n\n  --json            answer as JSON",
+     ctl_keygen},
     {"trace", "show an op's path through the actors",
      "trace ID | --last N | --slow N\n\nMerges the flight recorders of all actors (dead and "
      "stopped ones too) with their "

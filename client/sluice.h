@@ -113,6 +113,25 @@ struct sl_story {
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                   struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
 
+/* Another node, as this node's transporter sees it. */
+struct sl_node_info {
+    char name[32];
+    char address[129]; /* where it is asked; "": it only asks us */
+    char state[16];    /* alive, away, broken; asks: it is no peer of ours */
+    char link[16];     /* where bytes go: up, connecting, down */
+    uint64_t incarnation, round_trip_ns, heard_ago_ns;
+    uint64_t read_bytes, read_values, failures, pinned_values;
+};
+struct sl_cluster_info {
+    char name[32];    /* of this node; "": it has no peers and nobody can ask it */
+    char listen[129]; /* where peers ask it; "": nowhere */
+    char fabric[192]; /* what carries bytes */
+};
+#define SL_NODES_MAX 64u
+/* Fills *count nodes, at most SL_NODES_MAX. Errors: SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+sl_err sl_nodes(struct sl_client *client, struct sl_cluster_info *self, struct sl_node_info *nodes,
+                uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+
 /* Each visible object; each() returns false to stop. The entry is borrowed. */
 struct sl_object_info {
     struct sl_object_key key;

@@ -43,8 +43,9 @@ struct index_header {
     uint64_t slab_count_max;
     index_word slab_count; /* populated; 0: a dead index, ask the registrar */
     index_word key_count, group_count, record_units_used;
+    index_word remote; /* 1: what is not here may be had from other nodes; 0 in older indexes */
 };
-static_assert(sizeof(struct index_header) == 72, "format of the index header");
+static_assert(sizeof(struct index_header) == 80, "format of the index header");
 
 struct index_bucket {
     index_word overflow;

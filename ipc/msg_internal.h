@@ -80,9 +80,6 @@ void sl_msg_trace(struct sl_env *env, const struct sl_msg *msg, bool sent, const
 
 /* UTF-8 without NUL. */
 bool sl_text_is_clean(const char *at, uint64_t length);
-/* [A-Za-z0-9._-], 1..31 bytes, begins with a letter or digit: fit for a file name and a routing id.
- */
-bool sl_actor_name_is_clean(const char *at, uint64_t length);
 
 /* ---- codec ---- */
 

@@ -79,6 +79,16 @@ void sl_index_view_close(struct sl_index_view **view)
     *view = NULL;
 }
 
+bool sl_index_view_remote(const struct sl_index_view *view)
+{
+    return word_get(&view->header->remote) != 0;
+}
+
+void sl_index_set_remote(struct sl_index *index, bool remote)
+{
+    word_set(&index->view.header->remote, remote ? 1 : 0);
+}
+
 void sl_index_view_stats(const struct sl_index_view *view, struct sl_index_stats *out)
 {
     uint64_t slab_count = SL_MIN(word_get_acquire(&view->header->slab_count), view->slab_count_max);

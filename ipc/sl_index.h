@@ -99,6 +99,8 @@ sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, ui
  * What stays in the table during the whole walk is given exactly once. False: the end. */
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
                    char *key_out);
+/* Whether a key that is not here may be had from another node, by a FETCH to the transporter. */
+bool sl_index_view_remote(const struct sl_index_view *view);
 struct sl_index_stats {
     uint64_t bucket_count, key_count, group_count, record_bytes_used, record_bytes_max,
         mapped_bytes;
@@ -123,6 +125,8 @@ struct sl_index_options {
 sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
                      struct sl_error *why);
 void sl_index_close(struct sl_index **index);
+/* Says to all readers whether other nodes may be asked. */
+void sl_index_set_remote(struct sl_index *index, bool remote);
 /* A view on the same mapping, for the registrar's own look-ups. Borrowed. */
 const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
 

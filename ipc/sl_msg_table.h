@@ -136,6 +136,39 @@
     F(U64, ago_ns, 0, UINT64_MAX, "how long ago it went; 0: not known")                        \
     F(TEXT, text, 0, 255, "where it is, or why it is not; for people")
 
+#define SL_ITEM_ASKED(F, L)                                               \
+    F(TEXT, key, 1, 1024, "object key")                                   \
+    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups") \
+    F(U64, part_index, 0, 511, "which part of the group")
+#define SL_ITEM_SOUGHT(F, L)            \
+    F(TEXT, key, 1, 1024, "object key") \
+    F(BOOL, part, 0, 1, "as a part of a block; objects and parts are not taken for each other")
+#define SL_ITEM_PLACE(F, L)                                                                    \
+    F(U64, code, 0, 255,                                                                       \
+      "SL_OK pinned, SL_ERR_NOT_FOUND, SL_ERR_LIMIT ask again, SL_ERR_CANCELLED behind a gap") \
+    F(U64, arena, 0, 65535, "arena id of the holder")                                          \
+    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                          \
+    F(U64, length_bytes, 0, SL_VALUE_BYTES_MAX, "size of the value")                           \
+    F(U64, generation, 0, UINT64_MAX, "generation of the extent")                              \
+    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half")                         \
+    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
+#define SL_ITEM_WINDOW(F, L)                                 \
+    F(U64, arena, 0, 65535, "arena id")                      \
+    F(U64, length_bytes, 1, UINT64_MAX, "bytes of its data") \
+    F(BIN, key, 1, 65536, "the fabric's key: remote READ of this arena, for this peer alone")
+#define SL_ITEM_NODE(F, L)                                                       \
+    F(TEXT, name, 1, 31, "name of the peer")                                     \
+    F(TEXT, address, 0, 128, "where it is asked; empty: it only asks us")        \
+    F(TEXT, state, 0, 15, "alive, away, broken, or asks: it is no peer of ours") \
+    F(U64, incarnation, 0, UINT64_MAX, "of its transporter; 0: never heard of")  \
+    F(U64, round_trip_ns, 0, UINT64_MAX, "of the last greeting")                 \
+    F(U64, heard_ago_ns, 0, UINT64_MAX, "since it last answered or asked")       \
+    F(U64, read_bytes, 0, UINT64_MAX, "read from it")                            \
+    F(U64, read_values, 0, UINT64_MAX, "read from it")                           \
+    F(U64, failures, 0, UINT64_MAX, "requests and transfers that failed")        \
+    F(U64, pinned_values, 0, UINT64_MAX, "of ours that it keeps pinned now")     \
+    F(TEXT, link, 0, 15, "up, connecting or down: where bytes go")
+
 /* X(item, TABLE) makes struct sl_item_ITEM */
 #define SL_ITEM_TABLE(X)                \
     X(want, SL_ITEM_WANT)               \
@@ -153,7 +186,12 @@
     X(found, SL_ITEM_FOUND)             \
     X(forget, SL_ITEM_FORGET)           \
     X(chunk, SL_ITEM_CHUNK)             \
-    X(story, SL_ITEM_STORY)
+    X(story, SL_ITEM_STORY)             \
+    X(asked, SL_ITEM_ASKED)             \
+    X(sought, SL_ITEM_SOUGHT)           \
+    X(place, SL_ITEM_PLACE)             \
+    X(window, SL_ITEM_WINDOW)           \
+    X(node, SL_ITEM_NODE)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -294,6 +332,40 @@
 #define SL_BODY_REGIONS_REPLY(F, L)                           \
     F(U64, region_bytes_max, 0, UINT64_MAX, "limit in force") \
     L(chunks, chunk, 65536, "planned memory regions")
+/* client, coordinator -> transporter: bring values that other nodes hold into memory */
+#define SL_BODY_FETCH(F, L)                                                                       \
+    F(BOOL, chain, 0, 1,                                                                          \
+      "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
+    L(items, asked, SL_BATCH_MAX, "objects, and all parts of every block")                        \
+    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")
+/* Between transporters of two nodes. What else comes from a peer is refused. */
+#define SL_BODY_PEER_HELLO(F, L)                                                \
+    F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
+    F(U64, incarnation, 1, UINT64_MAX, "of the sender: grows with every start") \
+    F(TEXT, fabric, 0, 15, "what carries its bytes")                            \
+    F(BIN, address, 0, 65536, "of its fabric, for the receiver")
+#define SL_BODY_PEER_HELLO_REPLY(F, L)                                          \
+    F(TEXT, node, 1, 31, "the sender")                                          \
+    F(U64, incarnation, 1, UINT64_MAX, "of the sender: grows with every start") \
+    F(TEXT, fabric, 0, 15, "what carries its bytes")                            \
+    F(BIN, address, 0, 65536, "of its fabric, for the receiver")                \
+    L(windows, window, 64, "arenas that the receiver may read")
+#define SL_BODY_PEER_PIN(F, L)                                                \
+    F(U64, ttl_ns, 1, UINT64_MAX, "pins end after; the holder may take less") \
+    F(U64, bytes_max, 1, UINT64_MAX,                                          \
+      "what goes beyond is SL_ERR_LIMIT; the first value always goes")        \
+    F(BOOL, chain, 0, 1, "nothing is wanted behind a key that is not there")  \
+    L(items, sought, 512, "keys")
+#define SL_BODY_PEER_PIN_REPLY(F, L)                                      \
+    F(U64, pin_id, 0, UINT64_MAX, "names the pins; 0: nothing is pinned") \
+    F(U64, ttl_ns, 0, UINT64_MAX, "they end after")                       \
+    L(items, place, 512, "one for each key")
+#define SL_BODY_PEER_UNPIN(F, L) F(U64S, pin_ids, 1, 1024, "of the sender's own")
+#define SL_BODY_NODES_REPLY(F, L)                                 \
+    F(TEXT, name, 0, 31, "this node")                             \
+    F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
+    F(TEXT, fabric, 0, 191, "what carries its bytes")             \
+    L(nodes, node, 64, "peers")
 
 /* never on the wire: completions inside a process */
 #define SL_BODY_LOCAL_IO(F, L)                      \
@@ -365,6 +437,17 @@
     X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "no entry points there any more") \
     X(REGIONS, regions, 80, SL_BODY_EMPTY, "the transporter's plan of memory regions")             \
     X(REGIONS_REPLY, regions_reply, 81, SL_BODY_REGIONS_REPLY, "plan")                             \
+    X(FETCH, fetch, 82, SL_BODY_FETCH, "bring in what other nodes hold")                           \
+    X(FETCH_REPLY, fetch_reply, 83, SL_BODY_CODES,                                                 \
+      "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps")                               \
+    X(NODES, nodes, 84, SL_BODY_EMPTY, "the transporter's peers")                                  \
+    X(NODES_REPLY, nodes_reply, 85, SL_BODY_NODES_REPLY, "peers")                                  \
+    X(PEER_HELLO, peer_hello, 90, SL_BODY_PEER_HELLO, "one node greets another")                   \
+    X(PEER_HELLO_REPLY, peer_hello_reply, 91, SL_BODY_PEER_HELLO_REPLY, "what it may read")        \
+    X(PEER_PIN, peer_pin, 92, SL_BODY_PEER_PIN, "keep these for me to read")                       \
+    X(PEER_PIN_REPLY, peer_pin_reply, 93, SL_BODY_PEER_PIN_REPLY, "where they are")                \
+    X(PEER_UNPIN, peer_unpin, 94, SL_BODY_PEER_UNPIN, "I have read them")                          \
+    X(PEER_UNPIN_REPLY, peer_unpin_reply, 95, SL_BODY_EMPTY, "done")                               \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

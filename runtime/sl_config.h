@@ -114,7 +114,29 @@ enum sl_setting_kind {
       "a server that answers nothing for so long is away")                                        \
     X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                    \
       "pause between two looks at what changed in the index")                                     \
-    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")
+    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")            \
+    X(node_name, TEXT, "", 0, 31, "name of the node among its peers; empty: the host's name")     \
+    X(cluster_listen, TEXT, "", 0, 128, "HOST:PORT at which peers may ask; empty: nowhere")       \
+    X(cluster_keys, TEXT, "", 0, 1023,                                                            \
+      "directory with NODE.secret and the NAME.pub of every peer (sluicectl keygen)")             \
+    X(cluster_plaintext, BOOL, "false", 0, 1, "no keys, no encryption between nodes: tests only") \
+    X(peers, TEXT, "", 0, 1023, "nodes to read from: NAME@HOST:PORT, ...; at most 64")            \
+    X(peer_heartbeat, DURATION, "500ms", 10000000, 60000000000, "a peer is greeted this often")   \
+    X(peer_timeout, DURATION, "500ms", 1000000, 60000000000,                                      \
+      "a peer that answers nothing for so long has failed")                                       \
+    X(peer_failures_max, COUNT, "3", 1, 1000,                                                     \
+      "failures in a row after which a peer is left alone for a while")                           \
+    X(peer_backoff, DURATION, "200ms", 1000000, 60000000000,                                      \
+      "first pause of a peer that failed; doubles up to 32 times that")                           \
+    X(peer_missing_ttl, DURATION, "500ms", 0, 3600000000000,                                      \
+      "how long a peer is not asked again for a key it did not have")                             \
+    X(peer_missing_max, COUNT, "65536", 64, 16777216, "keys remembered as missing at peers")      \
+    X(remote_pin_ttl, DURATION, "5s", 10000000, 3600000000000,                                    \
+      "longest time a peer may keep bytes of ours pinned")                                        \
+    X(remote_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "bytes all peers together may keep pinned; 0: a quarter of memory")                         \
+    X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184, "bytes asked of a peer at once")            \
+    X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
 enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };

@@ -189,6 +189,12 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
     };
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
+    if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */
+        const struct sl_config *config = self->env->config;
+        sl_index_set_remote(self->index,
+                            sl_config_text(config, SL_SET_peers)[0] != '\0' &&
+                                strcmp(sl_config_text(config, SL_SET_fabric), "off") != 0);
+    }
     return err;
 }
 

@@ -1,33 +1,17 @@
-/* actors/transporter/transporter.c - answers REGIONS with the plan for the arenas that are there
- * now, and turns the fabric where one is configured. */
+/* actors/transporter/transporter.c - the actor contract: REGIONS, the fabric, and what comes from
+ * this node and from others. */
 #include "actors/transporter/transporter.h"
 
 #include "actors/transporter/directory_service.h"
-#include "actors/transporter/fabric.h"
-#include "actors/transporter/gpus.h"
-#include "actors/transporter/plan.h"
-#include "ipc/sl_arena.h"
-#include "ipc/sl_msg.h"
+#include "actors/transporter/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define ARENAS_MAX 64u    /* one a rank at most */
 #define CHUNKS_MAX 65536u /* of the message table */
 #define GPU_FOLDER "/proc/driver/nvidia/gpus"
-
-struct transporter {
-    struct sl_env *env;
-    struct sl_mr_limit limit;
-    char nic[SL_NIC_NAME_BYTES];  /* "": none */
-    struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
-    uint32_t chunk_capacity;
-    uint32_t chunk_count;
-    struct sl_fabric *fabric; /* NULL: off */
-    struct sl_directory_service *directory;
-    bool drained;
-    sl_metric plans, regions;
-};
 
 static sl_err transporter_nic(struct transporter *self, struct sl_error *why)
 {
@@ -63,6 +47,13 @@ static sl_err choose(const char *name, const char *text, const char *const *word
                    words[1], words[2]);
 }
 
+static void fabric_registered(void *context, uint32_t memory, uint32_t region_index,
+                              const struct sl_error *why)
+{
+    (void)region_index;
+    tr_memory_registered(context, memory, why);
+}
+
 static sl_err fabric_options(struct transporter *self, bool *wanted,
                              struct sl_fabric_options *options, struct sl_error *why)
 {
@@ -94,6 +85,16 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);
     options->region_bytes_max = self->limit.bytes;
+    options->events = (struct sl_fabric_events){
+        .context = self,
+        .done = tr_trip_read,
+        .registered = fabric_registered,
+        .address = tr_fabric_address,
+        .granted = tr_fabric_granted,
+        .grant_ended = tr_fabric_grant_ended,
+    };
+    self->fabric_name = kinds[kind];
+    self->whole_arena = kind == 2;
     return SL_OK;
 }
 
@@ -120,12 +121,145 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
     return err;
 }
 
+/* ---- other nodes; none unless configured ---- */
+
+static void metrics_define(struct transporter *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    struct tr_metrics *metric = &self->metric;
+    const struct {
+        sl_metric *metric;
+        const char *name;
+    } names[] = {
+        {&metric->fetches, "fetches"},
+        {&metric->keys_asked, "keys_asked"},
+        {&metric->keys_found, "keys_found"},
+        {&metric->keys_missing, "keys_missing"},
+        {&metric->values_read, "values_read"},
+        {&metric->bytes_read, "bytes_read"},
+        {&metric->trips, "trips"},
+        {&metric->peers_alive, "peers_alive"},
+        {&metric->peer_failures, "peer_failures"},
+        {&metric->peer_timeouts, "peer_timeouts"},
+        {&metric->frames_refused, "frames_refused"},
+        {&metric->digests_bad, "digests_bad"},
+        {&metric->pins_taken, "pins_taken"},
+        {&metric->pins_expired, "pins_expired"},
+        {&metric->pins_open, "pin_sets_open"},
+        {&metric->values_served, "values_served"},
+        {&metric->promoted, "values_promoted"},
+        {&metric->fences, "fences"},
+    };
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        *names[i].metric = sl_metric_define(page, names[i].name);
+    }
+}
+
+/* The transporter of rank 0 speaks for the node. */
+static bool cluster_wanted(const struct transporter *self)
+{
+    const struct sl_config *config = self->env->config;
+    return sl_config_u64(config, SL_SET_rank) == 0 &&
+           (sl_config_text(config, SL_SET_cluster_listen)[0] != '\0' ||
+            sl_config_text(config, SL_SET_peers)[0] != '\0');
+}
+
+static sl_err node_name(struct transporter *self, struct sl_error *why)
+{
+    const char *name = sl_config_text(self->env->config, SL_SET_node_name);
+    char host[256] = "";
+    if (name[0] == '\0' && gethostname(host, sizeof(host) - 1) == 0) {
+        host[strcspn(host, ".")] = '\0';
+        name = host;
+    }
+    if (!sl_actor_name_is_clean(name, strlen(name))) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "node_name: '%.40s' is not 1 to 31 of letters, digits, '.', '-' and '_'",
+                       name);
+    }
+    (void)snprintf(self->node, sizeof(self->node), "%s", name);
+    return SL_OK;
+}
+
+static sl_err control_open(struct transporter *self, struct sl_error *why)
+{
+    struct sl_env *env = self->env;
+    const struct sl_control_options options = {
+        .node = self->node,
+        .listen = sl_config_text(env->config, SL_SET_cluster_listen),
+        .keys = sl_config_text(env->config, SL_SET_cluster_keys),
+        .plaintext = sl_config_bool(env->config, SL_SET_cluster_plaintext),
+        .queue_messages = (uint32_t)sl_config_u64(env->config, SL_SET_queue_messages),
+        .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
+    };
+    sl_err err = sl_control_open(&options, &self->control, why);
+    if (err == SL_OK) {
+        err = env->ops->watch_fd(env, sl_control_fd(self->control), why);
+    }
+    if (err == SL_OK && options.plaintext) {
+        sl_log_write(env->log, SL_LOG_WARN, 0,
+                     "cluster_plaintext: whoever reaches this node may read all of its memory");
+    }
+    return err;
+}
+
+sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
+{
+    struct sl_env *env = self->env;
+    uint64_t message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max);
+    if (self->fabric == NULL) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "cluster_listen and peers need something that carries bytes: set fabric");
+    }
+    metrics_define(self);
+    /* Of a life: the clock of the host, so that it grows with every start, also over boots. */
+    self->incarnation = sl_clock_wall_ns();
+    self->next_seq = SL_MAX(env->now_ns, UINT64_C(1));
+    self->next_op_id = env->ops->random_u64(env) >> 1 | 1;
+    sl_err err = node_name(self, why);
+    if (err == SL_OK) {
+        err = sl_codec_create(message_bytes_max, &self->codec_in, why);
+    }
+    if (err == SL_OK) {
+        err = sl_codec_create(message_bytes_max, &self->codec_out, why);
+    }
+    if (err == SL_OK && self->control == NULL) {
+        err = control_open(self, why);
+    }
+    if (err == SL_OK) {
+        err = tr_fetch_init(self, why);
+    }
+    if (err == SL_OK) {
+        err = tr_holder_init(self, why);
+    }
+    if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
+        err = sl_calls_create(env, TR_PIN_SETS_MAX + self->trip_max * 8, &self->calls, why);
+    }
+    if (err == SL_OK) {
+        err = tr_peers_init(self, why);
+    }
+    env->ops->wake_at(env, 0);
+    return err;
+}
+
+void tr_cluster_fini(struct transporter *self)
+{
+    if (self->calls != NULL) {
+        sl_calls_destroy(&self->calls);
+    }
+    tr_holder_fini(self);
+    tr_fetch_fini(self);
+    tr_peers_fini(self);
+    sl_codec_destroy(&self->codec_in);
+    sl_codec_destroy(&self->codec_out);
+}
+
 static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct transporter *self = state;
     self->env = env;
-    self->plans = sl_metric_define(env->metrics, "region_plans");
-    self->regions = sl_metric_define(env->metrics, "regions_planned");
+    self->metric.plans = sl_metric_define(env->metrics, "region_plans");
+    self->metric.regions = sl_metric_define(env->metrics, "regions_planned");
     struct sl_mr_sources sources = {
         .setting_bytes = sl_config_u64(env->config, SL_SET_mr_bytes_max),
         .variable = getenv("MC_MAX_MR_SIZE"),
@@ -150,7 +284,7 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         const struct sl_directory_wishes none = {0};
         err = sl_directory_service_open(env, &none, &self->directory, why);
     }
-    return err;
+    return err == SL_OK && cluster_wanted(self) ? tr_cluster_init(self, why) : err;
 }
 
 static sl_err chunk_add(struct transporter *self, uint64_t arena, const struct sl_mr_cut *cut,
@@ -199,7 +333,7 @@ static void transporter_regions(struct transporter *self, const struct sl_msg *m
     struct sl_error why = {0};
     sl_err err = SL_OK;
     self->chunk_count = 0;
-    for (uint32_t id = 0; err == SL_OK && id < ARENAS_MAX; id++) {
+    for (uint32_t id = 0; err == SL_OK && id < TR_ARENAS_MAX; id++) {
         err = arena_plan(self, id, &why);
     }
     if (err != SL_OK && err != SL_ERR_NOT_FOUND) { /* the arenas are numbered without gaps */
@@ -207,8 +341,8 @@ static void transporter_regions(struct transporter *self, const struct sl_msg *m
         sl_reply_code(env, msg, err, &why);
         return;
     }
-    sl_metric_add(env->metrics, self->plans, 1);
-    sl_metric_set(env->metrics, self->regions, self->chunk_count);
+    sl_metric_add(env->metrics, self->metric.plans, 1);
+    sl_metric_set(env->metrics, self->metric.regions, self->chunk_count);
     struct sl_msg reply = {.code = SL_OK};
     reply.body.regions_reply.region_bytes_max = self->limit.bytes;
     reply.body.regions_reply.chunks.at = self->chunks;
@@ -216,13 +350,178 @@ static void transporter_regions(struct transporter *self, const struct sl_msg *m
     sl_reply(env, msg, &reply);
 }
 
+/* ---- frames of peers ---- */
+
+static void frame_refused(struct transporter *self, const char *peer, const struct sl_error *why)
+{
+    sl_metric_add(self->env->metrics, self->metric.frames_refused, 1);
+    sl_log_write(self->env->log, SL_LOG_WARN, 0, "frame of node %s refused: %s",
+                 peer != NULL ? peer : "?", why->text);
+}
+
+/* What a peer may say, and how: everything else is refused. */
+static bool frame_is_expected(const struct sl_control_frame *frame, const struct sl_msg *msg)
+{
+    switch (msg->type) {
+    case SL_MSG_PEER_HELLO:
+    case SL_MSG_PEER_PIN:
+    case SL_MSG_PEER_UNPIN:
+        return !frame->answer;
+    case SL_MSG_PEER_HELLO_REPLY:
+    case SL_MSG_PEER_PIN_REPLY:
+    case SL_MSG_PEER_UNPIN_REPLY:
+        return frame->answer;
+    default:
+        return false;
+    }
+}
+
+static void frame_dispatch(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    switch (msg->type) {
+    case SL_MSG_PEER_HELLO:
+        tr_peer_hello(self, peer, msg);
+        break;
+    case SL_MSG_PEER_HELLO_REPLY:
+        tr_peer_hello_answered(self, peer, msg);
+        break;
+    case SL_MSG_PEER_PIN:
+        tr_holder_pin(self, peer, msg);
+        break;
+    case SL_MSG_PEER_PIN_REPLY:
+        tr_trip_pinned(self, peer, msg);
+        break;
+    case SL_MSG_PEER_UNPIN:
+        tr_holder_unpin(self, peer, msg);
+        break;
+    default: /* PEER_UNPIN_REPLY: nobody waits for it */
+        break;
+    }
+}
+
+void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
+{
+    struct sl_msg msg;
+    struct sl_error why = {0};
+    if (frame->bytes == NULL) {
+        return; /* counted where it was dropped */
+    }
+    sl_err err = sl_codec_decode(self->codec_in, frame->bytes, frame->length_bytes, &msg, &why);
+    if (err == SL_OK && !frame_is_expected(frame, &msg)) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "%s is not for peers to say", sl_msg_name(msg.type));
+    }
+    const char *name = frame->peer != NULL ? frame->peer : err == SL_OK ? msg.sender.at : NULL;
+    if (err == SL_OK &&
+        (strcmp(msg.sender.at, name) != 0 || !sl_actor_name_is_clean(name, strlen(name)) ||
+         strcmp(name, self->node) == 0)) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "it calls itself '%.31s'", msg.sender.at);
+    }
+    struct tr_peer *peer = err == SL_OK ? tr_peer_find(self, name) : NULL;
+    if (err == SL_OK && peer == NULL && msg.type == SL_MSG_PEER_HELLO) {
+        peer = tr_peer_get(self, name, &why);
+        err = peer == NULL ? why.code : SL_OK;
+    }
+    if (err == SL_OK && peer == NULL) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "%s without a greeting", sl_msg_name(msg.type));
+    }
+    if (err != SL_OK) {
+        frame_refused(self, name, &why);
+        return;
+    }
+    self->control->ops->heard(self->control, name);
+    msg.received_ns = self->env->now_ns;
+    frame_dispatch(self, peer, &msg);
+}
+
+/* True: there may be more. */
+static bool frames_take(struct transporter *self)
+{
+    struct sl_control_frame frame;
+    for (uint32_t i = 0; i < TR_FRAMES_A_TURN; i++) {
+        if (!sl_control_receive(self->control, &frame)) {
+            return false;
+        }
+        tr_frame(self, &frame);
+    }
+    return true;
+}
+
+/* ---- messages of this node ---- */
+
+void tr_calls_ended(struct transporter *self, const struct sl_call *call,
+                    const struct sl_msg *reply)
+{
+    uint32_t index = (uint32_t)call->cookie;
+    switch ((enum tr_call)(call->cookie >> 32)) {
+    case TR_CALL_TRIP:
+        tr_trip_answered(self, index, reply);
+        break;
+    case TR_CALL_PROMOTE:
+        tr_holder_promoted(self, index);
+        break;
+    case TR_CALL_NOBODY:
+        break;
+    }
+}
+
+static void reply_handle(struct transporter *self, const struct sl_msg *msg)
+{
+    struct sl_call call;
+    if (self->calls == NULL) {
+        return;
+    }
+    if (sl_calls_match(self->calls, msg, &call)) {
+        tr_calls_ended(self, &call, msg);
+    } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK && !self->pins_known) {
+        /* The process's HELLO named our pin segment, which stands since init; a registrar that
+         * starts later opens what its predecessor knew before it serves. */
+        self->pins_known = true;
+        self->memory_due_ns = 0;
+    }
+}
+
+static void request_handle(struct transporter *self, const struct sl_msg *msg)
+{
+    if (msg->type == SL_MSG_REGIONS) {
+        transporter_regions(self, msg);
+    } else if (msg->type == SL_MSG_NODES) {
+        tr_nodes(self, msg);
+    } else if (msg->type == SL_MSG_FENCE) {
+        tr_fence(self, msg);
+    } else if (msg->type == SL_MSG_FETCH && self->calls != NULL) {
+        tr_fetch(self, msg);
+    } else {
+        sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
+    }
+}
+
+/* Everything that may be due; asks for the next turn. */
+static void cluster_step(struct transporter *self, uint64_t now_ns)
+{
+    struct sl_env *env = self->env;
+    struct sl_call call;
+    uint64_t next_ns = frames_take(self) ? 0 : SL_NEVER_NS;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        tr_calls_ended(self, &call, NULL);
+    }
+    tr_memory_step(self, now_ns);
+    next_ns = SL_MIN(next_ns, self->memory_due_ns);
+    next_ns = SL_MIN(next_ns, tr_peers_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_holder_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_fetch_step(self, now_ns));
+    env->ops->wake_at(env, next_ns);
+}
+
 static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 {
     struct transporter *self = state;
-    if (msg->type == SL_MSG_REGIONS) {
-        transporter_regions(self, msg);
-    } else if (!SL_MSG_IS_REPLY(msg->type) && msg->type < SL_MSG_LOCAL_IO) {
-        sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
+    if (SL_MSG_IS_REPLY(msg->type)) {
+        reply_handle(self, msg);
+    } else if (msg->type < SL_MSG_LOCAL_IO) {
+        request_handle(self, msg);
+    }
+    if (self->calls != NULL) {
+        cluster_step(self, self->env->now_ns);
     }
     return SL_OK;
 }
@@ -232,9 +531,19 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     struct transporter *self = state;
     if (self->fabric != NULL) {
         sl_fabric_step(self->fabric, now_ns);
+    }
+    if (self->calls != NULL) {
+        cluster_step(self, now_ns);
+    }
+    if (self->fabric != NULL) {
         self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
     }
     sl_directory_service_step(self->directory, now_ns);
+    if (self->memory_replaced) { /* all that is known of it, here and at peers, is void */
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "the node's memory was made anew: starting over");
+        return SL_ERR_INTERNAL;
+    }
     return SL_OK;
 }
 
@@ -249,10 +558,16 @@ static void transporter_fini(void *state)
 {
     struct transporter *self = state;
     sl_directory_service_close(&self->directory, self->drained);
-    if (self->fabric != NULL) {
+    if (self->control != NULL) {
+        self->env->ops->unwatch_fd(self->env, sl_control_fd(self->control));
+        sl_control_close(&self->control);
+    }
+    if (self->fabric != NULL) { /* from here on nothing touches the arenas */
         self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
         sl_fabric_close(&self->fabric);
     }
+    tr_cluster_fini(self);
+    tr_memory_fini(self);
     free(self->chunks);
 }
 

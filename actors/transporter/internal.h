@@ -1,0 +1,295 @@
+/* actors/transporter/internal.h - the parts of the transporter: its peers, what it gives them
+ * (holder.c) and what it brings in from them (fetch.c, trips.c).
+ *
+ * A value that another node holds: FETCH makes a unit of every object and block; units travel in
+ * trips, one question to one peer each: PEER_PIN there, RESERVE here, one-sided read, COMMIT here,
+ * PEER_UNPIN there. A unit that a peer cannot give goes on to the next peer that may have it. */
+#ifndef SL_TRANSPORTER_INTERNAL_H
+#define SL_TRANSPORTER_INTERNAL_H
+
+#include "actors/transporter/control.h"
+#include "actors/transporter/fabric.h"
+#include "actors/transporter/gpus.h"
+#include "actors/transporter/health.h"
+#include "actors/transporter/plan.h"
+#include "ipc/sl_arena.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+#include "runtime/sl_actor.h"
+
+#include <sys/types.h>
+
+#define TR_ARENAS_MAX     64u /* one a rank at most */
+#define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
+#define TR_NAME_BYTES     32u
+#define TR_KEYS_MAX       512u    /* of a trip: the parts of the largest block */
+#define TR_FETCHES_MAX    256u    /* open at once */
+#define TR_PARTS_MAX      131072u /* of all units on their way */
+#define TR_PIN_SETS_MAX   1024u   /* that peers have with us */
+#define TR_FENCES_MAX     64u
+#define TR_TRIPS_MAX      64u
+#define TR_FRAMES_A_TURN  64u
+#define TR_MEMORY_NS      (20 * SL_NS_PER_MS) /* looks for the arena of a node that starts */
+#define TR_MEMORY_SEEN_NS SL_NS_PER_S         /* looks whether it still is the same */
+#define TR_HELLO_SOON_NS  (50 * SL_NS_PER_MS)
+#define TR_CALL_NS        (10 * SL_NS_PER_S)
+#define TR_COMMIT_NS      (2 * SL_NS_PER_S)
+
+/* ---- memory.c: this node's index and arenas ---- */
+struct tr_arena {
+    struct sl_arena *arena; /* NULL: not there yet */
+    dev_t device;
+    ino_t inode;
+    uint32_t memory; /* of the fabric */
+    bool added, registered;
+};
+
+/* ---- peers.c ---- */
+struct tr_grant { /* what the peer may read of ours */
+    bool used, ready;
+    uint32_t handle, key_bytes;
+    void *key;
+};
+struct tr_window { /* what we may read of it */
+    bool used;
+    uint32_t key, blob_bytes;
+    uint64_t length_bytes;
+    void *blob;
+};
+struct tr_peer {
+    char name[TR_NAME_BYTES];
+    char address[129]; /* "": it is not asked, it only asks us */
+    uint32_t fabric_peer;
+    struct sl_peer_health health;
+    uint64_t incarnation; /* 0: never heard of */
+    uint64_t heard_ns, hello_seq, hello_sent_ns, hello_due_ns, round_trip_ns;
+    void *blob; /* our fabric's address for it */
+    uint32_t blob_bytes;
+    struct tr_grant grants[TR_ARENAS_MAX];
+    struct tr_window windows[TR_ARENAS_MAX];
+    uint64_t read_bytes, read_values, failures, pinned;
+    uint64_t value_bytes; /* mean size of the last ones read */
+    bool complained;      /* its refusal was logged */
+};
+
+/* ---- holder.c ---- */
+struct tr_pin_set {
+    bool used, promoting;
+    uint32_t peer, count; /* of keys asked */
+    uint64_t number;      /* in the pin id */
+    uint64_t expires_ns, incarnation;
+    uint64_t seq, op_id, trace_id, bytes_max, call_seq; /* while promoting */
+    bool chain;
+    struct sl_item_sought *items; /* while promoting: a copy with its texts */
+    sl_pin *pins;                 /* pin_count */
+    uint32_t pin_count;
+};
+
+/* ---- fetch.c, trips.c ---- */
+struct tr_part {
+    const char *key;
+    uint16_t key_length;
+    uint32_t arena, remote_arena;
+    sl_ref ref; /* 0: nothing is reserved */
+    uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
+    struct sl_digest digest;
+};
+struct tr_wait {
+    struct tr_wait *next;
+    uint32_t fetch, unit_index;
+    uint64_t fetch_number;
+};
+struct tr_unit {                      /* an object, or a block with all its parts */
+    struct tr_unit *hash_next, *next; /* next: in the queue of those that wait for a trip */
+    uint64_t hash;
+    uint64_t asked; /* peers that could not give it */
+    uint64_t deadline_ns, fetch_number, trace_id;
+    const char *group_key; /* NULL: an object */
+    uint16_t group_key_length;
+    bool chain, queued;
+    bool alone;  /* too large for a trip with others */
+    sl_err code; /* why it is not here so far */
+    uint64_t transient_ns;
+    struct tr_wait *waits;
+    uint32_t part_count;
+    struct tr_part parts[];
+};
+struct tr_fetch {
+    bool used;
+    uint64_t number, deadline_ns;
+    struct sl_return back;
+    uint32_t item_count, open;
+    uint32_t *unit_of;    /* item_count */
+    uint64_t *unit_codes; /* item_count at most */
+};
+enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COMMIT };
+struct tr_trip {
+    enum tr_phase phase;
+    uint32_t peer, unit_count;
+    uint64_t seq; /* of the PEER_PIN */
+    uint64_t call_seq, op_id, cookie, trace_id, pin_id;
+    uint64_t due_ns; /* TR_PIN: the answer */
+    uint64_t deadline_ns, pins_until_ns;
+    bool chain;
+    struct tr_unit *units[TR_KEYS_MAX];
+};
+struct tr_fence {
+    bool used;
+    struct sl_return back;
+    uint64_t trips; /* that still read into claims that it ends */
+};
+
+struct tr_metrics {
+    sl_metric plans, regions;
+    sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
+    sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
+    sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
+    sl_histogram fetch_ns, trip_ns;
+};
+
+struct transporter {
+    struct sl_env *env;
+    struct sl_mr_limit limit;
+    char nic[SL_NIC_NAME_BYTES];  /* "": none */
+    struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
+    uint32_t chunk_capacity;
+    uint32_t chunk_count;
+    struct sl_fabric *fabric; /* NULL: off */
+    const char *fabric_name;
+    struct sl_directory_service *directory;
+    bool drained;
+    bool whole_arena; /* a NIC wants every page there before it registers */
+
+    char node[TR_NAME_BYTES];
+    struct sl_control *control; /* NULL: this node is alone */
+    struct sl_codec *codec_in, *codec_out;
+    uint64_t next_seq, incarnation, next_op_id;
+    struct tr_peer *peers; /* TR_PEERS_MAX */
+    uint32_t peer_count;
+
+    struct sl_calls *calls;
+    struct sl_index_view *view; /* NULL: not there yet */
+    dev_t view_device;
+    ino_t view_inode;
+    struct tr_arena arenas[TR_ARENAS_MAX];
+    uint64_t memory_due_ns;
+    bool memory_replaced; /* the node's arena was made anew: this process starts over */
+    struct sl_pins *pins;
+    bool pins_known; /* to a registrar */
+
+    struct tr_pin_set *pin_sets; /* TR_PIN_SETS_MAX */
+    uint64_t pin_number, pins_due_ns;
+    uint32_t pin_sets_open;
+    struct sl_item_place places[TR_KEYS_MAX];
+
+    struct tr_fetch *fetches; /* TR_FETCHES_MAX */
+    uint32_t fetch_open;
+    uint64_t fetch_number;
+    struct tr_unit **unit_heads; /* TR_UNIT_HEADS */
+    struct tr_unit *queue_first, *queue_last;
+    uint32_t parts_open;
+    struct sl_missing *missing;
+    struct tr_trip *trips; /* trip_max */
+    uint32_t trip_max, trips_open;
+    struct tr_fence fences[TR_FENCES_MAX];
+    /* scratch of messages */
+    struct sl_item_sought sought[TR_KEYS_MAX];
+    struct sl_item_want wants[TR_KEYS_MAX];
+    struct sl_item_group groups[TR_KEYS_MAX];
+    struct sl_item_claim claims[TR_KEYS_MAX];
+    struct sl_fabric_piece pieces[TR_KEYS_MAX];
+    struct sl_item_node nodes[TR_PEERS_MAX];
+    struct sl_item_window windows[TR_ARENAS_MAX];
+    struct sl_text promote_keys[TR_KEYS_MAX];
+    struct tr_metrics metric;
+};
+
+enum tr_call { TR_CALL_NOBODY = 1, TR_CALL_TRIP, TR_CALL_PROMOTE };
+static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
+{
+    return (uint64_t)call << 32 | index;
+}
+
+/* ---- transporter.c ---- */
+/* Opens the control plane and what belongs to it; self->fabric is open (or NULL: an error). control
+ * NULL: none is made, a test has set self->control. */
+sl_err tr_cluster_init(struct transporter *self, struct sl_error *why);
+void tr_cluster_fini(struct transporter *self);
+/* One frame from a peer. Every byte is hostile. */
+void tr_frame(struct transporter *self, const struct sl_control_frame *frame);
+void tr_calls_ended(struct transporter *self, const struct sl_call *call,
+                    const struct sl_msg *reply);
+
+/* ---- memory.c ---- */
+/* Looks for index and arenas, and registers them with the fabric, when it is time. */
+void tr_memory_step(struct transporter *self, uint64_t now_ns);
+/* False: the index is not there. */
+bool tr_view(struct transporter *self);
+/* Whether the arena that is mapped still is the node's. */
+bool tr_arena_same(struct transporter *self, uint32_t arena);
+void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
+void tr_memory_fini(struct transporter *self);
+
+/* ---- peers.c ---- */
+sl_err tr_peers_init(struct transporter *self, struct sl_error *why);
+void tr_peers_fini(struct transporter *self);
+struct tr_peer *tr_peer_find(struct transporter *self, const char *name);
+/* The same, made when it is not there. NULL: too many. */
+struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct sl_error *why);
+static inline uint32_t tr_peer_number(const struct transporter *self, const struct tr_peer *peer)
+{
+    return (uint32_t)(peer - self->peers);
+}
+/* Greets those that are due; gives when the next one is. */
+uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
+void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_msg *reply);
+/* Sends a request; fills *seq. Errors: those of sl_control_send. */
+sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
+                   uint64_t *seq);
+/* Answers request `seq` of this type. */
+void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
+                    struct sl_msg *reply);
+void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
+/* Which peers may hold what has this hash, and may be asked now: a bit each. */
+uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
+void tr_nodes(struct transporter *self, const struct sl_msg *msg);
+void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
+void tr_fabric_granted(void *context, uint32_t grant);
+void tr_fabric_grant_ended(void *context, uint32_t grant);
+
+/* ---- holder.c ---- */
+sl_err tr_holder_init(struct transporter *self, struct sl_error *why);
+void tr_holder_fini(struct transporter *self);
+void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_holder_unpin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_holder_promoted(struct transporter *self, uint32_t index);
+/* Everything of the peer's earlier lives. */
+void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Ends what has expired; gives when the next one does. */
+uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
+
+/* ---- fetch.c ---- */
+sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);
+void tr_fetch_fini(struct transporter *self);
+void tr_fetch(struct transporter *self, const struct sl_msg *msg);
+/* The unit's fate is known: tells who waits, and frees it. It is in no trip. */
+void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code);
+/* It waits for a trip, at the end of the line. */
+void tr_unit_queue(struct transporter *self, struct tr_unit *unit);
+/* Starts trips, ends what is too late; gives when it wants to run again. */
+uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns);
+
+/* ---- trips.c ---- */
+/* Takes units off the queue, the first one and those of the same FETCH that the same peer may have.
+ */
+void tr_trip_start(struct transporter *self);
+void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* reply NULL: the registrar did not answer in time. */
+void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+void tr_trip_read(void *context, const struct sl_fabric_done *done);
+uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns);
+void tr_fence(struct transporter *self, const struct sl_msg *msg);
+
+#endif

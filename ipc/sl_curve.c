@@ -1,0 +1,207 @@
+/* ipc/sl_curve.c - key files of nodes. */
+#include "ipc/sl_curve.h"
+#include "ipc/msg_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define PATH_BYTES      1200u
+#define FILE_BYTES_MAX  1024u
+#define Z85_KEY_LENGTH  (SL_CURVE_TEXT_BYTES - 1u)
+#define Z85_OTHER_SIGNS ".-:+=^!/*?&<>()[]{}@%$#"
+
+static sl_err path_of(const char *directory, const char *node, const char *ending,
+                      char out[PATH_BYTES], struct sl_error *why)
+{
+    if (!sl_actor_name_is_clean(node, strlen(node))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "'%.40s' is no name of a node: 1 to %u of a-z, 0-9, '.', '-', '_'", node,
+                       SL_NAME_BYTES_MAX);
+    }
+    int length = snprintf(out, PATH_BYTES, "%s/%s%s", directory, node, ending);
+    return length > 0 && (size_t)length < PATH_BYTES
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "the path of the key files is too long");
+}
+
+static sl_err file_write(const char *path, mode_t mode, const char *text, struct sl_error *why)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "make '%s'", path);
+    }
+    size_t length = strlen(text);
+    ssize_t written = write(fd, text, length);
+    int os_code = written < 0 ? errno : ENOSPC;
+    (void)fsync(fd);
+    (void)close(fd);
+    if (written != (ssize_t)length) {
+        (void)unlink(path);
+        return sl_fail_os(why, os_code, "write '%s'", path);
+    }
+    return SL_OK;
+}
+
+sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *why)
+{
+    char secret_path[PATH_BYTES], public_path[PATH_BYTES], text[FILE_BYTES_MAX];
+    struct sl_curve_pair pair = {0};
+    sl_err err = path_of(directory, node, ".secret", secret_path, why);
+    err = err == SL_OK ? path_of(directory, node, ".pub", public_path, why) : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
+        return sl_fail_os(why, errno, "make '%s'", directory);
+    }
+    if (zmq_curve_keypair(pair.public_text, pair.secret_text) != 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "this ZeroMQ was built without CURVE");
+    }
+    (void)snprintf(text, sizeof(text), "public = %s\nsecret = %s\n", pair.public_text,
+                   pair.secret_text);
+    err = file_write(secret_path, 0600, text, why);
+    if (err == SL_OK) {
+        (void)snprintf(text, sizeof(text), "public = %s\n", pair.public_text);
+        (void)unlink(public_path); /* of a pair that is gone */
+        err = file_write(public_path, 0644, text, why);
+    }
+    explicit_bzero(text, sizeof(text));
+    explicit_bzero(&pair, sizeof(pair));
+    return err;
+}
+
+static bool is_z85(const char *at, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        bool plain = (at[i] >= '0' && at[i] <= '9') || (at[i] >= 'a' && at[i] <= 'z') ||
+                     (at[i] >= 'A' && at[i] <= 'Z');
+        if (!plain && (at[i] == '\0' || strchr(Z85_OTHER_SIGNS, at[i]) == NULL)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The value of `word = VALUE` on a line of its own. */
+static bool value_of(const char *text, const char *word, char out[SL_CURVE_TEXT_BYTES])
+{
+    size_t word_length = strlen(word);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        const char *end = strchr(line, '\n');
+        size_t length = end != NULL ? (size_t)(end - line) : strlen(line);
+        if (length == word_length + 3 + Z85_KEY_LENGTH && memcmp(line, word, word_length) == 0 &&
+            memcmp(line + word_length, " = ", 3) == 0 &&
+            is_z85(line + word_length + 3, Z85_KEY_LENGTH)) {
+            memcpy(out, line + word_length + 3, Z85_KEY_LENGTH);
+            out[Z85_KEY_LENGTH] = '\0';
+            return true;
+        }
+        line = end != NULL ? end + 1 : NULL;
+    }
+    return false;
+}
+
+static sl_err file_read(const char *path, bool private, char text[FILE_BYTES_MAX + 1],
+                        struct sl_error *why)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "key file '%s': %s (sluicectl keygen makes one)", path,
+                       strerror(errno));
+    }
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        (void)close(fd);
+        return sl_fail(why, SL_ERR_CONFIG, "key file '%s' is no file", path);
+    }
+    if (private && (status.st_uid != geteuid() || (status.st_mode & 077u) != 0)) {
+        (void)close(fd);
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "key file '%s' must belong to this user and be closed to others (0600)",
+                       path);
+    }
+    ssize_t length = read(fd, text, FILE_BYTES_MAX);
+    (void)close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    return SL_OK;
+}
+
+sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pair *out,
+                     struct sl_error *why)
+{
+    char path[PATH_BYTES], text[FILE_BYTES_MAX + 1] = "";
+    sl_err err = path_of(directory, node, ".secret", path, why);
+    err = err == SL_OK ? file_read(path, true, text, why) : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    bool good =
+        value_of(text, "public", out->public_text) && value_of(text, "secret", out->secret_text);
+    explicit_bzero(text, sizeof(text));
+    return good ? SL_OK : sl_fail(why, SL_ERR_CONFIG, "key file '%s' holds no pair of keys", path);
+}
+
+sl_err sl_curve_load_public(const char *directory, const char *node, char out[SL_CURVE_TEXT_BYTES],
+                            struct sl_error *why)
+{
+    char path[PATH_BYTES], text[FILE_BYTES_MAX + 1] = "";
+    sl_err err = path_of(directory, node, ".pub", path, why);
+    err = err == SL_OK ? file_read(path, false, text, why) : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    return value_of(text, "public", out)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_CONFIG, "key file '%s' holds no public key", path);
+}
+
+/* The node's name that a file name carries; false: it is no key file. */
+static bool name_of(const char *file, char name[SL_NAME_BYTES_MAX + 1])
+{
+    size_t length = strlen(file);
+    if (length <= 4 || strcmp(file + length - 4, ".pub") != 0 ||
+        !sl_actor_name_is_clean(file, length - 4)) {
+        return false;
+    }
+    memcpy(name, file, length - 4);
+    name[length - 4] = '\0';
+    return true;
+}
+
+sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_BYTES],
+                    char name[32])
+{
+    char candidate[SL_NAME_BYTES_MAX + 1], text[SL_CURVE_TEXT_BYTES];
+    DIR *files = opendir(directory);
+    if (files == NULL) {
+        return SL_ERR_PERMISSION;
+    }
+    sl_err err = SL_ERR_PERMISSION;
+    for (uint32_t i = 0; err != SL_OK && i < SL_CURVE_ALLOWED_MAX; i++) {
+        const struct dirent *file = readdir(files);
+        if (file == NULL) {
+            break;
+        }
+        if (name_of(file->d_name, candidate) &&
+            sl_curve_load_public(directory, candidate, text, NULL) == SL_OK &&
+            strcmp(text, public_text) == 0) { /* public keys are no secrets */
+            memcpy(name, candidate, sizeof(candidate));
+            err = SL_OK;
+        }
+    }
+    (void)closedir(files);
+    return err;
+}
+
+void sl_curve_text(const unsigned char key[32], char out[SL_CURVE_TEXT_BYTES])
+{
+    out[0] = '\0';
+    (void)zmq_z85_encode(out, key, 32);
+}

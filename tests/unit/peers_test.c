@@ -1,0 +1,722 @@
+/* tests/unit/peers_test.c - the transporter among peers, with a network that the test plays: who
+ * may say what, pins and their end, and what a FETCH does without any answer. Bytes travel in
+ * tests/cluster. */
+#include "actors/transporter/internal.h"
+#include "actors/transporter/transporter.h"
+#include "tests/support/fake_env.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INBOX_MAX 32u
+
+/* ---- the network ---- */
+
+struct letter {
+    char peer[32];
+    bool answer;
+    unsigned char *bytes;
+    size_t length_bytes;
+};
+struct net {
+    struct sl_control base;
+    struct letter in[INBOX_MAX], out[FAKE_FRAMES_MAX];
+    uint32_t in_first, in_count, out_count;
+    bool cut;
+};
+
+static sl_err net_peer_add(struct sl_control *base, const char *name, const char *address,
+                           struct sl_error *why)
+{
+    (void)base, (void)name, (void)address, (void)why;
+    return SL_OK;
+}
+
+static struct letter letter_of(const char *peer, const void *bytes, size_t length_bytes,
+                               bool answer)
+{
+    struct letter letter = {.answer = answer, .length_bytes = length_bytes};
+    snprintf(letter.peer, sizeof(letter.peer), "%s", peer);
+    letter.bytes = malloc(length_bytes + 1);
+    ck_assert_ptr_nonnull(letter.bytes);
+    memcpy(letter.bytes, bytes, length_bytes);
+    return letter;
+}
+
+static sl_err net_send(struct sl_control *base, const char *peer, const void *frame,
+                       size_t length_bytes, bool answer)
+{
+    struct net *net = (struct net *)base;
+    if (net->cut) {
+        return SL_ERR_UNREACHABLE;
+    }
+    ck_assert_uint_lt(net->out_count, FAKE_FRAMES_MAX);
+    net->out[net->out_count++] = letter_of(peer, frame, length_bytes, answer);
+    return SL_OK;
+}
+
+static bool net_receive(struct sl_control *base, struct sl_control_frame *out)
+{
+    struct net *net = (struct net *)base;
+    if (net->in_first == net->in_count) {
+        return false;
+    }
+    const struct letter *letter = &net->in[net->in_first++];
+    *out = (struct sl_control_frame){.peer = letter->peer,
+                                     .answer = letter->answer,
+                                     .bytes = letter->bytes,
+                                     .length_bytes = letter->length_bytes};
+    return true;
+}
+
+static void net_heard(struct sl_control *base, const char *peer)
+{
+    (void)base, (void)peer;
+}
+static int net_fd(const struct sl_control *base)
+{
+    (void)base;
+    return -1;
+}
+static void net_close(struct sl_control *base)
+{
+    (void)base;
+}
+static const struct sl_control_ops net_ops = {
+    .peer_add = net_peer_add,
+    .send = net_send,
+    .receive = net_receive,
+    .heard = net_heard,
+    .fd = net_fd,
+    .close = net_close,
+};
+
+/* ---- a node around it ---- */
+
+static struct bed {
+    struct fake_env fake;
+    struct net net;
+    struct transporter *self;
+    struct sl_arena *arena;
+    struct sl_index *index;
+    struct sl_codec *codec, *take_codec;
+    uint64_t seq, offset_bytes;
+} bed;
+
+static void bed_open(const char *peers)
+{
+    const char *const settings[] = {
+        "node_name", "a",      "peer_heartbeat", "1s", "peer_timeout", "500ms", "remote_pin_ttl",
+        "10s",       "memory", "4MiB",           NULL};
+    struct sl_error why = {0};
+    bool created = false;
+    memset(&bed, 0, sizeof(bed));
+    fake_open(&bed.fake, &sl_transporter_actor, settings);
+    bed.fake.env.name = "transporter.0";
+    struct sl_arena_options arena = {
+        .directory = bed.fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &bed.arena, &why), SL_OK);
+    struct sl_index_options index = {
+        .shm_dir = bed.fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed.arena};
+    ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &bed.codec, NULL), SL_OK);
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &bed.take_codec, NULL), SL_OK);
+    ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
+    /* The process would open these; nothing here has a network. */
+    struct sl_fabric_options options;
+    sl_fabric_options_init(&options, SL_FABRIC_TCP);
+    bed.self = bed.fake.state;
+    options.events = (struct sl_fabric_events){.context = bed.self,
+                                               .done = tr_trip_read,
+                                               .address = tr_fabric_address,
+                                               .granted = tr_fabric_granted,
+                                               .grant_ended = tr_fabric_grant_ended};
+    ck_assert_msg(sl_fabric_open(&options, &bed.self->fabric, &why) == SL_OK, "%s", why.text);
+    bed.self->fabric_name = "tcp";
+    bed.net.base.ops = &net_ops;
+    bed.self->control = &bed.net.base;
+    fake_set(&bed.fake, "peers", peers);
+    ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
+    fake_pass(&bed.fake, 0);
+    bed.self->arenas[0].registered = true; /* the event that the actor's own options would bring */
+    struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY, .reply_to = 1};
+    hello.body.hello_reply.boot_generation = 5;
+    fake_give(&bed.fake, "registrar", &hello);
+    fake_pass(&bed.fake, 0);
+}
+
+static void letters_free(struct letter *letters, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        free(letters[i].bytes);
+    }
+}
+
+static void bed_close(void)
+{
+    tr_cluster_fini(bed.self);
+    bed.self->control = NULL;
+    sl_fabric_close(&bed.self->fabric);
+    bed.self->calls = NULL;
+    sl_index_close(&bed.index);
+    sl_arena_close(&bed.arena);
+    sl_codec_destroy(&bed.codec);
+    sl_codec_destroy(&bed.take_codec);
+    letters_free(bed.net.in, bed.net.in_count);
+    letters_free(bed.net.out, bed.net.out_count);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    fake_close(&bed.fake);
+}
+
+static void object_put(const char *key, uint64_t length_bytes)
+{
+    sl_ref ref = 0;
+    struct sl_entry entry = {
+        .kind = SL_RECORD_COMMITTED, .key = key, .key_length = (uint16_t)strlen(key)};
+    entry.extent = (struct sl_extent){.generation = sl_arena_next_generation(bed.arena),
+                                      .offset_bytes = bed.offset_bytes,
+                                      .length_bytes = length_bytes};
+    entry.digest = (struct sl_digest){.low = 7, .high = bed.offset_bytes};
+    bed.offset_bytes += sl_align_up(length_bytes, 4096);
+    ck_assert_int_eq(sl_index_insert(bed.index, &entry, &ref, NULL), SL_OK);
+}
+
+static void frame_give(const char *peer, const void *bytes, size_t length_bytes, bool answer)
+{
+    ck_assert_uint_lt(bed.net.in_count, INBOX_MAX);
+    bed.net.in[bed.net.in_count++] = letter_of(peer, bytes, length_bytes, answer);
+    bed.self->env->ops->wake_at(bed.self->env, 0);
+    fake_pass(&bed.fake, 0);
+}
+
+/* A message of `peer`, whose envelope says `sender`. Gives its number. */
+static uint64_t peer_says(const char *peer, const char *sender, struct sl_msg msg, bool answer)
+{
+    const void *frame = NULL;
+    size_t length_bytes = 0;
+    msg.sender = sl_text_of(sender);
+    msg.seq = answer ? 0 : ++bed.seq;
+    ck_assert_int_eq(sl_codec_encode(bed.codec, &msg, &frame, &length_bytes, NULL), SL_OK);
+    frame_give(peer, frame, length_bytes, answer);
+    return msg.seq;
+}
+
+static struct sl_msg hello_of(const char *node, uint64_t incarnation)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_HELLO};
+    msg.body.peer_hello = (struct sl_body_peer_hello){
+        .node = sl_text_of(node), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
+    return msg;
+}
+
+/* The newest letter to the peer of this type; false: none. */
+static bool letter_last(const char *peer, uint32_t type, struct sl_msg *out)
+{
+    for (uint32_t i = bed.net.out_count; i-- > 0;) {
+        const struct letter *letter = &bed.net.out[i];
+        ck_assert_int_eq(
+            sl_codec_decode(bed.take_codec, letter->bytes, letter->length_bytes, out, NULL), SL_OK);
+        if (strcmp(letter->peer, peer) == 0 && out->type == type) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t letters_of(uint32_t type)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < bed.net.out_count; i++) {
+        struct sl_msg msg;
+        ck_assert_int_eq(sl_codec_decode(bed.take_codec, bed.net.out[i].bytes,
+                                         bed.net.out[i].length_bytes, &msg, NULL),
+                         SL_OK);
+        count += msg.type == type ? 1 : 0;
+    }
+    return count;
+}
+
+/* ---- who may say what ---- */
+
+static const struct {
+    const char *sender;
+    uint32_t type;
+    bool greeted, answer;
+} foreign[] = {
+    {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
+    {"b", SL_MSG_PEER_UNPIN, false, false},
+    {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
+    {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
+    {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
+    {"b", SL_MSG_DRAIN, true, false},
+    {"b", SL_MSG_FETCH, true, false},
+    {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
+    {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
+    {"b", SL_MSG_HELLO_REPLY, true, true},
+};
+START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
+    {
+        bed_open("");
+        if (foreign[_i].greeted) {
+            peer_says("b", "b", hello_of("b", 3), false);
+        }
+        uint32_t sent = bed.net.out_count, known = bed.self->peer_count;
+        struct sl_msg msg = {.type = foreign[_i].type};
+        if (msg.type == SL_MSG_PEER_HELLO) {
+            msg = hello_of(foreign[_i].sender, 3);
+        } else if (msg.type == SL_MSG_PEER_PIN) {
+            msg.body.peer_pin = (struct sl_body_peer_pin){.ttl_ns = 1, .bytes_max = 1};
+        } else if (msg.type == SL_MSG_PEER_UNPIN) {
+            static const uint64_t id = 1;
+            msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
+        }
+
+        peer_says("b", foreign[_i].sender, msg, foreign[_i].answer);
+
+        ck_assert_uint_eq(bed.net.out_count, sent);
+        ck_assert_uint_eq(bed.self->peer_count, known);
+        ck_assert(!bed.fake.finished);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(hostile_bytes_get_nothing)
+    {
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        bed_open("");
+        struct sl_msg msg = hello_of("b", 3);
+        msg.sender = sl_text_of("b");
+        msg.seq = 1;
+        ck_assert_int_eq(sl_codec_encode(bed.codec, &msg, &frame, &length_bytes, NULL), SL_OK);
+        unsigned char bytes[256];
+        ck_assert_uint_le(length_bytes, sizeof(bytes));
+        memcpy(bytes, frame, length_bytes);
+
+        frame_give("b", bytes, 0, false);
+        for (size_t cut = 1; cut < length_bytes && cut < INBOX_MAX - 2; cut++) {
+            frame_give("b", bytes, cut, false);
+        }
+
+        ck_assert_uint_eq(bed.net.out_count, 0);
+        ck_assert_uint_eq(bed.self->peer_count, 0);
+        frame_give("b", bytes, length_bytes, false); /* as a whole it is a greeting */
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO_REPLY), 1);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(peers_are_bounded)
+    {
+        char name[16];
+        bed_open("");
+        for (uint32_t i = 0; i < TR_PEERS_MAX + 5; i++) {
+            bed.net.in_first = bed.net.in_count = 0;
+            snprintf(name, sizeof(name), "n%u", i % 100);
+            peer_says(name, name, hello_of(name, 3), false);
+            free(bed.net.in[0].bytes);
+        }
+        bed.net.in_first = bed.net.in_count = 0;
+        ck_assert_uint_eq(bed.self->peer_count, TR_PEERS_MAX);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO_REPLY), TR_PEERS_MAX);
+        bed_close();
+    }
+END_TEST
+
+static const struct {
+    const char *peers;
+    const char *why;
+} bad_peers[] = {
+    {"b", "NAME@HOST:PORT"},   {"b@host", "NAME@HOST:PORT"},   {"b@host:", "NAME@HOST:PORT"},
+    {"b c@host:1", "no name"}, {"b@host:1,b@host:2", "twice"},
+};
+START_TEST(bad_peers_stop_the_start)
+    {
+        struct sl_error why = {0};
+        bed_open("");
+        tr_peers_fini(bed.self);
+        fake_set(&bed.fake, "peers", bad_peers[_i].peers);
+        ck_assert_int_eq(tr_peers_init(bed.self, &why), SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, bad_peers[_i].why) != NULL, "%s", why.text);
+        bed_close();
+    }
+END_TEST
+
+/* ---- pins ---- */
+
+static struct sl_msg pin_of(const struct sl_item_sought *items, uint64_t count)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_PIN};
+    msg.body.peer_pin = (struct sl_body_peer_pin){.ttl_ns = 60 * SL_NS_PER_S, .bytes_max = SL_MIB};
+    msg.body.peer_pin.items.at = items;
+    msg.body.peer_pin.items.count = count;
+    return msg;
+}
+
+static uint64_t pin_key(const char *peer, const char *key)
+{
+    struct sl_msg reply;
+    const struct sl_item_sought item = {.key = sl_text_of(key)};
+    uint64_t seq = peer_says(peer, peer, pin_of(&item, 1), false);
+    ck_assert(letter_last(peer, SL_MSG_PEER_PIN_REPLY, &reply));
+    ck_assert_uint_eq(reply.reply_to, seq);
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.peer_pin_reply.items.count, 1);
+    ck_assert_uint_eq(reply.body.peer_pin_reply.items.at[0].code, SL_OK);
+    ck_assert_uint_ne(reply.body.peer_pin_reply.pin_id, 0);
+    return reply.body.peer_pin_reply.pin_id;
+}
+
+static void unpin(const char *peer, uint64_t id)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_UNPIN};
+    msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
+    peer_says(peer, peer, msg, false);
+}
+
+static uint64_t pinned(void)
+{
+    return sl_pins_pinned_bytes(bed.self->pins);
+}
+
+static void pins_bed(void)
+{
+    bed_open("");
+    object_put("k", 5000);
+    peer_says("b", "b", hello_of("b", 3), false);
+    peer_says("c", "c", hello_of("c", 3), false);
+}
+
+START_TEST(pins_end_by_their_owners_word_alone)
+    {
+        pins_bed();
+        uint64_t id = pin_key("b", "k");
+        ck_assert_uint_eq(pinned(), 5000);
+
+        unpin("c", id);
+        unpin("b", id + 1);
+        unpin("b", id ^ (UINT64_C(1) << 20));
+        unpin("b", UINT64_MAX);
+        ck_assert_uint_eq(pinned(), 5000);
+        unpin("b", id);
+
+        ck_assert_uint_eq(pinned(), 0);
+        unpin("b", id); /* once more changes nothing */
+        bed_close();
+    }
+END_TEST
+
+START_TEST(pins_expire_by_our_limit_not_the_readers)
+    {
+        pins_bed();
+        (void)pin_key("b", "k");
+        fake_pass(&bed.fake, 9 * SL_NS_PER_S);
+        ck_assert_uint_eq(pinned(), 5000);
+        fake_pass(&bed.fake, 1 * SL_NS_PER_S);
+        ck_assert_uint_eq(pinned(), 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(pins_end_with_the_life_of_their_reader)
+    {
+        pins_bed();
+        (void)pin_key("b", "k");
+        (void)pin_key("c", "k");
+        peer_says("b", "b", hello_of("b", 3), false); /* the same life */
+        ck_assert_uint_eq(pinned(), 10000);
+        peer_says("b", "b", hello_of("b", 4), false);
+        ck_assert_uint_eq(pinned(), 5000);
+        peer_says("b", "b", hello_of("b", 3), false); /* a greeting of the dead changes nothing */
+        ck_assert_uint_eq(pinned(), 5000);
+        bed_close();
+    }
+END_TEST
+
+/* Objects o0 .. o3 of 1000 bytes are there, x is not. */
+static const struct {
+    uint64_t bytes_max;
+    bool chain, part;
+    const char *keys[4];
+    uint64_t codes[4];
+} looks[] = {
+    {SL_MIB, false, false, {"o0", "x", "o1", "o2"}, {0, SL_ERR_NOT_FOUND, 0, 0}},
+    {SL_MIB,
+     true,
+     false,
+     {"o0", "x", "o1", "o2"},
+     {0, SL_ERR_NOT_FOUND, SL_ERR_CANCELLED, SL_ERR_CANCELLED}},
+    {2500, false, false, {"o0", "o1", "o2", "o3"}, {0, 0, SL_ERR_LIMIT, SL_ERR_LIMIT}},
+    {1, false, false, {"o0", "o1", "o2", "o3"}, {0, SL_ERR_LIMIT, SL_ERR_LIMIT, SL_ERR_LIMIT}},
+    {SL_MIB,
+     false,
+     true,
+     {"o0", "o1", "x", "o3"}, /* objects are no parts of a block */
+     {SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND}},
+};
+START_TEST(a_pin_says_of_each_key_what_is)
+    {
+        static const char *const names[] = {"o0", "o1", "o2", "o3"};
+        struct sl_item_sought items[4];
+        struct sl_msg reply;
+        uint64_t want_bytes = 0;
+        pins_bed();
+        for (uint32_t i = 0; i < 4; i++) {
+            object_put(names[i], 1000);
+            items[i] = (struct sl_item_sought){.key = sl_text_of(looks[_i].keys[i]),
+                                               .part = looks[_i].part};
+            want_bytes += looks[_i].codes[i] == SL_OK ? 1000 : 0;
+        }
+        struct sl_msg pin = pin_of(items, 4);
+        pin.body.peer_pin.bytes_max = looks[_i].bytes_max;
+        pin.body.peer_pin.chain = looks[_i].chain;
+
+        peer_says("b", "b", pin, false);
+
+        ck_assert(letter_last("b", SL_MSG_PEER_PIN_REPLY, &reply));
+        for (uint32_t i = 0; i < 4; i++) {
+            ck_assert_uint_eq(reply.body.peer_pin_reply.items.at[i].code, looks[_i].codes[i]);
+        }
+        ck_assert_uint_eq(pinned(), want_bytes);
+        ck_assert_int_eq(reply.body.peer_pin_reply.pin_id != 0, want_bytes != 0);
+        bed_close();
+    }
+END_TEST
+
+/* ---- FETCH ---- */
+
+static void peer_lives(const char *name, uint64_t incarnation)
+{
+    struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
+    struct sl_item_window window = {
+        .arena = 0, .length_bytes = SL_MIB, .key = {.at = "no key", .length = 6}};
+    ck_assert(letter_last(name, SL_MSG_PEER_HELLO, &hello));
+    reply.reply_to = hello.seq;
+    reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
+        .node = sl_text_of(name), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
+    reply.body.peer_hello_reply.windows.at = &window;
+    reply.body.peer_hello_reply.windows.count = 1;
+    peer_says(name, name, reply, true);
+}
+
+static uint64_t fetch_send(const char *const *keys, uint64_t count)
+{
+    struct sl_item_asked items[8] = {0};
+    for (uint64_t i = 0; i < count; i++) {
+        items[i].key = sl_text_of(keys[i]);
+    }
+    struct sl_msg msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+    msg.body.fetch.items.at = items;
+    msg.body.fetch.items.count = count;
+    fake_give(&bed.fake, "client.9.0", &msg);
+    fake_pass(&bed.fake, 0);
+    return msg.seq;
+}
+
+static void codes_are(uint64_t seq, uint64_t first, uint64_t second)
+{
+    struct sl_msg reply;
+    ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.fetch_reply.codes.count, 2);
+    ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], first);
+    ck_assert_uint_eq(reply.body.fetch_reply.codes.at[1], second);
+}
+
+static const char *const two_keys[] = {"here", "there"};
+
+/* Answers the newest PEER_PIN to the peer: nothing is there. */
+static void peer_has_nothing(const char *name)
+{
+    struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+    struct sl_item_place places[2] = {{.code = SL_ERR_NOT_FOUND}, {.code = SL_ERR_NOT_FOUND}};
+    ck_assert(letter_last(name, SL_MSG_PEER_PIN, &pin));
+    reply.reply_to = pin.seq;
+    reply.body.peer_pin_reply.items.at = places;
+    reply.body.peer_pin_reply.items.count = pin.body.peer_pin.items.count;
+    peer_says(name, name, reply, true);
+}
+
+START_TEST(nobody_is_asked_when_nobody_lives)
+    {
+        bed_open("b@host:1,c@host:2");
+        object_put("here", 100);
+        uint64_t seq = fetch_send(two_keys, 2);
+        codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_miss_goes_from_peer_to_peer_once)
+    {
+        bed_open("b@host:1,c@host:2");
+        object_put("here", 100);
+        peer_lives("b", 3);
+        peer_lives("c", 3);
+
+        uint64_t seq = fetch_send(two_keys, 2);
+        uint64_t other = fetch_send(two_keys, 2); /* joins the first */
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        struct sl_msg msg;
+        bool first = letter_last("b", SL_MSG_PEER_PIN, &msg);
+        peer_has_nothing(first ? "b" : "c");
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
+        peer_has_nothing(first ? "c" : "b");
+
+        codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        codes_are(other, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        seq = fetch_send(two_keys, 2); /* remembered as missing for a while */
+        codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
+        fake_pass(&bed.fake, 600 * SL_NS_PER_MS);
+        (void)fetch_send(two_keys, 2);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_silent_peer_costs_its_timeout_and_is_left_alone)
+    {
+        bed_open("b@host:1");
+        for (uint32_t i = 0; i < 3; i++) {
+            peer_lives("b", 3);
+            uint64_t seq = fetch_send(two_keys, 2);
+            ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), i + 1);
+            fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+            codes_are(seq, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE);
+        }
+        peer_lives("b", 3); /* it answers greetings, and nothing else */
+        uint64_t seq = fetch_send(two_keys, 2);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_late_answer_is_unpinned)
+    {
+        bed_open("b@host:1");
+        struct sl_msg pin, msg, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+        struct sl_item_place places[2] = {{.length_bytes = 10}, {.length_bytes = 10}};
+        peer_lives("b", 3);
+        (void)fetch_send(two_keys, 2);
+        ck_assert(letter_last("b", SL_MSG_PEER_PIN, &pin));
+        reply.reply_to = pin.seq;
+        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        reply.body.peer_pin_reply.pin_id = 4711;
+        reply.body.peer_pin_reply.items.at = places;
+        reply.body.peer_pin_reply.items.count = 2;
+
+        peer_says("b", "b", reply, true);
+
+        ck_assert(letter_last("b", SL_MSG_PEER_UNPIN, &msg));
+        ck_assert_uint_eq(msg.body.peer_unpin.pin_ids.at[0], 4711);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_lying_answer_is_a_miss)
+    {
+        static const struct {
+            uint64_t arena, length_bytes, count;
+        } lies[] = {{63, 10, 2}, {0, 0, 2}, {0, 10, 1}, {65535, 10, 2}};
+        bed_open("b@host:1");
+        for (size_t i = 0; i < SL_COUNT(lies); i++) {
+            struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+            const char *const keys[] = {i % 2 == 0 ? "e" : "f", i / 2 == 0 ? "g" : "h"};
+            struct sl_item_place places[2];
+            peer_lives("b", 3 + i); /* a new life each time: the breaker is closed */
+            uint64_t seq = fetch_send(keys, 2);
+            ck_assert(letter_last("b", SL_MSG_PEER_PIN, &pin));
+            for (uint32_t k = 0; k < 2; k++) {
+                places[k] = (struct sl_item_place){.arena = lies[i].arena,
+                                                   .length_bytes = lies[i].length_bytes};
+            }
+            reply.reply_to = pin.seq;
+            reply.body.peer_pin_reply.pin_id = 1;
+            reply.body.peer_pin_reply.items.at = places;
+            reply.body.peer_pin_reply.items.count = lies[i].count;
+            peer_says("b", "b", reply, true);
+            struct sl_msg answer;
+            ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &answer));
+            ck_assert_uint_ne(answer.body.fetch_reply.codes.at[0], SL_OK);
+        }
+        struct sl_msg msg;
+        ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &msg));
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_fetch_ends_by_its_deadline)
+    {
+        bed_open("b@host:1");
+        fake_set(&bed.fake, "peer_timeout", "1min");
+        peer_lives("b", 3);
+        uint64_t seq = fetch_send(two_keys, 2);
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        codes_are(seq, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
+        bed_close();
+    }
+END_TEST
+
+static const struct {
+    const char *why;
+    uint64_t group, part_count, parts[2];
+} bad_groups[] = {
+    {"not in groups", 2, 2, {0, 1}}, {"not all", 1, 3, {0, 1}}, {"not all", 1, 2, {0, 0}},
+    {"not all", 1, 2, {0, 5}},       {"not all", 1, 1, {0, 0}},
+};
+START_TEST(blocks_are_fetched_whole_or_not_at_all)
+    {
+        bed_open("b@host:1");
+        struct sl_item_asked items[2];
+        struct sl_item_group group = {.key = sl_text_of("m/b"),
+                                      .part_count = bad_groups[_i].part_count};
+        for (uint32_t i = 0; i < 2; i++) {
+            items[i] = (struct sl_item_asked){.key = sl_text_of(two_keys[i]),
+                                              .group = bad_groups[_i].group,
+                                              .part_index = bad_groups[_i].parts[i]};
+        }
+        struct sl_msg reply, msg = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        msg.body.fetch.items.at = items;
+        msg.body.fetch.items.count = 2;
+        msg.body.fetch.groups.at = &group;
+        msg.body.fetch.groups.count = 1;
+        fake_give(&bed.fake, "client.9.0", &msg);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_msg(strstr(reply.text.at, bad_groups[_i].why) != NULL, "%s", reply.text.at);
+        bed_close();
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *all = suite_create("peers");
+    TCase *tests = tcase_create("peers");
+    tcase_add_loop_test(tests, what_is_not_for_a_peer_to_say_gets_nothing, 0, SL_COUNT(foreign));
+    tcase_add_test(tests, hostile_bytes_get_nothing);
+    tcase_add_test(tests, peers_are_bounded);
+    tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
+    tcase_add_test(tests, pins_end_by_their_owners_word_alone);
+    tcase_add_test(tests, pins_expire_by_our_limit_not_the_readers);
+    tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
+    tcase_add_loop_test(tests, a_pin_says_of_each_key_what_is, 0, SL_COUNT(looks));
+    tcase_add_test(tests, nobody_is_asked_when_nobody_lives);
+    tcase_add_test(tests, a_miss_goes_from_peer_to_peer_once);
+    tcase_add_test(tests, a_silent_peer_costs_its_timeout_and_is_left_alone);
+    tcase_add_test(tests, a_late_answer_is_unpinned);
+    tcase_add_test(tests, a_lying_answer_is_a_miss);
+    tcase_add_test(tests, a_fetch_ends_by_its_deadline);
+    tcase_add_loop_test(tests, blocks_are_fetched_whole_or_not_at_all, 0, SL_COUNT(bad_groups));
+    suite_add_tcase(all, tests);
+    SRunner *runner = srunner_create(all);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

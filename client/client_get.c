@@ -1,5 +1,5 @@
 /* client/client_get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
- * promoted first. */
+ * promoted first, what is not here at all is asked of other nodes where there are any. */
 #include "client/client_internal.h"
 #include "runtime/sl_copy.h"
 
@@ -261,15 +261,86 @@ static bool reading_promote(struct reading *reading, struct promotion *promotion
     return *result == SL_OK;
 }
 
+struct fetching {
+    uint64_t *codes; /* count */
+    uint64_t count;
+};
+
+static void fetching_taken(void *context, const struct sl_msg *reply)
+{
+    const struct fetching *fetching = context;
+    const struct sl_u64s *codes = &reply->body.fetch_reply.codes;
+    if (reply->code == SL_OK && codes->count == fetching->count) {
+        memcpy(fetching->codes, codes->at, codes->count * sizeof *codes->at);
+    }
+}
+
+/* Asks other nodes for what is nowhere here, and reads what came. Whatever goes wrong on that way
+ * leaves the miss that it was. */
+static void reading_fetch(struct reading *reading, uint32_t missing)
+{
+    uint32_t asked = 0;
+    struct sl_item_asked *items = calloc(missing, sizeof *items);
+    struct fetching fetching = {.codes = calloc(missing, sizeof *fetching.codes), .count = missing};
+    for (uint32_t i = 0; items != NULL && i < reading->count; i++) {
+        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
+            items[asked++].key =
+                (struct sl_text){.at = reading->keys[i].at, .length = reading->keys[i].length};
+        }
+    }
+    struct sl_client_call call = {.to = "transporter.0",
+                                  .deadline_ns = reading->deadline_ns,
+                                  .answered = fetching_taken,
+                                  .context = &fetching};
+    call.msg.type = SL_MSG_FETCH;
+    call.msg.body.fetch.items.at = items;
+    call.msg.body.fetch.items.count = asked;
+    for (uint32_t i = 0; fetching.codes != NULL && i < missing; i++) {
+        fetching.codes[i] = SL_ERR_NOT_FOUND;
+    }
+    if (items != NULL && fetching.codes != NULL &&
+        sl_client_call(reading->client, &call, NULL) == SL_OK) {
+        struct sl_entry entry;
+        struct wanted want;
+        asked = 0;
+        for (uint32_t i = 0; i < reading->count; i++) {
+            if (reading->codes[i] != SL_ERR_NOT_FOUND) {
+                continue;
+            }
+            uint64_t code = fetching.codes[asked++];
+            if (code == SL_OK || code == SL_ERR_EXISTS) {
+                reading->want_of(reading, i, &want);
+                reading->codes[i] =
+                    read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+            }
+        }
+    }
+    free(items);
+    free(fetching.codes);
+}
+
+/* Whether other nodes may have what this one has not: shared memory says so. */
+static bool may_fetch(struct sl_client *client)
+{
+    return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
+}
+
 static sl_err reading_carry_out(struct reading *reading)
 {
     struct sl_entry entry;
     struct wanted want;
     bool all_now = true;
+    uint32_t missing = 0;
     for (uint32_t i = 0; i < reading->count; i++) {
         reading->want_of(reading, i, &want);
         reading->codes[i] =
             read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+        missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
+    }
+    if (missing > 0 && may_fetch(reading->client)) {
+        reading_fetch(reading, missing);
+    }
+    for (uint32_t i = 0; i < reading->count; i++) {
         all_now = all_now && reading->codes[i] != SL_ERR_INCOMPLETE;
     }
     if (all_now) {

@@ -110,12 +110,14 @@ int ctl_put(struct ctl *ctl, int argc, char **argv)
 }
 
 /* Fetches a value whose size may change between asking and copying. Gives *out. */
-static sl_err fetch(struct sl_client *client, struct sl_object_key key, unsigned char **out,
-                    uint64_t *length_bytes, struct sl_error *why)
+static sl_err fetch(struct sl_client *client, struct sl_object_key key, bool elsewhere,
+                    unsigned char **out, uint64_t *length_bytes, struct sl_error *why)
 {
     uint64_t size = 0;
     sl_err err = sl_size(client, key, &size);
-    if (err != SL_OK) {
+    if (err == SL_ERR_NOT_FOUND && elsewhere) {
+        size = 1; /* a get asks other nodes, and says how long the value is */
+    } else if (err != SL_OK) {
         return sl_fail(why, err, "get: %s", sl_err_text(err));
     }
     for (uint32_t tries = 0; tries < GET_TRIES_MAX; tries++) {
@@ -170,16 +172,21 @@ int ctl_get(struct ctl *ctl, int argc, char **argv)
     unsigned char *value = NULL;
     uint64_t length_bytes = 0;
     struct sl_object_key key = key_of(ctl->words[0]);
-    /* What is in memory needs no actor; what is on disk alone has to be asked for. */
+    /* What is in memory needs no actor; what is on disk alone, or on another node, has to be asked
+     * for. */
     sl_err err = ctl_open(ctl, true, &client, &why);
     if (err == SL_OK) {
-        err = fetch(client, key, &value, &length_bytes, &why);
+        err = fetch(client, key, false, &value, &length_bytes, &why);
         sl_client_close(&client);
     }
-    if (err == SL_ERR_PERMISSION || err == SL_ERR_BUSY) {
-        err = ctl_open(ctl, false, &client, &why);
-        if (err == SL_OK) {
-            err = fetch(client, key, &value, &length_bytes, &why);
+    if (err == SL_ERR_PERMISSION || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND) {
+        struct sl_error closed;
+        sl_err opened = ctl_open(ctl, false, &client, &closed);
+        if (opened == SL_OK) {
+            err = fetch(client, key, true, &value, &length_bytes, &why);
+        } else if (err != SL_ERR_NOT_FOUND) { /* a miss stays one */
+            err = opened;
+            why = closed;
         }
     }
     sl_client_close(&client);

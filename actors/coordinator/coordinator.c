@@ -40,6 +40,7 @@ static void metrics_define(struct coordinator *self)
         {&metric->stored_bytes, "stored_bytes"},
         {&metric->loaded_bytes, "loaded_bytes"},
         {&metric->promote_count, "parts_promoted"},
+        {&metric->fetch_count, "parts_asked_of_nodes"},
         {&metric->promote_gave_up_count, "promotes_given_up"},
         {&metric->pin_limit_count, "pin_limits"},
         {&metric->length_mismatch_count, "length_mismatches"},
@@ -177,6 +178,10 @@ static void hello_seen(struct coordinator *self, const struct sl_msg *reply)
 static void op_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     op->call_seq = 0;
+    if (op->phase == CO_FETCH) { /* without an answer the op goes on with what is here */
+        co_load_fetched(self, op, reply);
+        return;
+    }
     if (reply == NULL) {
         co_reason(op, "deadline passed %s", co_phase_text(op->phase));
         co_op_end(self, op, SL_ERR_TIMEOUT);
@@ -197,6 +202,7 @@ static void op_answered(struct coordinator *self, struct co_op *op, const struct
     case CO_ENGINE:
     case CO_GREET:
     case CO_LOOK:
+    case CO_FETCH:
     case CO_COPY:
     case CO_SETTLE:
     case CO_OTHERS:

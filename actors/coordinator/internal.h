@@ -88,6 +88,7 @@ enum co_phase {
     CO_GREET,  /* swappers may still work for a coordinator that died */
     CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
     CO_PROMOTE, /* load: the registrar brings parts in from disk */
+    CO_FETCH,   /* load: the transporter brings blocks in from other nodes */
     CO_RESERVE, /* store: the registrar looks for room */
     CO_COPY,    /* swappers work */
     CO_SETTLE,  /* copies may have been asked for twice: swappers are fenced before the slice counts
@@ -163,6 +164,7 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the PROMOTE in flight */
     uint32_t asked_count;
+    bool fetched;       /* load: other nodes were asked for what this slice lacks */
     bool last;          /* load: nothing follows this slice */
     bool many;          /* more than one slice was needed */
     uint64_t poll_ns;   /* grows while waiting */
@@ -215,8 +217,8 @@ struct co_metrics {
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
     sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
         loaded_bytes;
-    sl_metric promote_count, promote_gave_up_count, pin_limit_count, length_mismatch_count,
-        client_died_count;
+    sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
+        length_mismatch_count, client_died_count;
     sl_histogram store_ns, load_ns;
 };
 
@@ -333,6 +335,8 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
 void co_load_slice(struct coordinator *self, struct co_op *op);
 void co_load_look(struct coordinator *self, struct co_op *op);
 void co_load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* reply NULL: the transporter did not answer in time. */
+void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 void co_load_copied(struct coordinator *self, struct co_op *op);
 void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block);
 void co_load_note(struct coordinator *self, struct co_op *op);

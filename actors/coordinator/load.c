@@ -1,6 +1,7 @@
-/* actors/coordinator/load.c - LOAD: look up and pin, PROMOTE what is on disk alone, COPY in; slice
- * by slice, in block order, up to the first block that is nowhere. A slice is bounded in parts and
- * bytes, so that a load larger than the pins or the memory of the node is a pipeline. */
+/* actors/coordinator/load.c - LOAD: look up and pin, FETCH what other nodes may have, PROMOTE what
+ * is on disk alone, COPY in; slice by slice, in block order, up to the first block that is nowhere.
+ * A slice is bounded in parts and bytes, so that a load larger than the pins or the memory of the
+ * node is a pipeline. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -31,6 +32,7 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
     op->slice_count = 0;
     op->rounds = 0;
     op->stale_rounds = 0;
+    op->fetched = false;
     op->poll_ns = CO_POLL_NS;
     co_arena_reset(&op->work);
     uint32_t count = 0;
@@ -239,6 +241,76 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call(self, op, "registrar", &promote);
 }
 
+/* Asks other nodes for the slice's blocks from `block` on, in one request: a chain, of which
+ * nothing is wanted behind a gap. It gets half of the time that is left, so that what is here can
+ * still be copied when nobody answers. False: nobody is asked. */
+static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
+{
+    const struct co_engine *engine = op->engine;
+    uint64_t now_ns = self->env->now_ns;
+    uint32_t block_count = op->slice_count - block, part_count = engine->part_count;
+    uint32_t first = block * part_count, part_total = block_count * part_count;
+    struct sl_item_asked *items = co_arena_take(&op->work, part_total, sizeof(*items));
+    struct sl_item_group *groups = co_arena_take(&op->work, block_count, sizeof(*groups));
+    op->fetched = true;
+    if (items == NULL || groups == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < part_total; i++) {
+        struct sl_key key = op->part_keys[first + i];
+        items[i] = (struct sl_item_asked){.key = {.at = key.at, .length = key.length},
+                                          .group = 1 + i / part_count,
+                                          .part_index = i % part_count};
+    }
+    for (uint32_t i = 0; i < block_count;
+         i++) { /* MODEL/BLOCK is what its parts' keys begin with */
+        groups[i] =
+            (struct sl_item_group){.key = {.at = op->part_keys[first + i * part_count].at,
+                                           .length = strlen(engine->model) + 1 +
+                                                     op->blocks[op->slice[block + i]].key.length},
+                                   .part_count = part_count};
+    }
+    struct sl_msg fetch = {.type = SL_MSG_FETCH, .op_id = op->id, .trace_id = op->trace_id};
+    fetch.body.fetch.chain = true;
+    fetch.body.fetch.items.at = items;
+    fetch.body.fetch.items.count = part_total;
+    fetch.body.fetch.groups.at = groups;
+    fetch.body.fetch.groups.count = block_count;
+    if (sl_calls_send(self->calls, "transporter.0", &fetch,
+                      now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2,
+                      co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)),
+                      &op->call_seq) != SL_OK) {
+        op->call_seq = 0;
+        return false;
+    }
+    op->phase = CO_FETCH;
+    op->asked_count = first; /* where the answer begins */
+    sl_metric_add(self->env->metrics, self->metric.fetch_count, part_total);
+    sl_trace_event(self->env->metrics, now_ns, op->trace_id, "fetch", "transporter", part_total);
+    return true;
+}
+
+void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    uint32_t part_count = op->engine->part_count, first = op->asked_count, came = 0;
+    uint32_t part_total = op->slice_count * part_count;
+    const struct sl_u64s *codes =
+        reply != NULL && reply->code == SL_OK ? &reply->body.fetch_reply.codes : NULL;
+    for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
+        uint64_t code = codes->at[i - first];
+        if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
+            block_tier(op, i / part_count, CO_TIER_REMOTE);
+            came++;
+        }
+        if ((code == SL_OK || code == SL_ERR_EXISTS) && op->parts[i].state == CO_PART_GONE) {
+            op->parts[i].state = CO_PART_OPEN;
+        }
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
+                   came);
+    co_load_look(self, op);
+}
+
 /* Goes on by what a look found. */
 static void load_decide(struct coordinator *self, struct co_op *op, const struct look *look)
 {
@@ -247,6 +319,10 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         return;
     }
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
+    if (ends && !op->fetched && sl_index_view_remote(self->view) &&
+        load_fetch(self, op, look->hole)) {
+        return;
+    }
     slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));
     op->last |= ends;
     if (look->stale && ++op->stale_rounds < CO_STALE_ROUNDS) {

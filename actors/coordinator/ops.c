@@ -78,6 +78,8 @@ const char *co_phase_text(enum co_phase phase)
         return "looking for blocks";
     case CO_PROMOTE:
         return "waiting for the disk";
+    case CO_FETCH:
+        return "waiting for other nodes";
     case CO_RESERVE:
         return "waiting for room";
     case CO_COPY:

@@ -1,0 +1,162 @@
+"""Several real nodes, each in a network namespace of its own, joined by a bridge. Everything goes with its processes."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import shutil
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
+
+from node_support import CTL, NODE, PATIENCE, Node, main, wait_until, workload  # noqa: E402,F401
+
+CONTROL_PORT = 7411
+FABRIC_PORT = 7412
+
+
+def run(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+class Namespace:
+    """A network namespace, held by a process that sleeps in it."""
+
+    def __init__(self):
+        self.holder = subprocess.Popen(["unshare", "-n", "sleep", "3600"])
+        ours = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: self.holder.poll() is not None or os.readlink(f"/proc/{self.holder.pid}/ns/net") != ours, 5,
+                   "a network namespace")
+        if self.holder.poll() is not None:
+            raise OSError("no network namespaces for this user (run as root)")
+
+    def enter(self):
+        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
+
+    def run(self, command):
+        done = run(*self.enter(), "sh", "-c", command)
+        if done.returncode != 0:
+            raise OSError(f"{command}: {done.stdout.strip()}")
+        return done.stdout
+
+    def close(self):
+        self.holder.kill()
+        self.holder.wait()
+
+
+class Network:
+    """A bridge, and a namespace at each of its ports. The address of port i is 10.98.0.(i + 1)."""
+
+    def __init__(self, ports):
+        self.spaces = []
+        try:
+            self.hub = Namespace()
+            self.spaces.append(self.hub)
+            self.hub.run("ip link add sl-br type bridge && ip link set sl-br up")
+            self.ports = []
+            for i in range(ports):
+                space = Namespace()
+                self.spaces.append(space)
+                self.ports.append(space)
+                self.hub.run(f"ip link add sl-p{i} type veth peer name sl-e{i}"
+                             f" && ip link set sl-p{i} master sl-br up"
+                             f" && ip link set sl-e{i} netns {space.holder.pid}")
+                space.run(f"ip addr add {self.address(i)}/24 dev sl-e{i} && ip link set sl-e{i} up && ip link set lo up")
+        except OSError:
+            self.close()
+            raise
+
+    @staticmethod
+    def address(port):
+        return f"10.98.0.{port + 1}"
+
+    def cut(self, port):
+        self.hub.run(f"ip link set sl-p{port} down")
+
+    def mend(self, port):
+        self.hub.run(f"ip link set sl-p{port} up")
+
+    def close(self):
+        for space in self.spaces:
+            space.close()
+
+
+class ClusterNode(Node):
+    """A node in a namespace; its commands run there too."""
+
+    def __init__(self, network, port, name, settings=(), **options):
+        super().__init__(settings=["--node-name", name, *settings], **options)
+        self.network, self.port, self.name = network, port, name
+
+    def supervisor(self, command, *arguments, check=True, timeout=60 * PATIENCE):
+        done = subprocess.run([*self.network.ports[self.port].enter(), NODE, command, *arguments, *self.where],
+                              env=self.environment, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"sluice-node {command} gave {done.returncode}:\n{done.stdout}\n{self.logs()}")
+        return done
+
+    def ctl_start(self, *arguments):
+        return subprocess.Popen([CTL, *arguments, *self.where], env=self.environment, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def listening(self):
+        """What listens on any network interface of the namespace, loopback included."""
+        return [line for line in self.network.ports[self.port].run("ss -Htlnu").splitlines() if line.strip()]
+
+
+class Cluster:
+    """Nodes a, b, ... that are peers of each other. Use as a context manager."""
+
+    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0"):
+        """stranger: a name that knows the others' addresses and keys, and that they do not know."""
+        self.directory = tempfile.mkdtemp(prefix="sl-keys-")
+        self.names = [chr(ord("a") + i) for i in range(count)]
+        self.network = Network(count)
+        peers = ",".join(f"{name}@{Network.address(i)}:{CONTROL_PORT}" for i, name in enumerate(self.names)
+                         if name != stranger)
+        for name in self.names:
+            run(CTL, "keygen", os.path.join(self.directory, name), name)
+        for name in self.names:
+            for other in self.names:
+                if other != stranger:
+                    self.allow(name, other)
+        self.nodes = []
+        for i, name in enumerate(self.names):
+            self.nodes.append(ClusterNode(self.network, i, name, memory=memory, ranks=ranks, disk=disk, settings=[
+                "--peers", peers,
+                "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
+                "--cluster-keys", os.path.join(self.directory, name),
+                "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
+                "--peer-timeout", f"{500 * PATIENCE}ms", *settings]))
+
+    def allow(self, name, other):
+        """Puts the public key of `other` where `name` looks for keys."""
+        if name != other:
+            shutil.copy(os.path.join(self.directory, other, f"{other}.pub"), os.path.join(self.directory, name))
+
+    def __enter__(self):
+        try:
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            node.__exit__()
+        self.network.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def missing():
+    """Why these tests cannot run here; None: they can."""
+    for program in ("ip", "nsenter", "unshare", "ss"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    try:
+        Network(1).close()
+    except OSError as error:
+        return str(error)
+    return None

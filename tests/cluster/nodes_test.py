@@ -1,0 +1,222 @@
+"""Nodes that read from each other: values and blocks of one, wanted at another; nodes that die, stop, are cut off or unknown.
+
+What a node in trouble costs is a miss, never a wrong byte and never a wait beyond the deadline."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+from cluster_support import (CONTROL_PORT, FABRIC_PORT, PATIENCE, Cluster, ClusterNode, Network, main, missing, wait_until,
+                             workload)
+
+
+def peers(node):
+    done = node.ctl("nodes", "--json", check=False)
+    return {row["name"]: row for row in json.loads(done.stdout)["nodes"]} if done.returncode == 0 else {}
+
+
+def wait_alive(node, *names):
+    wait_until(lambda: all(peers(node).get(name, {}).get("state") == "alive" for name in names), 10,
+               f"{names} alive at {node.name}")
+
+
+def get(node, key):
+    """The bytes of a key, None for a miss. Whatever else happens is an error of the test."""
+    done = node.ctl("get", key, "-", check=False)
+    if done.returncode == 0:
+        return done.stdout
+    assert b"not found" in done.stderr, done.stderr
+    return None
+
+
+def put(node, key, length):
+    value = os.urandom(length)
+    node.ctl("put", key, "-", stdin=value)
+    return value
+
+
+def get_until(node, key, value):
+    """A key that is at a living peer comes, if not at once (the peer may be busy, or its answer late) then soon."""
+    wait_until(lambda: get(node, key) == value, 10, f"{key} at {node.name}")
+
+
+class Reading(unittest.TestCase):
+    def test_values_come_with_the_right_bytes_once(self):
+        with Cluster(2) as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            for length in (1, 4095, 4096, 65536 + 1, 1 << 20, 20 << 20):
+                key = f"v{length}"
+                value = put(a, key, length)
+                get_until(b, key, value)
+            read = peers(b)["a"]["read_values"]
+            self.assertEqual(read, 6)
+            self.assertEqual(get(b, "v4096"), get(a, "v4096"))
+            self.assertEqual(peers(b)["a"]["read_values"], read)  # it is here now
+            self.assertIsNone(get(b, "nowhere"))
+            self.assertEqual(b.ctl("exists", "v1", "nowhere", check=False).returncode, 1)
+            wait_until(lambda: peers(a)["b"]["pinned_values"] == 0, 10, "nothing stays pinned")
+
+    def test_what_is_on_the_peers_disk_alone_comes_too(self):
+        with Cluster(2, memory="16MiB", disk="256MiB") as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            first = put(a, "first", 1 << 20)
+            for i in range(30):  # pushes it out of a's memory
+                put(a, f"more{i}", 1 << 20)
+            a.ctl("flush")
+            self.assertIn(b" -d first", a.ctl("ls", "first").stdout)
+            get_until(b, "first", first)
+
+    def test_blocks_are_loaded_from_where_they_were_stored(self):
+        with Cluster(2, ranks=2, memory="256MiB") as cluster, tempfile.TemporaryDirectory(prefix="sl-") as folder:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            trace = os.path.join(folder, "trace")
+            workload(trace, 40, seed=3)
+            arguments = ["replay", trace, "--ranks", "2", "--pools", "2", "--block-bytes", "8KiB"]
+            a.ctl(*arguments, timeout=120 * PATIENCE)  # checks every byte it loads
+            b.ctl(*arguments, timeout=120 * PATIENCE)
+            loads = json.loads(b.ctl("tiers", "--json").stdout)
+            self.assertGreater(loads["remote"]["blocks_loaded"], 0)
+            self.assertGreater(peers(b)["a"]["read_values"], 0)
+
+
+class Strangers(unittest.TestCase):
+    def test_who_has_no_key_gets_nothing(self):
+        with Cluster(3, stranger="c") as cluster:
+            a, b, c = cluster.nodes
+            wait_alive(a, "b")
+            wait_alive(b, "a")
+            value = put(a, "secret", 100000)
+            get_until(b, "secret", value)
+            for _ in range(5):
+                self.assertIsNone(get(c, "secret"))
+            self.assertEqual({row["state"] for row in peers(c).values()}, {"away"})
+            self.assertNotEqual(peers(a).get("c", {}).get("state"), "alive")
+            cluster.allow("a", "c")  # no restart: a key that is added counts
+            wait_until(lambda: peers(c)["a"]["state"] == "alive", 20, "c is let in")
+            get_until(c, "secret", value)
+
+    def test_nothing_listens_unless_configured(self):
+        network = Network(1)
+        try:
+            quiet = ([], ["--peers", f"x@10.98.0.9:{CONTROL_PORT}", "--fabric", "tcp", "--cluster-plaintext", "true"])
+            for settings in quiet:
+                with ClusterNode(network, 0, "lone", settings=settings, ranks=1, memory="64MiB") as node:
+                    node.wait_ready()
+                    self.assertEqual(node.listening(), [])
+                    self.assertIsNone(get(node, "nothing"))
+            with ClusterNode(network, 0, "open", ranks=1, memory="64MiB", settings=[
+                    "--cluster-listen", f"{network.address(0)}:{CONTROL_PORT}", "--cluster-plaintext", "true",
+                    "--fabric", "tcp", "--fabric-address", f"{network.address(0)}:{FABRIC_PORT}"]) as node:
+                wait_until(lambda: len(node.listening()) == 2, 5, "both ports")
+        finally:
+            network.close()
+
+
+class Trouble(unittest.TestCase):
+    """Three nodes; "both" is at a and c, "one" at a alone. b reads."""
+
+    def setUp(self):
+        self.cluster = Cluster(3)
+        self.cluster.__enter__()
+        self.a, self.b, self.c = self.cluster.nodes
+        wait_alive(self.b, "a", "c")
+        wait_alive(self.c, "a")
+        self.sent = 0
+
+    def tearDown(self):
+        self.cluster.__exit__()
+
+    def spread(self):
+        """Values that b has not: (key, bytes) at a and c, and at a alone."""
+        self.sent += 1
+        both, one = f"both{self.sent}", f"one{self.sent}"
+        value = put(self.a, both, 3 << 20)
+        self.c.ctl("put", both, "-", stdin=value)
+        return (both, value), (one, put(self.a, one, 3 << 20))
+
+    def gets_end(self, both, one):
+        """While a is in trouble: what c has comes, what a alone has comes or is a miss, nothing hangs."""
+        get_until(self.b, *both)
+        start = time.monotonic()
+        self.assertIn(get(self.b, one[0]), (None, one[1]))
+        self.assertLess(time.monotonic() - start, 30 * PATIENCE)  # an end, not a measurement
+
+    def well_again(self):
+        wait_alive(self.b, "a", "c")
+        both, one = self.spread()
+        get_until(self.b, *both)
+        get_until(self.b, *one)
+
+    def test_a_killed_holder(self):
+        both, one = self.spread()
+        pid = self.a.pid("transporter.0")
+        os.kill(pid, signal.SIGKILL)
+        self.gets_end(both, one)
+        self.a.wait_restarted("transporter.0", pid)
+        self.well_again()
+
+    def test_a_stopped_holder(self):
+        both, one = self.spread()
+        pid = self.a.pid("transporter.0")
+        os.kill(pid, signal.SIGSTOP)
+        self.gets_end(both, one)
+        self.a.wait_restarted("transporter.0", pid)  # the supervisor does not leave it so
+        self.well_again()
+
+    def test_a_killed_reader(self):
+        both, one = self.spread()
+        pid = self.b.pid("transporter.0")
+        os.kill(pid, signal.SIGKILL)
+        self.b.wait_restarted("transporter.0", pid)
+        get_until(self.b, *both)
+        get_until(self.b, *one)
+        wait_until(lambda: peers(self.a)["b"]["pinned_values"] == 0, 20, "its pins are gone")
+
+    def test_a_registrar_that_dies_at_either_end(self):
+        for node in (self.a, self.b):
+            both, one = self.spread()
+            pid = node.pid("registrar")
+            os.kill(pid, signal.SIGKILL)
+            node.wait_restarted("registrar", pid)
+            get_until(self.b, *one)
+            get_until(self.b, *both)
+
+    def test_a_partition_heals(self):
+        both, one = self.spread()
+        self.cluster.network.cut(0)
+        self.gets_end(both, one)
+        wait_until(lambda: peers(self.b)["a"]["state"] == "away", 20, "a is noticed to be away")
+        self.assertIsNone(get(self.b, "nowhere"))
+        self.cluster.network.mend(0)
+        wait_until(lambda: peers(self.b)["a"]["state"] == "alive", 20, "a is back")
+        self.well_again()
+
+    def test_the_holder_dies_while_it_is_read(self):
+        values = {f"big{i}": put(self.a, f"big{i}", 8 << 20) for i in range(4)}
+        for i, (key, value) in enumerate(values.items()):
+            pid = self.a.pid("transporter.0")
+            reading = self.b.ctl_start("get", key, "-")
+            # In the middle of it, or before, or behind: each is right bytes or a miss.
+            time.sleep(0.01 * i)
+            os.kill(pid, signal.SIGKILL)
+            got, _ = reading.communicate(timeout=60 * PATIENCE)
+            self.assertTrue(got == value or (reading.returncode == 1 and got == b""), (len(got), reading.returncode))
+            self.a.wait_restarted("transporter.0", pid)
+            wait_alive(self.b, "a")
+        for key, value in values.items():
+            get_until(self.b, key, value)
+
+
+if __name__ == "__main__":
+    why = missing()
+    if why is not None:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    main()

@@ -766,7 +766,7 @@ uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct s
 uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
 bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
-bool reg_disk_away(const struct registrar *self, uint32_t disk);      /* nobody waits for it */
+bool reg_disk_away(const struct registrar *self, uint32_t disk);     /* nobody waits for it */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
 bool reg_disks_ready(const struct registrar *self);    /* each of them is usable */
 bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */

@@ -81,7 +81,7 @@ static bool zap_answer(struct control *self, const char *id, size_t id_bytes, co
  * key. */
 static bool zap_step(struct control *self)
 {
-    char parts[ZAP_FRAMES][64], name[NAME_BYTES] = "", text[SL_CURVE_TEXT_BYTES];
+    char parts[ZAP_FRAMES][64] = {{0}}, name[NAME_BYTES] = "", text[SL_CURVE_TEXT_BYTES];
     size_t lengths[ZAP_FRAMES] = {0};
     uint32_t count = 0;
     int more = 1;

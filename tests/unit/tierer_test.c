@@ -859,6 +859,30 @@ START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
     }
 END_TEST
 
+START_TEST(loads_do_not_wait_behind_write_back)
+    {
+        const struct sl_disk_ops *fine = disk.base.ops;
+        struct sl_disk_ops full = *fine;
+        full.open = open_refuses;
+        scan();
+        ck_assert_int_eq(write_value(0), SL_OK);
+        disk.base.ops = &full;
+        disk.fail_request = disk.requests + 1;
+        disk.fail_os_code = EIO;
+        ck_assert_int_eq(write_value(1), SL_ERR_IO); /* ends its segment, and there is no other */
+        uint64_t first = write_start(2, false), second = write_start(3, false);
+
+        ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
+
+        ck_assert_int_eq(write_end(2, first), SL_ERR_TIMEOUT); /* they wait still */
+        ck_assert_int_eq(write_end(3, second), SL_ERR_TIMEOUT);
+        disk.base.ops = fine;
+        pass_and_pump(2 * SL_NS_PER_S + 1);
+        ck_assert_int_eq(write_end(2, first), SL_OK);
+        ck_assert_int_eq(write_end(3, second), SL_OK);
+    }
+END_TEST
+
 START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
     {
         scan();
@@ -937,6 +961,7 @@ int main(void)
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);
     tcase_add_test(node, a_failure_with_nothing_left_to_write_is_over_by_itself);
+    tcase_add_test(node, loads_do_not_wait_behind_write_back);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *pure = tcase_create("pure");

@@ -145,7 +145,10 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
         return true; /* the place that the write gives will do */
     }
     sl_ref fresh;
-    uint16_t left = elsewhere ? REG_DISK_BIT(entry->disk.disk) : 0; /* it may come back with it */
+    uint16_t left = 0;
+    if (elsewhere) { /* it may come back with its disk */
+        left = REG_DISK_BIT(entry->disk.disk);
+    }
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
     if (err == SL_OK) {
         sl_index_links(self->index, fresh)->disks |= left;

@@ -145,13 +145,9 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
         return true; /* the place that the write gives will do */
     }
     sl_ref fresh;
-    uint16_t left = 0;
-    if (elsewhere) { /* it may come back with its disk */
-        left = REG_DISK_BIT(entry->disk.disk);
-    }
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
-    if (err == SL_OK) {
-        sl_index_links(self->index, fresh)->disks |= left;
+    if (err == SL_OK && elsewhere) { /* that copy may come back */
+        sl_index_links(self->index, fresh)->disks |= REG_DISK_BIT(entry->disk.disk);
     }
     if (err == SL_OK && here) {
         disk->unseen -= disk->unseen > 0 ? 1 : 0;

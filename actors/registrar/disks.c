@@ -378,6 +378,11 @@ bool reg_disk_readable(const struct registrar *self, uint32_t disk)
 bool reg_disk_away(const struct registrar *self, uint32_t disk)
 {
     const struct reg_disk *at = &self->tier.disks[disk];
+    for (uint32_t i = 0; i < self->tier.path_count; i++) {
+        if (self->tier.paths[i].here && self->tier.paths[i].disk == REG_NONE) {
+            return false; /* it may be the one whose tierer is about to tell */
+        }
+    }
     return at->state == REG_DISK_ABSENT &&
            self->env->now_ns - at->absent_since_ns > REG_DISK_ABSENT_NS;
 }

@@ -628,8 +628,9 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
                               .segment = entry.disk.segment,
                               .offset = entry.disk.offset_bytes};
         tierer_arrive(node, TIERER_PID + 1);
-        tierer_found(node, &found, 1, true, true, NULL);
         seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
+        tierer_found(node, &found, 1, true, true, NULL); /* it tells which disk it has */
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
         node_end(node);

@@ -142,7 +142,8 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
         return false; /* a second copy */
     }
     if ((links->flags & REG_FLAG_WRITING) != 0) {
-        return true; /* the place that the write gives will do */
+        links->disks |= REG_DISK_BIT(slot); /* the write may be to another disk */
+        return true;                        /* the place that it gives will do */
     }
     sl_ref fresh;
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);

@@ -418,6 +418,34 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
     }
 END_TEST
 
+START_TEST(copy_found_while_another_is_written_is_removed_too)
+    {
+        struct node *node = node_disks();
+        struct sl_msg request;
+        node_put(node, "client.1", "twice", 5000);
+        bool to_a = fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request);
+        uint32_t writes = to_a ? 0 : 1;
+        uint32_t tells = 1 - writes;
+        const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
+        sl_err code;
+        fake_die(&node->fake, proc_of(TIERER_PID + tells));
+        tierer_play(tells, stores[tells]);
+        tierer_arrive(node, TIERER_PID + 7);
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_uint_eq(write_to(node, writes), 1);
+
+        uint64_t seq = remove_ask(node, "twice");
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+            tierer_play(i, stores[i]);
+            ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        }
+
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- a disk is known by its name ---- */
 
 /* The node starts anew with its memory, and other disks behind its paths. */
@@ -603,6 +631,7 @@ int main(void)
         what_two_disks_may_hold_is_removed_from_both,
         removal_waits_for_disks_that_have_not_told_yet,
         second_copy_is_known_and_goes_with_the_first,
+        copy_found_while_another_is_written_is_removed_too,
         paths_in_another_order_find_everything,
         path_taken_out_costs_its_objects_alone,
         path_that_was_added_takes_its_share,

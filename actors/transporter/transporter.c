@@ -177,7 +177,7 @@ static sl_err node_name(struct transporter *self, struct sl_error *why)
                        "node_name: '%.40s' is not 1 to 31 of letters, digits, '.', '-' and '_'",
                        name);
     }
-    (void)snprintf(self->node, sizeof(self->node), "%s", name);
+    (void)snprintf(self->node, sizeof(self->node), "%.31s", name);
     return SL_OK;
 }
 

@@ -1,0 +1,186 @@
+/* tests/bench/remote_bench.c - the programs of remote_bench.py: values put and got through a node,
+ * and the plain loop that sends as many bytes over as many connections and hashes what it receives.
+ *
+ *   put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE     prints the seconds it took
+ *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender
+ *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took */
+#include "client/sluice.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_digest.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define COUNT_MAX       4096u
+#define CONNECTIONS_MAX 16u
+#define WAIT_NS         (60 * SL_NS_PER_S)
+
+static _Noreturn void fail(const char *what)
+{
+    fprintf(stderr, "remote_bench: %s\n", what);
+    exit(1);
+}
+
+static uint64_t number(const char *text, uint64_t max)
+{
+    uint64_t value = strtoull(text, NULL, 10);
+    if (value == 0 || value > max) {
+        fail("a number is out of range");
+    }
+    return value;
+}
+
+static int objects(bool put, char **words)
+{
+    char runtime[256], shm[256];
+    static char names[COUNT_MAX][64];
+    static struct sl_object_key keys[COUNT_MAX];
+    static struct sl_view views[COUNT_MAX];
+    static sl_err codes[COUNT_MAX];
+    uint32_t count = (uint32_t)number(words[4], COUNT_MAX);
+    uint64_t size = number(words[5], SL_GIB), seconds_ns;
+    struct sl_error why = {0};
+    struct sl_client *client = NULL;
+    snprintf(runtime, sizeof(runtime), "runtime_dir=%s", words[0]);
+    snprintf(shm, sizeof(shm), "shm_dir=%s", words[1]);
+    const char *const settings[] = {runtime, shm, NULL};
+    struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .instance = words[2], .settings = settings};
+    if (sl_client_open(&options, &client, &why) != SL_OK) {
+        fail(why.text);
+    }
+    unsigned char *value = malloc(size);
+    if (value == NULL) {
+        fail("no memory");
+    }
+    for (uint64_t i = 0; i < size; i++) {
+        value[i] = (unsigned char)(i * 2654435761u >> 13);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int length = snprintf(names[i], sizeof(names[i]), "%.40s-%u", words[3], i);
+        keys[i] = (struct sl_object_key){.at = names[i], .length = (uint32_t)length};
+    }
+    uint64_t start_ns = sl_clock_monotonic_ns();
+    if (put) {
+        for (uint32_t i = 0; i < count; i++) {
+            if (sl_put(client, keys[i], value, size, WAIT_NS, &why) != SL_OK) {
+                fail(why.text);
+            }
+        }
+    } else if (sl_get_pinned_batch(client, keys, views, count, codes, WAIT_NS, &why) != SL_OK) {
+        fail(why.text);
+    }
+    seconds_ns = sl_clock_monotonic_ns() - start_ns;
+    for (uint32_t i = 0; !put && i < count; i++) {
+        if (codes[i] != SL_OK || views[i].length_bytes != size ||
+            memcmp(views[i].at, value, size) != 0) {
+            fail(codes[i] != SL_OK ? sl_err_text(codes[i]) : "wrong bytes");
+        }
+    }
+    printf("%.6f\n", (double)seconds_ns / 1e9);
+    sl_client_close(&client);
+    free(value);
+    return 0;
+}
+
+struct stream {
+    int fd;
+    bool send;
+    unsigned char *memory; /* total; faulted before the clock starts */
+    uint64_t size, total;
+    struct sl_digest digest;
+};
+
+static void *stream_run(void *context)
+{
+    struct stream *stream = context;
+    unsigned char *memory = stream->memory;
+    for (uint64_t at = 0; at < stream->total; at += stream->size) {
+        for (uint64_t done = 0; done < stream->size;) {
+            ssize_t now =
+                stream->send
+                    ? send(stream->fd, memory + at + done, stream->size - done, MSG_NOSIGNAL)
+                    : recv(stream->fd, memory + at + done, stream->size - done, 0);
+            if (now <= 0) {
+                fail("the loop's connection broke");
+            }
+            done += (uint64_t)now;
+        }
+        if (!stream->send) {
+            struct sl_digest digest = sl_digest_of(memory + at, stream->size);
+            stream->digest.low ^= digest.low;
+        }
+    }
+    return NULL;
+}
+
+static int loop(bool send, char **words)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)number(words[1], 65535))};
+    uint32_t count = (uint32_t)number(words[2], CONNECTIONS_MAX);
+    uint64_t size = number(words[3], SL_GIB), total = number(words[4], 64 * SL_GIB);
+    struct stream streams[CONNECTIONS_MAX] = {0};
+    pthread_t threads[CONNECTIONS_MAX];
+    int on = 1, listener = -1;
+    if (inet_pton(AF_INET, words[0], &at.sin_addr) != 1) {
+        fail("no address");
+    }
+    if (send) {
+        listener = socket(AF_INET, SOCK_STREAM, 0);
+        (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (bind(listener, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(listener, 16) != 0) {
+            fail("cannot listen");
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        streams[i] =
+            (struct stream){.send = send, .size = size, .total = total / count / size * size};
+        streams[i].memory = malloc(streams[i].total);
+        if (streams[i].memory == NULL) {
+            fail("no memory");
+        }
+        memset(streams[i].memory, 1, streams[i].total);
+    }
+    if (send) { /* who reads this word may connect */
+        printf("listening\n");
+        fflush(stdout);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        streams[i].fd = send ? accept(listener, NULL, NULL) : socket(AF_INET, SOCK_STREAM, 0);
+        if (streams[i].fd < 0 ||
+            (!send && connect(streams[i].fd, (struct sockaddr *)&at, sizeof(at)) != 0)) {
+            fail("no connection");
+        }
+    }
+    uint64_t start_ns = sl_clock_monotonic_ns();
+    for (uint32_t i = 0; i < count; i++) {
+        if (pthread_create(&threads[i], NULL, stream_run, &streams[i]) != 0) {
+            fail("no thread");
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    if (!send) {
+        printf("%.6f\n", (double)(sl_clock_monotonic_ns() - start_ns) / 1e9);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 8 && (strcmp(argv[1], "put") == 0 || strcmp(argv[1], "get") == 0)) {
+        return objects(argv[1][0] == 'p', argv + 2);
+    }
+    if (argc == 7 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "pull") == 0)) {
+        return loop(argv[1][0] == 's', argv + 2);
+    }
+    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull ADDRESS PORT CONNECTIONS SIZE "
+         "TOTAL");
+}

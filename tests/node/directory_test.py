@@ -131,6 +131,7 @@ class Doctor(unittest.TestCase):
         cases = (
             ("memory", ["--memory", "16TiB"], "free"),
             ("disk", ["--disk", "1024TiB", "--disk-path", self.directory], "free"),
+            ("disk", ["--disk", "1024TiB", "--disk-path", f"{self.directory}/a,{self.directory}/b"], "free"),
             ("disk_direct", ["--disk", "1MiB", "--disk-path", "/proc/nothing"], "no page written"),
             ("key_files", ["--directory-password-file", self.directory + "/none"], "No such file"),
             ("key_files", ["--directory-password-file", open_file], "others than its owner"),

@@ -432,6 +432,7 @@ START_TEST(copy_found_while_another_is_written_is_removed_too)
         tierer_play(tells, stores[tells]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS); /* the request that was looked at comes again */
         ck_assert_uint_eq(write_to(node, writes), 1);
 
         uint64_t seq = remove_ask(node, "twice");

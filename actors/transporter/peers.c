@@ -363,22 +363,20 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
         return;
     }
     struct sl_error why = {0};
-    struct tr_window fresh = {.length_bytes = item->length_bytes};
     window_close(self, window);
-    blob_copy(&fresh.blob, &fresh.blob_bytes, item->key.at, (uint32_t)item->key.length);
-    if (fresh.blob == NULL) {
+    blob_copy(&window->blob, &window->blob_bytes, item->key.at, (uint32_t)item->key.length);
+    if (window->blob == NULL) {
         return; /* no memory now: the next greeting tries again */
     }
-    sl_err err = sl_fabric_key_open(self->fabric, peer->fabric_peer, fresh.blob, fresh.blob_bytes,
-                                    &fresh.key, &why);
-    if (err != SL_OK) {
-        free(fresh.blob);
+    if (sl_fabric_key_open(self->fabric, peer->fabric_peer, window->blob, window->blob_bytes,
+                           &window->key, &why) != SL_OK) {
+        window_close(self, window);
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "key of node %s for its arena %u: %s",
                      peer->name, (unsigned)item->arena, why.text);
         return;
     }
-    fresh.used = true;
-    *window = fresh;
+    window->length_bytes = item->length_bytes;
+    window->used = true;
 }
 
 static uint32_t windows_taken(struct transporter *self, struct tr_peer *peer,

@@ -63,6 +63,7 @@ struct sl_mailbox_lane {
     uint64_t hold_until;
     /* Order of requests between the transports. */
     bool mark_due;         /* ours: ZeroMQ frames may be on their way still */
+    bool sync_due;         /* ours: the last count may have been lost with its connection */
     uint64_t marks_sent;   /* ours */
     uint64_t mark_awaited; /* theirs; 0: none */
     uint64_t mark_come;
@@ -156,6 +157,8 @@ void sl_mailbox_lanes_hold(struct sl_mailbox *mailbox, const char *from);
 uint32_t sl_mailbox_lanes_held(const struct sl_mailbox *mailbox);
 /* The frame was handed out. */
 void sl_mailbox_lanes_unhold(struct sl_mailbox *mailbox);
+/* A connection to the peer stands: what went by an earlier one may be lost, a count too. */
+void sl_mailbox_lane_reconnected(struct sl_mailbox *mailbox, const struct sl_mailbox_peer *peer);
 void sl_mailbox_lane_sync(struct sl_mailbox *mailbox, const char *from,
                           const struct sl_mailbox_sync *sync);
 /* Takes the announcements back, if there are any. */

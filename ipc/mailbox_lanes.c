@@ -23,6 +23,7 @@
  * the lane is given up, and what waits behind the mark with it, as ZeroMQ loses what it holds. */
 #define MARK_NS         (2 * SL_NS_PER_S)
 #define LISTEN_AGAIN_NS (100 * SL_NS_PER_MS)
+#define SYNC_AGAIN_NS   (1 * SL_NS_PER_MS)
 /* Looks at the clock once in so many looks at the rings. */
 #define SPIN_LOOKS 32u
 
@@ -220,6 +221,9 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
 {
     struct sl_mailbox_peer *peer = &mailbox->peers[slot->peer - 1];
     sl_err err = sl_lane_answered(&slot->lane);
+    if (err == SL_OK && !sl_lane_holds(&slot->lane)) {
+        err = SL_ERR_PEER_DIED; /* it said yes, and died before we heard it */
+    }
     if (err == SL_OK) {
         peer->offer_pause_ns = 0;
         slot->mark_due = peer->used;
@@ -405,6 +409,26 @@ static void listen_again(struct sl_mailbox *mailbox, uint64_t now_ns)
             : now_ns + LISTEN_AGAIN_NS;
 }
 
+void sl_mailbox_lane_reconnected(struct sl_mailbox *mailbox, const struct sl_mailbox_peer *peer)
+{
+    struct sl_mailbox_lane *slot = peer->lane != 0 ? &mailbox->lanes[peer->lane - 1] : NULL;
+    if (slot != NULL && slot->state == SL_LANE_STANDS && slot->marks_sent > 0) {
+        slot->sync_due = true;
+        due_at(mailbox, 0);
+    }
+}
+
+/* The count of the last mark once more: its reader would wait for a lost one until MARK_NS. */
+static void sync_again(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot, uint64_t now_ns)
+{
+    const struct sl_mailbox_sync sync = {.token = slot->lane.token, .count = slot->marks_sent};
+    slot->sync_due =
+        sl_mailbox_zmq_request(mailbox, &mailbox->peers[slot->peer - 1], NULL, 0, &sync) != SL_OK;
+    if (slot->sync_due) {
+        due_at(mailbox, now_ns + SYNC_AGAIN_NS);
+    }
+}
+
 void sl_mailbox_lanes_tick(struct sl_mailbox *mailbox, uint64_t now_ns)
 {
     if (now_ns < mailbox->tick_at_ns) {
@@ -415,6 +439,9 @@ void sl_mailbox_lanes_tick(struct sl_mailbox *mailbox, uint64_t now_ns)
         struct sl_mailbox_lane *slot = &mailbox->lanes[i];
         if (slot->state == SL_LANE_FREE) {
             continue;
+        }
+        if (slot->sync_due && slot->state == SL_LANE_STANDS) {
+            sync_again(mailbox, slot, now_ns);
         }
         if (slot->deadline_ns <= now_ns) {
             lane_drop(mailbox, slot);

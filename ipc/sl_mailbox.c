@@ -386,6 +386,7 @@ static void peer_hear_monitor(struct sl_mailbox *mailbox, struct sl_mailbox_peer
             peer->offer_at_ns = 0;
             peer->offer_pause_ns = 0;
             sl_mailbox_lane_offer(mailbox, peer, sl_clock_monotonic_ns());
+            sl_mailbox_lane_reconnected(mailbox, peer);
         }
     }
 }

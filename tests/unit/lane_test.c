@@ -38,6 +38,8 @@ static void directory_remove(void)
     ck_assert_int_eq(system(command), 0); /* NOLINT: a path made here */
 }
 
+#define MARK 2u /* the kind of a mark in the ring */
+
 static struct sl_mailbox *opened_with(const char *name, bool bind, uint64_t ring_bytes,
                                       uint32_t lanes_max)
 {
@@ -1122,6 +1124,67 @@ START_TEST(spinning_finds_a_frame_and_ends_in_time)
     }
 END_TEST
 
+/* It took the offer and died before that was heard: what were written to its lane would be lost. */
+START_TEST(yes_of_the_dead_makes_no_lane)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        (void)sl_mailbox_connect(client, "echo", 0); /* offers */
+        UNTIL(stats_of(actor).lanes == 1, actor, NULL);
+
+        sl_mailbox_close(&actor);
+        for (uint32_t i = 0; i < 20; i++) {
+            turn(client, NULL);
+        }
+
+        ck_assert(!sl_mailbox_attached(client, "echo"));
+        ck_assert_uint_eq(stats_of(client).lanes_made, 0);
+        sl_mailbox_close(&client);
+        directory_remove();
+    }
+END_TEST
+
+/* The count that a mark waits for was sent into a connection that had died unnoticed: it comes
+ * again with the next connection, and what waits behind the mark is not lost with the lane. */
+START_TEST(count_that_was_lost_comes_with_the_next_connection)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(client, actor);
+        struct sl_mailbox_peer *peer = &client->peers[0];
+        UNTIL(peer->connected, client, actor);
+        struct sl_mailbox_lane *slot = &client->lanes[peer->lane - 1];
+        char endpoint[128];
+        (void)snprintf(endpoint, sizeof(endpoint), "ipc://%s/echo.sock", directory);
+        const uint64_t count = ++slot->marks_sent;
+        bool doorbell;
+        ck_assert_int_eq(sl_queue_write(&slot->lane.writer, MARK, &count, sizeof(count), &doorbell),
+                         SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "behind", 7, false), SL_OK);
+        turn(actor, client); /* it stops at the mark */
+
+        ck_assert_int_eq(zmq_disconnect(peer->dealer.socket, endpoint), 0);
+        ck_assert_int_eq(zmq_connect(peer->dealer.socket, endpoint), 0);
+
+        const void *frame = NULL;
+        sl_err err = SL_ERR_NOT_FOUND;
+        for (uint32_t i = 0; err != SL_OK && stats_of(actor).lanes_dropped == 0 && i < 60000; i++) {
+            (void)sl_mailbox_wait(client, SL_NS_PER_MS);
+            (void)sl_mailbox_wait(actor, SL_NS_PER_MS);
+            err = sl_mailbox_receive(actor, &from, &frame, &length);
+        }
+        ck_assert_int_eq(err, SL_OK);
+        ck_assert_str_eq(frame, "behind");
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 /* Whoever spins learns that it did not pay: nothing comes here. */
 static bool did_spin(struct sl_mailbox *mailbox)
 {
@@ -1173,6 +1236,8 @@ static void suite_fill(Suite *suite)
     TCase *ends = tcase_create("ends");
     tcase_add_test(ends, frames_of_a_killed_client_are_read_and_its_lane_goes);
     tcase_add_test(ends, client_attaches_again_to_a_restarted_actor);
+    tcase_add_test(ends, count_that_was_lost_comes_with_the_next_connection);
+    tcase_add_test(ends, yes_of_the_dead_makes_no_lane);
     tcase_add_test(ends, lane_gone_falls_back_to_sockets_and_comes_again);
     tcase_add_loop_test(ends, lane_with_hostile_bytes_is_dropped_and_others_go_on, 0, 3);
     TCase *made = tcase_create("offers");

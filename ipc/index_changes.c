@@ -19,6 +19,7 @@ struct sl_index_changes {
     uint64_t slot_count;
     uint64_t at;         /* slot */
     uint64_t told_count; /* ids that are not 0 */
+    uint64_t torn_count; /* of the walk */
     uint64_t *words;     /* [slot]: as last seen; 0: look again */
     uint64_t *ids;       /* [slot]: told as there; 0: none */
     uint32_t *homes;     /* [slot]: upper half of the hash of the key told */
@@ -86,6 +87,7 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
     enum index_look look = index_hash_look(changes->view, hash);
     if (look == INDEX_LOOK_TORN) {
+        changes->torn_count++;
         return false; /* in the next walk */
     }
     if (look == INDEX_LOOK_OTHER && !fn(context, changes->ids[slot], false)) {
@@ -106,6 +108,7 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
     bool refused = false;
     enum index_look look = index_slot_look(changes->view, slot, &seen, key);
     if (look == INDEX_LOOK_TORN) {
+        changes->torn_count++;
         return true;
     }
     bool visible = look == INDEX_LOOK_FOUND && seen.visible;
@@ -134,6 +137,7 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
     if (word_get_acquire(&view->header->slab_count) == 0) {
         return SL_INDEX_WALK_DEAD;
     }
+    changes->torn_count = changes->at == 0 ? 0 : changes->torn_count;
     uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
     end += changes->at;
     while (changes->at < end) {
@@ -167,6 +171,11 @@ void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cu
     if (*cursor >= changes->slot_count) {
         *cursor = UINT64_MAX;
     }
+}
+
+uint64_t sl_index_changes_torn(const struct sl_index_changes *changes)
+{
+    return changes->torn_count;
 }
 
 uint64_t sl_index_changes_count(const struct sl_index_changes *changes)

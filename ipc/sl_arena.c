@@ -40,6 +40,8 @@ static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SEGMENT_OWN_OFFSET_
 
 enum granule_state { GRANULE_UNTOUCHED, GRANULE_IN_WORK, GRANULE_DONE };
 
+#define ARENA_NAME_BYTES 32u
+
 struct sl_arena {
     struct sl_segment segment;
     struct arena_own *own;
@@ -53,6 +55,11 @@ struct sl_arena {
      * NULL in the owner, whose populating maps. */
     _Atomic uint64_t *mapped;
 };
+
+static void arena_name(uint32_t id, char out[ARENA_NAME_BYTES])
+{
+    (void)snprintf(out, ARENA_NAME_BYTES, "arena.%u", id);
+}
 
 static uint64_t arena_granule_bytes(const struct sl_arena *arena, uint64_t index)
 {
@@ -157,7 +164,7 @@ static void arena_begin_life(struct sl_arena *arena)
 static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena_options *options,
                                    bool *created, struct sl_error *why)
 {
-    char name[32];
+    char name[ARENA_NAME_BYTES];
     uint64_t data_bytes = options->data_bytes & ~(uint64_t)(SL_PAGE_BYTES - 1);
     uint64_t chunk_bytes =
         SL_MIN(SL_MIN(options->chunk_bytes, SL_GIB) & ~(uint64_t)(SL_PAGE_BYTES - 1), data_bytes);
@@ -166,7 +173,7 @@ static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena
                        "arena of %" PRIu64 " bytes in chunks of %" PRIu64 ": below one page",
                        options->data_bytes, options->chunk_bytes);
     }
-    snprintf(name, sizeof(name), "arena.%u", options->id);
+    arena_name(options->id, name);
     struct sl_segment_want want = {.directory = options->directory,
                                    .name = name,
                                    .kind = SL_SEGMENT_ARENA,
@@ -219,12 +226,12 @@ sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created
 sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
                        struct sl_error *why)
 {
-    char name[32];
+    char name[ARENA_NAME_BYTES];
     struct sl_arena *arena = arena_new();
     if (arena == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "arena handle");
     }
-    snprintf(name, sizeof(name), "arena.%u", id);
+    arena_name(id, name);
     struct sl_segment_want want = {.directory = directory, .name = name, .kind = SL_SEGMENT_ARENA};
     sl_err err = sl_segment_open(&want, writable, &arena->segment, why);
     if (err == SL_OK) {
@@ -243,6 +250,24 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
     }
     *out = arena;
     return SL_OK;
+}
+
+sl_err sl_arena_current(const struct sl_arena *arena, const char *directory)
+{
+    char name[ARENA_NAME_BYTES];
+    arena_name(arena->id, name);
+    return sl_segment_current(&arena->segment, directory, name);
+}
+
+sl_err sl_arena_follow(const char *directory, uint32_t id, struct sl_arena **arena,
+                       struct sl_error *why)
+{
+    sl_err err = *arena == NULL ? SL_ERR_STALE : sl_arena_current(*arena, directory);
+    if (err != SL_ERR_STALE) {
+        return err == SL_OK ? SL_OK : sl_fail(why, err, "no arena.%u in %s", id, directory);
+    }
+    sl_arena_close(arena);
+    return sl_arena_attach(directory, id, true, arena, why);
 }
 
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes)

@@ -79,6 +79,21 @@ void sl_index_view_close(struct sl_index_view **view)
     *view = NULL;
 }
 
+sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir)
+{
+    return sl_segment_current(&view->segment, shm_dir, INDEX_FILE);
+}
+
+sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why)
+{
+    sl_err err = *view == NULL ? SL_ERR_STALE : sl_index_view_current(*view, shm_dir);
+    if (err != SL_ERR_STALE) {
+        return err == SL_OK ? SL_OK : sl_fail(why, err, "no index in %s", shm_dir);
+    }
+    sl_index_view_close(view);
+    return sl_index_view_open(shm_dir, view, why);
+}
+
 bool sl_index_view_remote(const struct sl_index_view *view)
 {
     return word_get(&view->header->remote) != 0;

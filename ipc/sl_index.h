@@ -75,6 +75,12 @@ struct sl_index_view; /* opaque; read-only mapping; any number of threads */
 
 sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why);
 void sl_index_view_close(struct sl_index_view **view);
+/* Whether it still is the index of shm_dir: as sl_segment_current. */
+sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
+/* Makes *view (NULL: not open yet) that of the index which shm_dir has now; a system call when it
+ * is already. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
+ * (*view is NULL). */
+sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why);
 /* Looks a key up among visible objects (COMMITTED, and its group, if any, committed).
  * SL_OK fills *out; SL_ERR_NOT_FOUND; SL_ERR_BUSY after 64 torn tries: ask the registrar. */
 sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t key_length,

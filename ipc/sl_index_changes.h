@@ -41,6 +41,9 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
  * UINT64_MAX: the end) at most. Stops early when fn refuses, and goes on with the same key. */
 void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cursor,
                             uint64_t slot_count_max, sl_index_change_fn fn, void *context);
+/* Records that were being written when the walk came by: it says nothing of them. Of this walk, or
+ * of the one that ended with the last step. */
+uint64_t sl_index_changes_torn(const struct sl_index_changes *changes);
 /* Keys told as there. */
 uint64_t sl_index_changes_count(const struct sl_index_changes *changes);
 

@@ -156,18 +156,57 @@
     F(U64, arena, 0, 65535, "arena id")                      \
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of its data") \
     F(BIN, key, 1, 65536, "the fabric's key: remote READ of this arena, for this peer alone")
-#define SL_ITEM_NODE(F, L)                                                       \
-    F(TEXT, name, 1, 31, "name of the peer")                                     \
-    F(TEXT, address, 0, 128, "where it is asked; empty: it only asks us")        \
-    F(TEXT, state, 0, 15, "alive, away, broken, or asks: it is no peer of ours") \
-    F(U64, incarnation, 0, UINT64_MAX, "of its transporter; 0: never heard of")  \
-    F(U64, round_trip_ns, 0, UINT64_MAX, "of the last greeting")                 \
-    F(U64, heard_ago_ns, 0, UINT64_MAX, "since it last answered or asked")       \
-    F(U64, read_bytes, 0, UINT64_MAX, "read from it")                            \
-    F(U64, read_values, 0, UINT64_MAX, "read from it")                           \
-    F(U64, failures, 0, UINT64_MAX, "requests and transfers that failed")        \
-    F(U64, pinned_values, 0, UINT64_MAX, "of ours that it keeps pinned now")     \
-    F(TEXT, link, 0, 15, "up, connecting or down: where bytes go")
+#define SL_ITEM_NODE(F, L)                                                             \
+    F(TEXT, name, 1, 31, "name of the peer")                                           \
+    F(TEXT, address, 0, 128, "where it is asked; empty: it only asks us")              \
+    F(TEXT, state, 0, 15, "alive, away, broken; of no peer of ours: asks, or why not") \
+    F(U64, incarnation, 0, UINT64_MAX, "of its transporter; 0: never heard of")        \
+    F(U64, round_trip_ns, 0, UINT64_MAX, "of the last greeting")                       \
+    F(U64, heard_ago_ns, 0, UINT64_MAX, "since it last answered or asked")             \
+    F(U64, read_bytes, 0, UINT64_MAX, "read from it")                                  \
+    F(U64, read_values, 0, UINT64_MAX, "read from it")                                 \
+    F(U64, failures, 0, UINT64_MAX, "requests and transfers that failed")              \
+    F(U64, pinned_values, 0, UINT64_MAX, "of ours that it keeps pinned now")           \
+    F(TEXT, link, 0, 15, "up, connecting or down: where bytes go")                     \
+    F(TEXT, source, 0, 15, "who told of it: peers (the setting) or directory; empty: itself")
+
+#define SL_ITEM_TARGET(F, L)                                                         \
+    F(U64, ref, 1, UINT32_MAX, "record of the claim; its writer is the transporter") \
+    F(U64, generation, 1, UINT64_MAX, "generation of the extent")                    \
+    F(U64, arena, 0, 65535, "arena id")                                              \
+    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")
+#define SL_ITEM_PUSHED(F, L)                                                        \
+    F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list")          \
+    F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")           \
+    F(U64, arena, 0, 65535, "arena id of the source")                               \
+    F(U64, offset_bytes, 0, UINT64_MAX, "offset of the source in the arena's data") \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")               \
+    F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")              \
+    F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
+#define SL_ITEM_ARRIVED(F, L)                                              \
+    F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list") \
+    F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")  \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")      \
+    F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")     \
+    F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
+#define SL_ITEM_DOOR(F, L)                                                          \
+    F(U64, part, 0, 4095, "part of the ticket")                                     \
+    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the memory that the key is for") \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")                \
+    F(BIN, key, 1, 65536, "the fabric's key: remote WRITE of this part, for this peer alone")
+#define SL_ITEM_TICKET(F, L)                                                               \
+    F(BIN, bytes, 1, 128, "of PUSH_OPEN")                                                  \
+    F(U64, first_block, 0, UINT32_MAX, "decode has those before it")                       \
+    F(U64, block_end, 1, UINT32_MAX, "blocks of the input, an incomplete last one counts") \
+    F(U64, keys_low, 0, UINT64_MAX, "digest of model and last key, low half")              \
+    F(U64, keys_high, 0, UINT64_MAX, "high half")
+#define SL_ITEM_RECEIPT(F, L)                                                              \
+    F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                        \
+    F(U64, block_end, 1, UINT32_MAX, "blocks of the input, an incomplete last one counts") \
+    F(U64, keys_low, 0, UINT64_MAX, "digest of model and last key, low half")              \
+    F(U64, keys_high, 0, UINT64_MAX, "high half")                                          \
+    F(TEXT, node, 0, 31, "name of prefill's node; empty: it has none")
 
 /* X(item, TABLE) makes struct sl_item_ITEM */
 #define SL_ITEM_TABLE(X)                \
@@ -191,7 +230,13 @@
     X(sought, SL_ITEM_SOUGHT)           \
     X(place, SL_ITEM_PLACE)             \
     X(window, SL_ITEM_WINDOW)           \
-    X(node, SL_ITEM_NODE)
+    X(node, SL_ITEM_NODE)               \
+    X(target, SL_ITEM_TARGET)           \
+    X(pushed, SL_ITEM_PUSHED)           \
+    X(arrived, SL_ITEM_ARRIVED)         \
+    X(door, SL_ITEM_DOOR)               \
+    X(receipt, SL_ITEM_RECEIPT)         \
+    X(ticket, SL_ITEM_TICKET)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -218,7 +263,10 @@
     F(BOOL, wait, 0, 1, "wait for space until the budget ends (busy is answered at once)") \
     F(U64, ttl_ns, 0, UINT64_MAX, "0: setting reservation_ttl")                            \
     L(items, want, SL_BATCH_MAX, "objects")                                                \
-    L(groups, group, SL_BATCH_MAX, "blocks that the objects are parts of")
+    L(groups, group, SL_BATCH_MAX, "blocks that the objects are parts of")                 \
+    F(U64, hold_id, 0, UINT64_MAX,                                                         \
+      "0: none; else blocks that are granted or exist are not evicted until HOLD_END")     \
+    F(U64, hold_ns, 0, UINT64_MAX, "or until so much later")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \
     F(BOOL, tail_first, 0, 1,                                                \
@@ -258,6 +306,9 @@
     L(items, claim, SL_BATCH_MAX, \
       "claims that ended; empty: all of the op id; op id 0 too: all that the sender asked for")
 
+/* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again */
+#define SL_BODY_HOLD_END(F, L) F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")
+
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
@@ -271,20 +322,29 @@
     F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")             \
     F(BOOL, partial, 0, 1, "an incomplete last block counts")                               \
     F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                 \
-      "device block of every block from first_block on, the same on all ranks")
+      "device block of every block from first_block on, the same on all ranks")             \
+    F(U64, handover_id, 0, UINT64_MAX,                                                      \
+      "0: none; else all or nothing for decode, held until it has it")                      \
+    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")    \
+    L(ticket, ticket, 4, "one: push to decode; none: through storage")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
     F(BIN, existed, 0, SL_BATCH_MAX, "bitmap: was there already")                          \
-    F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")
-#define SL_BODY_LOAD(F, L)                                                                 \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                             \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                 \
-      "token ids, u32 little-endian, from the start of the prompt")                        \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                     \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already") \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                              \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on")
+    F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")                          \
+    L(receipt, receipt, 4, "one, of a hand-over that is committed: for decode")
+#define SL_BODY_LOAD(F, L)                                                                   \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                               \
+    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                   \
+      "token ids, u32 little-endian, from the start of the prompt")                          \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                       \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")   \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on") \
+    F(U64, handover_id, 0, UINT64_MAX,                                                       \
+      "0: none; else waits until prefill has committed, and loads all or fails")             \
+    L(receipt, receipt, 4, "one, when it has come already")                                  \
+    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -293,6 +353,12 @@
     F(U64, from_remote, 0, UINT32_MAX, "of these")                  \
     F(U64, bytes, 0, UINT64_MAX, "copied to the devices")           \
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")
+/* decode's engine: first tokens came */
+#define SL_BODY_ARRIVED(F, L)      L(items, receipt, 1024, "one a hand-over")
+#define SL_BODY_TICKET(F, L)       F(U64, handover_id, 1, UINT64_MAX, "whose load is direct")
+#define SL_BODY_TICKET_REPLY(F, L) L(ticket, ticket, 4, "one: for prefill")
+#define SL_BODY_HANDOVER_END(F, L) \
+    F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
@@ -320,13 +386,23 @@
 #define SL_BODY_DISK_WRITE_REPLY(F, L) L(items, spilled, SL_BATCH_MAX, "one for each value")
 #define SL_BODY_DISK_READ(F, L) \
     L(items, fill, SL_BATCH_MAX, "values to bring in; digests are verified")
+#define SL_BODY_DISK_RAISE(F, L) F(U64, generation, 1, UINT64_MAX, "of the target extent")
 #define SL_BODY_DISK_FORGET(F, L) \
     L(items, forget, SL_BATCH_MAX, "removed for good: must not come back after a restart")
-#define SL_BODY_DISK_FOUND(F, L)                                                       \
-    F(BOOL, first, 0, 1, "a scan begins: what is not found by its end is not on disk") \
-    F(BOOL, last, 0, 1, "the scan is over, the tier takes work")                       \
-    L(items, found, SL_BATCH_MAX, "values on disk")                                    \
-    F(BIN, store, 0, 16, "name of the disk, told with first; empty: it has none")
+#define SL_BODY_DISK_FOUND(F, L)                                                                   \
+    F(BOOL, first, 0, 1, "a scan begins: what is not found by its end is not on disk")             \
+    F(BOOL, last, 0, 1, "the scan is over, the tier takes work")                                   \
+    L(items, found, SL_BATCH_MAX, "values on disk")                                                \
+    F(BIN, store, 0, 16, "name of the disk, told with first; empty: it has none")                  \
+    F(BIN, members, 0, 792,                                                                        \
+      "told with first: 24 bytes a disk, name and epoch: itself (epoch 0: it says no more), then " \
+      "those that missed nothing; empty: it keeps no list")                                        \
+    F(BOOL, blank, 0, 1, "told with first: no value is on the disk")
+/* registrar -> tierer: kept on the disk before what follows is acknowledged */
+#define SL_BODY_DISK_MEMBERS(F, L)                                                           \
+    F(U64, epoch, 1, UINT64_MAX, "by chance, of this list")                                  \
+    F(BIN, members, 0, 768, "disks that have missed nothing: 24 bytes each, name and epoch") \
+    F(BOOL, empty, 0, 1, "the disk itself has: its values go, it begins anew under another name")
 #define SL_BODY_DISK_RECLAIM(F, L) \
     F(U64, segment, 0, UINT32_MAX, "its values leave the disk: forget their places")
 #define SL_BODY_REGIONS_REPLY(F, L)                           \
@@ -337,7 +413,8 @@
     F(BOOL, chain, 0, 1,                                                                          \
       "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
     L(items, asked, SL_BATCH_MAX, "objects, and all parts of every block")                        \
-    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")
+    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
+    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -361,12 +438,63 @@
     F(U64, ttl_ns, 0, UINT64_MAX, "they end after")                       \
     L(items, place, 512, "one for each key")
 #define SL_BODY_PEER_UNPIN(F, L) F(U64S, pin_ids, 1, 1024, "of the sender's own")
+#define SL_BODY_PEER_TICKET(F, L)             \
+    F(BIN, ticket, 1, 128, "of the receiver") \
+    F(U64, first_part, 0, 4095, "keys are wanted from this part on")
+#define SL_BODY_PEER_TICKET_REPLY(F, L)                    \
+    F(U64, ttl_ns, 0, UINT64_MAX, "the ticket ends after") \
+    F(U64, part_count, 0, 4096, "of the ticket")           \
+    L(doors, door, 512, "parts from first_part on")
+#define SL_BODY_PEER_PUSH(F, L)                                                            \
+    F(BIN, ticket, 1, 128, "of the receiver")                                              \
+    F(U64, push, 1, UINT64_MAX, "the sender's number of it: the same when it is repeated") \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer")                                      \
+    F(BOOL, last, 0, 1, "nothing follows")                                                 \
+    L(pieces, arrived, 512, "written and completed")
+#define SL_BODY_PEER_PUSH_REPLY(F, L) F(U64, push, 0, UINT64_MAX, "as in the request")
+#define SL_BODY_PEER_TICKET_END(F, L)         \
+    F(BIN, ticket, 1, 128, "of the receiver") \
+    F(U64, code, 0, 255, "why: sl_err")       \
+    F(TEXT, text, 0, 240, "why, for people")
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
     F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
     F(TEXT, fabric, 0, 191, "what carries its bytes")             \
     L(nodes, node, 64, "peers")
 
+/* Direct hand-over of blocks. decode's coordinator -> its transporter */
+#define SL_BODY_PUSH_OPEN(F, L)                                                               \
+    F(U64, handover, 1, UINT64_MAX, "the sender's number of the hand-over; never used again") \
+    F(U64, ttl_ns, 1, UINT64_MAX, "the ticket ends after; setting ticket_ttl_max bounds it")  \
+    F(TEXT, from, 0, 31, "node that may use it; empty: the first that shows it")              \
+    L(parts, target, 4096, "extents that are written to")
+#define SL_BODY_PUSH_OPEN_REPLY(F, L)                                             \
+    F(BIN, ticket, 0, 128, "what the other node shows; whoever has it may write") \
+    F(U64, ttl_ns, 0, UINT64_MAX, "it ends after")
+#define SL_BODY_PUSH_CLOSE(F, L)                       \
+    F(U64, handover, 1, UINT64_MAX, "as in PUSH_OPEN") \
+    F(BOOL, taken, 0, 1,                               \
+      "all of it is acknowledged: prefill hears so, whichever of the two words comes first")
+/* prefill's coordinator -> its transporter */
+#define SL_BODY_PUSH_SEND(F, L)                                                    \
+    F(BIN, ticket, 1, 128, "of the other node, or of this one")                    \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")               \
+    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent") \
+    L(pieces, pushed, 512, "what goes where")
+#define SL_BODY_PUSH_ABORT(F, L)                                \
+    F(BIN, ticket, 1, 128, "of the other node, or of this one") \
+    F(U64, code, 0, 255, "why: sl_err")                         \
+    F(TEXT, text, 0, 240, "why, for people")
+/* decode's transporter -> who opened the ticket */
+#define SL_BODY_PUSH_ARRIVED(F, L)                                                             \
+    F(U64, handover, 1, UINT64_MAX, "as in PUSH_OPEN")                                         \
+    F(U64, state, 0, 2,                                                                        \
+      "0 pieces arrived, 1 these were the last: all is there, 2 over: nothing lands any more") \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer, as PUSH_SEND said")                       \
+    F(U64, code, 0, 255, "state 2: why, sl_err")                                               \
+    F(TEXT, text, 0, 240, "state 2: why, for people")                                          \
+    F(TEXT, from, 0, 31, "node that sends")                                                    \
+    L(pieces, arrived, 512, "in memory, digest verified")
 /* never on the wire: completions inside a process */
 #define SL_BODY_LOCAL_IO(F, L)                      \
     F(U64, cookie, 0, UINT64_MAX, "of the request") \
@@ -412,6 +540,8 @@
     X(ENGINE_END_REPLY, engine_end_reply, 35, SL_BODY_EMPTY, "ended")                              \
     X(FENCE, fence, 36, SL_BODY_FENCE, "stop writing on behalf of claims or of an op")             \
     X(FENCE_REPLY, fence_reply, 37, SL_BODY_EMPTY, "nothing writes or reads there any more")       \
+    X(HOLD_END, hold_end, 38, SL_BODY_HOLD_END, "blocks held for a hand-over may go")              \
+    X(HOLD_END_REPLY, hold_end_reply, 39, SL_BODY_EMPTY, "they may")                               \
     X(STORE, store, 40, SL_BODY_STORE, "store blocks from the device")                             \
     X(STORE_REPLY, store_reply, 41, SL_BODY_STORE_REPLY, "stored")                                 \
     X(LOAD, load, 42, SL_BODY_LOAD, "load the longest prefix to the device")                       \
@@ -420,10 +550,24 @@
     X(CANCEL_REPLY, cancel_reply, 45, SL_BODY_OP_REPLY, "ended, or was not there")                 \
     X(OP_FENCED, op_fenced, 46, SL_BODY_OP, "answered when the op's device blocks are free")       \
     X(OP_FENCED_REPLY, op_fenced_reply, 47, SL_BODY_OP_REPLY, "free")                              \
+    X(ARRIVED, arrived, 48, SL_BODY_ARRIVED, "what loads of hand-overs wait for is committed")     \
+    X(ARRIVED_REPLY, arrived_reply, 49, SL_BODY_CODES, "SL_ERR_NOT_FOUND: that load is gone")      \
     X(KEYS, keys, 50, SL_BODY_KEYS, "keys of a token sequence")                                    \
     X(KEYS_REPLY, keys_reply, 51, SL_BODY_KEYS_REPLY, "keys")                                      \
+    X(HANDOVER_END, handover_end, 52, SL_BODY_HANDOVER_END, "prefill gives hand-overs back")       \
+    X(HANDOVER_END_REPLY, handover_end_reply, 53, SL_BODY_CODES, "done, or not known")             \
+    X(TICKET, ticket, 54, SL_BODY_TICKET, "decode's engine asks for its ticket")                   \
+    X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
+    X(PREFETCH, prefetch, 58, SL_BODY_KEYS_ASKED, "bring objects into memory ahead of their use")  \
+    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_CODES,                                           \
+      "SL_OK brought in, SL_ERR_EXISTS was in memory, SL_ERR_NO_SPACE no room")                    \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \
+    X(DISK_PREFETCH, disk_prefetch, 66, SL_BODY_DISK_READ, "read into extents, behind all others") \
+    X(DISK_PREFETCH_REPLY, disk_prefetch_reply, 67, SL_BODY_CODES, "read and verified")            \
+    X(DISK_RAISE, disk_raise, 68, SL_BODY_DISK_RAISE,                                              \
+      "somebody waits for it: the DISK_PREFETCH is as a DISK_READ")                                \
+    X(DISK_RAISE_REPLY, disk_raise_reply, 69, SL_BODY_EMPTY, "they are")                           \
     X(DISK_WRITE, disk_write, 70, SL_BODY_DISK_WRITE, "write behind")                              \
     X(DISK_WRITE_REPLY, disk_write_reply, 71, SL_BODY_DISK_WRITE_REPLY, "durable")                 \
     X(DISK_READ, disk_read, 72, SL_BODY_DISK_READ, "read into extents")                            \
@@ -442,12 +586,33 @@
       "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps")                               \
     X(NODES, nodes, 84, SL_BODY_EMPTY, "the transporter's peers")                                  \
     X(NODES_REPLY, nodes_reply, 85, SL_BODY_NODES_REPLY, "peers")                                  \
+    X(DISK_MEMBERS, disk_members, 86, SL_BODY_DISK_MEMBERS, "which disks have missed nothing")     \
+    X(DISK_MEMBERS_REPLY, disk_members_reply, 87, SL_BODY_EMPTY, "durable")                        \
     X(PEER_HELLO, peer_hello, 90, SL_BODY_PEER_HELLO, "one node greets another")                   \
     X(PEER_HELLO_REPLY, peer_hello_reply, 91, SL_BODY_PEER_HELLO_REPLY, "what it may read")        \
     X(PEER_PIN, peer_pin, 92, SL_BODY_PEER_PIN, "keep these for me to read")                       \
     X(PEER_PIN_REPLY, peer_pin_reply, 93, SL_BODY_PEER_PIN_REPLY, "where they are")                \
     X(PEER_UNPIN, peer_unpin, 94, SL_BODY_PEER_UNPIN, "I have read them")                          \
     X(PEER_UNPIN_REPLY, peer_unpin_reply, 95, SL_BODY_EMPTY, "done")                               \
+    X(PUSH_OPEN, push_open, 100, SL_BODY_PUSH_OPEN, "let another node write into extents")         \
+    X(PUSH_OPEN_REPLY, push_open_reply, 101, SL_BODY_PUSH_OPEN_REPLY, "its ticket")                \
+    X(PUSH_SEND, push_send, 102, SL_BODY_PUSH_SEND, "write under a ticket")                        \
+    X(PUSH_SEND_REPLY, push_send_reply, 103, SL_BODY_EMPTY, "the other side acknowledged it")      \
+    X(PUSH_ARRIVED, push_arrived, 104, SL_BODY_PUSH_ARRIVED,                                       \
+      "what came under a ticket, or that it is over")                                              \
+    X(PUSH_ARRIVED_REPLY, push_arrived_reply, 105, SL_BODY_EMPTY,                                  \
+      "taken: the sender is told the code")                                                        \
+    X(PUSH_CLOSE, push_close, 106, SL_BODY_PUSH_CLOSE, "end a ticket")                             \
+    X(PUSH_CLOSE_REPLY, push_close_reply, 107, SL_BODY_EMPTY,                                      \
+      "nothing is written under it any more")                                                      \
+    X(PUSH_ABORT, push_abort, 108, SL_BODY_PUSH_ABORT, "the sender gives up")                      \
+    X(PUSH_ABORT_REPLY, push_abort_reply, 109, SL_BODY_EMPTY, "nothing is read for it any more")   \
+    X(PEER_TICKET, peer_ticket, 110, SL_BODY_PEER_TICKET, "I have a ticket of yours")              \
+    X(PEER_TICKET_REPLY, peer_ticket_reply, 111, SL_BODY_PEER_TICKET_REPLY, "where to write")      \
+    X(PEER_PUSH, peer_push, 112, SL_BODY_PEER_PUSH, "this is written")                             \
+    X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
+    X(PEER_TICKET_END, peer_ticket_end, 114, SL_BODY_PEER_TICKET_END, "the sender gives up")       \
+    X(PEER_TICKET_END_REPLY, peer_ticket_end_reply, 115, SL_BODY_EMPTY, "noted")                   \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

@@ -92,11 +92,17 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     uint64_t file_bytes = header->data_offset_bytes + header->data_bytes;
     uint64_t align_bytes =
         header->data_offset_bytes % SEGMENT_HUGE_BYTES == 0 ? SEGMENT_HUGE_BYTES : SL_PAGE_BYTES;
+    struct stat file;
+    if (fstat(segment->fd, &file) != 0) {
+        return sl_fail_os(why, errno, "stat segment '%s'", name);
+    }
     void *at = segment_map_at(segment->fd, file_bytes, segment->writable, align_bytes);
     if (at == MAP_FAILED) {
         return sl_fail_os(why, errno, "map segment '%s' of %llu bytes", name,
                           (unsigned long long)file_bytes);
     }
+    segment->device = file.st_dev;
+    segment->inode = file.st_ino;
     segment->header = at;
     segment->data = (unsigned char *)at + header->data_offset_bytes;
     segment->data_bytes = header->data_bytes;
@@ -370,6 +376,17 @@ void sl_segment_close(struct sl_segment *segment)
         close(segment->fd);
     }
     *segment = (struct sl_segment){.fd = -1};
+}
+
+sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
+{
+    char path[1200];
+    struct stat file;
+    int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
+    if (length < 0 || (size_t)length >= sizeof(path) || stat(path, &file) != 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    return file.st_dev == segment->device && file.st_ino == segment->inode ? SL_OK : SL_ERR_STALE;
 }
 
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)

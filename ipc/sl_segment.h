@@ -19,6 +19,7 @@ struct sl_segment {
     uint64_t mapped_bytes; /* whole mapping */
     int fd;                /* -1: closed */
     bool writable;
+    uint64_t device, inode; /* of the file: while it is mapped no other one has them */
 };
 
 struct sl_segment_want {
@@ -41,6 +42,11 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
+/* Whether the file of this name still is the one that is mapped: another one means another life of
+ * the node. One system call. SL_OK; SL_ERR_STALE: it is another; SL_ERR_NOT_FOUND: there is none
+ * that can be seen. */
+sl_err sl_segment_current(const struct sl_segment *segment, const char *directory,
+                          const char *name);
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
 /* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.
  * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */

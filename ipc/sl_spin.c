@@ -30,14 +30,12 @@ uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores,
     if (cores < 2 || runnable > cores) {
         return 0;
     }
-    if (!spin->worth && ++spin->waits % SL_SPIN_PROBE != 0) {
-        return 0;
-    }
-    return bound_ns;
+    return spin->worth || ++spin->waits >= SL_SPIN_PROBE << spin->failures ? bound_ns : 0;
 }
 
 void sl_spin_learn(struct sl_spin *spin, bool came)
 {
+    spin->failures = came ? 0 : SL_MIN(spin->failures + !spin->worth, SL_SPIN_FAILURES_MAX);
     spin->worth = came;
     spin->waits = 0;
 }

@@ -3,17 +3,21 @@
  *
  * The rule: never, when there are fewer cores than processes of the node that are runnable now.
  * Else for at most the bound, and only while it pays: after a wait that ended in time the next one
- * spins too; after one that did not, every SL_SPIN_PROBE-th wait tries again. One thread.
+ * spins too; after one that did not, the SL_SPIN_PROBE-th wait tries again, and each try that fails
+ * doubles the waits until the next one. A process that is woken by other things (a fabric at work
+ * took a third of its time for tries) hardly tries at all. One thread.
  */
 #ifndef SL_SPIN_H
 #define SL_SPIN_H
 
 #include "runtime/sl_base.h"
 
-#define SL_SPIN_PROBE 16u
+#define SL_SPIN_PROBE        16u
+#define SL_SPIN_FAILURES_MAX 4u
 
 struct sl_spin {
-    uint32_t waits; /* since the last one that was spun */
+    uint32_t waits;    /* since the last one that was spun */
+    uint32_t failures; /* tries in a row in which nothing came */
     bool worth;
 };
 

@@ -244,6 +244,16 @@ static sl_err setting_parse(const struct setting_row *row, const char *text, uin
     return SL_ERR_INTERNAL;
 }
 
+sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why)
+{
+    uint64_t number = 0;
+    sl_err err = parse_bool(text, &number, why);
+    if (err == SL_OK) {
+        *value = number != 0;
+    }
+    return err;
+}
+
 /* ---------------------------------------------------------------- values */
 
 static int setting_find(const char *name, size_t length)

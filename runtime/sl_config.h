@@ -50,6 +50,8 @@ enum sl_setting_kind {
     X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
     X(disk_commit_delay, DURATION, "5ms", 0, 1000000000,                                          \
       "longest wait to batch writes for one sync")                                                \
+    X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
+      "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
     X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
     X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \
       "how long a reservation is kept for its owner")                                             \
@@ -93,6 +95,8 @@ enum sl_setting_kind {
     X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                    \
     X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \
+    X(fabric_movers, COUNT, "4", 0, 16,                                                           \
+      "tcp: threads that copy and digest values, at most half of the cores; 0: none")             \
     X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
     X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                \
     X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \
@@ -105,7 +109,6 @@ enum sl_setting_kind {
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                             \
     X(directory_password_file, TEXT, "", 0, 1023, "file with its password; wins over the url")    \
     X(directory_name, TEXT, "default", 1, 63, "name of the cluster: its keys' prefix in redis")   \
-    X(directory_node, TEXT, "", 0, 63, "name of this node; empty: HOST.INSTANCE")                 \
     X(directory_node_ttl, DURATION, "10s", 100000000, 3600000000000,                              \
       "a node whose record is not renewed for so long is gone")                                   \
     X(directory_key_ttl, DURATION, "10min", 1000000000, 86400000000000,                           \
@@ -115,8 +118,11 @@ enum sl_setting_kind {
     X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                    \
       "pause between two looks at what changed in the index")                                     \
     X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")            \
-    X(node_name, TEXT, "", 0, 31, "name of the node among its peers; empty: the host's name")     \
+    X(node_name, TEXT, "", 0, 31,                                                                 \
+      "name of the node among its peers and in the directory; empty: HOST, or HOST.INSTANCE")     \
     X(cluster_listen, TEXT, "", 0, 128, "HOST:PORT at which peers may ask; empty: nowhere")       \
+    X(cluster_address, TEXT, "", 0, 127,                                                          \
+      "IP:PORT of it that the directory tells others; empty: cluster_listen")                     \
     X(cluster_keys, TEXT, "", 0, 1023,                                                            \
       "directory with NODE.secret and the NAME.pub of every peer (sluicectl keygen)")             \
     X(cluster_plaintext, BOOL, "false", 0, 1, "no keys, no encryption between nodes: tests only") \
@@ -136,7 +142,24 @@ enum sl_setting_kind {
     X(remote_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "bytes all peers together may keep pinned; 0: a quarter of memory")                         \
     X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184, "bytes asked of a peer at once")            \
-    X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")
+    X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")                   \
+    X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, each way")             \
+    X(ticket_parts_max, COUNT, "16384", 1, 57344, "parts of all of them, each way")               \
+    X(ticket_ttl_max, DURATION, "5min", 1000000, 3600000000000, "longest life of a ticket")       \
+    X(pushes_max, COUNT, "256", 1, 16384, "batches under tickets on their way at once, each way") \
+    X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")      \
+    X(handover_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
+      "bytes held for decode; 0: half of memory")                                                 \
+    X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                     \
+      "longest time a hand-over is announced, allocated or produced, each")                       \
+    X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                     \
+      "how long blocks are held for a decode that does not come")                                 \
+    X(handover_partial_ttl, DURATION, "10s", 1000000, 86400000000000,                             \
+      "time to live of an incomplete last block, once nothing holds it")                          \
+    X(handover_push_fallback, BOOL, "true", 0, 1,                                                 \
+      "a direct hand-over that fails goes on through storage; false: it is an error")             \
+    X(handover_recompute, BOOL, "false", 0, 1,                                                    \
+      "decode gets the prefix that is there and computes the rest; false: all or error 502")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
 enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };
@@ -174,6 +197,7 @@ void sl_config_print_help(void *stream);
 /* Parsers, for other texts with the same rules. Errors: SL_ERR_INVALID. */
 sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why);
 sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why);
+sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why);
 
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 

@@ -14,7 +14,8 @@
 #include "runtime/sl_metrics.h"
 
 struct sl_env;
-struct sl_msg; /* ipc/sl_msg.h */
+struct sl_msg;     /* ipc/sl_msg.h */
+struct sl_network; /* actors/transporter/network.h */
 
 struct sl_env_ops {
     /* Sends one encoded frame. reply: back along the connection that the peer opened to us;
@@ -40,7 +41,7 @@ struct sl_env_ops {
     sl_err (*job)(struct sl_env *env, uint32_t thread_count,
                   sl_err (*job)(void *context, uint32_t thread), void *context, uint64_t cookie);
     /* tick() is called whenever fd is readable; end the watch before closing fd. NULL where there
-     * are no descriptors (simulator). Errors: SL_ERR_EXISTS, SL_ERR_LIMIT, SL_ERR_OS. */
+     * are no descriptors. Errors: SL_ERR_EXISTS, SL_ERR_LIMIT, SL_ERR_OS. */
     sl_err (*watch_fd)(struct sl_env *env, int fd, struct sl_error *why);
     void (*unwatch_fd)(struct sl_env *env, int fd);
     uint64_t (*random_u64)(struct sl_env *env);
@@ -55,8 +56,9 @@ struct sl_env {
     uint64_t now_ns; /* monotonic; taken once per message or tick */
     const struct sl_config *config;
     const struct sl_paths *paths;
-    struct sl_log *log;         /* may be NULL */
-    struct sl_metrics *metrics; /* may be NULL */
+    struct sl_log *log;               /* may be NULL */
+    struct sl_metrics *metrics;       /* may be NULL */
+    const struct sl_network *network; /* between nodes; NULL: the system's */
     /* Set by init of an actor that does not serve yet when it returns: it says READY by itself. */
     bool starting;
     uint64_t next_seq; /* sequence of the messages sent; starts at the monotonic clock, so it grows

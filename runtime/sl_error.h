@@ -45,7 +45,8 @@ enum sl_error_class {
     X(SL_ERR_DEVICE, 22, SL_CLASS_RESTART, "device error")                           \
     X(SL_ERR_DRAINING, 23, SL_CLASS_RETRY, "shutting down")                          \
     X(SL_ERR_INCOMPLETE, 24, SL_CLASS_ANSWER, "only partly done")                    \
-    X(SL_ERR_INTERNAL, 25, SL_CLASS_RESTART, "internal error")
+    X(SL_ERR_INTERNAL, 25, SL_CLASS_RESTART, "internal error")                       \
+    X(SL_ERR_HANDOVER, 26, SL_CLASS_RETRY, "hand-over incomplete: answer 502")
 
 #define SL_ERROR_ENUM(name, number, class, text) name = (number),
 typedef enum sl_err { SL_ERROR_TABLE(SL_ERROR_ENUM) SL_ERR_COUNT } sl_err;

@@ -1,0 +1,84 @@
+/* ipc/sl_cluster.c - settings of a node among others. */
+#include "ipc/sl_cluster.h"
+
+#include "ipc/sl_msg.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+sl_err sl_cluster_name(const struct sl_config *config, char out[SL_CLUSTER_NAME_BYTES],
+                       struct sl_error *why)
+{
+    const char *set = sl_config_text(config, SL_SET_node_name);
+    const char *instance = sl_config_text(config, SL_SET_instance);
+    char host[256] = "", name[300];
+    if (set[0] == '\0' && gethostname(host, sizeof(host) - 1) == 0) {
+        host[strcspn(host, ".")] = '\0';
+    }
+    bool lone = set[0] != '\0' || strcmp(instance, "default") == 0;
+    (void)snprintf(name, sizeof(name), "%.200s%s%.40s", set[0] != '\0' ? set : host,
+                   lone ? "" : ".", lone ? "" : instance);
+    if (!sl_actor_name_is_clean(name, strlen(name))) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "node_name: '%.80s' is not 1 to 31 of letters, digits, '.', '-' and '_'",
+                       name);
+    }
+    (void)snprintf(out, SL_CLUSTER_NAME_BYTES, "%.31s", name);
+    return SL_OK;
+}
+
+bool sl_cluster_is_guided(const struct sl_config *config)
+{
+    return strcmp(sl_config_text(config, SL_SET_directory), "redis") == 0;
+}
+
+bool sl_cluster_reads(const struct sl_config *config)
+{
+    bool keys = sl_config_text(config, SL_SET_cluster_keys)[0] != '\0' ||
+                sl_config_bool(config, SL_SET_cluster_plaintext);
+    return strcmp(sl_config_text(config, SL_SET_fabric), "off") != 0 &&
+           (sl_config_text(config, SL_SET_peers)[0] != '\0' ||
+            (sl_cluster_is_guided(config) && keys));
+}
+
+bool sl_cluster_wanted(const struct sl_config *config)
+{
+    return sl_cluster_reads(config) || sl_config_text(config, SL_SET_peers)[0] != '\0' ||
+           sl_config_text(config, SL_SET_cluster_listen)[0] != '\0';
+}
+
+bool sl_cluster_address(const char *text, bool *any)
+{
+    char host[64];
+    struct in_addr v4;
+    struct in6_addr v6;
+    const char *colon = strrchr(text, ':');
+    size_t digits = colon == NULL ? 0 : strspn(colon + 1, "0123456789");
+    unsigned port = 0;
+    if (digits == 0 || digits > 5 || colon[1 + digits] != '\0') {
+        return false;
+    }
+    for (size_t i = 1; i <= digits; i++) {
+        port = port * 10 + (unsigned)(colon[i] - '0');
+    }
+    size_t length = (size_t)(colon - text);
+    bool bracket = length >= 2 && text[0] == '[' && text[length - 1] == ']';
+    length -= bracket ? 2 : 0;
+    if (port == 0 || port > 65535 || length >= sizeof(host)) {
+        return false;
+    }
+    memcpy(host, text + bracket, length);
+    host[length] = '\0';
+    if (!bracket && inet_pton(AF_INET, host, &v4) == 1) {
+        *any = v4.s_addr == 0;
+        return true;
+    }
+    static const struct in6_addr none;
+    if (bracket && inet_pton(AF_INET6, host, &v6) == 1) {
+        *any = memcmp(&v6, &none, sizeof(v6)) == 0;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,24 @@
+/* ipc/sl_cluster.h - what the settings say of this node among others: asked by its registrar, its
+ * transporter and by tools, so that they cannot differ. */
+#ifndef SL_CLUSTER_H
+#define SL_CLUSTER_H
+
+#include "runtime/sl_config.h"
+
+#define SL_CLUSTER_NAME_BYTES 32u
+
+/* The node's name, among peers and in the directory: node_name, or the host's name up to its first
+ * dot, and .INSTANCE unless that is "default". Errors: SL_ERR_CONFIG. */
+sl_err sl_cluster_name(const struct sl_config *config, char out[SL_CLUSTER_NAME_BYTES],
+                       struct sl_error *why);
+/* directory = redis */
+bool sl_cluster_is_guided(const struct sl_config *config);
+/* This node reads from others: it has a fabric, and peers or a directory that names some. */
+bool sl_cluster_reads(const struct sl_config *config);
+/* It has sockets between nodes: it reads from others, or they may ask it. */
+bool sl_cluster_wanted(const struct sl_config *config);
+/* Splits HOST:PORT, HOST an IP address ([...] around IPv6). False: it is not of that form, or the
+ * port is not 1..65535. *any: the address stands for all addresses of a machine. */
+bool sl_cluster_address(const char *text, bool *any);
+
+#endif

@@ -5,28 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_STEP          4096u
-#define RECLAIM_KEEPS_SHARE 4u /* of a segment that goes, so much at most is written anew */
+#define SWEEP_STEP 4096u
 
 /* ---- losing a place ---- */
 
-static void place_clear(struct registrar *self, const struct sl_entry *entry,
-                        const struct reg_drop *how, bool spent)
+sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                       const struct reg_drop *how, bool spent)
 {
     static const struct sl_disk_place nowhere = {0};
     sl_ref fresh;
-    if (entry->extent.generation != 0) {
-        sl_err err = reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh);
-        if (err == SL_OK && spent) {
+    if (entry->extent.generation != 0 &&
+        reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh) == SL_OK) {
+        if (spent) {
             sl_index_links(self->index, fresh)->flags |= REG_FLAG_SPENT;
-        } else if (err == SL_OK) {
+        } else {
             reg_queue_add(self, fresh, entry->extent.generation);
         }
-        if (err == SL_OK) {
-            return;
-        }
+        return fresh;
     }
     (void)reg_unit_drop(self, reg_unit_of(entry), how);
+    return 0;
 }
 
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
@@ -40,65 +38,8 @@ void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
     sl_metric_add(self->env->metrics, self->metric.corrupt_count, 1);
     reg_log(self, SL_LOG_WARN, 0, "object %016llx: its copy on disk is lost (%s): forgotten",
             (unsigned long long)reg_hash(entry.key, entry.key_length), sl_err_text(code));
-    place_clear(self, &entry, &how, false);
+    (void)reg_place_clear(self, &entry, &how, false);
     reg_retired_scan(self, from);
-}
-
-/* ---- a segment goes ---- */
-
-static bool reclaim_keeps(struct registrar *self, const struct sl_entry *entry, uint64_t room)
-{
-    bool wanted = (sl_index_links(self->index, reg_unit_of(entry))->flags & REG_FLAG_READ) != 0;
-    return wanted && entry->extent.generation != 0 && entry->extent.length_bytes <= room;
-}
-
-void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
-{
-    uint32_t segment = (uint32_t)msg->body.disk_reclaim.segment;
-    uint32_t path = reg_path_of(self, msg);
-    uint32_t slot = path == REG_NONE ? REG_NONE : self->tier.paths[path].disk;
-    struct sl_error why = {0};
-    if (slot == REG_NONE) { /* one that has not told which disk it serves asks again */
-        sl_reply_code(self->env, msg,
-                      path == REG_NONE
-                          ? sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at)
-                          : sl_fail(&why, SL_ERR_BUSY, "no scan of %s has begun", msg->sender.at),
-                      &why);
-        return;
-    }
-    sl_ref *refs;
-    uint32_t count;
-    struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
-    uint64_t from = self->retired_count;
-    uint64_t room = sl_config_u64(self->env->config, SL_SET_disk_segment) / RECLAIM_KEEPS_SHARE;
-    uint32_t kept = 0;
-    reg_segment_gone(self, slot, segment);
-    reg_segment_take(self, slot, segment, &refs, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_entry entry;
-        if (!sl_index_ref_live(self->index, refs[i])) {
-            continue; /* went with another part of its block */
-        }
-        sl_index_read(self->index, refs[i], &entry);
-        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
-            entry.disk.segment == segment) {
-            /* What somebody wanted since goes to the log's end again, up to a share of a segment: a
-             * working set larger than the disk would be written round and round. */
-            bool again = reclaim_keeps(self, &entry, room);
-            room -= again ? entry.extent.length_bytes : 0;
-            kept += again;
-            place_clear(self, &entry, &how, !again);
-        }
-    }
-    free(refs);
-    reg_retired_scan(self, from);
-    self->space_freed = true;
-    reg_log(self, SL_LOG_DEBUG, msg->trace_id,
-            "segment %u leaves the disk: %u places forgotten, %u values written anew", segment,
-            count, kept);
-    sl_metric_add(self->env->metrics, self->metric.rewritten_count, kept);
-    struct sl_msg reply = {.code = SL_OK};
-    sl_reply(self->env, msg, &reply);
 }
 
 /* ---- what a scan finds ---- */
@@ -707,10 +648,10 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
     if (path->fence_seq != 0) {
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
     }
-    sl_err err = reg_disk_told(self, at, &msg->body.disk_found.store, why);
+    sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {
         scan_begin(self, msg, path);
-    } else {
+    } else if (err != SL_ERR_BUSY) {
         reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);
     }
     return err;
@@ -774,7 +715,11 @@ static void sweep_step(struct registrar *self, uint32_t slot)
             ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
         if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
             (disk->gone || !current)) {
-            place_clear(self, &entry, &how, false);
+            if (disk->stale) {
+                (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
+            } else {
+                (void)reg_place_clear(self, &entry, &how, false);
+            }
         }
     }
 }

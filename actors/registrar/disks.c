@@ -27,8 +27,7 @@ static const struct reg_disk disk_empty = {
     .path = REG_NONE,
     .tierer = REG_NONE,
     .batch_items = REG_WRITE_ITEMS_MAX,
-    .fetch_first = REG_NONE,
-    .fetch_last = REG_NONE,
+    .fetches = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
 };
 
 void reg_disks_init(struct registrar *self)
@@ -41,6 +40,7 @@ void reg_disks_init(struct registrar *self)
     tier->batch_bytes_max =
         SL_MIN(REG_WRITE_BYTES_MAX, sl_config_u64(config, SL_SET_disk_segment) / 2);
     tier->scan_until_ns = tier->on ? sl_deadline_ns(self->env->now_ns, REG_DISK_SCAN_NS) : 0;
+    tier->witness_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_WITNESS_NS);
     for (uint32_t i = 0; i < tier->path_count; i++) {
         tier->paths[i] = (struct reg_path){
             .peer = REG_NONE, .disk = REG_NONE, .absent_since_ns = self->env->now_ns};
@@ -215,6 +215,7 @@ void reg_disk_arrived(struct registrar *self, uint32_t peer)
         return;
     }
     struct reg_path *path = &self->tier.paths[at];
+    reg_members_left(self, at);
     path_unbind(self, path);
     path->peer = peer;
     path->here = true;
@@ -238,6 +239,7 @@ void reg_disk_left(struct registrar *self, uint32_t peer)
     struct reg_path *path = &self->tier.paths[at];
     path->here = false;
     path->absent_since_ns = self->env->now_ns;
+    reg_members_left(self, at);
     if (path->fence_seq != 0) {
         sl_calls_forget(self->calls, path->fence_seq);
         path->fence_seq = 0;
@@ -254,13 +256,14 @@ void reg_disk_left(struct registrar *self, uint32_t peer)
     disk->retry_ns = 0;
     reg_writes_requeue(self, path->disk);
     reg_reads_requeue(self, path->disk);
+    reg_reclaim_forget(self, path->disk);
     reg_forgets_unsend(self, path->disk);
 }
 
 /* ---- who they lead to ---- */
 
 /* No path leads there: its objects are misses, and what is to be forgotten there is as good as
- * forgotten, since it does not come back as it was (disk_is_stale). */
+ * forgotten, since it does not come back as it was (members.c). */
 static void disk_leaves(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier.disks[slot];
@@ -271,8 +274,12 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
     disk->state = REG_DISK_ABSENT;
     disk->sweeping = true;
     disk->sweep_cursor = 0;
+    if (disk->forget_count > 0) {
+        reg_members_change(self, true);
+    }
     reg_forgets_end(self, slot);
-    reg_fetches_end(self, slot, SL_ERR_NOT_FOUND);
+    reg_fetches_end(self, slot, false, SL_ERR_NOT_FOUND);
+    reg_fetches_end(self, slot, true, SL_ERR_NOT_FOUND);
 }
 
 void reg_disk_swept(struct registrar *self, uint32_t slot)
@@ -296,6 +303,7 @@ static void disks_settle(struct registrar *self)
         }
     }
     tier->settled = true;
+    reg_members_settled(self);
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         if (tier->disks[i].used && !tier->disks[i].gone && tier->disks[i].path == REG_NONE) {
             disk_leaves(self, i);
@@ -319,12 +327,12 @@ static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
     return name;
 }
 
-sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_bytes *told,
+sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_disk_found *found,
                      struct sl_error *why)
 {
     struct reg_tier *tier = &self->tier;
     struct reg_path *path = &tier->paths[at];
-    struct reg_disk_name name = name_of(at, told);
+    struct reg_disk_name name = name_of(at, &found->store);
     uint32_t slot = disk_find(self, &name);
     bool fresh = slot == REG_NONE;
     if (!fresh && tier->disks[slot].path != REG_NONE && tier->disks[slot].path != at &&
@@ -332,6 +340,10 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_bytes 
         return sl_fail(why, SL_ERR_CONFIG,
                        "the directories of tierer.%u and tierer.%u are the same, or copies", at,
                        tier->disks[slot].path);
+    }
+    sl_err verdict = reg_members_judge(self, at, found, why);
+    if (verdict != SL_OK) {
+        return verdict;
     }
     slot = fresh ? disk_slot(self, at) : slot;
     if (slot == REG_NONE) {
@@ -344,6 +356,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_bytes 
     disk->used = true;
     disk->named = true;
     disk->gone = false;
+    disk->born = disk->born || (fresh && found->blank);
     disk->name = name;
     disk->proc = self->peers[path->peer].proc;
     bool known = disk->note != 0 && sl_proc_id_equal(before.proc, disk->proc);
@@ -482,5 +495,6 @@ uint64_t reg_disks_next(const struct registrar *self)
             next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);
         }
     }
+    next_ns = SL_MIN(next_ns, reg_members_next(self));
     return next_ns;
 }

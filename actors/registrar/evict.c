@@ -15,6 +15,10 @@
 #define GROW_STEPS_MAX    4u
 #define VICTIM_SLOTS_MIN  16u
 #define INDEX_BATCH_UNITS 64u
+#define QUIET_LOOKED_MAX  1024u
+#define QUIET_UNITS_MIN   64u
+#define QUIET_UNITS_MAX   256u
+#define QUIET_TRIES_MAX   8u
 
 /* ---- retired extents ---- */
 
@@ -61,11 +65,10 @@ static uint64_t victim_slot(const struct registrar *self, uint64_t generation)
     return at;
 }
 
-/* A table of the generations in question, so that one walk over all pin slots answers for all of
+/* A table of count generations in question, so that one walk over all pin slots answers for all of
  * them. */
-static bool victims_fill(struct registrar *self, uint64_t from)
+static bool victims_clear(struct registrar *self, uint64_t count)
 {
-    uint64_t count = self->retired_count - from;
     uint64_t slots = VICTIM_SLOTS_MIN;
     while (slots < 2 * count) {
         slots *= 2;
@@ -90,11 +93,12 @@ static bool victims_fill(struct registrar *self, uint64_t from)
         self->victim_table[i] = 0;
         self->victim_pinned[i] = false;
     }
-    for (uint64_t i = from; i < self->retired_count; i++) {
-        uint64_t generation = self->retired[i].extent.generation;
-        self->victim_table[victim_slot(self, generation)] = generation;
-    }
     return true;
+}
+
+static void victim_add(struct registrar *self, uint64_t generation)
+{
+    self->victim_table[victim_slot(self, generation)] = generation;
 }
 
 static void victim_is_pinned(void *context, uint64_t generation)
@@ -115,11 +119,9 @@ void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_byt
     self->space_freed = true;
 }
 
-void reg_retired_scan(struct registrar *self, uint64_t from)
+/* Finds out which of the table are pinned. */
+static void victims_scan(struct registrar *self)
 {
-    if (from >= self->retired_count || !victims_fill(self, from)) {
-        return;
-    }
     /* Partner: the reader's fence between its pin and its second look at the record. */
     atomic_thread_fence(memory_order_seq_cst);
     for (uint32_t i = 0; i < self->peer_high; i++) {
@@ -127,6 +129,17 @@ void reg_retired_scan(struct registrar *self, uint64_t from)
             sl_pins_view_scan(self->peers[i].pins, victim_is_pinned, self);
         }
     }
+}
+
+void reg_retired_scan(struct registrar *self, uint64_t from)
+{
+    if (from >= self->retired_count || !victims_clear(self, self->retired_count - from)) {
+        return;
+    }
+    for (uint64_t i = from; i < self->retired_count; i++) {
+        victim_add(self, self->retired[i].extent.generation);
+    }
+    victims_scan(self);
     uint64_t kept = from;
     for (uint64_t i = from; i < self->retired_count; i++) {
         struct reg_retired retired = self->retired[i];
@@ -168,7 +181,11 @@ enum unit_fate { UNIT_STAYS, UNIT_TO_DISK, UNIT_DROPS };
 static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struct reg_parts *parts)
 {
     enum unit_fate fate = UNIT_TO_DISK;
-    (void)unit;
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    bool going = self->tier.reclaim_count > 0 && (flags & REG_FLAG_KEPT) != 0;
+    if ((flags & REG_FLAG_HELD) != 0 || going) { /* going: its place on disk is about to */
+        return UNIT_STAYS;
+    }
     for (uint32_t i = 0; i < parts->count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts->refs[i], &entry);
@@ -299,6 +316,115 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
     return sl_alloc_take(self->alloc, length_bytes, offset_bytes);
 }
 
+/* ---- room that costs nobody anything ---- */
+
+struct quiet_victim {
+    sl_ref unit;
+    uint64_t bytes; /* 0: somebody pins it */
+};
+
+/* The oldest units whose leaving costs nothing, until they hold want_bytes, and some more, should
+ * those be pinned. Gives how many; *extents is how many extents they have. */
+static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct quiet_victim *out,
+                           uint64_t *extents)
+{
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    sl_ref unit = self->hot.oldest;
+    *extents = 0;
+    for (uint32_t looked = 0; unit != 0 && looked < QUIET_LOOKED_MAX && count < QUIET_UNITS_MAX &&
+                              (bytes < want_bytes || count < QUIET_UNITS_MIN);
+         looked++) {
+        const struct sl_links *links = sl_index_links(self->index, unit);
+        struct reg_parts parts;
+        reg_unit_parts(self, unit, &parts);
+        if ((links->flags & REG_FLAG_PREFETCHED) == 0 &&
+            unit_fate(self, unit, &parts) == UNIT_TO_DISK) {
+            out[count] = (struct quiet_victim){.unit = unit};
+            for (uint32_t i = 0; i < parts.count; i++) {
+                struct sl_entry entry;
+                sl_index_read(self->index, parts.refs[i], &entry);
+                bool here = entry.extent.generation != 0;
+                out[count].bytes += here ? sl_extent_space(entry.extent.length_bytes) : 0;
+                *extents += here;
+            }
+            bytes += out[count++].bytes;
+        }
+        unit = links->newer;
+    }
+    return count;
+}
+
+/* Units that somebody pins would free nothing: they are left alone. */
+static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *victims, uint32_t count,
+                               uint64_t extents)
+{
+    if (count == 0 || !victims_clear(self, extents)) {
+        return false;
+    }
+    for (int scanned = 0; scanned < 2; scanned++) {
+        for (uint32_t i = 0; i < count; i++) {
+            struct reg_parts parts;
+            reg_unit_parts(self, victims[i].unit, &parts);
+            for (uint32_t k = 0; k < parts.count; k++) {
+                struct sl_entry entry;
+                sl_index_read(self->index, parts.refs[k], &entry);
+                if (entry.extent.generation != 0 && scanned == 0) {
+                    victim_add(self, entry.extent.generation);
+                } else if (entry.extent.generation != 0 &&
+                           self->victim_pinned[victim_slot(self, entry.extent.generation)]) {
+                    victims[i].bytes = 0;
+                }
+            }
+        }
+        if (scanned == 0) {
+            victims_scan(self);
+        }
+    }
+    return true;
+}
+
+/* Gives how many units left memory. */
+static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
+{
+    struct quiet_victim victims[QUIET_UNITS_MAX];
+    uint64_t extents = 0;
+    uint64_t from = self->retired_count;
+    uint64_t bytes = 0;
+    uint32_t taken = 0;
+    uint32_t count = quiet_find(self, want_bytes, victims, &extents);
+    if (!quiet_spare_pinned(self, victims, count, extents)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count && bytes < want_bytes; i++) {
+        struct reg_parts parts;
+        reg_unit_parts(self, victims[i].unit, &parts);
+        if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit, &parts)) {
+            bytes += victims[i].bytes;
+            taken++;
+        }
+    }
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->metric.evicted_count, taken);
+    sl_metric_add(self->env->metrics, self->metric.evicted_bytes, bytes);
+    return taken;
+}
+
+sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
+                        uint64_t *offset_bytes)
+{
+    uint64_t space = SL_MAX(sl_extent_space(length_bytes), batch_bytes);
+    sl_err err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && i < QUIET_TRIES_MAX; i++) {
+        uint64_t free_bytes = reg_free_bytes(self);
+        if (evict_quietly(self, free_bytes < space ? space - free_bytes : space) == 0) {
+            break;
+        }
+        err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+    }
+    return err;
+}
+
 /* ---- the index ---- */
 
 bool reg_make_index_room(struct registrar *self)
@@ -306,11 +432,18 @@ bool reg_make_index_room(struct registrar *self)
     uint64_t from = self->retired_count;
     uint32_t taken = 0;
     struct reg_drop how = {.reason = REG_GHOST_INDEX_FULL, .forget = true};
-    while (taken < INDEX_BATCH_UNITS && self->cold.oldest != 0 &&
-           reg_unit_drop(self, self->cold.oldest, &how) == SL_OK) {
-        taken++;
+    sl_ref unit = self->cold.oldest;
+    for (uint32_t looked = 0; unit != 0 && taken < INDEX_BATCH_UNITS && looked < EVICT_LOOKED_MAX;
+         looked++) {
+        sl_ref next = sl_index_links(self->index, unit)->newer;
+        bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
+        if (!held && reg_unit_drop(self, unit, &how) != SL_OK) {
+            break;
+        }
+        taken += held ? 0 : 1;
+        unit = next;
     }
-    sl_ref unit = self->hot.oldest;
+    unit = self->hot.oldest;
     for (uint32_t looked = 0; unit != 0 && taken < INDEX_BATCH_UNITS && looked < EVICT_LOOKED_MAX;
          looked++) {
         sl_ref next = sl_index_links(self->index, unit)->newer;

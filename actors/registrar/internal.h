@@ -30,6 +30,8 @@
 #define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
 /* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
+/* After the start, what another disk may know of one is waited for so long. */
+#define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
 /* A node with a disk tier is ready when it knows what is there, or after so long. */
 #define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
 
@@ -143,11 +145,20 @@ enum {
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
+    REG_FLAG_HELD = 1u << 5,    /* block: a hand-over holds it in memory */
     REG_FLAG_READ = 1u << 6,    /* unit: somebody wanted it since it was last written to disk */
+    REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */
+    REG_FLAG_KEPT = 1u << 8,       /* unit: stays while the segment of its parts goes */
 };
+/* unit: when somebody wanted it last, in the highest bits; see reg_unit_age */
+#define REG_WANTED_SHIFT 9u
+#define REG_WANTED_MASK  0x7fu
+/* The clock of that ticks so often while as much is written as the disks hold. */
+#define REG_WANTED_TICKS 32u
 
 /* ---- write-behind ---- */
 #define REG_WRITES_MAX      16u /* to one disk at a time */
+#define REG_WRITES_YIELDING 2u  /* while it reads, and nobody waits for writes: never none */
 #define REG_WRITE_ITEMS_MAX 64u
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
 struct reg_write_item {
@@ -183,30 +194,43 @@ struct reg_queue { /* ring of write items, oldest first; grows with what is comm
 #define REG_READ_ITEMS_MAX 256u
 #define REG_READ_BYTES_MAX (16 * SL_MIB)
 #define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
+/* Of these, for what nobody waits for: */
+#define REG_AHEAD_READS_MAX   4u
+#define REG_AHEAD_FETCHES_MAX SL_BATCH_MAX
 struct reg_fetch { /* one key on its way from disk to memory */
     bool used;
     bool reading;
+    bool ahead;    /* nobody waits for it to read it at once */
     uint32_t disk; /* that its place is on */
     uint32_t claim;
     sl_ref source;
     uint64_t source_version;
-    uint32_t waiters; /* first */
-    uint32_t next;    /* in the queue of its disk, or in the free list */
+    uint32_t kept_for; /* number of the reclaim that waits for it, 0: none */
+    uint32_t waiters;  /* first */
+    uint32_t next;     /* in the queue of its disk, or in the free list */
+    uint32_t previous; /* in the queue */
     uint32_t hash_next;
+};
+struct reg_fetch_queue {
+    uint32_t first, last;
 };
 struct reg_waiter {
     uint32_t op, item, next;
+    bool ahead;
     uint64_t serial; /* of the op: its slot may have another by now */
 };
 struct reg_read {
     bool used;
+    bool ahead;
     uint32_t disk;
+    uint64_t bytes;
     uint64_t seq;
     uint32_t count;
     uint32_t fetches[REG_READ_ITEMS_MAX];
 };
 struct reg_promote {
     bool used;
+    bool ahead; /* a PREFETCH */
     uint64_t serial;
     struct sl_return back;
     uint64_t *codes;
@@ -256,6 +280,14 @@ struct reg_segment {
     uint32_t count, capacity;
     uint32_t live;
 };
+struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of it is in memory */
+    bool active;
+    uint32_t segment;
+    struct sl_return back;
+    uint64_t until_ns;
+    uint32_t number; /* of this one, never 0 */
+    uint32_t left;   /* values that are on their way */
+};
 enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
 #define REG_RECLAIMED_MAX 1024u
 /* Slots of disks: those of the setting and those that were remembered from before it changed. The
@@ -266,12 +298,43 @@ enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
 struct reg_disk_name { /* what a disk is known by, whichever path it is under */
     unsigned char bytes[REG_DISK_NAME_BYTES];
 };
+/* A disk in a list of those that have missed nothing (members.c); as in messages and on disks. */
+struct reg_member {
+    struct reg_disk_name name;
+    uint64_t epoch; /* of the list that it keeps itself; 0: none */
+};
+#define REG_MEMBERS_MAX 32u
+enum reg_verdict { REG_VERDICT_NONE, REG_VERDICT_MEMBER, REG_VERDICT_STALE };
+/* What a path's disk told of itself, and what is told to it. */
+struct reg_standing {
+    bool told;
+    bool keeps; /* its tierer keeps a list: one of before does not */
+    bool blank; /* it held no value */
+    enum reg_verdict verdict;
+    struct reg_member self;
+    struct reg_member list[REG_MEMBERS_MAX];
+    uint32_t count;
+    uint64_t seq;      /* DISK_MEMBERS in flight, 0: none */
+    uint64_t sent;     /* epoch that it carries */
+    uint64_t retry_ns; /* not before */
+    bool failed;       /* the last one */
+};
+struct reg_members {
+    struct reg_member list[REG_MEMBERS_MAX];
+    bool met[REG_MEMBERS_MAX]; /* it came while this index was there */
+    uint32_t count;
+    bool closed;    /* some list was heard, or all disks were: others have missed something */
+    bool some_left; /* no path leads to one of them */
+    uint64_t epoch; /* of this list; 0: nothing was changed yet while this index was there */
+    sl_ref note;
+};
 struct reg_path { /* an entry of disk_path: served by the tierer of this number */
     uint32_t peer;
     bool here;
     uint64_t absent_since_ns;
     uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
     uint32_t disk;      /* slot; REG_NONE: the tierer has not told yet */
+    struct reg_standing standing;
 };
 /* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a
  * restart with the paths in another order finds everything. */
@@ -279,6 +342,8 @@ struct reg_disk {
     bool used;
     bool named; /* false: unknown, or of an index that was made when there was one disk */
     bool gone;  /* no path leads there any more: its places are being forgotten */
+    bool stale; /* what was removed may be there: its values go, also from memory */
+    bool born;  /* it was blank when it came while this index was there */
     struct reg_disk_name name;
     sl_ref note;
     struct sl_proc_id proc; /* that served it last */
@@ -292,8 +357,10 @@ struct reg_disk {
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
-    uint32_t reads;                   /* in flight */
-    uint32_t fetch_first, fetch_last; /* queue of those that wait for an extent */
+    struct reg_fetch_queue fetches[2]; /* wait for an extent: wanted, and ahead of use */
+    uint32_t reads[2];                 /* in flight, likewise */
+    uint64_t ahead_bytes;              /* of those ahead of use */
+    struct reg_reclaim reclaim;
     /* what it holds */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
@@ -317,6 +384,9 @@ struct reg_tier { /* all disks together */
     bool settled; /* every path has told which disk it leads to: there are no others */
     uint32_t path_count;
     uint64_t batch_bytes_max;
+    uint64_t written_bytes; /* since the start: the clock of what was wanted when */
+    uint32_t reclaim_count; /* active */
+    uint32_t reclaim_number;
     uint64_t scan_until_ns;   /* the first scan of this life is waited for so long; 0: it is over */
     uint64_t groups_until_ns; /* blocks whose parts are missing wait for absent disks; 0: none do */
     uint64_t place_count;
@@ -326,6 +396,8 @@ struct reg_tier { /* all disks together */
     uint32_t reclaimed_count;
     struct reg_path paths[SL_DISK_PATHS_MAX];
     struct reg_disk disks[REG_DISKS_MAX];
+    struct reg_members members;
+    uint64_t witness_until_ns; /* lists of disks that have not come are waited for */
 };
 
 /* ---- parked RESERVEs ---- */
@@ -334,7 +406,7 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;
     bool wait;
-    uint64_t ttl_ns, op_id, seq, trace_id;
+    uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     uint32_t peer;
     struct sl_proc_id owner;
 };
@@ -393,6 +465,26 @@ struct reg_transients { /* heap by at_ns; entries whose block is gone are droppe
     uint32_t count, capacity;
 };
 
+/* ---- holds: blocks that are kept in memory for a hand-over ---- */
+struct reg_held { /* one block of one hold */
+    uint64_t version, bytes, until_ns;
+    sl_ref group;        /* 0: free */
+    uint32_t hold;       /* REG_NONE: of a hold that a registrar before us gave */
+    uint32_t group_next; /* of the same hash; of the free ones */
+    uint32_t hold_next;
+};
+struct reg_hold {
+    uint64_t id; /* 0: free */
+    uint32_t first;
+};
+struct reg_holds {
+    struct reg_hold *holds;
+    struct reg_held *held;
+    uint32_t *heads; /* by block */
+    uint32_t hold_count, held_count, held_high, held_capacity, held_free;
+    uint64_t bytes, next_ns;
+};
+
 /* Scratch of one RESERVE, so that the pass allocates nothing. */
 enum reg_item_state { REG_ITEM_DONE, REG_ITEM_NEED, REG_ITEM_TAKEN, REG_ITEM_GRANTED };
 struct reg_item {
@@ -405,8 +497,9 @@ struct reg_item {
 struct reg_want_group {
     sl_err code; /* SL_OK: parts may be granted; else every part's answer */
     uint64_t busy_ns;
-    uint32_t slot; /* pending group, REG_NONE: to be made */
-    bool made;     /* by this request */
+    uint32_t slot;  /* pending group, REG_NONE: to be made */
+    bool made;      /* by this request */
+    uint64_t bytes; /* of its parts, when it is to be held */
 };
 struct reg_scratch {
     struct reg_item *items;
@@ -422,18 +515,21 @@ struct reg_metrics {
         evicted_count, evicted_bytes, dropped_count;
     sl_metric quarantined_bytes, claim_count, retired_count, write_behind_pending_count,
         written_count, written_bytes;
-    sl_metric write_failed_count, rewritten_count, promoted_count, promoted_bytes,
+    sl_metric write_failed_count, rewritten_count, kept_count, promoted_count, promoted_bytes,
         promote_failed_count, corrupt_count, ghost_count;
+    sl_metric prefetched_count, prefetched_bytes, prefetch_used_count, prefetch_refused_count;
     sl_metric fence_count, killed_count, peer_count, died_count, engine_count, forget_pending_count;
     sl_metric forget_skipped_count, refused_count, index_bytes, segment_count;
+    sl_metric held_count, held_bytes, hold_lapsed_count;
 };
 
 struct reg_settings {
-    uint64_t memory, memory_chunk, disk_segment, index_memory, index_keys, reservation_ttl_ns,
-        fence_timeout_ns, io_grace_ns;
-    uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max;
-    uint32_t reservations_max, grants_ahead_max, clients_max, engines_max, evict_batch, ranks,
-        populate_threads, queue_messages;
+    uint64_t memory, memory_chunk, disk, disk_segment, disk_prefetch, index_memory, index_keys,
+        reservation_ttl_ns, fence_timeout_ns, io_grace_ns;
+    uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max,
+        held_bytes_max;
+    uint32_t holds_max, reservations_max, grants_ahead_max, clients_max, engines_max, evict_batch,
+        ranks, populate_threads, queue_messages;
 };
 
 struct reg_populate { /* lent to the helper threads */
@@ -492,6 +588,7 @@ struct registrar {
     struct reg_units hot, cold;
     uint64_t object_count, block_count;
     struct reg_transients transients;
+    struct reg_holds holds;
 
     struct reg_tier tier;
     struct reg_queue queue;
@@ -505,14 +602,15 @@ struct registrar {
     struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
 
     struct reg_fetch *fetches;
-    uint32_t fetch_free, fetch_high, fetch_count;
+    uint32_t fetch_free, fetch_high, fetch_count, ahead_fetches;
     uint32_t *fetch_heads;
     struct reg_waiter *waiters;
-    uint32_t waiter_free, waiter_high;
+    uint32_t waiter_free, waiter_high, ahead_waiters;
     struct reg_read *reads;
     uint32_t read_count;
     struct reg_promote *promotes;
-    uint32_t promote_count;
+    uint32_t promote_count, prefetch_count; /* all, of these ahead of use */
+    uint64_t prefetched_unread_bytes;
     uint64_t promote_serial;
     bool fetch_blocked;        /* no space for the next one until some is freed */
     uint64_t fetch_blocked_ns; /* since when no fetch got an extent, 0: the last one did */
@@ -547,7 +645,8 @@ enum reg_call_kind {
     REG_CALL_WRITE,
     REG_CALL_READ,
     REG_CALL_FORGET,
-    REG_CALL_DISK_FENCE
+    REG_CALL_DISK_FENCE,
+    REG_CALL_MEMBERS
 };
 static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)
 {
@@ -644,6 +743,20 @@ void reg_timers_expire(struct registrar *self, uint64_t now_ns);
 void reg_transients_expire(struct registrar *self, uint64_t now_ns);
 uint64_t reg_transients_next(const struct registrar *self);
 void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns);
+
+/* ---- holds.c ---- */
+sl_err reg_holds_init(struct registrar *self, struct sl_error *why);
+void reg_holds_fini(struct registrar *self);
+/* Holds all blocks of the request that are granted or exist, or none. Once more changes nothing but
+ * the time. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err reg_hold_take(struct registrar *self, const struct reg_request *req);
+/* One that a registrar before us gave. */
+void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns);
+/* Until when the block is held; 0: it is not. */
+uint64_t reg_held_until(const struct registrar *self, sl_ref group);
+void reg_hold_end(struct registrar *self, const struct sl_msg *msg);
+void reg_holds_expire(struct registrar *self, uint64_t now_ns);
+uint64_t reg_holds_next(const struct registrar *self);
 /* Ends a block that is being written: parts vanish, claims end as a reservation does. */
 void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason);
 /* A block became visible. */
@@ -674,7 +787,13 @@ void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list 
 /* The same for one that is in no list: hot when it has something in memory. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 void reg_unit_unlist(struct registrar *self, sl_ref unit);
-void reg_unit_touch(struct registrar *self, sl_ref unit);
+void reg_unit_touch(struct registrar *self, sl_ref unit);   /* somebody wanted it */
+void reg_unit_refresh(struct registrar *self, sl_ref unit); /* the newest of its list */
+void reg_unit_sink(struct registrar *self, sl_ref unit);    /* the oldest of its list */
+void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
+/* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
+ * four times that; UINT32_MAX: not since it was written. */
+uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
 void reg_part_join(struct registrar *self, sl_ref group, sl_ref part);
 /* sl_index_switch that keeps lists, parts and places right. */
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
@@ -701,6 +820,11 @@ uint64_t reg_free_bytes(const struct registrar *self);
 bool reg_make_room(struct registrar *self, uint64_t want_bytes);
 /* One extent, evicting when it must. Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_bytes);
+/* The same at nobody's cost: of what is free, else in place of the oldest that are on disk, that
+ * nobody pins and that were not prefetched themselves. batch_bytes: so much is about to be taken;
+ * where something must leave, it makes room for all of it with one scan of the pins. */
+sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
+                        uint64_t *offset_bytes);
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
 bool reg_make_index_room(
     struct registrar *self); /* drops units from the index; false: none could go */
@@ -723,24 +847,54 @@ uint64_t reg_flushes_next(const struct registrar *self);
 uint64_t reg_writes_pending(const struct registrar *self);
 void reg_writes_fini(struct registrar *self);
 
-/* ---- promote.c ---- */
+/* ---- fetches.c ---- */
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
 void reg_promotes_fini(struct registrar *self);
-void reg_promote(struct registrar *self, const struct sl_msg *msg);
+uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source); /* REG_NONE */
+/* A new one at the end of its queue. REG_NONE: there are too many. */
+uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, bool ahead);
+void reg_fetch_prepend(struct registrar *self, uint32_t fetch);
+void reg_fetch_unqueue(struct registrar *self, uint32_t fetch);
+void reg_fetch_raise(struct registrar *self, uint32_t fetch); /* somebody waits for it now */
+/* Tells all who wait, and ends the fetch. It is in no queue. */
+void reg_fetch_end(struct registrar *self, uint32_t fetch, sl_err code);
+bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch);
+void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead,
+                     sl_err code);              /* those in the queue */
+void reg_fetches_purge(struct registrar *self); /* of those ahead of use, what nobody awaits */
+bool reg_waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_t item);
+/* A slot for the request; REG_NONE: there is none and it was answered, or it was sent again. */
+uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count);
+void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
+bool reg_promotes_late(struct registrar *self, uint64_t now_ns); /* true: a PREFETCH ended */
+void reg_promotes_forget(struct registrar *self, const char *name);
+uint64_t reg_promotes_next(const struct registrar *self);
+
+/* ---- promote.c ---- */
+void reg_promote(struct registrar *self, const struct sl_msg *msg); /* PROMOTE, PREFETCH */
 void reg_promotes_pump(struct registrar *self);
 void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_read_expired(struct registrar *self, uint32_t index);
-void reg_reads_requeue(struct registrar *self, uint32_t disk);            /* its tierer died */
-void reg_fetches_end(struct registrar *self, uint32_t disk, sl_err code); /* those in its queue */
+void reg_reads_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
 void reg_promotes_expire(struct registrar *self, uint64_t now_ns);
-void reg_promotes_forget(struct registrar *self, const char *name);
-uint64_t reg_promotes_next(const struct registrar *self);
+
+/* ---- reclaim.c ---- */
+void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
+void reg_reclaims_run(struct registrar *self); /* ends those that wait for nothing any more */
+void reg_reclaim_forget(struct registrar *self, uint32_t disk); /* its tierer died */
+/* A value that the reclaim of this number waited for has come, or will not. */
+void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number);
+bool reg_reclaim_waits(const struct registrar *self, uint32_t disk, uint32_t number);
+uint64_t reg_reclaims_next(const struct registrar *self);
 
 /* ---- segments.c ---- */
 void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
                       bool fresh);
 void reg_segment_left(struct registrar *self, const struct sl_disk_place *place);
-/* Gives *refs (free): records that may still have a place in the segment. */
+/* Records that may still have a place in the segment: borrowed until one gets or loses a place. */
+const sl_ref *reg_segment_refs(struct registrar *self, uint32_t disk, uint32_t segment,
+                               uint32_t *count);
+/* Gives *refs (free): the same. */
 void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
                       uint32_t *count);
 void reg_segments_come_anew(struct registrar *self, uint32_t disk); /* a scan tells them all */
@@ -777,16 +931,41 @@ uint64_t reg_disks_next(const struct registrar *self); /* when one of them is lo
 /* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
 uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
 void reg_path_fence(struct registrar *self, uint32_t path);
-/* A scan of the path begins, of the disk that has this name. Errors: SL_ERR_CONFIG (another path
- * has it too), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
-sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_bytes *name,
+/* A scan of the path begins: which disk it leads to, and what that tells of others. Errors:
+ * SL_ERR_CONFIG (another path has it too), SL_ERR_BUSY (other disks have not told yet, or it is
+ * being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
+sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 
+/* ---- members.c ---- */
+/* A note of the index. */
+void reg_members_restore(struct registrar *self, sl_ref note, const void *bytes,
+                         uint32_t length_bytes);
+/* Whether the path's disk may be served. Errors: SL_ERR_BUSY (not known yet, or not before it is
+ * empty), SL_ERR_INVALID, SL_ERR_NO_SPACE. */
+sl_err reg_members_judge(struct registrar *self, uint32_t path,
+                         const struct sl_body_disk_found *found, struct sl_error *why);
+void reg_members_settled(struct registrar *self); /* which disks have left is known anew */
+void reg_members_left(struct registrar *self, uint32_t path); /* its tierer */
+/* Something is about to change that disks keep; removed_or_new: a disk that has left would not
+ * know. */
+void reg_members_change(struct registrar *self, bool removed_or_new);
+/* Whether all disks that can be written to know of the last change. */
+bool reg_members_agreed(const struct registrar *self);
+/* Whether the path's disk knows of it: else its values would not count after a restart. */
+bool reg_members_knows(const struct registrar *self, uint32_t path);
+void reg_members_pump(struct registrar *self);
+void reg_members_reply(struct registrar *self, uint32_t path, sl_err code);
+uint64_t reg_members_next(const struct registrar *self);
+
 /* ---- disk.c ---- */
 void reg_disk_found(struct registrar *self, const struct sl_msg *msg);
-void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
 void reg_disk_sweep(struct registrar *self);
+/* The record loses its place; what has no other copy is dropped as a whole block. spent: it had its
+ * time on disk, else it is written anew. Gives the record that stays; 0: none. */
+sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                       const struct reg_drop *how, bool spent);
 /* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
 void reg_forget_add(struct registrar *self, const struct sl_entry *record,
@@ -869,6 +1048,12 @@ void reg_explain(struct registrar *self, const struct sl_msg *msg);
 sl_err reg_recover(struct registrar *self, struct sl_error *why);
 
 /* tags of BLOB records */
-enum { REG_BLOB_PEER = 1, REG_BLOB_ENGINE = 2, REG_BLOB_FORGET = 3, REG_BLOB_DISK = 4 };
+enum {
+    REG_BLOB_PEER = 1,
+    REG_BLOB_ENGINE = 2,
+    REG_BLOB_FORGET = 3,
+    REG_BLOB_DISK = 4,
+    REG_BLOB_MEMBERS = 5
+};
 
 #endif

@@ -1,204 +1,19 @@
-/* actors/registrar/promote.c - PROMOTE: objects on disk alone come back into memory.
+/* actors/registrar/promote.c - PROMOTE and PREFETCH: objects on disk alone come back into memory.
  *
- * A fetch is one record on its way; any number of requests wait for it. It waits for an extent in a
- * queue, then its claim (PROMOTING, writer = the tierer) is recorded and the tierer reads into it.
- */
+ * A fetch waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
+ * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
+ * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
+ * of bytes at a time, and takes only room that costs nobody anything; a PROMOTE of the same key
+ * raises it wherever it is. */
 #include "actors/registrar/internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define WAITERS_MAX          REG_FETCHES_MAX
-#define FETCH_HEADS          (2u * SL_BATCH_MAX)
 #define PROMOTE_INDEX_ROUNDS 4u
+/* Of memory, so much at most holds values that were prefetched and that nobody has read since. */
+#define PREFETCH_MEMORY_SHARE 4u
 
-sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
-{
-    self->fetch_free = REG_NONE;
-    self->waiter_free = REG_NONE;
-    if (!self->tier.on) {
-        return SL_OK;
-    }
-    self->fetches = calloc(REG_FETCHES_MAX, sizeof(*self->fetches));
-    self->waiters = calloc(WAITERS_MAX, sizeof(*self->waiters));
-    self->fetch_heads = malloc(FETCH_HEADS * sizeof(*self->fetch_heads));
-    self->read_count = REG_READS_MAX * self->tier.path_count;
-    self->reads = calloc(self->read_count, sizeof(*self->reads));
-    self->promotes = calloc(self->set.queue_messages, sizeof(*self->promotes));
-    self->fills = calloc(REG_READ_ITEMS_MAX, sizeof(*self->fills));
-    if (self->fetches == NULL || self->waiters == NULL || self->fetch_heads == NULL ||
-        self->reads == NULL || self->promotes == NULL || self->fills == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "tables of promotions");
-    }
-    for (uint32_t i = 0; i < FETCH_HEADS; i++) {
-        self->fetch_heads[i] = REG_NONE;
-    }
-    return SL_OK;
-}
-
-void reg_promotes_fini(struct registrar *self)
-{
-    for (uint32_t i = 0; self->promotes != NULL && i < self->set.queue_messages; i++) {
-        free(self->promotes[i].codes);
-    }
-    free(self->promotes);
-    free(self->fetches);
-    free(self->waiters);
-    free(self->fetch_heads);
-    free(self->reads);
-    free(self->fills);
-}
-
-/* ---- tables ---- */
-
-static uint32_t *fetch_head(const struct registrar *self, sl_ref source)
-{
-    return &self->fetch_heads[(source * UINT32_C(2654435761)) >> 15 & (FETCH_HEADS - 1)];
-}
-
-static uint32_t fetch_find(const struct registrar *self, const struct sl_entry *source)
-{
-    uint32_t slot = *fetch_head(self, source->ref);
-    while (slot != REG_NONE && (self->fetches[slot].source != source->ref ||
-                                self->fetches[slot].source_version != source->version)) {
-        slot = self->fetches[slot].hash_next;
-    }
-    return slot;
-}
-
-static struct reg_disk *fetch_disk(struct registrar *self, uint32_t slot)
-{
-    return &self->tier.disks[self->fetches[slot].disk];
-}
-
-static void fetch_append(struct registrar *self, uint32_t slot)
-{
-    struct reg_disk *disk = fetch_disk(self, slot);
-    self->fetches[slot].next = REG_NONE;
-    if (disk->fetch_last != REG_NONE) {
-        self->fetches[disk->fetch_last].next = slot;
-    } else {
-        disk->fetch_first = slot;
-    }
-    disk->fetch_last = slot;
-}
-
-static void fetch_prepend(struct registrar *self, uint32_t slot)
-{
-    struct reg_disk *disk = fetch_disk(self, slot);
-    self->fetches[slot].next = disk->fetch_first;
-    disk->fetch_first = slot;
-    if (disk->fetch_last == REG_NONE) {
-        disk->fetch_last = slot;
-    }
-}
-
-static uint32_t fetch_take_first(struct registrar *self, struct reg_disk *disk)
-{
-    uint32_t slot = disk->fetch_first;
-    disk->fetch_first = self->fetches[slot].next;
-    if (disk->fetch_first == REG_NONE) {
-        disk->fetch_last = REG_NONE;
-    }
-    return slot;
-}
-
-static uint32_t fetch_make(struct registrar *self, const struct sl_entry *source)
-{
-    uint32_t slot = self->fetch_free;
-    if (slot != REG_NONE) {
-        self->fetch_free = self->fetches[slot].next;
-    } else if (self->fetch_high < REG_FETCHES_MAX) {
-        slot = self->fetch_high++;
-    } else {
-        return REG_NONE;
-    }
-    uint32_t *head = fetch_head(self, source->ref);
-    self->fetches[slot] = (struct reg_fetch){
-        .used = true,
-        .disk = source->disk.disk,
-        .claim = REG_NONE,
-        .source = source->ref,
-        .source_version = source->version,
-        .waiters = REG_NONE,
-        .hash_next = *head,
-    };
-    *head = slot;
-    self->fetch_count++;
-    fetch_append(self, slot);
-    return slot;
-}
-
-static bool waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_t item)
-{
-    SL_ASSERT(self->promotes != NULL); /* there is a disk tier, or nothing is fetched */
-    uint32_t slot = self->waiter_free;
-    if (slot != REG_NONE) {
-        self->waiter_free = self->waiters[slot].next;
-    } else if (self->waiter_high < WAITERS_MAX) {
-        slot = self->waiter_high++;
-    } else {
-        return false;
-    }
-    self->waiters[slot] = (struct reg_waiter){.op = op,
-                                              .item = item,
-                                              .serial = self->promotes[op].serial,
-                                              .next = self->fetches[fetch].waiters};
-    self->fetches[fetch].waiters = slot;
-    return true;
-}
-
-static void promote_answer(struct registrar *self, struct reg_promote *promote)
-{
-    reg_reply_codes(self, &promote->back, promote->codes, promote->count);
-    free(promote->codes);
-    promote->codes = NULL;
-    promote->used = false;
-    self->promote_count--;
-}
-
-/* Tells all who wait, and ends the fetch. It is in no queue. */
-static void fetch_end(struct registrar *self, uint32_t slot, sl_err code)
-{
-    struct reg_fetch *fetch = &self->fetches[slot];
-    while (fetch->waiters != REG_NONE) {
-        struct reg_waiter *waiter = &self->waiters[fetch->waiters];
-        struct reg_promote *promote = &self->promotes[waiter->op];
-        uint32_t next = waiter->next;
-        if (promote->used && promote->serial == waiter->serial) {
-            promote->codes[waiter->item] = (uint64_t)code;
-            if (--promote->left == 0) {
-                promote_answer(self, promote);
-            }
-        }
-        waiter->next = self->waiter_free;
-        self->waiter_free = fetch->waiters;
-        fetch->waiters = next;
-    }
-    uint32_t *at = fetch_head(self, fetch->source);
-    while (*at != slot) {
-        SL_ASSERT(*at != REG_NONE);
-        at = &self->fetches[*at].hash_next;
-    }
-    *at = fetch->hash_next;
-    fetch->used = false;
-    fetch->next = self->fetch_free;
-    self->fetch_free = slot;
-    self->fetch_count--;
-}
-
-static bool fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch)
-{
-    for (uint32_t at = fetch->waiters; at != REG_NONE; at = self->waiters[at].next) {
-        const struct reg_promote *promote = &self->promotes[self->waiters[at].op];
-        if (promote->used && promote->serial == self->waiters[at].serial) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* ---- the message ---- */
+/* ---- the messages ---- */
 
 static bool entry_visible(struct registrar *self, const struct sl_entry *entry)
 {
@@ -210,18 +25,40 @@ static bool entry_visible(struct registrar *self, const struct sl_entry *entry)
     return info.state == SL_GROUP_COMMITTED;
 }
 
+/* It is in memory and about to be read: not the next victim. */
+static sl_err promote_there(struct registrar *self, const struct sl_entry *entry, bool ahead)
+{
+    if (ahead) {
+        reg_unit_refresh(self, reg_unit_of(entry));
+        return SL_ERR_EXISTS;
+    }
+    reg_unit_touch(self, reg_unit_of(entry));
+    return SL_OK;
+}
+
+/* Somebody waits for what the tierer reads behind all others: it is told. */
+static void read_raise(struct registrar *self, const struct reg_fetch *fetch)
+{
+    const struct reg_disk *disk = &self->tier.disks[fetch->disk];
+    struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
+    raise.body.disk_raise.generation = self->claims[fetch->claim].extent.generation;
+    if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
+        (void)sl_send(self->env, self->peers[disk->tierer].name, &raise, NULL);
+    }
+}
+
 /* SL_ERR_INCOMPLETE: it is being fetched for item of op. */
 static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
                           const struct sl_text *key)
 {
     struct sl_entry entry;
+    bool ahead = op != REG_NONE && self->promotes[op].ahead;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
         !entry_visible(self, &entry)) {
         return SL_ERR_NOT_FOUND;
     }
     if (entry.extent.generation != 0) {
-        reg_unit_touch(self, reg_unit_of(&entry)); /* it is about to be read: not the next victim */
-        return SL_OK;
+        return promote_there(self, &entry, ahead);
     }
     if (entry.disk.valid == 0 || !self->tier.on || self->tier.disks[entry.disk.disk].gone) {
         return SL_ERR_NOT_FOUND;
@@ -229,38 +66,29 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
     if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
     }
-    uint32_t fetch = fetch_find(self, &entry);
-    bool made = fetch == REG_NONE;
-    if (made) {
-        fetch = fetch_make(self, &entry);
+    uint32_t fetch = reg_fetch_find(self, &entry);
+    if (fetch == REG_NONE) {
+        fetch = reg_fetch_make(self, &entry, ahead);
+    } else if (!ahead && self->fetches[fetch].ahead) {
+        reg_fetch_raise(self, fetch);
+        if (self->fetches[fetch].reading) {
+            read_raise(self, &self->fetches[fetch]);
+        }
     }
-    if (fetch == REG_NONE || !waiter_add(self, fetch, op, item)) {
+    if (fetch == REG_NONE || !reg_waiter_add(self, fetch, op, item)) {
         return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
     }
     return SL_ERR_INCOMPLETE;
 }
 
-static uint32_t promote_slot(struct registrar *self, const struct sl_msg *msg, bool *again)
+static void promote_without_disk(struct registrar *self, const struct sl_msg *msg,
+                                 const struct sl_texts *keys)
 {
-    uint32_t slot = REG_NONE;
-    *again = false;
-    for (uint32_t i = 0; i < self->set.queue_messages; i++) {
-        const struct reg_promote *promote = &self->promotes[i];
-        if (!promote->used) {
-            slot = slot == REG_NONE ? i : slot;
-        } else if (promote->back.seq == msg->seq && strcmp(promote->back.to, msg->sender.at) == 0) {
-            *again = true;
-        }
-    }
-    return slot;
-}
-
-static void promote_without_disk(struct registrar *self, const struct sl_msg *msg)
-{
-    const struct sl_texts *keys = &msg->body.promote.keys;
     struct sl_return back;
     for (uint64_t i = 0; i < keys->count; i++) {
-        self->codes[i] = (uint64_t)promote_key(self, REG_NONE, 0, &keys->at[i]);
+        sl_err code = promote_key(self, REG_NONE, 0, &keys->at[i]);
+        self->codes[i] =
+            (uint64_t)(code == SL_OK && msg->type == SL_MSG_PREFETCH ? SL_ERR_EXISTS : code);
     }
     sl_return_keep(msg, &back);
     reg_reply_codes(self, &back, self->codes, keys->count);
@@ -268,40 +96,26 @@ static void promote_without_disk(struct registrar *self, const struct sl_msg *ms
 
 void reg_promote(struct registrar *self, const struct sl_msg *msg)
 {
-    const struct sl_texts *keys = &msg->body.promote.keys;
-    struct sl_error why = {0};
-    bool again = false;
+    const struct sl_texts *keys =
+        msg->type == SL_MSG_PREFETCH ? &msg->body.prefetch.keys : &msg->body.promote.keys;
     if (self->promotes == NULL || keys->count == 0) {
-        promote_without_disk(self, msg);
+        promote_without_disk(self, msg, keys);
         return;
     }
-    uint32_t slot = promote_slot(self, msg, &again);
-    if (again) {
-        return;
-    }
-    uint64_t *codes = slot == REG_NONE ? NULL : calloc(keys->count, sizeof(*codes));
-    if (codes == NULL) {
-        sl_err err = slot == REG_NONE ? SL_ERR_LIMIT : SL_ERR_NO_MEMORY;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, err, "%u promotions are under way", self->promote_count), &why);
+    uint32_t slot = reg_promote_make(self, msg, (uint32_t)keys->count);
+    if (slot == REG_NONE) {
         return;
     }
     struct reg_promote *promote = &self->promotes[slot];
-    *promote = (struct reg_promote){.used = true,
-                                    .serial = ++self->promote_serial,
-                                    .codes = codes,
-                                    .count = (uint32_t)keys->count};
-    sl_return_keep(msg, &promote->back);
-    self->promote_count++;
     for (uint32_t i = 0; i < promote->count; i++) {
         sl_err code = promote_key(self, slot, i, &keys->at[i]);
         promote->codes[i] = (uint64_t)(code == SL_ERR_INCOMPLETE ? SL_ERR_TIMEOUT : code);
         promote->left += code == SL_ERR_INCOMPLETE ? 1 : 0;
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "promote", msg->sender.at,
-                   promote->left);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id,
+                   promote->ahead ? "prefetch" : "promote", msg->sender.at, promote->left);
     if (promote->left == 0) {
-        promote_answer(self, promote);
+        reg_promote_answer(self, promote);
     }
 }
 
@@ -319,13 +133,16 @@ static bool source_stands(struct registrar *self, const struct reg_fetch *fetch,
 }
 
 /* Takes an extent and records the claim. SL_ERR_STALE: the source went meanwhile. */
-static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struct sl_entry *source)
+static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struct sl_entry *source,
+                          uint64_t batch_bytes)
 {
     char key[SL_KEY_BYTES_MAX];
     uint64_t offset_bytes = 0;
     uint32_t tierer = self->tier.disks[fetch->disk].tierer;
     memcpy(key, source->key, source->key_length);
-    sl_err err = reg_take(self, source->extent.length_bytes, &offset_bytes);
+    sl_err err = fetch->ahead ? reg_take_quietly(self, source->extent.length_bytes, batch_bytes,
+                                                 &offset_bytes)
+                              : reg_take(self, source->extent.length_bytes, &offset_bytes);
     if (err != SL_OK) {
         return err;
     }
@@ -349,8 +166,9 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
         .key_length = source->key_length,
     };
     err = sl_index_claim(self->index, &record, &claim.ref, NULL);
-    for (uint32_t i = 0;
-         err == SL_ERR_NO_SPACE && i < PROMOTE_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !fetch->ahead && i < PROMOTE_INDEX_ROUNDS &&
+                         reg_make_index_room(self);
+         i++) {
         err = sl_index_claim(self->index, &record, &claim.ref, NULL);
     }
     fetch->claim = err == SL_OK ? reg_claim_add(self, &claim) : REG_NONE;
@@ -398,40 +216,104 @@ static sl_err fetch_outcome(struct registrar *self, const char *key, uint32_t ke
     return entry.extent.generation != 0 ? SL_OK : SL_ERR_BUSY;
 }
 
+/* Whether so much more may be in memory that nobody has asked for yet. */
+static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes)
+{
+    uint64_t bytes = self->prefetched_unread_bytes + length_bytes;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        bytes += self->tier.disks[i].ahead_bytes;
+    }
+    return bytes <= self->set.memory / PREFETCH_MEMORY_SHARE;
+}
+
+/* There is no room: all the others in the queue are told, too, so that none is looked for in vain
+ * time and again. kept: also what a reclaim keeps. */
+static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bool kept)
+{
+    uint32_t slot = disk->fetches[true].first;
+    while (slot != REG_NONE) {
+        uint32_t next = self->fetches[slot].next;
+        bool prefetch = self->fetches[slot].kept_for == 0;
+        if (prefetch || kept) {
+            reg_fetch_unqueue(self, slot);
+            reg_fetch_end(self, slot, SL_ERR_NO_SPACE);
+            sl_metric_add(self->env->metrics, self->metric.prefetch_refused_count, prefetch);
+        }
+        slot = next;
+    }
+}
+
+/* What the batch may still take, if what is queued is as large as this value. */
+static uint64_t batch_left(const struct registrar *self, const struct reg_read *read,
+                           uint64_t length_bytes)
+{
+    uint64_t count = SL_MIN(self->ahead_fetches, REG_READ_ITEMS_MAX - read->count);
+    uint64_t bytes = self->set.disk_prefetch - SL_MIN(read->bytes, self->set.disk_prefetch);
+    return SL_MIN(count * sl_extent_space(length_bytes), bytes);
+}
+
+/* Claims an extent for the fetch, which is in no queue. True: it goes with the batch. False: *stop
+ * says whether the others in the queue have to wait as well. */
+static bool fetch_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
+                       struct sl_entry *source, bool *stop)
+{
+    struct reg_fetch *fetch = &self->fetches[slot];
+    struct reg_disk *disk = &self->tier.disks[fetch->disk];
+    bool prefetch = fetch->ahead && fetch->kept_for == 0;
+    sl_err err =
+        prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes)
+            ? SL_ERR_NO_SPACE
+            : fetch_claim(self, fetch, source, batch_left(self, read, source->extent.length_bytes));
+    if (err == SL_ERR_NO_SPACE && !fetch->ahead) {
+        reg_fetch_prepend(self, slot);
+        self->fetch_blocked = true;
+        self->fetch_blocked_ns =
+            self->fetch_blocked_ns != 0 ? self->fetch_blocked_ns : self->env->now_ns;
+        *stop = true;
+        return false;
+    }
+    self->fetch_blocked_ns = fetch->ahead ? self->fetch_blocked_ns : 0;
+    if (err != SL_OK) {
+        sl_metric_add(self->env->metrics, self->metric.prefetch_refused_count, prefetch);
+        reg_fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
+        if (err == SL_ERR_NO_SPACE) {
+            ahead_refuse(self, disk, !prefetch);
+        }
+        return false;
+    }
+    fetch->reading = true;
+    return true;
+}
+
 /* Fills a batch from the queue; gives how many. Stops when there is no space. */
 static uint32_t read_fill(struct registrar *self, struct reg_read *read)
 {
     struct reg_disk *disk = &self->tier.disks[read->disk];
-    uint64_t bytes = 0;
+    struct reg_fetch_queue *queue = &disk->fetches[read->ahead];
+    uint64_t bytes_max =
+        read->ahead ? self->set.disk_prefetch - SL_MIN(disk->ahead_bytes, self->set.disk_prefetch)
+                    : REG_READ_BYTES_MAX;
+    bool first = !read->ahead || disk->ahead_bytes == 0; /* a large value goes alone */
+    bool stop = false;
     read->count = 0;
-    while (disk->fetch_first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
-        uint32_t slot = fetch_take_first(self, disk);
+    read->bytes = 0;
+    while (!stop && queue->first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
+        uint32_t slot = queue->first;
         struct reg_fetch *fetch = &self->fetches[slot];
         struct sl_entry source;
-        if (!fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
-            fetch_end(self, slot, SL_ERR_BUSY); /* it changed, or went: to be looked at again */
+        reg_fetch_unqueue(self, slot);
+        if (!reg_fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
+            reg_fetch_end(self, slot, SL_ERR_BUSY); /* it changed, or went: to be looked at again */
             continue;
         }
-        if (read->count > 0 && bytes + source.extent.length_bytes > REG_READ_BYTES_MAX) {
-            fetch_prepend(self, slot);
+        if ((read->count > 0 || !first) && read->bytes + source.extent.length_bytes > bytes_max) {
+            reg_fetch_prepend(self, slot);
             break;
         }
-        sl_err err = fetch_claim(self, fetch, &source);
-        if (err == SL_ERR_NO_SPACE) {
-            fetch_prepend(self, slot);
-            self->fetch_blocked = true;
-            self->fetch_blocked_ns =
-                self->fetch_blocked_ns != 0 ? self->fetch_blocked_ns : self->env->now_ns;
-            break;
+        if (fetch_take(self, read, slot, &source, &stop)) {
+            read->bytes += source.extent.length_bytes;
+            read->fetches[read->count++] = slot;
         }
-        self->fetch_blocked_ns = 0;
-        if (err != SL_OK) {
-            fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
-            continue;
-        }
-        bytes += source.extent.length_bytes;
-        fetch->reading = true;
-        read->fetches[read->count++] = slot;
     }
     return read->count;
 }
@@ -451,41 +333,55 @@ static uint32_t read_items(struct registrar *self, struct reg_read *read)
             continue;
         }
         reg_claim_release(self, fetch->claim);
-        fetch_end(self, slot, SL_ERR_BUSY);
+        reg_fetch_end(self, slot, SL_ERR_BUSY);
     }
     read->count = kept;
     return kept;
 }
 
+/* The fetch goes back to its queue. */
+static void fetch_return(struct registrar *self, uint32_t slot)
+{
+    struct reg_fetch *fetch = &self->fetches[slot];
+    fetch->claim = REG_NONE;
+    fetch->reading = false;
+    reg_fetch_prepend(self, slot);
+}
+
 static void read_undo(struct registrar *self, struct reg_read *read)
 {
     for (uint32_t i = read->count; i-- > 0;) {
-        struct reg_fetch *fetch = &self->fetches[read->fetches[i]];
-        reg_claim_release(self, fetch->claim);
-        fetch->claim = REG_NONE;
-        fetch->reading = false;
-        fetch_prepend(self, read->fetches[i]);
+        reg_claim_release(self, self->fetches[read->fetches[i]].claim);
+        fetch_return(self, read->fetches[i]);
     }
     read->count = 0;
 }
 
 static void read_end(struct registrar *self, struct reg_read *read)
 {
+    struct reg_disk *disk = &self->tier.disks[read->disk];
     read->used = false;
-    self->tier.disks[read->disk].reads--;
+    disk->reads[read->ahead]--;
+    disk->ahead_bytes -= read->ahead ? read->bytes : 0;
 }
 
-static bool read_start(struct registrar *self, uint32_t index, uint32_t slot)
+static bool read_start(struct registrar *self, uint32_t index, uint32_t slot, bool ahead)
 {
     struct reg_read *read = &self->reads[index];
     struct reg_disk *disk = &self->tier.disks[slot];
     read->disk = slot;
+    read->ahead = ahead;
     if (read_fill(self, read) == 0 || read_items(self, read) == 0) {
         return false;
     }
-    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
-    msg.body.disk_read.items.at = self->fills;
-    msg.body.disk_read.items.count = read->count;
+    struct sl_msg msg = {.type = ahead ? SL_MSG_DISK_PREFETCH : SL_MSG_DISK_READ};
+    if (ahead) {
+        msg.body.disk_prefetch.items.at = self->fills;
+        msg.body.disk_prefetch.items.count = read->count;
+    } else {
+        msg.body.disk_read.items.at = self->fills;
+        msg.body.disk_read.items.count = read->count;
+    }
     sl_err err = sl_calls_send(self->calls, self->peers[disk->tierer].name, &msg,
                                sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
                                reg_cookie(REG_CALL_READ, index), &read->seq);
@@ -494,7 +390,8 @@ static bool read_start(struct registrar *self, uint32_t index, uint32_t slot)
         return false;
     }
     read->used = true;
-    disk->reads++;
+    disk->reads[ahead]++;
+    disk->ahead_bytes += ahead ? read->bytes : 0;
     return true;
 }
 
@@ -502,38 +399,83 @@ static bool read_start(struct registrar *self, uint32_t index, uint32_t slot)
 static bool reads_start(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier.disks[slot];
-    for (uint32_t i = 0; i < self->read_count && disk->fetch_first != REG_NONE &&
-                         !self->fetch_blocked && disk->reads < REG_READS_MAX;
+    const struct reg_fetch_queue *queue = &disk->fetches[false];
+    for (uint32_t i = 0; i < self->read_count && queue->first != REG_NONE && !self->fetch_blocked &&
+                         disk->reads[false] < REG_READS_MAX;
          i++) {
-        if (!self->reads[i].used && !read_start(self, i, slot) && !self->fetch_blocked &&
-            disk->fetch_first != REG_NONE) {
+        if (!self->reads[i].used && !read_start(self, i, slot, false) && !self->fetch_blocked &&
+            queue->first != REG_NONE) {
             return false; /* the table of calls is full: at the next tick */
         }
     }
     return !self->fetch_blocked;
 }
 
-void reg_promotes_pump(struct registrar *self)
+/* Nobody waits for these: they go when nothing waits at the disk, and while nobody waits for memory
+ * that they would take. What a reclaim keeps stands at the head of the queue, and goes all the
+ * same: it is little, and the reclaim makes room on the disk. */
+static void ahead_start(struct registrar *self, uint32_t slot)
 {
-    bool waiting = false;
-    if (self->space_freed) {
-        self->fetch_blocked = false;
-    }
-    for (uint32_t i = 0; self->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
-        waiting |= reg_disk_readable(self, i) && self->tier.disks[i].fetch_first != REG_NONE;
-    }
-    if (!waiting) {
-        self->fetch_blocked_ns = 0;
-        return;
-    }
-    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
-        if (reg_disk_readable(self, i) && !reads_start(self, i)) {
+    struct reg_disk *disk = &self->tier.disks[slot];
+    const struct reg_fetch_queue *queue = &disk->fetches[true];
+    for (uint32_t i = 0; i < self->read_count && queue->first != REG_NONE &&
+                         disk->reads[true] < REG_AHEAD_READS_MAX;
+         i++) {
+        bool kept = self->fetches[queue->first].kept_for != 0;
+        if (!kept && (self->parked_count > 0 || self->fetch_blocked)) {
+            return;
+        }
+        if (!self->reads[i].used && !read_start(self, i, slot, true)) {
             return;
         }
     }
 }
 
+void reg_promotes_pump(struct registrar *self)
+{
+    bool waiting = false;
+    bool all = true;
+    if (self->space_freed) {
+        self->fetch_blocked = false;
+    }
+    for (uint32_t i = 0; self->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        waiting |=
+            reg_disk_readable(self, i) && self->tier.disks[i].fetches[false].first != REG_NONE;
+    }
+    if (!waiting) {
+        self->fetch_blocked_ns = 0;
+    }
+    for (uint32_t i = 0; waiting && all && i < REG_DISK_UNKNOWN; i++) {
+        all = !reg_disk_readable(self, i) || reads_start(self, i);
+    }
+    for (uint32_t i = 0; self->ahead_fetches > 0 && i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_readable(self, i) && self->tier.disks[i].fetches[false].first == REG_NONE) {
+            ahead_start(self, i);
+        }
+    }
+}
+
 /* ---- endings ---- */
+
+/* Where the unit stands among those in memory: what somebody wanted is the newest. What was brought
+ * in for the log's sake alone is the next victim as soon as it is written. */
+static void unit_arrived(struct registrar *self, const struct reg_fetch *fetch, sl_ref ref)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    sl_ref unit = reg_unit_of(&entry);
+    reg_unit_place(self, unit);
+    if (!fetch->ahead) {
+        reg_unit_touch(self, unit);
+    } else if (fetch->waiters == REG_NONE) {
+        reg_unit_sink(self, unit);
+        sl_metric_add(self->env->metrics, self->metric.kept_count, 1);
+    } else {
+        reg_unit_prefetched(self, unit, ref);
+        sl_metric_add(self->env->metrics, self->metric.prefetched_count, 1);
+        sl_metric_add(self->env->metrics, self->metric.prefetched_bytes, entry.extent.length_bytes);
+    }
+}
 
 /* The bytes are in place and verified: the record gets its extent back. */
 static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
@@ -548,7 +490,7 @@ static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
     sl_err err = source_stands(self, fetch, &source) ? SL_OK : SL_ERR_STALE;
     if (err == SL_OK) {
         err = reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh);
-        if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+        if (err == SL_ERR_NO_SPACE && !fetch->ahead && reg_make_index_room(self)) {
             err = source_stands(self, fetch, &source)
                       ? reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh)
                       : SL_ERR_STALE;
@@ -560,8 +502,7 @@ static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
     }
     sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the extent is the record's now */
     reg_claim_remove(self, fetch->claim);
-    sl_index_read(self->index, fresh, &source);
-    reg_unit_place(self, reg_unit_of(&source));
+    unit_arrived(self, fetch, fresh);
     sl_metric_add(self->env->metrics, self->metric.promoted_count, 1);
     sl_metric_add(self->env->metrics, self->metric.promoted_bytes, claim.extent.length_bytes);
     return SL_OK;
@@ -586,7 +527,8 @@ void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg 
         return;
     }
     struct reg_read *read = &self->reads[index];
-    const struct sl_u64s *codes = &msg->body.disk_read_reply.codes;
+    const struct sl_u64s *codes =
+        read->ahead ? &msg->body.disk_prefetch_reply.codes : &msg->body.disk_read_reply.codes;
     for (uint32_t i = 0; i < read->count; i++) {
         struct reg_fetch *fetch = &self->fetches[read->fetches[i]];
         sl_err code = msg->code;
@@ -594,7 +536,7 @@ void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg 
             code = i < codes->count ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
         }
         code = code == SL_OK ? fetch_done(self, fetch) : fetch_failed(self, fetch, code);
-        fetch_end(self, read->fetches[i], code);
+        reg_fetch_end(self, read->fetches[i], code);
     }
     read_end(self, read);
 }
@@ -610,7 +552,7 @@ void reg_read_expired(struct registrar *self, uint32_t index)
             (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
     for (uint32_t i = 0; i < read->count; i++) {
         reg_claim_quarantine(self, self->fetches[read->fetches[i]].claim);
-        fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);
+        reg_fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);
     }
     read_end(self, read);
 }
@@ -625,21 +567,10 @@ void reg_reads_requeue(struct registrar *self, uint32_t disk)
         }
         sl_calls_forget(self->calls, read->seq);
         for (uint32_t i = read->count; i-- > 0;) {
-            struct reg_fetch *fetch = &self->fetches[read->fetches[i]];
-            reg_claim_quarantine(self, fetch->claim);
-            fetch->claim = REG_NONE;
-            fetch->reading = false;
-            fetch_prepend(self, read->fetches[i]);
+            reg_claim_quarantine(self, self->fetches[read->fetches[i]].claim);
+            fetch_return(self, read->fetches[i]);
         }
         read_end(self, read);
-    }
-}
-
-void reg_fetches_end(struct registrar *self, uint32_t slot, sl_err code)
-{
-    struct reg_disk *disk = &self->tier.disks[slot];
-    while (disk->fetch_first != REG_NONE) {
-        fetch_end(self, fetch_take_first(self, disk), code);
     }
 }
 
@@ -647,45 +578,20 @@ void reg_promotes_expire(struct registrar *self, uint64_t now_ns)
 {
     for (uint32_t i = 0; self->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         if (reg_disk_away(self, i)) {
-            reg_fetches_end(self, i, SL_ERR_UNREACHABLE);
+            reg_fetches_end(self, i, false, SL_ERR_UNREACHABLE);
+            reg_fetches_end(self, i, true, SL_ERR_UNREACHABLE);
         }
     }
     if (self->fetch_blocked_ns != 0 && now_ns >= self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
             if (reg_disk_readable(self, i)) {
-                reg_fetches_end(self, i, SL_ERR_NO_SPACE);
+                reg_fetches_end(self, i, false, SL_ERR_NO_SPACE);
             }
         }
         self->fetch_blocked_ns = 0;
         self->fetch_blocked = false;
     }
-    for (uint32_t i = 0; self->promote_count > 0 && i < self->set.queue_messages; i++) {
-        if (self->promotes[i].used && self->promotes[i].back.deadline_ns <= now_ns) {
-            promote_answer(self, &self->promotes[i]); /* what is missing says SL_ERR_TIMEOUT */
-        }
+    if (reg_promotes_late(self, now_ns)) {
+        reg_fetches_purge(self);
     }
-}
-
-void reg_promotes_forget(struct registrar *self, const char *name)
-{
-    for (uint32_t i = 0; self->promote_count > 0 && i < self->set.queue_messages; i++) {
-        struct reg_promote *promote = &self->promotes[i];
-        if (promote->used && strcmp(promote->back.to, name) == 0) {
-            free(promote->codes);
-            promote->codes = NULL;
-            promote->used = false;
-            self->promote_count--;
-        }
-    }
-}
-
-uint64_t reg_promotes_next(const struct registrar *self)
-{
-    uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; self->promote_count > 0 && i < self->set.queue_messages; i++) {
-        if (self->promotes[i].used) {
-            next_ns = SL_MIN(next_ns, self->promotes[i].back.deadline_ns);
-        }
-    }
-    return next_ns;
 }

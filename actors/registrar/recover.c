@@ -119,6 +119,8 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
         reg_forget_restore(self, ref, bytes, length);
     } else if (bytes != NULL && tag == REG_BLOB_DISK) {
         reg_disk_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_MEMBERS) {
+        reg_members_restore(self, ref, bytes, length);
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
@@ -200,6 +202,9 @@ static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
     }
     if (info.transient_ns != 0) {
         reg_transient_add(self, ref, sl_deadline_ns(info.committed_ns, info.transient_ns));
+    }
+    if (info.deadline_ns > self->env->now_ns) {
+        reg_hold_recovered(self, ref, info.deadline_ns);
     }
     return true;
 }

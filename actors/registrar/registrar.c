@@ -1,6 +1,7 @@
 /* actors/registrar/registrar.c - the actor: start, dispatch, ticks, health, drain. */
 #include "actors/registrar/registrar.h"
 #include "actors/registrar/internal.h"
+#include "ipc/sl_cluster.h"
 #include "ipc/sl_huge.h"
 
 #include <stdarg.h>
@@ -55,6 +56,9 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
     case SL_MSG_PROMOTE:
         reply.body.promote_reply.codes = list;
         break;
+    case SL_MSG_PREFETCH:
+        reply.body.prefetch_reply.codes = list;
+        break;
     case SL_MSG_DISK_FOUND:
         reply.body.disk_found_reply.codes = list;
         break;
@@ -82,16 +86,23 @@ static void settings_read(struct registrar *self)
     set->message_bytes_max = sl_config_u64(config, SL_SET_message_bytes_max);
     set->reservations_max = (uint32_t)sl_config_u64(config, SL_SET_reservations_max);
     set->clients_max = (uint32_t)sl_config_u64(config, SL_SET_clients_max);
+    set->holds_max = (uint32_t)sl_config_u64(config, SL_SET_handovers_max);
+    set->held_bytes_max = sl_config_u64(config, SL_SET_handover_bytes_max);
+    if (set->held_bytes_max == 0) {
+        set->held_bytes_max = set->memory / 2;
+    }
     set->engines_max = (uint32_t)sl_config_u64(config, SL_SET_engines_max);
     set->evict_batch = (uint32_t)sl_config_u64(config, SL_SET_evict_batch);
     set->ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
     set->populate_threads = (uint32_t)sl_config_u64(config, SL_SET_populate_threads);
     set->queue_messages = (uint32_t)sl_config_u64(config, SL_SET_queue_messages);
-    uint64_t disk_bytes = sl_config_u64(config, SL_SET_disk);
+    set->disk = sl_config_u64(config, SL_SET_disk);
+    set->disk_segment = sl_config_u64(config, SL_SET_disk_segment);
+    set->disk_prefetch = sl_config_u64(config, SL_SET_disk_prefetch);
     if (set->index_memory == 0) {
         /* A ceiling, not a cost: records are sparse until used. Values of 4 KiB want a tenth of
          * their bytes. */
-        uint64_t for_disk = SL_MIN(disk_bytes / 16, SL_MAX(set->memory, SL_GIB));
+        uint64_t for_disk = SL_MIN(set->disk / 16, SL_MAX(set->memory, SL_GIB));
         set->index_memory = SL_MAX(set->memory / 8 + for_disk, INDEX_BYTES_MIN);
     }
     set->grants_ahead_max = (uint32_t)sl_config_u64(config, SL_SET_grants_ahead_max);
@@ -117,6 +128,9 @@ static void metrics_define(struct registrar *self)
         {&metric->used_bytes, "used_bytes"},
         {&metric->usable_bytes, "usable_bytes"},
         {&metric->object_count, "object_count"},
+        {&metric->held_count, "held_count"},
+        {&metric->held_bytes, "held_bytes"},
+        {&metric->hold_lapsed_count, "hold_lapsed_count"},
         {&metric->block_count, "block_count"},
         {&metric->disk_object_count, "disk_object_count"},
         {&metric->disk_ready, "disk_ready"},
@@ -146,6 +160,11 @@ static void metrics_define(struct registrar *self)
         {&metric->written_bytes, "written_bytes"},
         {&metric->write_failed_count, "write_failed_count"},
         {&metric->rewritten_count, "rewritten_count"},
+        {&metric->kept_count, "rewritten_from_disk_count"},
+        {&metric->prefetched_count, "prefetched_count"},
+        {&metric->prefetched_bytes, "prefetched_bytes"},
+        {&metric->prefetch_used_count, "prefetch_used_count"},
+        {&metric->prefetch_refused_count, "prefetch_refused_count"},
         {&metric->promoted_count, "promoted_count"},
         {&metric->promoted_bytes, "promoted_bytes"},
         {&metric->promote_failed_count, "promote_failed_count"},
@@ -190,10 +209,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
     if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */
-        const struct sl_config *config = self->env->config;
-        sl_index_set_remote(self->index,
-                            sl_config_text(config, SL_SET_peers)[0] != '\0' &&
-                                strcmp(sl_config_text(config, SL_SET_fabric), "off") != 0);
+        sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
     }
     return err;
 }
@@ -221,6 +237,7 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     sl_err err = reg_peers_init(self, why);
     err = err == SL_OK ? reg_claims_init(self, why) : err;
     err = err == SL_OK ? reg_promotes_init(self, why) : err;
+    err = err == SL_OK ? reg_holds_init(self, why) : err;
     err = err == SL_OK ? reg_engines_init(self, why) : err;
     err = err == SL_OK ? reg_ghosts_init(&self->ghosts,
                                          sl_config_u64(self->env->config, SL_SET_ghosts_max), why)
@@ -325,6 +342,7 @@ static void registrar_fini(void *state)
     reg_ghosts_fini(&self->ghosts);
     reg_peers_fini(self);
     reg_claims_fini(self);
+    reg_holds_fini(self);
     sl_calls_destroy(&self->calls);
     sl_codec_destroy(&self->codec);
     free(self->retired);
@@ -371,6 +389,8 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->retired_count, self->retired_count);
     sl_metric_set(page, metric->write_behind_pending_count, reg_writes_pending(self));
     sl_metric_set(page, metric->forget_pending_count, self->forget_count);
+    sl_metric_set(page, metric->held_count, self->holds.held_count);
+    sl_metric_set(page, metric->held_bytes, self->holds.bytes);
     sl_metric_set(page, metric->peer_count, self->peer_count);
     sl_metric_set(page, metric->engine_count, self->engine_count);
 }
@@ -411,11 +431,13 @@ static void registrar_schedule(struct registrar *self)
     uint64_t at_ns = now_ns + REG_TICK_NS;
     at_ns = SL_MIN(at_ns, reg_timers_next(&self->timers));
     at_ns = SL_MIN(at_ns, reg_transients_next(self));
+    at_ns = SL_MIN(at_ns, reg_holds_next(self));
     at_ns = SL_MIN(at_ns, reg_parked_next(self));
     at_ns = SL_MIN(at_ns, reg_promotes_next(self));
     at_ns = SL_MIN(at_ns, reg_flushes_next(self));
     at_ns = SL_MIN(at_ns, reg_removes_next(self));
     at_ns = SL_MIN(at_ns, reg_disks_next(self));
+    at_ns = SL_MIN(at_ns, reg_reclaims_next(self));
     if (self->populating) {
         at_ns = SL_MIN(at_ns, now_ns + REG_POPULATE_NS);
     }
@@ -434,9 +456,15 @@ static void registrar_schedule(struct registrar *self)
 /* What follows from whatever just happened. */
 static void registrar_after(struct registrar *self)
 {
+    bool parked = self->parked_count > 0;
     reg_fences_send(self);
     reg_promotes_pump(self);
+    reg_reclaims_run(self);
     reg_parked_retry(self);
+    if (parked && self->parked_count == 0) { /* what is read ahead of use waited for them */
+        reg_promotes_pump(self);
+    }
+    reg_members_pump(self);
     reg_writes_pump(self);
     reg_removes_run(self, self->env->now_ns);
     reg_forgets_pump(self);
@@ -461,6 +489,9 @@ static void call_expired(struct registrar *self, uint64_t cookie)
         reg_forget_expired(self, index);
         break;
     case REG_CALL_DISK_FENCE: /* it has no deadline but the tierer's death */
+        break;
+    case REG_CALL_MEMBERS:
+        reg_members_reply(self, index, SL_ERR_TIMEOUT);
         break;
     }
 }
@@ -487,6 +518,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     reg_peers_drain(self);
     reg_timers_expire(self, now_ns);
     reg_ahead_settle(self);
+    reg_holds_expire(self, now_ns);
     reg_transients_expire(self, now_ns);
     reg_parked_expire(self, now_ns);
     reg_promotes_expire(self, now_ns);
@@ -558,6 +590,9 @@ static void registrar_reply_arrived(struct registrar *self, const struct sl_msg 
     case REG_CALL_DISK_FENCE:
         reg_disk_fenced(self, index, msg->code);
         break;
+    case REG_CALL_MEMBERS:
+        reg_members_reply(self, index, msg->code);
+        break;
     }
 }
 
@@ -579,10 +614,14 @@ static void registrar_request(struct registrar *self, const struct sl_msg *msg)
     case SL_MSG_ABORT:
         reg_abort(self, msg);
         break;
+    case SL_MSG_HOLD_END:
+        reg_hold_end(self, msg);
+        break;
     case SL_MSG_REMOVE:
         reg_remove(self, msg);
         break;
     case SL_MSG_PROMOTE:
+    case SL_MSG_PREFETCH:
         reg_promote(self, msg);
         break;
     case SL_MSG_LOOKUP:

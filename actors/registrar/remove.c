@@ -204,8 +204,27 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
     reg_retired_scan(self, from);
 }
 
+/* A disk that was away must not bring back what is said to be gone. */
+static bool removes_may_end(struct registrar *self)
+{
+    if (self->remove_count == 0 || !self->tier.on) {
+        return true;
+    }
+    reg_members_change(self, true);
+    return reg_members_agreed(self);
+}
+
+static void codes_doubt(struct reg_remove *remove)
+{
+    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+        bool ended = remove->codes[i] == SL_OK || remove->codes[i] == SL_ERR_NOT_FOUND;
+        remove->codes[i] = ended ? (uint64_t)SL_ERR_TIMEOUT : remove->codes[i];
+    }
+}
+
 void reg_removes_run(struct registrar *self, uint64_t now_ns)
 {
+    bool may_end = removes_may_end(self);
     for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
         struct reg_remove *remove = &self->removes[i];
         if (remove->id == 0) {
@@ -218,6 +237,12 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
         if (remove->keys == NULL && self->tier.on && !reg_disks_scanned(self)) {
             done = false; /* what the disk holds goes too, as soon as it is known */
+        }
+        if (!may_end) {
+            done = false;
+            if (remove->back.deadline_ns <= now_ns) {
+                codes_doubt(remove);
+            }
         }
         if (!done && remove->back.deadline_ns > now_ns) {
             continue;

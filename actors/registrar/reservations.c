@@ -46,6 +46,8 @@ void reg_group_done(struct registrar *self, uint32_t slot)
     SL_ASSERT(self->groups[slot].claims == REG_NONE);
     reg_group_remove(self, slot);
     sl_index_group_info(self->index, group, &info);
+    /* A restart finds here until when a hand-over holds it. */
+    sl_index_set_deadline(self->index, group, reg_held_until(self, group));
     reg_unit_place(self, group);
     reg_unit_queue(self, group);
     if (info.transient_ns != 0) {
@@ -297,7 +299,10 @@ void reg_transients_expire(struct registrar *self, uint64_t now_ns)
         struct sl_entry entry;
         sl_index_read(self->index, due.ref, &entry);
         struct reg_drop how = {.reason = REG_GHOST_TRANSIENT, .forget = true};
-        if (entry.kind == SL_RECORD_GROUP && entry.version == due.version) {
+        if (entry.kind != SL_RECORD_GROUP || entry.version != due.version) {
+            continue;
+        }
+        if (reg_held_until(self, due.ref) == 0) { /* else the end of its hold brings it back here */
             (void)reg_unit_drop(self, due.ref, &how); /* out of memory: evicted some time later */
         }
     }

@@ -478,9 +478,26 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
     return RESERVE_ANSWER;
 }
 
+/* What is held is held before anybody is told of it. Without room for all of it nothing is granted.
+ */
+static void request_hold(struct registrar *self, const struct reg_request *req)
+{
+    sl_err err = reg_hold_take(self, req);
+    if (err == SL_OK) {
+        return;
+    }
+    request_undo(self, req, err);
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        self->scratch.grants[i] = (struct sl_item_grant){.code = (uint64_t)err};
+    }
+}
+
 static void request_answer(struct registrar *self, const struct reg_request *req,
                            const struct sl_return *back)
 {
+    if (req->hold_id != 0) {
+        request_hold(self, req);
+    }
     uint64_t granted = 0, busy = 0, refused = 0;
     for (uint32_t i = 0; i < req->item_count; i++) {
         const struct sl_text *key = &req->items[i].key;
@@ -733,6 +750,8 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
         .op_id = msg->op_id,
         .seq = msg->seq,
         .trace_id = msg->trace_id,
+        .hold_id = body->hold_id,
+        .hold_ns = body->hold_ns,
         .peer = peer,
         .owner = self->peers[peer].proc,
     };

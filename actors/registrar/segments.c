@@ -149,6 +149,19 @@ void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
     }
 }
 
+const sl_ref *reg_segment_refs(struct registrar *self, uint32_t disk, uint32_t segment,
+                               uint32_t *count)
+{
+    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
+    *count = 0;
+    if (there == NULL) {
+        return NULL;
+    }
+    segment_compact(self, there);
+    *count = there->count;
+    return there->refs;
+}
+
 void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
                       uint32_t *count)
 {

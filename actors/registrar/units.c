@@ -99,17 +99,93 @@ void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
     unit_add(self, unit, memory ? REG_FLAG_HOT : REG_FLAG_COLD);
 }
 
-void reg_unit_touch(struct registrar *self, sl_ref unit)
+void reg_unit_sink(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     struct reg_units *list = unit_list(self, links);
-    links->flags |= REG_FLAG_READ;
+    if (list == NULL || list->oldest == unit) {
+        return;
+    }
+    uint16_t flag = (uint16_t)(links->flags & (REG_FLAG_HOT | REG_FLAG_COLD));
+    reg_unit_unlist(self, unit);
+    links->flags |= flag;
+    links->older = 0;
+    links->newer = list->oldest;
+    if (list->oldest != 0) {
+        sl_index_links(self->index, list->oldest)->older = unit;
+    } else {
+        list->newest = unit;
+    }
+    list->oldest = unit;
+    list->count++;
+}
+
+void reg_unit_refresh(struct registrar *self, sl_ref unit)
+{
+    const struct sl_links *links = sl_index_links(self->index, unit);
+    const struct reg_units *list = unit_list(self, links);
     if (list == NULL || list->newest == unit) {
         return;
     }
     uint16_t flag = (uint16_t)(links->flags & (REG_FLAG_HOT | REG_FLAG_COLD));
     reg_unit_unlist(self, unit);
     unit_add(self, unit, flag);
+}
+
+/* ---- what was wanted ---- */
+
+static uint32_t wanted_clock(const struct registrar *self)
+{
+    uint64_t tick_bytes = SL_MAX(self->set.disk / REG_WANTED_TICKS, UINT64_C(1));
+    return (uint32_t)(self->tier.written_bytes / tick_bytes) & REG_WANTED_MASK;
+}
+
+uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
+{
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    if ((flags & REG_FLAG_READ) == 0) {
+        return UINT32_MAX;
+    }
+    return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
+}
+
+/* The record is not one any more that nobody wanted since it was prefetched. */
+static void prefetched_end(struct registrar *self, sl_ref record)
+{
+    struct sl_links *links = sl_index_links(self->index, record);
+    if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
+        struct sl_entry entry;
+        sl_index_read(self->index, record, &entry);
+        links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
+        self->prefetched_unread_bytes -=
+            SL_MIN(entry.extent.length_bytes, self->prefetched_unread_bytes);
+    }
+}
+
+void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, part, &entry);
+    sl_index_links(self->index, unit)->flags |= REG_FLAG_PREFETCHED;
+    sl_index_links(self->index, part)->flags |= REG_FLAG_PREFETCHED;
+    self->prefetched_unread_bytes += entry.extent.length_bytes;
+}
+
+void reg_unit_touch(struct registrar *self, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
+        struct reg_parts parts;
+        reg_unit_parts(self, unit, &parts);
+        for (uint32_t i = 0; i < parts.count; i++) {
+            prefetched_end(self, parts.refs[i]);
+        }
+        links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
+        sl_metric_add(self->env->metrics, self->metric.prefetch_used_count, 1);
+    }
+    uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
+    links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
+    reg_unit_refresh(self, unit);
 }
 
 /* ---- changing records ---- */
@@ -143,6 +219,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     if (retired) {
         reg_retired_add(self, ref, &old.extent, writing);
         sl_index_links(self->index, *fresh)->flags &= (uint16_t)~REG_FLAG_WRITING;
+        prefetched_end(self, *fresh);
     }
     if (place != NULL && old.disk.valid != 0) {
         reg_segment_left(self, &old.disk);
@@ -161,6 +238,7 @@ static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_dro
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     bool writing = (sl_index_links(self->index, ref)->flags & REG_FLAG_WRITING) != 0;
+    prefetched_end(self, ref);
     if (writing) {
         reg_write_doom(self, &entry, how);
     }

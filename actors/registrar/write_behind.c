@@ -93,6 +93,7 @@ void reg_unit_queue(struct registrar *self, sl_ref unit)
         return;
     }
     struct reg_parts parts;
+    reg_members_change(self, true);
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
         struct sl_entry entry;
@@ -216,11 +217,27 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
     return true;
 }
 
+/* Whether somebody waits for what is being written: for memory that only leaves when it is on disk,
+ * for the disk itself, or soon for memory, since a quarter of what is there is not on disk yet. */
+static bool writes_are_awaited(const struct registrar *self)
+{
+    return self->parked_count > 0 || self->fetch_blocked || self->flush_count > 0 ||
+           self->draining || self->queue.count > self->hot.count / 4;
+}
+
+/* Loads go first, then what is read ahead of use. */
+static uint32_t writes_max(const struct registrar *self, const struct reg_disk *disk)
+{
+    bool reads = disk->reads[false] > 0 || disk->reads[true] > 0 ||
+                 disk->fetches[false].first != REG_NONE || disk->fetches[true].first != REG_NONE;
+    return reads && !writes_are_awaited(self) ? REG_WRITES_YIELDING : REG_WRITES_MAX;
+}
+
 static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
 {
     const struct reg_disk *disk = &self->tier.disks[slot];
     return reg_disk_usable(self, slot) && self->env->now_ns >= disk->retry_ns &&
-           disk->writes < REG_WRITES_MAX;
+           disk->writes < writes_max(self, disk) && reg_members_knows(self, disk->path);
 }
 
 /* Whether the oldest in the queue is a part of the block whose parts went to a disk last. Together
@@ -280,6 +297,12 @@ static bool write_next(struct registrar *self, uint32_t index)
 
 void reg_writes_pump(struct registrar *self)
 {
+    if (self->queue.count > 0) {
+        reg_members_change(self, false);
+        if (!reg_members_agreed(self)) {
+            return;
+        }
+    }
     for (uint32_t i = 0; i < self->write_count && self->queue.count > 0; i++) {
         if (!self->writes[i].used && !write_next(self, i)) {
             return;
@@ -442,6 +465,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         sl_index_read(self->index, item.ref, &entry);
         sl_metric_add(self->env->metrics, self->metric.written_count, 1);
         sl_metric_add(self->env->metrics, self->metric.written_bytes, entry.extent.length_bytes);
+        self->tier.written_bytes += entry.extent.length_bytes;
         item_durable(self, &item, &place);
     } else if (code == SL_ERR_CORRUPT) {
         item_corrupt(self, &item);

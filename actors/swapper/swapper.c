@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Bounds of one slice: about a millisecond of copying. */
 #define SLICE_ITEMS_MAX 256u
@@ -19,21 +18,13 @@
 /* An idle engine's registration is asked for again so often; what ended is unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
 
-/* A file under shm_dir as it was when mapped: another one under the same name means another life of
- * the node. */
-struct file_id {
-    uint64_t device, inode;
-};
-
 struct swapper {
     struct sl_env *env; /* borrowed */
     uint64_t rank;
     struct sl_device *device;
-    struct sl_index_view *view; /* NULL until first needed: the registrar makes it */
-    struct file_id view_id;
+    struct sl_index_view *view;          /* NULL until first needed: the registrar makes it */
     struct sl_arena *arenas[ARENAS_MAX]; /* likewise */
-    struct file_id arena_ids[ARENAS_MAX];
-    struct sl_calls *calls; /* ENGINE_GET, cookie = engine id */
+    struct sl_calls *calls;              /* ENGINE_GET, cookie = engine id */
     struct sl_swapper_engine *engines;
     uint32_t engine_count;
     struct sl_swapper_jobs *jobs;
@@ -82,60 +73,31 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
 
 /* ---- shared memory of the node ---- */
 
-static sl_err file_id_of(const struct swapper *self, const char *name, struct file_id *out,
-                         struct sl_error *why)
+/* What is not there is the node's, not the caller's. */
+static sl_err followed(sl_err err, const char *what, struct sl_error *why)
 {
-    char path[1100];
-    struct stat status;
-    snprintf(path, sizeof(path), "%s/%s", self->env->paths->shm_dir, name);
-    if (stat(path, &status) != 0) {
-        return sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment '%s'", name);
-    }
-    *out = (struct file_id){.device = status.st_dev, .inode = status.st_ino};
-    return SL_OK;
-}
-
-static bool file_id_equal(struct file_id a, struct file_id b)
-{
-    return a.device == b.device && a.inode == b.inode;
+    return err == SL_ERR_NOT_FOUND
+               ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment '%s'", what)
+               : err;
 }
 
 static sl_err swapper_view(struct swapper *self, struct sl_error *why)
 {
-    struct file_id id = {0};
-    sl_err err = file_id_of(self, "index", &id, why);
-    if (err != SL_OK || (self->view != NULL && file_id_equal(id, self->view_id))) {
-        return err;
-    }
-    sl_index_view_close(&self->view);
-    err = sl_index_view_open(self->env->paths->shm_dir, &self->view, why);
-    if (err == SL_OK) {
-        self->view_id = id;
-    }
-    return err;
+    return followed(sl_index_view_follow(self->env->paths->shm_dir, &self->view, why), "index",
+                    why);
 }
 
 static sl_err swapper_arena(struct swapper *self, uint64_t arena, struct sl_error *why)
 {
     char name[32];
-    struct file_id id = {0};
     if (arena >= ARENAS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "arena %llu: there are at most %u",
                        (unsigned long long)arena, ARENAS_MAX);
     }
     snprintf(name, sizeof(name), "arena.%u", (uint32_t)arena);
-    sl_err err = file_id_of(self, name, &id, why);
-    if (err != SL_OK ||
-        (self->arenas[arena] != NULL && file_id_equal(id, self->arena_ids[arena]))) {
-        return err;
-    }
-    sl_arena_close(&self->arenas[arena]);
-    err = sl_arena_attach(self->env->paths->shm_dir, (uint32_t)arena, true, &self->arenas[arena],
-                          why);
-    if (err == SL_OK) {
-        self->arena_ids[arena] = id;
-    }
-    return err;
+    return followed(
+        sl_arena_follow(self->env->paths->shm_dir, (uint32_t)arena, &self->arenas[arena], why),
+        name, why);
 }
 
 /* ---- answers ---- */

@@ -14,6 +14,7 @@
 #define REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
 #define SEGMENTS_MAX         8192u
 #define IOS_MAX              4096u
+#define IOS_KEPT             256u /* of these for others than reads: a frame needs a part of them */
 #define JOBS_MAX             1024u       /* requests that wait for their batch or their reads */
 #define ACTIVE_BYTES_MAX     (64u << 20) /* frames on their way to the disk */
 #define SYNC_BYTES           (16u << 20) /* written and not synced: no waiting for more */
@@ -44,6 +45,7 @@ struct segment {
     uint32_t number;
     int file;
     uint64_t salt;
+    unsigned char store[16];
     enum segment_state state;
     uint64_t bytes;         /* of the file */
     uint64_t real_bytes;    /* what it counts for, against the ceiling */
@@ -98,6 +100,7 @@ struct job {
     uint64_t value_bytes;
     uint64_t arrived_ns;
     bool answered; /* too early for the disk: what comes of it does not count */
+    bool ahead;    /* reads: nobody waits for them */
     /* its frame, on its way to the disk */
     enum job_phase phase;
     bool begins_segment;  /* the segment's header goes with it */
@@ -122,7 +125,24 @@ struct fence {
     uint64_t serial; /* answered when no older read is in flight */
 };
 
-enum io_kind { IO_FREE, IO_WRITE, IO_SYNC, IO_READ, IO_SEAL, IO_SEAL_SYNC, IO_PROBE, IO_SETTLE };
+enum io_kind {
+    IO_FREE,
+    IO_WRITE,
+    IO_SYNC,
+    IO_READ,
+    IO_SEAL,
+    IO_SEAL_SYNC,
+    IO_PROBE,
+    IO_SETTLE,
+    IO_MEMBERS,
+    IO_MEMBERS_SYNC
+};
+
+/* What goes to the disk first. Nothing starves: of IO_TURN_BEHIND requests one is of IO_BEHIND when
+ * some wait, of IO_TURN_AHEAD one of IO_AHEAD. */
+enum io_class { IO_DEMAND, IO_AHEAD, IO_BEHIND, IO_CLASSES };
+#define IO_TURN_BEHIND 4u
+#define IO_TURN_AHEAD  16u
 
 struct io {
     enum io_kind kind;
@@ -178,6 +198,20 @@ struct seal {
     uint64_t footer_bytes, offset_bytes;
 };
 
+/* The file of members. */
+struct members {
+    bool there;                   /* a page was found, or written: the disk's name is that of it */
+    int file;                     /* -1: there is none yet */
+    struct sl_tier_members now;   /* the newest page that is durable */
+    struct sl_tier_members *next; /* being written, aligned; NULL: none is */
+    struct sl_tier_member told[1 + SL_TIER_MEMBERS_MAX];
+    struct sl_return back;
+    uint32_t ios;
+    int os_code;
+    bool emptied;             /* the disk has another name now: only a new start goes on */
+    uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
+};
+
 struct tierer {
     struct sl_env *env;
     struct sl_calls *calls;
@@ -192,6 +226,8 @@ struct tierer {
     uint64_t segment_bytes, disk_bytes_max;
     uint64_t foreign_bytes; /* other files in the directory count as well */
     unsigned char store[16];
+    struct members members;
+    uint32_t emptied_segments; /* at the start */
     uint64_t next_sequence;
     uint32_t next_number;
 
@@ -223,7 +259,8 @@ struct tierer {
     struct bad_place bad_places[BAD_PLACES_MAX];
     uint32_t bad_place_count, bad_place_next;
 
-    struct job_list reads;
+    struct job_list reads, reads_ahead;
+    uint32_t reads_turn;
     struct sl_staging staging;
     uint32_t reads_in_flight;
     uint32_t ios_in_flight;
@@ -237,12 +274,16 @@ struct tierer {
     uint64_t next_serial; /* of the requests to the disk */
     struct io *ios;
     struct io *io_free;
-    struct io *io_first, *io_last; /* not yet taken by the disk */
+    struct {
+        struct io *first, *last;
+    } io_queues[IO_CLASSES]; /* not yet taken by the disk */
+    uint32_t io_turn;
 
     uint64_t boot_generation; /* of the registrar that was told everything */
     bool scanning, scan_first;
     bool scan_paused;           /* all durable is told, or what is durable is not known yet */
     uint64_t scan_retry_ns;     /* the registrar was not ready for it: not before; 0: it was */
+    uint32_t scan_refusals;     /* in a row */
     uint32_t scan_segment;      /* number */
     uint64_t scan_offset;       /* in its records */
     uint32_t scan_from_segment; /* where the batch that is with the registrar begins */
@@ -265,7 +306,7 @@ struct tierer {
     struct {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
-            queue, sealed_segments, in_flight, buffers_bytes, unreadable;
+            queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };
@@ -306,6 +347,19 @@ sl_err segment_records_read(struct tierer *self, const struct segment *segment,
 bool record_plausible(const struct segment *segment, const struct sl_tier_record *record);
 struct sl_digest page_digest(const void *bytes, uint64_t length);
 
+/* Reads all of it; false: it cannot be read, or is not there. */
+bool file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length);
+
+/* members.c: which disks have missed nothing */
+sl_err members_open(struct tierer *self, struct sl_error *why);
+void members_close(struct tierer *self);
+void members_take(struct tierer *self, const struct sl_msg *msg); /* a DISK_MEMBERS */
+void members_io(struct tierer *self, enum io_kind kind, uint64_t bytes, int os_code);
+/* What a DISK_FOUND tells; borrowed until the next call. */
+struct sl_bytes members_told(struct tierer *self);
+/* Makes room for the file. False: there is none yet. */
+bool segments_members_fit(struct tierer *self);
+
 /* log.c: frames and their commits */
 void log_pump(struct tierer *self);
 void log_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code);
@@ -331,6 +385,7 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply);
 
 /* reads.c */
 void reads_pump(struct tierer *self);
+void reads_raise(struct tierer *self, const struct sl_msg *msg);
 void reads_fence(struct tierer *self, const struct sl_msg *msg);
 void reads_fences_answer(struct tierer *self);
 void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code);
@@ -345,6 +400,7 @@ bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t 
               const struct sl_disk_request *request);
 unsigned char *tierer_arena_at(struct tierer *self, uint32_t arena, uint64_t offset,
                                uint64_t length);
+void io_raise(struct tierer *self, const struct job *job); /* it is not read ahead any more */
 int32_t bounce_take(struct tierer *self);
 void bounce_give(struct tierer *self, int32_t page);
 static inline unsigned char *bounce_at(struct tierer *self, int32_t page)

@@ -13,6 +13,27 @@
 
 /* ---------------------------------------------------------------- a request becomes a frame */
 
+static bool job_has_key(const struct job *job, struct sl_key_hash hash)
+{
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        if (job->items[i].hash.low == hash.low && job->items[i].hash.high == hash.high) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What there is goes as soon as the tombstone is durable. */
+static bool is_being_forgotten(const struct tierer *self, struct sl_key_hash hash)
+{
+    for (const struct job *at = self->active.first; at != NULL; at = at->next) {
+        if (at->kind == JOB_FORGET && job_has_key(at, hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The value is on the disk already: the request was repeated after its answer, or the registrar
  * asks anew because an answer was lost. It gets the place that there is; a second copy would make
  * the first one dead, which somebody may know. */
@@ -21,7 +42,8 @@ static bool item_is_present(struct tierer *self, struct item *item)
     const struct sl_tier_entry *entry = sl_entries_find(self->entries, item->hash);
     if (entry == NULL || !sl_digest_equal(entry->digest, item->digest) ||
         entry->length_bytes != item->length_bytes ||
-        (self->reclaiming && entry->segment == self->segments[0].number)) {
+        (self->reclaiming && entry->segment == self->segments[0].number) ||
+        is_being_forgotten(self, item->hash)) {
         return false;
     }
     item->present = true;
@@ -451,16 +473,6 @@ static void sync_pump(struct tierer *self)
             job->phase = JOB_SYNCING;
         }
     }
-}
-
-static bool job_has_key(const struct job *job, struct sl_key_hash hash)
-{
-    for (uint32_t i = 0; i < job->item_count; i++) {
-        if (job->items[i].hash.low == hash.low && job->items[i].hash.high == hash.high) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Frames end in any order, and what ends last counts, here and in the footer: a tombstone starts

@@ -97,26 +97,65 @@ static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
     return SL_OK;
 }
 
-void reads_pump(struct tierer *self)
+/* Starts items of a list, at most so many. False: what is left waits for something. */
+static bool list_pump(struct tierer *self, struct job_list *list, uint32_t most)
 {
-    for (struct job *job = self->reads.first; job != NULL;) {
+    for (struct job *job = list->first; job != NULL;) {
         struct job *next = job->next;
         while (job->started < job->item_count) {
-            sl_err err = item_start(self, job, job->started);
-            if (err == SL_ERR_BUSY && self->reads_in_flight > 0) {
-                return; /* the end of a read comes here again; order is kept */
+            sl_err err = most > 0 ? item_start(self, job, job->started) : SL_ERR_BUSY;
+            if (err == SL_ERR_BUSY && (self->reads_in_flight > 0 || most == 0)) {
+                return false; /* the end of a read comes here again; order is kept */
             }
             if (err != SL_OK) {
                 item_end(self, job, &job->items[job->started], err);
             }
             job->started++;
+            most--;
         }
         if (job->ended == job->item_count) {
-            job_remove(&self->reads, job);
+            job_remove(list, job);
             job_reply(self, job);
         }
         job = next;
     }
+    return true;
+}
+
+/* What nobody waits for starts when all else has, and one value in each turn, so that it ends. */
+void reads_pump(struct tierer *self)
+{
+    if (++self->reads_turn % IO_TURN_AHEAD == 0) {
+        (void)list_pump(self, &self->reads_ahead, 1);
+    }
+    if (list_pump(self, &self->reads, UINT32_MAX)) {
+        (void)list_pump(self, &self->reads_ahead, UINT32_MAX);
+    }
+}
+
+static bool job_reads_into(const struct job *job, uint64_t generation)
+{
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        if (job->items[i].generation == generation) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void reads_raise(struct tierer *self, const struct sl_msg *msg)
+{
+    struct job *job = self->reads_ahead.first;
+    while (job != NULL && !job_reads_into(job, msg->body.disk_raise.generation)) {
+        job = job->next;
+    }
+    if (job != NULL) {
+        job_remove(&self->reads_ahead, job);
+        job->ahead = false;
+        job_push(&self->reads, job);
+        io_raise(self, job);
+    }
+    sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
 void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code)

@@ -56,14 +56,13 @@ bool record_plausible(const struct segment *segment, const struct sl_tier_record
 /* A read that fails may be right a moment later, and what is not read now is lost to everyone: it
  * is tried again. An error that stays is a bad place on the disk, which costs what lies there. The
  * pauses are bounded, so that a disk that is all bad does not hold up the start. */
-static bool read_whole(struct tierer *self, const struct segment *segment, void *memory,
-                       uint64_t offset, uint64_t length)
+bool file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length)
 {
     static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
     for (size_t tries = 0;; tries++) {
         uint64_t got = 0;
-        sl_err err = self->disk->ops->read_now(self->disk, segment->file, memory, offset, length,
-                                               &got, NULL);
+        sl_err err =
+            self->disk->ops->read_now(self->disk, file, memory, offset, length, &got, NULL);
         if (err == SL_OK) {
             return got == length;
         }
@@ -74,6 +73,12 @@ static bool read_whole(struct tierer *self, const struct segment *segment, void 
         const struct timespec pause = {.tv_nsec = (long)pauses_ns[tries]};
         (void)nanosleep(&pause, NULL);
     }
+}
+
+static bool read_whole(struct tierer *self, const struct segment *segment, void *memory,
+                       uint64_t offset, uint64_t length)
+{
+    return file_read(self, segment->file, memory, offset, length);
 }
 
 /* ---------------------------------------------------------------- frames */
@@ -344,7 +349,7 @@ static enum header_state header_at(struct tierer *self, struct segment *segment,
     segment->salt = header->salt;
     /* A file cut for its footer is shorter, also when the footer went bad. */
     segment->bytes = SL_MIN(header->segment_bytes / SL_PAGE_BYTES * SL_PAGE_BYTES, file_bytes);
-    memcpy(self->store, header->store, sizeof(self->store));
+    memcpy(segment->store, header->store, sizeof(segment->store));
     return HEADER_FINE;
 }
 
@@ -389,6 +394,8 @@ static void listing_add(void *context, const char *name, uint64_t bytes)
         snprintf(check, sizeof(check), SEGMENT_NAME_FORMAT, number) < 0 ||
         strcmp(check, name) != 0) {
         self->foreign_bytes += bytes;
+        self->members.unwritten_bytes =
+            strcmp(name, SL_TIER_MEMBERS_NAME) == 0 ? 0 : self->members.unwritten_bytes;
         return;
     }
     if (self->segment_count == SEGMENTS_MAX) {
@@ -455,6 +462,15 @@ static sl_err records_apply(struct tierer *self, struct segment *segment, const 
     return SL_OK;
 }
 
+/* Without a page of members the disk has the name of its segments. */
+static bool segment_is_ours(struct tierer *self, const struct segment *segment)
+{
+    if (!self->members.there) {
+        memcpy(self->store, segment->store, sizeof(self->store));
+    }
+    return memcmp(self->store, segment->store, sizeof(self->store)) == 0;
+}
+
 /* A segment without footer: of a crash, of a full version 1 disk, or a damaged one. */
 static sl_err segment_recover(struct tierer *self, struct segment *segment, bool values,
                               struct sl_error *why)
@@ -495,12 +511,34 @@ static sl_err segment_adopt(struct tierer *self, struct segment *segment, struct
     segment->salt = trailer.salt;
     segment->used_bytes = trailer.index_offset_bytes;
     segment->last_sequence = trailer.last_sequence;
-    memcpy(self->store, trailer.store, sizeof(self->store));
+    memcpy(segment->store, trailer.store, sizeof(segment->store));
+    if (!segment_is_ours(self, segment)) {
+        free(records);
+        return SL_ERR_STALE;
+    }
     sl_entries_expect(self->entries, trailer.index_bytes / sizeof(struct sl_tier_record) *
                                          self->segment_count); /* they are much alike */
     sl_err err = records_apply(self, segment, records, trailer.index_bytes, why);
     free(records);
     return err;
+}
+
+static sl_err segment_drop(struct tierer *self, struct segment *segment, struct sl_error *why)
+{
+    char name[40];
+    (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, segment->number);
+    self->disk->ops->close(self->disk, segment->file);
+    segment->file = -1;
+    free(segment->records);
+    segment->records = NULL;
+    return self->disk->ops->remove(self->disk, name, why);
+}
+
+/* Of the time before the disk was emptied. */
+static sl_err segment_void(struct tierer *self, struct segment *segment, struct sl_error *why)
+{
+    self->emptied_segments++;
+    return segment_drop(self, segment, why);
 }
 
 static sl_err segment_open(struct tierer *self, struct segment *segment, bool newest,
@@ -518,6 +556,9 @@ static sl_err segment_open(struct tierer *self, struct segment *segment, bool ne
     segment->bytes = file_bytes;
     segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
     err = segment_adopt(self, segment, why);
+    if (err == SL_ERR_STALE) {
+        return segment_void(self, segment, why);
+    }
     if (err != SL_ERR_NOT_FOUND) {
         return err;
     }
@@ -542,6 +583,9 @@ static sl_err segment_open(struct tierer *self, struct segment *segment, bool ne
         segment->file = -1;
         return self->disk->ops->remove(self->disk, name, why);
     }
+    if (!segment_is_ours(self, segment)) {
+        return segment_void(self, segment, why);
+    }
     /* A full segment of version 1 never had a footer: its values were durable before the next
      * segment began. */
     return segment_recover(self, segment, newest || version > 1, why);
@@ -563,20 +607,10 @@ static bool segment_unused(struct tierer *self, const struct segment *segment)
     return true;
 }
 
-static sl_err segment_drop(struct tierer *self, struct segment *segment, struct sl_error *why)
-{
-    char name[40];
-    (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, segment->number);
-    self->disk->ops->close(self->disk, segment->file);
-    segment->file = -1;
-    free(segment->records);
-    segment->records = NULL;
-    return self->disk->ops->remove(self->disk, name, why);
-}
-
 sl_err log_open(struct tierer *self, struct sl_error *why)
 {
     struct listing listing = {.self = self};
+    self->members.unwritten_bytes = SL_TIER_MEMBERS_BYTES;
     sl_err err = self->disk->ops->list(self->disk, listing_add, &listing, why);
     if (err != SL_OK) {
         return err;
@@ -590,6 +624,12 @@ sl_err log_open(struct tierer *self, struct sl_error *why)
     }
     self->read_pauses_left = READ_PAUSES_MAX;
     uint32_t listed = self->segment_count;
+    self->segment_count = 0; /* none of them is open yet */
+    err = members_open(self, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    self->segment_count = listed;
     uint32_t kept = 0;
     qsort(self->segments, listed, sizeof(*self->segments), segment_compare);
     self->next_number = 1;
@@ -612,6 +652,13 @@ sl_err log_open(struct tierer *self, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
+    if (self->emptied_segments > 0) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "disk: %u segments removed: the disk was away while others of this node "
+                     "served, and begins empty",
+                     self->emptied_segments);
+    }
+    sl_metric_set(self->env->metrics, self->metrics.emptied_segments, self->emptied_segments);
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %u segments, %llu values, %llu bytes, %s",
                  kept, (unsigned long long)sl_entries_live_count(self->entries),
                  (unsigned long long)sl_entries_live_bytes(self->entries),
@@ -662,6 +709,7 @@ void log_close(struct tierer *self)
         }
         free(self->segments[i].records);
     }
+    members_close(self);
     free(self->seal.footer);
     self->segment_count = 0;
 }

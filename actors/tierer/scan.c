@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COOKIE_FOUND (UINT64_C(1) << 40)
+#define COOKIE_FOUND         (UINT64_C(1) << 40)
+#define SCAN_RETRY_DOUBLINGS 5u
 
 static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
@@ -161,6 +162,10 @@ static void scan_send(struct tierer *self)
     self->scan_last = self->scan_last && !frames_under_way(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
+    if (self->scan_first) {
+        found.body.disk_found.members = members_told(self);
+        found.body.disk_found.blank = sl_entries_live_count(self->entries) == 0;
+    }
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
@@ -187,9 +192,12 @@ void scan_pump(struct tierer *self)
     }
 }
 
+/* It may take as long as another disk takes to come. */
 static void scan_put_off(struct tierer *self)
 {
-    self->scan_retry_ns = self->env->now_ns + SCAN_RETRY_NS;
+    self->scan_retry_ns =
+        self->env->now_ns + (SCAN_RETRY_NS << SL_MIN(self->scan_refusals, SCAN_RETRY_DOUBLINGS));
+    self->scan_refusals++;
     self->env->ops->wake_at(self->env, self->scan_retry_ns);
 }
 
@@ -240,6 +248,7 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply)
         scan_put_off(self);
         return;
     }
+    self->scan_refusals = 0;
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);

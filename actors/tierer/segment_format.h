@@ -113,6 +113,36 @@ struct sl_tier_trailer {
 static_assert(sizeof(struct sl_tier_trailer) == 4096, "one page");
 static_assert(offsetof(struct sl_tier_trailer, index_digest) == 56, "fixed");
 
+/* The file SL_TIER_MEMBERS_NAME: the disk's name, and which disks have missed nothing that was
+ * removed while this one served. Four pages: slot 0, slot 1, slot 0 again, slot 1 again. What is
+ * written goes to the slot of its sequence's lowest bit, so the one before stays whole. Segments of
+ * another name than the newest page's are what the disk was emptied of. */
+#define SL_TIER_MEMBERS_NAME  "members"
+#define SL_TIER_MEMBERS_MAGIC UINT64_C(0x3152424d49554c53) /* "SLUIMBR1" */
+#define SL_TIER_MEMBERS_BYTES (4u * 4096u)
+#define SL_TIER_MEMBERS_MAX   32u
+
+struct sl_tier_member {
+    unsigned char store[16];
+    uint64_t epoch;
+};
+static_assert(sizeof(struct sl_tier_member) == 24, "as in messages");
+
+/* digest covers the page with digest zero. */
+struct sl_tier_members {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t count;
+    uint64_t sequence; /* from 1 on */
+    uint64_t epoch;    /* of the list; never 0 */
+    unsigned char store[16];
+    struct sl_digest digest;
+    struct sl_tier_member list[SL_TIER_MEMBERS_MAX];
+    unsigned char zeros[4096 - 64 - SL_TIER_MEMBERS_MAX * 24];
+};
+static_assert(sizeof(struct sl_tier_members) == 4096, "one page");
+static_assert(offsetof(struct sl_tier_members, digest) == 48, "fixed");
+
 static inline uint64_t sl_tier_record_bytes(uint64_t key_length, uint64_t group_length)
 {
     return sl_align_up(sizeof(struct sl_tier_record) + key_length + group_length, 8);

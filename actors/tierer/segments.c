@@ -34,7 +34,7 @@ struct segment *log_newest(struct tierer *self)
 
 static uint64_t segments_real_bytes(const struct tierer *self)
 {
-    uint64_t bytes = self->foreign_bytes + self->spare.real_bytes;
+    uint64_t bytes = self->foreign_bytes + self->members.unwritten_bytes + self->spare.real_bytes;
     SL_ASSERT(self->segments != NULL);
     for (uint32_t i = 0; i < self->segment_count; i++) {
         bytes += self->segments[i].real_bytes;
@@ -212,6 +212,15 @@ static bool segments_have_room(struct tierer *self)
     if (self->segment_count > 0) {
         reclaim_ask(self);
     }
+    return false;
+}
+
+bool segments_members_fit(struct tierer *self)
+{
+    if (segments_real_bytes(self) <= self->disk_bytes_max || self->segment_count == 0) {
+        return true;
+    }
+    reclaim_ask(self); /* of before there was such a file */
     return false;
 }
 

@@ -136,24 +136,73 @@ static void io_end(struct tierer *self, struct io *slot, uint64_t bytes, int os_
         health_probed(self, bytes, os_code);
     } else if (io.kind == IO_SETTLE) {
         log_settled(self, io.item, os_code);
+    } else if (io.kind == IO_MEMBERS || io.kind == IO_MEMBERS_SYNC) {
+        members_io(self, io.kind, bytes, os_code);
     } else {
         log_io_done(self, &io, bytes, os_code);
     }
 }
 
+static enum io_class io_class_of(const struct io *io)
+{
+    if (io->kind == IO_READ) {
+        return io->job->ahead ? IO_AHEAD : IO_DEMAND;
+    }
+    return io->kind == IO_PROBE ? IO_DEMAND : IO_BEHIND;
+}
+
+static void io_push(struct tierer *self, struct io *io)
+{
+    enum io_class class = io_class_of(io);
+    io->next = NULL;
+    if (self->io_queues[class].last != NULL) {
+        self->io_queues[class].last->next = io;
+    } else {
+        self->io_queues[class].first = io;
+    }
+    self->io_queues[class].last = io;
+}
+
+static struct io *io_pop(struct tierer *self, enum io_class class)
+{
+    struct io *io = self->io_queues[class].first;
+    self->io_queues[class].first = io->next;
+    if (io->next == NULL) {
+        self->io_queues[class].last = NULL;
+    }
+    io->next = NULL;
+    return io;
+}
+
+/* Whose turn it is; IO_CLASSES: nothing waits. */
+static enum io_class io_next(const struct tierer *self)
+{
+    uint32_t turn = self->io_turn + 1;
+    if (turn % IO_TURN_BEHIND == 0 && self->io_queues[IO_BEHIND].first != NULL) {
+        return IO_BEHIND;
+    }
+    if ((turn + 1) % IO_TURN_AHEAD == 0 && self->io_queues[IO_AHEAD].first != NULL) {
+        return IO_AHEAD;
+    }
+    enum io_class class = IO_DEMAND;
+    while (class < IO_CLASSES && self->io_queues[class].first == NULL) {
+        class ++;
+    }
+    return class;
+}
+
 /* Hands queued requests to the disk as far as it takes them. */
 static void io_pump(struct tierer *self)
 {
-    while (self->io_first != NULL) {
-        struct io *io = self->io_first;
+    for (enum io_class class = io_next(self); class != IO_CLASSES; class = io_next(self)) {
+        struct io *io = self->io_queues[class].first;
         struct sl_error why = {0};
         sl_err err = self->disk->ops->submit(self->disk, &io->request, &why);
         if (err == SL_ERR_LIMIT) {
             break;
         }
-        self->io_first = io->next;
-        self->io_last = self->io_first == NULL ? NULL : self->io_last;
-        io->next = NULL;
+        (void)io_pop(self, class);
+        self->io_turn++;
         if (err !=
             SL_OK) { /* ends like a completion with this error; what it starts joins the queue */
             sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: request refused: %s", why.text);
@@ -163,11 +212,24 @@ static void io_pump(struct tierer *self)
     (void)self->disk->ops->flush(self->disk, NULL);
 }
 
+void io_raise(struct tierer *self, const struct job *job)
+{
+    struct io *io = self->io_queues[IO_AHEAD].first;
+    self->io_queues[IO_AHEAD].first = NULL;
+    self->io_queues[IO_AHEAD].last = NULL;
+    SL_ASSERT(!job->ahead); /* its requests find themselves in another queue */
+    while (io != NULL) {
+        struct io *next = io->next;
+        io_push(self, io);
+        io = next;
+    }
+}
+
 bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t item,
               const struct sl_disk_request *request)
 {
     struct io *io = self->io_free;
-    if (io == NULL) {
+    if (io == NULL || (kind == IO_READ && self->ios_in_flight >= IOS_MAX - IOS_KEPT)) {
         return false;
     }
     self->io_free = io->next;
@@ -178,12 +240,7 @@ bool io_start(struct tierer *self, enum io_kind kind, struct job *job, uint32_t 
                       .started_ns = self->env->now_ns,
                       .serial = ++self->next_serial};
     io->request.cookie = (uint64_t)(io - self->ios);
-    if (self->io_last != NULL) {
-        self->io_last->next = io;
-    } else {
-        self->io_first = io;
-    }
-    self->io_last = io;
+    io_push(self, io);
     self->ios_in_flight++;
     return true;
 }
@@ -355,13 +412,18 @@ static void take_forget(struct tierer *self, const struct sl_msg *msg)
 
 static void take_read(struct tierer *self, const struct sl_msg *msg)
 {
-    const struct sl_body_disk_read *body = &msg->body.disk_read;
-    struct job *job = job_create(self, msg, JOB_READ, body->items.count, 0);
+    bool ahead = msg->type == SL_MSG_DISK_PREFETCH;
+    const struct sl_item_fill *items =
+        ahead ? msg->body.disk_prefetch.items.at : msg->body.disk_read.items.at;
+    struct job *job = job_create(
+        self, msg, JOB_READ,
+        ahead ? msg->body.disk_prefetch.items.count : msg->body.disk_read.items.count, 0);
     if (job == NULL) {
         return;
     }
+    job->ahead = ahead;
     for (uint32_t i = 0; i < job->item_count; i++) {
-        const struct sl_item_fill *from = &body->items.at[i];
+        const struct sl_item_fill *from = &items[i];
         struct item *to = &job->items[i];
         to->hash = sl_entries_hash(self->entries, from->key.at, from->key.length);
         to->digest = (struct sl_digest){from->digest_low, from->digest_high};
@@ -373,7 +435,7 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
         to->segment = (uint32_t)from->segment;
         to->disk_offset = from->disk_offset_bytes;
     }
-    job_push(&self->reads, job);
+    job_push(ahead ? &self->reads_ahead : &self->reads, job);
 }
 
 static struct job *job_find(const struct job_list *list, const struct sl_msg *msg)
@@ -391,7 +453,8 @@ static struct job *job_find(const struct job_list *list, const struct sl_msg *ms
  * same answer again. */
 static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
 {
-    const struct job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->answered};
+    const struct job_list *lists[] = {&self->waiting, &self->active, &self->reads,
+                                      &self->reads_ahead, &self->answered};
     for (size_t i = 0; i < SL_COUNT(lists); i++) {
         struct job *job = job_find(lists[i], msg);
         if (job != NULL && job->answered) {
@@ -404,6 +467,11 @@ static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
     return false;
 }
 
+static uint32_t jobs_waiting(const struct tierer *self)
+{
+    return self->waiting.count + self->active.count + self->reads.count + self->reads_ahead.count;
+}
+
 static void take_request(struct tierer *self, const struct sl_msg *msg)
 {
     if (job_is_known(self, msg) || msg->seq < self->floor_seq) {
@@ -411,7 +479,7 @@ static void take_request(struct tierer *self, const struct sl_msg *msg)
     }
     if (self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
-    } else if (self->waiting.count + self->active.count + self->reads.count >= JOBS_MAX) {
+    } else if (jobs_waiting(self) >= JOBS_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
     } else if (msg->type == SL_MSG_DISK_WRITE) {
         take_write(self, msg);
@@ -444,6 +512,7 @@ static void tierer_metrics(struct tierer *self)
     self->metrics.in_flight = sl_metric_define(metrics, "requests_in_flight");
     self->metrics.buffers_bytes = sl_metric_define(metrics, "registered_bytes");
     self->metrics.unreadable = sl_metric_define(metrics, "unreadable_places");
+    self->metrics.emptied_segments = sl_metric_define(metrics, "emptied_segments");
     self->metrics.sync_ns = sl_histogram_define(metrics, "sync_ns");
     self->metrics.queue = sl_metric_define(metrics, "queued_requests");
     self->metrics.write_ns = sl_histogram_define(metrics, "write_ns");
@@ -515,6 +584,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct tierer *self = state;
     self->env = env;
+    self->members.file = -1;
     tierer_metrics(self);
     sl_err err = tierer_sizes(self, why);
     if (err == SL_OK) {
@@ -565,7 +635,7 @@ static void take_reply(struct tierer *self, const struct sl_msg *msg)
 /* What an idle moment is good for. */
 static void tierer_idle(struct tierer *self)
 {
-    if (self->reads.count == 0 && self->waiting.count == 0) {
+    if (self->reads.count + self->reads_ahead.count + self->waiting.count == 0) {
         arenas_lend(self);
     }
 }
@@ -573,7 +643,7 @@ static void tierer_idle(struct tierer *self)
 static void maybe_finish(struct tierer *self)
 {
     struct segment *newest = log_newest(self);
-    if (!self->draining || !log_idle(self) || self->reads.count > 0) {
+    if (!self->draining || !log_idle(self) || self->reads.count + self->reads_ahead.count > 0) {
         return;
     }
     if (newest != NULL && newest->state == SEGMENT_OPEN) {
@@ -593,10 +663,17 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
     case SL_MSG_DISK_WRITE:
     case SL_MSG_DISK_FORGET:
     case SL_MSG_DISK_READ:
+    case SL_MSG_DISK_PREFETCH:
         take_request(self, msg);
+        break;
+    case SL_MSG_DISK_RAISE:
+        reads_raise(self, msg);
         break;
     case SL_MSG_FENCE:
         reads_fence(self, msg);
+        break;
+    case SL_MSG_DISK_MEMBERS:
+        members_take(self, msg);
         break;
     case SL_MSG_LOCAL_IO:
         take_io(self, msg);
@@ -625,19 +702,18 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
         break;
     }
     reads_fences_answer(self);
-    reads_pump(self); /* demand loads go before write-back */
+    reads_pump(self); /* loads go before write-back */
     log_pump(self);
     io_pump(self);
     scan_pump(self);
     if (self->degraded) {
         health_look(self);
     }
-    sl_metric_set(self->env->metrics, self->metrics.queue,
-                  self->waiting.count + self->active.count + self->reads.count);
+    sl_metric_set(self->env->metrics, self->metrics.queue, jobs_waiting(self));
     sl_metric_set(self->env->metrics, self->metrics.in_flight, self->ios_in_flight);
     maybe_finish(self);
     /* A directory that vanished takes its files along, though we hold them open. */
-    return self->gone || self->unsettled ? SL_ERR_DEVICE : SL_OK;
+    return self->gone || self->unsettled || self->members.emptied ? SL_ERR_DEVICE : SL_OK;
 }
 
 static sl_err tierer_tick(void *state, uint64_t now_ns)
@@ -674,7 +750,8 @@ static void tierer_drain(void *state)
 static void tierer_fini(void *state)
 {
     struct tierer *self = state;
-    struct job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->answered};
+    struct job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->reads_ahead,
+                                &self->answered};
     if (self->disk != NULL) {
         log_close(self);
         self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */

@@ -1,0 +1,340 @@
+/* actors/registrar/holds.c - blocks that are kept in memory for a hand-over from prefill to decode.
+ *
+ * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
+ * between a block's commit and its hold. It ends by HOLD_END or by its time; nobody's death ends
+ * it, since decode may come after prefill is gone. The time also stands in the block's record
+ * (where its deadline was while it was written): a registrar that starts anew keeps what is held
+ * until then.
+ */
+#include "actors/registrar/internal.h"
+
+#include <stdlib.h>
+
+#define HELD_MAX   (1u << 20)
+#define HELD_FIRST 1024u
+#define HEADS      65536u
+
+sl_err reg_holds_init(struct registrar *self, struct sl_error *why)
+{
+    struct reg_holds *all = &self->holds;
+    all->holds = calloc(self->set.holds_max, sizeof(*all->holds));
+    all->heads = malloc(HEADS * sizeof(*all->heads));
+    if (all->holds == NULL || all->heads == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u hand-overs", self->set.holds_max);
+    }
+    for (uint32_t i = 0; i < HEADS; i++) {
+        all->heads[i] = REG_NONE;
+    }
+    all->held_free = REG_NONE;
+    all->next_ns = SL_NEVER_NS;
+    return SL_OK;
+}
+
+void reg_holds_fini(struct registrar *self)
+{
+    free(self->holds.holds);
+    free(self->holds.heads);
+    free(self->holds.held);
+}
+
+static uint32_t *held_chain(const struct registrar *self, sl_ref group)
+{
+    return &self->holds.heads[(group * UINT32_C(0x9e3779b1)) >> 16 & (HEADS - 1)];
+}
+
+/* The record may be another's by now. */
+static bool held_stands(const struct registrar *self, const struct reg_held *held)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, held->group)) {
+        return false;
+    }
+    sl_index_read(self->index, held->group, &entry);
+    return entry.kind == SL_RECORD_GROUP && entry.version == held->version;
+}
+
+uint64_t reg_held_until(const struct registrar *self, sl_ref group)
+{
+    uint64_t until_ns = 0;
+    if ((sl_index_links(self->index, group)->flags & REG_FLAG_HELD) == 0) {
+        return 0;
+    }
+    for (uint32_t at = *held_chain(self, group); at != REG_NONE;
+         at = self->holds.held[at].group_next) {
+        const struct reg_held *held = &self->holds.held[at];
+        if (held->group == group && held_stands(self, held)) {
+            until_ns = SL_MAX(until_ns, held->until_ns);
+        }
+    }
+    return until_ns;
+}
+
+/* In the record of a block that is still written the deadline of that stands; it gets this one at
+ * its commit. */
+static void until_write(struct registrar *self, sl_ref group)
+{
+    struct sl_group_info info;
+    sl_index_group_info(self->index, group, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        sl_index_set_deadline(self->index, group, reg_held_until(self, group));
+    }
+}
+
+/* ---- table ---- */
+
+static bool held_grow(struct reg_holds *all, uint32_t more)
+{
+    uint64_t want = (uint64_t)all->held_count + more;
+    if (want <= all->held_capacity) {
+        return true;
+    }
+    uint64_t capacity = SL_MAX(SL_MAX((uint64_t)all->held_capacity * 2, want), HELD_FIRST);
+    struct reg_held *grown =
+        want <= HELD_MAX ? realloc(all->held, capacity * sizeof(*grown)) : NULL;
+    if (grown == NULL) {
+        return false;
+    }
+    all->held = grown;
+    all->held_capacity = (uint32_t)capacity;
+    return true;
+}
+
+static struct reg_hold *hold_find(const struct registrar *self, uint64_t id)
+{
+    for (uint32_t i = 0; i < self->set.holds_max; i++) {
+        if (self->holds.holds[i].id == id) {
+            return &self->holds.holds[i];
+        }
+    }
+    return NULL;
+}
+
+static struct reg_held *held_find(const struct registrar *self, uint32_t hold,
+                                  const struct sl_entry *group)
+{
+    for (uint32_t at = *held_chain(self, group->ref); at != REG_NONE;
+         at = self->holds.held[at].group_next) {
+        struct reg_held *held = &self->holds.held[at];
+        if (held->group == group->ref && held->hold == hold && held->version == group->version) {
+            return held;
+        }
+    }
+    return NULL;
+}
+
+/* Room was made sure of. */
+static void held_add(struct registrar *self, struct reg_held held)
+{
+    struct reg_holds *all = &self->holds;
+    uint32_t at = all->held_free;
+    if (at != REG_NONE) {
+        all->held_free = all->held[at].group_next;
+    } else {
+        at = all->held_high++;
+    }
+    uint32_t *chain = held_chain(self, held.group);
+    held.group_next = *chain;
+    *chain = at;
+    if (held.hold != REG_NONE) {
+        held.hold_next = all->holds[held.hold].first;
+        all->holds[held.hold].first = at;
+    }
+    all->held[at] = held;
+    all->held_count++;
+    all->bytes += held.bytes;
+    all->next_ns = SL_MIN(all->next_ns, held.until_ns);
+    sl_index_links(self->index, held.group)->flags |= REG_FLAG_HELD;
+    until_write(self, held.group);
+}
+
+/* Nothing holds the block any more: it may be evicted, or ends with its time to live. */
+static void group_is_free(struct registrar *self, sl_ref group)
+{
+    struct sl_group_info info;
+    sl_index_links(self->index, group)->flags &= (uint16_t)~REG_FLAG_HELD;
+    sl_index_group_info(self->index, group, &info);
+    if (info.state == SL_GROUP_COMMITTED && info.transient_ns != 0) {
+        reg_transient_add(self, group, sl_deadline_ns(info.committed_ns, info.transient_ns));
+    }
+    self->space_freed = true;
+}
+
+static void held_remove(struct registrar *self, uint32_t at)
+{
+    struct reg_holds *all = &self->holds;
+    struct reg_held gone = all->held[at];
+    uint32_t *link = held_chain(self, gone.group);
+    while (*link != at) {
+        SL_ASSERT(*link != REG_NONE);
+        link = &all->held[*link].group_next;
+    }
+    *link = gone.group_next;
+    all->held[at] = (struct reg_held){.group_next = all->held_free};
+    all->held_free = at;
+    all->held_count--;
+    all->bytes -= gone.bytes;
+    if (!held_stands(self, &gone)) {
+        return;
+    }
+    until_write(self, gone.group);
+    if (reg_held_until(self, gone.group) == 0) {
+        group_is_free(self, gone.group);
+    }
+}
+
+static void hold_remove(struct registrar *self, struct reg_hold *hold)
+{
+    uint32_t at = hold->first;
+    while (at != REG_NONE) {
+        uint32_t next = self->holds.held[at].hold_next;
+        held_remove(self, at);
+        at = next;
+    }
+    *hold = (struct reg_hold){0};
+    self->holds.hold_count--;
+}
+
+/* ---- RESERVE ---- */
+
+/* True when the block of a request is to be held. */
+static bool group_entry(const struct registrar *self, const struct reg_request *req, uint32_t index,
+                        struct sl_entry *entry)
+{
+    sl_err code = self->scratch.groups[index].code;
+    const struct sl_text *key = &req->groups[index].key;
+    return (code == SL_OK || code == SL_ERR_EXISTS) &&
+           sl_index_find_any(self->index, key->at, (uint32_t)key->length, entry) == SL_OK &&
+           entry->kind == SL_RECORD_GROUP;
+}
+
+static void groups_weigh(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        self->scratch.groups[i].bytes = 0;
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        if (req->items[i].group != 0) {
+            self->scratch.groups[req->items[i].group - 1].bytes +=
+                sl_extent_space(req->items[i].length_bytes);
+        }
+    }
+}
+
+sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
+{
+    struct reg_holds *all = &self->holds;
+    struct reg_hold *hold = hold_find(self, req->hold_id);
+    struct sl_entry entry;
+    uint64_t until_ns = sl_deadline_ns(self->env->now_ns, req->hold_ns), bytes = 0;
+    uint32_t fresh = 0, slot = hold != NULL ? (uint32_t)(hold - all->holds) : REG_NONE;
+    groups_weigh(self, req);
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        if (group_entry(self, req, i, &entry) &&
+            (hold == NULL || held_find(self, slot, &entry) == NULL)) {
+            bytes += self->scratch.groups[i].bytes;
+            fresh++;
+        }
+    }
+    hold = hold != NULL ? hold : hold_find(self, 0);
+    if (hold == NULL || all->bytes + bytes > self->set.held_bytes_max) {
+        return SL_ERR_LIMIT;
+    }
+    if (!held_grow(all, fresh)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    if (hold->id == 0) {
+        *hold = (struct reg_hold){.id = req->hold_id, .first = REG_NONE};
+        slot = (uint32_t)(hold - all->holds);
+        all->hold_count++;
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        if (!group_entry(self, req, i, &entry)) {
+            continue;
+        }
+        struct reg_held *held = held_find(self, slot, &entry);
+        if (held != NULL) {
+            held->until_ns = SL_MAX(held->until_ns, until_ns);
+            until_write(self, held->group);
+            continue;
+        }
+        held_add(self, (struct reg_held){.version = entry.version,
+                                         .bytes = self->scratch.groups[i].bytes,
+                                         .until_ns = until_ns,
+                                         .group = entry.ref,
+                                         .hold = slot,
+                                         .hold_next = REG_NONE});
+    }
+    return SL_OK;
+}
+
+void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)
+{
+    struct sl_entry entry;
+    struct reg_parts parts;
+    uint64_t bytes = 0;
+    reg_unit_parts(self, group, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        sl_index_read(self->index, parts.refs[i], &entry);
+        bytes += sl_extent_space(entry.extent.length_bytes);
+    }
+    sl_index_read(self->index, group, &entry);
+    if (held_grow(&self->holds, 1)) {
+        held_add(self, (struct reg_held){.version = entry.version,
+                                         .bytes = bytes,
+                                         .until_ns = until_ns,
+                                         .group = group,
+                                         .hold = REG_NONE,
+                                         .hold_next = REG_NONE});
+    }
+}
+
+/* ---- ends ---- */
+
+void reg_hold_end(struct registrar *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    struct reg_hold *hold = hold_find(self, msg->body.hold_end.hold_id);
+    if (hold == NULL) {
+        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016llx",
+                      (unsigned long long)msg->body.hold_end.hold_id);
+        sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
+        return;
+    }
+    hold_remove(self, hold);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "hold ends",
+                   msg->sender.at, 0);
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+}
+
+void reg_holds_expire(struct registrar *self, uint64_t now_ns)
+{
+    struct reg_holds *all = &self->holds;
+    if (now_ns < all->next_ns) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->set.holds_max && all->hold_count > 0; i++) {
+        struct reg_hold *hold = &all->holds[i];
+        bool lapsed = hold->id != 0;
+        for (uint32_t at = hold->first; lapsed && at != REG_NONE; at = all->held[at].hold_next) {
+            lapsed = all->held[at].until_ns <= now_ns;
+        }
+        if (lapsed) {
+            hold_remove(self, hold);
+            sl_metric_add(self->env->metrics, self->metric.hold_lapsed_count, 1);
+        }
+    }
+    all->next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < all->held_high; i++) {
+        struct reg_held *held = &all->held[i];
+        if (held->group != 0 && held->hold == REG_NONE && held->until_ns <= now_ns) {
+            held_remove(self, i);
+        } else if (held->group != 0 && held->until_ns > now_ns) {
+            all->next_ns = SL_MIN(all->next_ns, held->until_ns);
+        }
+    }
+}
+
+uint64_t reg_holds_next(const struct registrar *self)
+{
+    return self->holds.next_ns;
+}

@@ -3,6 +3,7 @@
 #include "actors/transporter/control.h"
 
 #include "ipc/sl_curve.h"
+#include "runtime/sl_clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,12 +26,18 @@
 #define ZAP_DOMAIN      "sluice"
 #define ZAP_FRAMES      7u
 #define BACKLOG         64
+/* Of one key. A peer chooses the routing id of its connections, and ZeroMQ ends the process when it
+ * gives out one that somebody chose before (socket_base.cpp, add_out_pipe). They are 32 random
+ * bits: who connects without a bound finds one in hours. */
+#define HANDSHAKES_AT_ONCE 8u
+#define HANDSHAKE_EVERY_NS SL_NS_PER_S
 
 struct control_peer {
     char name[NAME_BYTES];
     void *dealer; /* NULL: it only asks us */
     unsigned char route[ROUTE_BYTES];
-    size_t route_bytes; /* 0: it has not asked yet */
+    size_t route_bytes;     /* 0: it has not asked yet */
+    uint64_t handshakes_ns; /* until then its connections are used up */
 };
 
 struct control {
@@ -61,7 +68,39 @@ static sl_err fail_zmq(struct sl_error *why, const char *what, const char *which
                    zmq_strerror(code));
 }
 
+static struct control_peer *peer_of(struct control *self, const char *name)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if (strcmp(self->peers[i].name, name) == 0) {
+            return &self->peers[i];
+        }
+    }
+    return NULL;
+}
+
+static struct control_peer *peer_get(struct control *self, const char *name)
+{
+    struct control_peer *peer = peer_of(self, name);
+    if (peer == NULL && self->peer_count < SL_CONTROL_PEERS_MAX) {
+        peer = &self->peers[self->peer_count++];
+        (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
+    }
+    return peer;
+}
+
 /* ---- who may connect ---- */
+
+/* Whether one more connection of this key is not too many. */
+static bool handshake_allow(struct control *self, const char *name)
+{
+    struct control_peer *peer = peer_get(self, name);
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (peer == NULL || peer->handshakes_ns >= now_ns + HANDSHAKES_AT_ONCE * HANDSHAKE_EVERY_NS) {
+        return false;
+    }
+    peer->handshakes_ns = SL_MAX(peer->handshakes_ns, now_ns) + HANDSHAKE_EVERY_NS;
+    return true;
+}
 
 static bool zap_answer(struct control *self, const char *id, size_t id_bytes, const char *name)
 {
@@ -105,7 +144,7 @@ static bool zap_step(struct control *self)
         lengths[6] == 32) {
         sl_curve_text((const unsigned char *)parts[6], text);
         if (sl_curve_who(self->keys, text, name) != SL_OK ||
-            strcmp(name, self->options.node) == 0) {
+            strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
             name[0] = '\0';
         }
     }
@@ -179,26 +218,6 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
     return watch(self, self->router, why);
 }
 
-static struct control_peer *peer_of(struct control *self, const char *name)
-{
-    for (uint32_t i = 0; i < self->peer_count; i++) {
-        if (strcmp(self->peers[i].name, name) == 0) {
-            return &self->peers[i];
-        }
-    }
-    return NULL;
-}
-
-static struct control_peer *peer_get(struct control *self, const char *name)
-{
-    struct control_peer *peer = peer_of(self, name);
-    if (peer == NULL && self->peer_count < SL_CONTROL_PEERS_MAX) {
-        peer = &self->peers[self->peer_count++];
-        (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
-    }
-    return peer;
-}
-
 static sl_err dealer_open(struct control *self, const char *name, const char *address, void **out,
                           struct sl_error *why)
 {
@@ -232,6 +251,20 @@ static sl_err dealer_open(struct control *self, const char *name, const char *ad
     return watch(self, socket, why);
 }
 
+/* NULL does nothing. */
+static void dealer_close(struct control *self, void *dealer)
+{
+    int fd = -1;
+    size_t size = sizeof(fd);
+    if (dealer == NULL) {
+        return;
+    }
+    if (zmq_getsockopt(dealer, ZMQ_FD, &fd, &size) == 0) { /* it outlives the socket for a while */
+        (void)epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    }
+    (void)zmq_close(dealer);
+}
+
 static sl_err control_peer_add(struct sl_control *base, const char *name, const char *address,
                                struct sl_error *why)
 {
@@ -241,9 +274,10 @@ static sl_err control_peer_add(struct sl_control *base, const char *name, const 
     if (peer == NULL) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u peers", SL_CONTROL_PEERS_MAX);
     }
+    dealer_close(self, peer->dealer);
     sl_err err = dealer_open(self, name, address, &dealer, why);
-    if (err != SL_OK && dealer != NULL) {
-        (void)zmq_close(dealer);
+    if (err != SL_OK) {
+        dealer_close(self, dealer);
         dealer = NULL;
     }
     peer->dealer = dealer;

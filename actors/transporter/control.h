@@ -53,8 +53,8 @@ struct sl_control_options {
 sl_err sl_control_open(const struct sl_control_options *options, struct sl_control **out,
                        struct sl_error *why);
 
-/* From here on the peer can be asked. address: HOST:PORT. Errors: SL_ERR_CONFIG (its key, the
- * address), SL_ERR_LIMIT, SL_ERR_OS. */
+/* From here on the peer can be asked, there and nowhere else. address: HOST:PORT. Errors:
+ * SL_ERR_CONFIG (its key, the address), SL_ERR_LIMIT, SL_ERR_OS. */
 static inline sl_err sl_control_peer_add(struct sl_control *control, const char *name,
                                          const char *address, struct sl_error *why)
 {

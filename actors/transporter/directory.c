@@ -12,6 +12,7 @@
 #define KEY_BYTES      (PREFIX_BYTES + SL_DIRECTORY_NAME_BYTES)
 #define COMMAND_BYTES  512u /* more than any command of one key takes */
 #define RECORD_VERSION "1"
+#define RECORD_BYTES   (2 * SL_DIRECTORY_ADDRESS_BYTES + 32)
 #define LOOKUP_BYTES   (KEY_BYTES + 40u)
 #define CLEAN_MAX      4u  /* dead holders of a key taken out at a time */
 #define CROWDED        16u /* holders from which on dead ones are taken out */
@@ -22,6 +23,7 @@ enum {
     WHAT_WITHDRAW,
     WHAT_OTHER, /* answered by an integer that says nothing */
     WHAT_RECORD,
+    WHAT_OWN, /* our record, while it is held */
     WHAT_NAMES,
     WHAT_MEMBER, /* arg: index into names */
     WHAT_LOOKUP, /* arg: slot << 16 | key */
@@ -64,6 +66,9 @@ struct sl_directory {
     bool refreshing; /* names or records are on their way */
     bool stranger;   /* a look-up met a holder that is not in the table */
     bool flush;      /* a look-up was not sent yet */
+    bool informed;   /* the table of members is of this link */
+    bool held;       /* our record is not renewed */
+    bool own_asked;  /* whether the server has it still, on this link */
 
     struct member_table *members, *next;
     char (*names)[SL_DIRECTORY_NAME_BYTES]; /* that records were asked for */
@@ -151,16 +156,21 @@ static void tells_pump(struct sl_directory *self)
     }
 }
 
+static void record_write(const struct sl_directory_member *me, char record[RECORD_BYTES])
+{
+    (void)snprintf(record, RECORD_BYTES, RECORD_VERSION " %" PRIu64 " %s %s", me->incarnation,
+                   me->control[0] == '\0' ? "-" : me->control,
+                   me->fabric[0] == '\0' ? "-" : me->fabric);
+}
+
 static void record_send(struct sl_directory *self)
 {
-    char key[KEY_BYTES], ttl[24], record[2 * SL_DIRECTORY_ADDRESS_BYTES + 32];
+    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
     const struct sl_directory_member *me = &self->self;
     struct link_argument nodes = key_of(self, key, "nodes", "");
     const struct link_argument join[] = {word("SADD"), nodes, word(me->name)};
     link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
-    (void)snprintf(record, sizeof(record), RECORD_VERSION " %" PRIu64 " %s %s", me->incarnation,
-                   me->control[0] == '\0' ? "-" : me->control,
-                   me->fabric[0] == '\0' ? "-" : me->fabric);
+    record_write(me, record);
     const struct link_argument set[] = {word("SET"), key_of(self, key, "n:", me->name),
                                         word(record), word("PX"),
                                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
@@ -174,8 +184,12 @@ static void refresh_send(struct sl_directory *self, uint64_t now_ns)
     if (!link_has_room(&self->link, 3, 4 * COMMAND_BYTES)) {
         return; /* with the next step */
     }
-    if (self->announced) {
+    if (self->announced && !self->held) {
         record_send(self);
+    } else if (self->announced && !self->own_asked) {
+        const struct link_argument get[] = {word("GET"), key_of(self, key, "n:", self->self.name)};
+        link_send(&self->link, get, SL_COUNT(get), WHAT_OWN, 0);
+        self->own_asked = true;
     }
     if (!self->refreshing) {
         const struct link_argument names[] = {word("SMEMBERS"), key_of(self, key, "nodes", "")};
@@ -215,6 +229,7 @@ static bool names_have(struct sl_directory *self, const struct link_item *item)
 
 static void members_become(struct sl_directory *self)
 {
+    self->informed = true;
     struct member_table *next = self->next;
     qsort(next->at, next->count, sizeof(next->at[0]), member_compare);
     if (next->count == self->members->count &&
@@ -470,7 +485,7 @@ sl_err sl_directory_lookup(struct sl_directory *self, const struct sl_directory_
     if (self->kind == SL_DIRECTORY_EMBEDDED) {
         return SL_ERR_NOT_FOUND;
     }
-    if (self->link.phase != LINK_UP) {
+    if (self->link.phase != LINK_UP || !self->informed) {
         return SL_ERR_UNREACHABLE;
     }
     if (self->members->count == 0) {
@@ -509,6 +524,7 @@ static bool plain_replied(struct sl_directory *self, uint32_t what, const struct
     if (told) {
         SL_ASSERT(self->tells_out > 0);
         self->tells_out--;
+        self->stats.told_answered++;
     }
     self->stats.refused += error;
     if (error) {
@@ -535,6 +551,21 @@ static bool record_replied(struct sl_directory *self, const struct link_reply *r
     return reply->type == REDIS_REPLY_STATUS;
 }
 
+/* A server that has our record, of this life, has lost nothing: it stays. */
+static bool own_replied(struct sl_directory *self, const struct link_reply *reply)
+{
+    char record[RECORD_BYTES];
+    record_write(&self->self, record);
+    if (reply->type == REDIS_REPLY_STRING && reply->count == 1 &&
+        reply->items[0].length == strlen(record) &&
+        memcmp(reply->items[0].text, record, strlen(record)) == 0) {
+        sl_directory_hold(self, false);
+    }
+    self->stats.refused += reply->type == REDIS_REPLY_ERROR;
+    return reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL ||
+           reply->type == REDIS_REPLY_ERROR;
+}
+
 static bool link_replied(void *context, uint32_t what, uint32_t arg, const struct link_reply *reply)
 {
     struct sl_directory *self = context;
@@ -547,6 +578,8 @@ static bool link_replied(void *context, uint32_t what, uint32_t arg, const struc
         return member_replied(self, arg, reply);
     case WHAT_RECORD:
         return record_replied(self, reply);
+    case WHAT_OWN:
+        return own_replied(self, reply);
     default:
         return plain_replied(self, what, reply);
     }
@@ -556,6 +589,7 @@ static void link_is_up(void *context)
 {
     struct sl_directory *self = context;
     self->stats.up = true;
+    self->informed = self->own_asked = false;
     self->refresh_ns = 0;
     self->record_at_ns = 0;
     self->last_failure = SL_OK;
@@ -767,6 +801,15 @@ sl_err sl_directory_announce(struct sl_directory *self, const struct sl_director
     return SL_OK;
 }
 
+void sl_directory_hold(struct sl_directory *self, bool held)
+{
+    if (self->held && !held) {
+        self->refresh_ns = 0;
+        self->record_at_ns = 0; /* it is missing on purpose */
+    }
+    self->held = held;
+}
+
 void sl_directory_leave(struct sl_directory *self)
 {
     char key[KEY_BYTES];
@@ -792,6 +835,7 @@ bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
     uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_TELLS_MAX;
     self->tells[at] = (struct tell){.id = id, .there = there};
     self->tell_count++;
+    self->stats.told++;
     return true;
 }
 

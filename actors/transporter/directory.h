@@ -95,6 +95,9 @@ bool sl_directory_up(const struct sl_directory *directory);
  * SL_ERR_INVALID (names the field). */
 sl_err sl_directory_announce(struct sl_directory *directory,
                              const struct sl_directory_member *member, struct sl_error *why);
+/* held: the record is not told or renewed for now, unless the server has it still. A node that is
+ * known and has no record is asked for everything; one that has a record, for what it told. */
+void sl_directory_hold(struct sl_directory *directory, bool held);
 /* Whether announce would take it. Errors: SL_ERR_INVALID. */
 sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why);
 /* The record goes, best effort: the node ends in order. */
@@ -114,8 +117,8 @@ struct sl_directory_lookup {
     uint64_t cookie; /* of found() */
 };
 /* found() follows if SL_OK is returned, and only then. Errors: SL_ERR_NOT_FOUND (no other node is
- * known), SL_ERR_UNREACHABLE (no server now), SL_ERR_LIMIT (too many at a time), SL_ERR_INVALID
- * (count). */
+ * known), SL_ERR_UNREACHABLE (no server now, or not yet known who is there), SL_ERR_LIMIT (too many
+ * at a time), SL_ERR_INVALID (count). */
 sl_err sl_directory_lookup(struct sl_directory *directory,
                            const struct sl_directory_lookup *lookup);
 /* The other nodes with a live record, as of the last third of node_ttl; while the server is away,
@@ -128,6 +131,7 @@ struct sl_directory_stats {
     uint64_t links_lost, links_built;
     uint64_t published, withdrawn; /* answered by the server */
     uint64_t refused;              /* commands it answered with an error */
+    uint64_t told, told_answered;  /* publications and withdrawals taken; answered, in this order */
     uint64_t tells_lost;           /* queued or unanswered when the server was lost */
     uint64_t lookups, lookup_keys, lookup_timeouts;
     uint64_t bad_replies;   /* connections ended for what came */

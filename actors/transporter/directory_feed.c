@@ -34,6 +34,19 @@ struct sl_directory_feed {
     uint64_t again_rate;
     uint64_t again_wake_ns;
     struct bucket fresh, old;
+    /* A walk whose tells are on their way: with their answers all is known that it saw. */
+    struct {
+        bool waits;
+        uint64_t at_ns, told;
+    } mark;
+    /* A server that may know nothing gets our keys first, then our record. */
+    struct {
+        bool on, waits;
+        uint64_t told;
+    } hold;
+    uint64_t walk_from_ns;           /* what the walk does not see came later */
+    bool whole;                      /* nothing is missing there but what walks find */
+    uint64_t refused, again_refused; /* by the server: seen so far, and before the pass */
 };
 
 sl_err sl_directory_feed_create(const struct sl_directory_feed_options *options,
@@ -49,8 +62,55 @@ sl_err sl_directory_feed_create(const struct sl_directory_feed_options *options,
     feed->options = *options;
     (void)snprintf(feed->shm_dir, sizeof(feed->shm_dir), "%s", options->shm_dir);
     feed->cursor = UINT64_MAX;
+    feed->whole = true;
     *out = feed;
     return SL_OK;
+}
+
+/* ---- up to when all is known there ---- */
+
+/* What the server knows is not sure any more. */
+static void mark_void(struct sl_directory_feed *feed)
+{
+    feed->mark.waits = false;
+    feed->stats.published_ns = 0;
+}
+
+/* A walk has ended, and what it found is on its way. */
+static void mark_set(struct sl_directory_feed *feed)
+{
+    struct sl_directory_stats stats;
+    sl_directory_stats(feed->options.directory, &stats);
+    if (feed->hold.on && !feed->hold.waits && !feed->anew && feed->cursor == UINT64_MAX) {
+        feed->hold.waits = true;
+        feed->hold.told = stats.told;
+    }
+    if (feed->mark.waits || !feed->whole || sl_index_changes_torn(feed->changes) > 0) {
+        return; /* the next walk is as good */
+    }
+    feed->mark.waits = stats.up;
+    feed->mark.at_ns = feed->walk_from_ns;
+    feed->mark.told = stats.told;
+}
+
+static void mark_look(struct sl_directory_feed *feed)
+{
+    struct sl_directory_stats stats;
+    sl_directory_stats(feed->options.directory, &stats);
+    if (feed->hold.waits && stats.told_answered + stats.tells_lost >= feed->hold.told) {
+        feed->hold.on = feed->hold.waits = false;
+        sl_directory_hold(feed->options.directory, false);
+    }
+    if (stats.refused != feed->refused) { /* it may lack a key until all are told again */
+        feed->refused = stats.refused;
+        feed->whole = false;
+    }
+    if (!stats.up || !feed->whole) {
+        mark_void(feed);
+    } else if (feed->mark.waits && stats.told_answered + stats.tells_lost >= feed->mark.told) {
+        feed->mark.waits = false;
+        feed->stats.published_ns = feed->mark.at_ns;
+    }
 }
 
 static void feed_forget(struct sl_directory_feed *feed)
@@ -59,6 +119,8 @@ static void feed_forget(struct sl_directory_feed *feed)
     sl_index_view_close(&feed->view);
     feed->walking = false;
     feed->cursor = UINT64_MAX;
+    feed->whole = true; /* nothing is to be told */
+    mark_void(feed);
 }
 
 void sl_directory_feed_destroy(struct sl_directory_feed **feed)
@@ -163,7 +225,7 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
 {
     if (!feed->walking) {
         feed->walking = true;
-        feed->walk_began_ns = now_ns;
+        feed->walk_began_ns = feed->walk_from_ns = now_ns;
     }
     bucket_fill(&feed->fresh, feed->options.keys_per_s, now_ns);
     switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, tell_fresh, feed)) {
@@ -173,6 +235,7 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
     case SL_INDEX_WALK_END:
         feed->walking = false;
         feed->stats.walks++;
+        mark_set(feed);
         feed->stats.walk_ns = now_ns - feed->walk_began_ns;
         feed->walk_at_ns = now_ns + SL_MAX(feed->options.walk_ns, 4 * feed->stats.walk_ns);
         break;
@@ -195,6 +258,7 @@ static void again_begin(struct sl_directory_feed *feed, uint64_t now_ns, uint64_
     uint64_t ttl_ns = SL_MAX(options->key_ttl_ns, 6 * pass_ns);
     sl_directory_key_ttl(options->directory, ttl_ns);
     feed->cursor = 0;
+    feed->again_refused = feed->refused;
     feed->again_rate = SL_MAX(rate, 1u);
     feed->again_at_ns = now_ns + ttl_ns / 3;
     feed->again_wake_ns = now_ns;
@@ -221,12 +285,15 @@ static void feed_again(struct sl_directory_feed *feed, uint64_t now_ns)
     bucket_fill(&feed->old, feed->again_rate, now_ns);
     uint64_t before = feed->cursor;
     sl_index_changes_again(feed->changes, &feed->cursor, FEED_SLOTS, tell_old, feed);
+    feed->whole = feed->whole || (feed->cursor == UINT64_MAX && !feed->anew &&
+                                  feed->refused == feed->again_refused);
     bool whole = feed->cursor == UINT64_MAX || feed->cursor - before == FEED_SLOTS;
     feed->again_wake_ns = whole ? 0 : now_ns + feed_pause_ns(feed);
 }
 
 void sl_directory_feed_step(struct sl_directory_feed *feed, uint64_t now_ns)
 {
+    mark_look(feed);
     if (feed->view == NULL && now_ns >= feed->open_ns) {
         feed_open(feed, now_ns);
     }
@@ -250,6 +317,11 @@ uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed)
 void sl_directory_feed_again(struct sl_directory_feed *feed)
 {
     feed->anew = true;
+    feed->whole = false;
+    mark_void(feed);
+    feed->hold.on = true;
+    feed->hold.waits = false;
+    sl_directory_hold(feed->options.directory, true);
     feed->walk_at_ns = feed->again_at_ns = feed->again_wake_ns = 0;
 }
 

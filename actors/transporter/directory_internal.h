@@ -76,7 +76,8 @@ struct directory_link {
     bool writing; /* the socket is asked to say when it takes more */
     bool more;    /* there may be more to read */
     uint64_t now_ns;
-    uint64_t retry_ns, backoff_ns;
+    uint64_t retry_ns;
+    uint32_t failures;          /* since it last stood */
     uint64_t phase_deadline_ns; /* of connecting */
     uint32_t greetings;         /* replies the greeting waits for */
     redisReader *reader;

@@ -3,6 +3,7 @@
  *
  * It counts as up only when the server answered a greeting: a server that is stopped still
  * accepts connections (its kernel does). */
+#include "actors/transporter/backoff.h"
 #include "actors/transporter/directory_internal.h"
 
 #include <errno.h>
@@ -118,7 +119,6 @@ sl_err link_init(struct directory_link *link, struct sl_error *why)
                                                   .createInteger = parsed_integer,
                                                   .createNil = parsed_nil,
                                                   .freeObject = parsed_free};
-    link->backoff_ns = link->backoff_min_ns;
     link->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (link->epoll < 0) {
         return sl_fail_os(why, errno, "epoll of the directory");
@@ -182,9 +182,9 @@ void link_fail(struct directory_link *link, sl_err code, const char *format, ...
     link->random ^= link->random >> 12;
     link->random ^= link->random << 25;
     link->random ^= link->random >> 27;
-    link->retry_ns =
-        link->now_ns + link->backoff_ns / 2 + link->random % (link->backoff_ns / 2 + 1);
-    link->backoff_ns = SL_MIN(link->backoff_ns * 2, link->backoff_max_ns);
+    link->retry_ns = link->now_ns + sl_backoff_ns(link->backoff_min_ns, link->backoff_max_ns,
+                                                  link->failures, link->random);
+    link->failures += link->failures < UINT32_MAX;
     link->lost(link->context, was_up, &why);
 }
 
@@ -301,6 +301,7 @@ static void link_reply(struct directory_link *link)
     link->greetings--;
     if (link->greetings == 0) {
         link->phase = LINK_UP;
+        link->failures = 0;
         link->built++;
         link->up(link->context);
     }

@@ -3,6 +3,7 @@
 #include "actors/transporter/directory_service.h"
 
 #include "actors/transporter/directory_feed.h"
+#include "ipc/sl_cluster.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +14,8 @@
 #include <unistd.h>
 
 struct service_metrics {
-    sl_metric up, members, keys, published, withdrawn, waiting, refused, lost, lookups, timeouts,
-        stale, bad, walks, walk_ns;
+    sl_metric up, members, keys, published_ns, published, withdrawn, waiting, refused, lost,
+        lookups, timeouts, stale, bad, walks, walk_ns;
 };
 
 struct sl_directory_service {
@@ -82,27 +83,6 @@ sl_err sl_directory_options_from(const struct sl_config *config,
     return redis && file[0] != '\0' ? password_read(file, password, why) : SL_OK;
 }
 
-/* HOST.INSTANCE, with what a name cannot hold as '-'. */
-static void node_name(const struct sl_config *config, char out[SL_DIRECTORY_NAME_BYTES])
-{
-    char host[65] = "node";
-    const char *set = sl_config_text(config, SL_SET_directory_node);
-    if (set[0] != '\0') {
-        (void)snprintf(out, SL_DIRECTORY_NAME_BYTES, "%s", set); /* checked by announce */
-        return;
-    }
-    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0') {
-        (void)snprintf(host, sizeof(host), "node");
-    }
-    (void)snprintf(out, SL_DIRECTORY_NAME_BYTES, "%.21s.%.40s", host,
-                   sl_config_text(config, SL_SET_instance));
-    for (char *at = out; *at != '\0'; at++) {
-        bool good = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
-                    (*at >= '0' && *at <= '9') || *at == '.' || *at == '_' || *at == '-';
-        *at = good ? *at : '-';
-    }
-}
-
 /* ---- events ---- */
 
 static void on_found(void *context, uint64_t cookie, sl_err code,
@@ -158,6 +138,7 @@ static void metrics_define(struct sl_directory_service *self)
         {"directory_up", &self->metric.up},
         {"directory_member_count", &self->metric.members},
         {"directory_key_count", &self->metric.keys},
+        {"directory_published_ns", &self->metric.published_ns},
         {"directory_published_count", &self->metric.published},
         {"directory_withdrawn_count", &self->metric.withdrawn},
         {"directory_waiting_count", &self->metric.waiting},
@@ -188,6 +169,7 @@ static void metrics_set(struct sl_directory_service *self)
     sl_metric_set(metrics, self->metric.up, stats.up);
     sl_metric_set(metrics, self->metric.members, sl_directory_members(self->directory, &members));
     sl_metric_set(metrics, self->metric.keys, feed.key_count);
+    sl_metric_set(metrics, self->metric.published_ns, feed.published_ns);
     sl_metric_set(metrics, self->metric.published, stats.published);
     sl_metric_set(metrics, self->metric.withdrawn, stats.withdrawn);
     sl_metric_set(metrics, self->metric.waiting, stats.waiting);
@@ -211,11 +193,7 @@ static sl_err feed_open(struct sl_directory_service *self, struct sl_error *why)
         .key_ttl_ns = sl_config_u64(config, SL_SET_directory_key_ttl),
         .keys_per_s = sl_config_u64(config, SL_SET_directory_rate),
     };
-    node_name(config, options.self.name);
-    /* Its index is not there yet perhaps; a name that will not do is said at the start. */
-    struct sl_directory_member probe = options.self;
-    probe.incarnation = 1;
-    sl_err err = sl_directory_member_check(&probe, why);
+    sl_err err = sl_cluster_name(config, options.self.name, why);
     return err == SL_OK ? sl_directory_feed_create(&options, &self->feed, why) : err;
 }
 

@@ -1,5 +1,7 @@
 /* actors/transporter/fabric.c - tables, cutting, order and ends, the same for every back end. */
+#include "actors/transporter/backoff.h"
 #include "actors/transporter/fabric_internal.h"
+#include "actors/transporter/movers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,15 +85,6 @@ sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why)
         got += (size_t)more;
     }
     return SL_OK;
-}
-
-uint64_t sl_fabric_backoff_ns(uint64_t min_ns, uint64_t max_ns, uint32_t failures, uint64_t random)
-{
-    uint64_t wait_ns = SL_MIN(min_ns, max_ns);
-    for (uint32_t i = 0; i < failures && wait_ns < max_ns; i++) {
-        wait_ns = wait_ns > max_ns / 2 ? max_ns : wait_ns * 2;
-    }
-    return wait_ns / 2 + (wait_ns == 0 ? 0 : random % (wait_ns - wait_ns / 2 + 1));
 }
 
 bool sl_fabric_same_bytes(const void *a, const void *b, size_t length_bytes)
@@ -273,17 +266,21 @@ void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_
     }
 }
 
-void fabric_unit_arrived(struct fabric_lane *lane, const void *bytes, uint64_t length_bytes)
+struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane)
 {
-    struct sl_fabric *fabric = lane->peer->fabric;
-    struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
-    bool checked = unit->piece != FABRIC_NONE && fabric->pieces[unit->piece].check_digest;
-    if (checked) {
-        if (unit->first && lane->arrived_bytes == 0) {
-            sl_digest_start(&lane->digest);
-        }
-        sl_digest_feed(&lane->digest, bytes, length_bytes);
+    const struct sl_fabric *fabric = lane->peer->fabric;
+    const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
+    if (unit->piece == FABRIC_NONE || !fabric->pieces[unit->piece].check_digest) {
+        return NULL;
     }
+    if (unit->first && lane->arrived_bytes == 0) {
+        sl_digest_start(&lane->digest);
+    }
+    return &lane->digest;
+}
+
+void fabric_unit_arrived(struct fabric_lane *lane, uint64_t length_bytes)
+{
     lane->arrived_bytes += length_bytes;
 }
 
@@ -654,9 +651,9 @@ void fabric_peer_stopped(struct fabric_peer *peer)
     }
     peer->state = PEER_WAITING;
     peer->due_ns =
-        sl_deadline_ns(fabric->now_ns, sl_fabric_backoff_ns(fabric->options.backoff_min_ns,
-                                                            fabric->options.backoff_max_ns,
-                                                            peer->failures, fabric_random(fabric)));
+        sl_deadline_ns(fabric->now_ns,
+                       sl_backoff_ns(fabric->options.backoff_min_ns, fabric->options.backoff_max_ns,
+                                     peer->failures, fabric_random(fabric)));
     peer->failures += peer->failures < 64;
     fabric->work_due = true;
 }
@@ -1168,6 +1165,7 @@ void sl_fabric_options_init(struct sl_fabric_options *options, enum sl_fabric_ki
         .transfers_max = 1024,
         .pieces_max = 16384,
         .connections_max = 512,
+        .movers = sl_movers_count(4),
         .unit_bytes = SL_MIB,
         .region_bytes_max = SL_MR_BYTES_STANDARD,
         .stall_ns = SL_NS_PER_S,
@@ -1198,6 +1196,7 @@ static sl_err options_check(const struct sl_fabric_options *options, struct sl_e
         {"transfers_max", options->transfers_max, 1, SL_FABRIC_SLOTS_MAX},
         {"pieces_max", options->pieces_max, 1, 1u << 24},
         {"connections_max", options->connections_max, 1, SL_FABRIC_SLOTS_MAX},
+        {"movers", options->movers, 0, SL_FABRIC_MOVERS_MAX},
         {"unit_bytes", options->unit_bytes, SL_DIGEST_CHUNK_BYTES, SL_FABRIC_UNIT_MAX},
         {"region_bytes_max", options->region_bytes_max, SL_PAGE_BYTES, UINT64_MAX},
         {"stall_ns", options->stall_ns, 1, 3600 * SL_NS_PER_S},
@@ -1259,7 +1258,9 @@ sl_err sl_fabric_open(const struct sl_fabric_options *options, struct sl_fabric 
     }
     memset(fabric, 0, sizeof(*fabric));
     fabric->options = *options;
-    fabric->ops = options->kind == SL_FABRIC_VERBS ? &sl_fabric_verbs : &sl_fabric_tcp;
+    fabric->ops = options->backend != NULL           ? options->backend
+                  : options->kind == SL_FABRIC_VERBS ? &sl_fabric_verbs
+                                                     : &sl_fabric_tcp;
     fabric->fd = -1;
     fabric->deadline_ns = SL_NEVER_NS;
     fabric->ended_head = fabric->ended_tail = FABRIC_NONE;

@@ -22,7 +22,8 @@
 #include "runtime/sl_digest.h"
 #include "runtime/sl_error.h"
 
-#define SL_FABRIC_LANES_MAX   16u    /* connections or queue pairs of a peer */
+#define SL_FABRIC_LANES_MAX   16u /* connections or queue pairs of a peer */
+#define SL_FABRIC_MOVERS_MAX  16u
 #define SL_FABRIC_DEPTH_MAX   64u    /* units in flight on a lane */
 #define SL_FABRIC_SLOTS_MAX   65535u /* bound of every table */
 #define SL_FABRIC_BLOB_MAX    65536u /* bytes of an address or a key */
@@ -30,7 +31,8 @@
 #define SL_FABRIC_PIECES_MAX  1024u /* of one transfer */
 #define SL_FABRIC_REGIONS_MAX 65536u
 
-struct sl_fabric; /* opaque */
+struct sl_fabric;      /* opaque */
+struct fabric_backend; /* fabric_internal.h */
 
 enum sl_fabric_kind { SL_FABRIC_TCP, SL_FABRIC_VERBS };
 enum sl_fabric_verb { SL_FABRIC_READ = 1, SL_FABRIC_WRITE = 2 };
@@ -75,6 +77,7 @@ struct sl_fabric_options {
     uint32_t depth;      /* 1..SL_FABRIC_DEPTH_MAX */
     uint32_t peers_max, memories_max, grants_max, keys_max, transfers_max, pieces_max;
     uint32_t connections_max;  /* tcp: incoming */
+    uint32_t movers;           /* tcp: threads that move values; 0: none */
     uint64_t unit_bytes;       /* largest single request; whole 16 KiB up to SL_FABRIC_UNIT_MAX */
     uint64_t region_bytes_max; /* largest region, as plan.h gives it; not clamped here */
     uint64_t stall_ns;         /* a peer without any progress for so long is dead */
@@ -85,6 +88,8 @@ struct sl_fabric_options {
     enum sl_fabric_windows windows;     /* verbs: how tickets are made */
     uint64_t seed;                      /* of the jitter; 0: random */
     struct sl_fabric_events events;
+    const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
+    void *backend_context;
 };
 /* Values that fit most nodes; no address, no events. */
 void sl_fabric_options_init(struct sl_fabric_options *options, enum sl_fabric_kind kind);

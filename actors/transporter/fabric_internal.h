@@ -199,8 +199,10 @@ void fabric_unit_end(struct fabric_lane *lane, sl_err code);
 void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_err code);
 /* True when the unit's transfer was given up. */
 bool fabric_unit_given_up(const struct fabric_lane *lane, const struct fabric_unit *unit);
-/* Bytes of the oldest unit arrived in its local memory, in order. */
-void fabric_unit_arrived(struct fabric_lane *lane, const void *bytes, uint64_t length_bytes);
+/* What bytes of the oldest unit are fed to, in order, as they arrive in its local memory; NULL:
+ * they are not checked, or not wanted any more. */
+struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane);
+void fabric_unit_arrived(struct fabric_lane *lane, uint64_t length_bytes);
 void fabric_peer_up(struct fabric_peer *peer);
 void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
 void fabric_peer_stopped(struct fabric_peer *peer);
@@ -216,8 +218,6 @@ const struct fabric_region *fabric_region_at(const struct fabric_region *regions
                                              uint64_t offset_bytes);
 uint64_t fabric_random(struct sl_fabric *fabric); /* jitter, not secrets */
 sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why);
-/* min * 2^failures up to max, then between a half and the whole of it. */
-uint64_t sl_fabric_backoff_ns(uint64_t min_ns, uint64_t max_ns, uint32_t failures, uint64_t random);
 /* Takes the same time whatever the bytes are. */
 bool sl_fabric_same_bytes(const void *a, const void *b, size_t length_bytes);
 

@@ -18,6 +18,10 @@ sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
     if (self->fetches == NULL || self->trips == NULL || self->unit_heads == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of fetches");
     }
+    sl_err err = tr_finder_init(self, why);
+    if (err != SL_OK) {
+        return err;
+    }
     return sl_missing_create((uint32_t)sl_config_u64(config, SL_SET_peer_missing_max),
                              sl_config_u64(config, SL_SET_peer_missing_ttl), &self->missing, why);
 }
@@ -60,6 +64,7 @@ void tr_fetch_fini(struct transporter *self)
     self->fetches = NULL;
     self->trips = NULL;
     self->unit_heads = NULL;
+    tr_finder_fini(self);
     if (self->missing != NULL) {
         sl_missing_destroy(&self->missing);
     }
@@ -319,6 +324,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     }
     struct tr_unit *unit = unit_find(self, hash, key, block);
     if (unit != NULL) {
+        unit->sure = unit->sure || request->body->sure;
         sl_err err = unit->part_count != part_count             ? SL_ERR_INVALID
                      : unit_wait(self, unit, fetch, unit_index) ? SL_OK
                                                                 : SL_ERR_NO_MEMORY;
@@ -326,6 +332,9 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
             unit_settled(self, fetch, unit_index, err);
         }
         return;
+    }
+    if (request->body->sure) {
+        sl_missing_forget_key(self->missing, hash);
     }
     if (tr_peers_with(self, hash) == 0) {
         unit_settled(self, fetch, unit_index, SL_ERR_NOT_FOUND);
@@ -338,12 +347,13 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
         return;
     }
     unit->hash = hash;
+    unit->sure = request->body->sure;
     unit->fetch_number = fetch->number;
     unit->trace_id = fetch->back.trace_id;
     unit->hash_next = self->unit_heads[hash % UNIT_HEADS];
     self->unit_heads[hash % UNIT_HEADS] = unit;
     self->parts_open += part_count;
-    tr_unit_queue(self, unit);
+    tr_find(self, unit);
 }
 
 static bool is_repeated(const struct transporter *self, const struct sl_msg *msg)
@@ -417,6 +427,7 @@ static sl_err fetch_begin(struct transporter *self, const struct sl_msg *msg,
     for (uint32_t u = 0; u < request->unit_count; u++) {
         unit_begin(self, fetch, request, u);
     }
+    tr_find_flush(self);
     fetch->open--;
     if (fetch->open == 0) {
         fetch_answer(self, fetch);

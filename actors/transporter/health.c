@@ -1,13 +1,15 @@
 /* actors/transporter/health.c - circuit breaker of a peer, and the memory of what peers lack. */
 #include "actors/transporter/health.h"
 
+#include "actors/transporter/backoff.h"
+
 #include <stdlib.h>
 
 #define WAYS 4u
 
 void sl_peer_health_init(struct sl_peer_health *health, const struct sl_peer_health_limits *limits)
 {
-    *health = (struct sl_peer_health){.limits = *limits, .backoff_ns = limits->backoff_min_ns};
+    *health = (struct sl_peer_health){.limits = *limits};
 }
 
 void sl_peer_health_heard(struct sl_peer_health *health, uint64_t now_ns)
@@ -25,7 +27,7 @@ void sl_peer_health_worked(struct sl_peer_health *health)
     health->failures = 0;
     health->on_trial = false;
     health->closed_until_ns = 0;
-    health->backoff_ns = health->limits.backoff_min_ns;
+    health->pauses = 0;
 }
 
 void sl_peer_health_failed(struct sl_peer_health *health, uint64_t now_ns, uint64_t random)
@@ -37,11 +39,10 @@ void sl_peer_health_failed(struct sl_peer_health *health, uint64_t now_ns, uint6
     if (health->failures < health->limits.failures_max || now_ns < health->closed_until_ns) {
         return; /* what fails while it is left alone was asked before that */
     }
-    /* Half fixed, half chance: peers that lost the same node do not come back in step. */
-    uint64_t half_ns = health->backoff_ns / 2;
-    health->closed_until_ns =
-        sl_deadline_ns(now_ns, half_ns + (half_ns > 0 ? random % (half_ns + 1) : 0));
-    health->backoff_ns = SL_MIN(2 * health->backoff_ns, health->limits.backoff_max_ns);
+    health->closed_until_ns = sl_deadline_ns(now_ns, sl_backoff_ns(health->limits.backoff_min_ns,
+                                                                   health->limits.backoff_max_ns,
+                                                                   health->pauses, random));
+    health->pauses += health->pauses < UINT32_MAX;
 }
 
 static bool is_heard(const struct sl_peer_health *health, uint64_t now_ns)
@@ -144,6 +145,14 @@ uint64_t sl_missing_at(const struct sl_missing *missing, uint64_t key_hash, uint
         }
     }
     return 0;
+}
+
+void sl_missing_forget_key(struct sl_missing *missing, uint64_t key_hash)
+{
+    struct missing_way *set = &missing->ways[((uint32_t)key_hash & missing->set_mask) * WAYS];
+    for (uint32_t i = 0; i < WAYS; i++) {
+        set[i].peers = set[i].hash == key_hash ? 0 : set[i].peers;
+    }
 }
 
 void sl_missing_forget_peer(struct sl_missing *missing, uint32_t peer)

@@ -23,7 +23,7 @@ struct sl_peer_health {
     uint32_t failures; /* in a row */
     bool on_trial;     /* one request is out to see whether it works again */
     uint64_t closed_until_ns;
-    uint64_t backoff_ns;
+    uint32_t pauses; /* in a row */
 };
 void sl_peer_health_init(struct sl_peer_health *health, const struct sl_peer_health_limits *limits);
 /* A greeting was answered. */
@@ -51,6 +51,8 @@ void sl_missing_destroy(struct sl_missing **missing);
 /* peers: a bit for each that does not have it. */
 void sl_missing_note(struct sl_missing *missing, uint64_t key_hash, uint64_t peers,
                      uint64_t now_ns);
+/* Somebody knows better. */
+void sl_missing_forget_key(struct sl_missing *missing, uint64_t key_hash);
 /* The peers that are known not to have it. */
 uint64_t sl_missing_at(const struct sl_missing *missing, uint64_t key_hash, uint64_t now_ns);
 /* A peer began a new life: what it did not have then says nothing. */

@@ -330,7 +330,7 @@ void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer)
     for (uint32_t i = 0; i < TR_PIN_SETS_MAX; i++) {
         struct tr_pin_set *set = &self->pin_sets[i];
         if (set->used && set->peer == tr_peer_number(self, peer) &&
-            set->incarnation < peer->incarnation) {
+            set->incarnation != peer->incarnation) {
             set_free(self, set);
         }
     }

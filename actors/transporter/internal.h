@@ -8,6 +8,7 @@
 #define SL_TRANSPORTER_INTERNAL_H
 
 #include "actors/transporter/control.h"
+#include "actors/transporter/directory.h"
 #include "actors/transporter/fabric.h"
 #include "actors/transporter/gpus.h"
 #include "actors/transporter/health.h"
@@ -16,8 +17,6 @@
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_actor.h"
-
-#include <sys/types.h>
 
 #define TR_ARENAS_MAX     64u /* one a rank at most */
 #define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
@@ -38,9 +37,7 @@
 /* ---- memory.c: this node's index and arenas ---- */
 struct tr_arena {
     struct sl_arena *arena; /* NULL: not there yet */
-    dev_t device;
-    ino_t inode;
-    uint32_t memory; /* of the fabric */
+    uint32_t memory;        /* of the fabric */
     bool added, registered;
 };
 
@@ -59,6 +56,8 @@ struct tr_window { /* what we may read of it */
 struct tr_peer {
     char name[TR_NAME_BYTES];
     char address[129]; /* "": it is not asked, it only asks us */
+    bool configured;   /* by the setting peers: its address stands */
+    bool member;       /* of the directory, where what it holds is told */
     uint32_t fabric_peer;
     struct sl_peer_health health;
     uint64_t incarnation; /* 0: never heard of */
@@ -103,6 +102,8 @@ struct tr_unit {                      /* an object, or a block with all its part
     struct tr_unit *hash_next, *next; /* next: in the queue of those that wait for a trip */
     uint64_t hash;
     uint64_t asked; /* peers that could not give it */
+    uint64_t may;   /* peers that may have it, as far as the directory knows */
+    bool sure;      /* somebody has it, whatever the directory knows yet */
     uint64_t deadline_ns, fetch_number, trace_id;
     const char *group_key; /* NULL: an object */
     uint16_t group_key_length;
@@ -133,16 +134,27 @@ struct tr_trip {
     bool chain;
     struct tr_unit *units[TR_KEYS_MAX];
 };
+/* ---- finder.c: the directory as a reader has it; tests have one of their own ---- */
+struct tr_guide {
+    void *context;
+    sl_err (*lookup)(void *context, const struct sl_directory_lookup *lookup); /* NULL: none */
+    void (*flush)(void *context, uint64_t now_ns); /* what was asked goes out */
+    uint32_t (*members)(void *context, const struct sl_directory_member **out);
+};
+struct tr_batch; /* units whose holders are asked for */
+
 struct tr_fence {
     bool used;
     struct sl_return back;
-    uint64_t trips; /* that still read into claims that it ends */
+    uint64_t trips;   /* that still read into claims that it ends */
+    uint32_t tickets; /* under which peers may still write into them */
 };
 
 struct tr_metrics {
     sl_metric plans, regions;
     sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
+    sl_metric unanswered;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
     sl_histogram fetch_ns, trip_ns;
 };
@@ -157,6 +169,7 @@ struct transporter {
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
     struct sl_directory_service *directory;
+    struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
     bool drained;
     bool whole_arena; /* a NIC wants every page there before it registers */
 
@@ -166,11 +179,12 @@ struct transporter {
     uint64_t next_seq, incarnation, next_op_id;
     struct tr_peer *peers; /* TR_PEERS_MAX */
     uint32_t peer_count;
+    struct tr_guide guide;
+    struct tr_batch *batches; /* one that fills, and SL_DIRECTORY_LOOKUPS_MAX on their way */
+    uint64_t members_due_ns, members_seen_ns;
 
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
-    dev_t view_device;
-    ino_t view_inode;
     struct tr_arena arenas[TR_ARENAS_MAX];
     uint64_t memory_due_ns;
     bool memory_replaced; /* the node's arena was made anew: this process starts over */
@@ -227,6 +241,11 @@ void tr_memory_step(struct transporter *self, uint64_t now_ns);
 bool tr_view(struct transporter *self);
 /* Whether the arena that is mapped still is the node's. */
 bool tr_arena_same(struct transporter *self, uint32_t arena);
+/* The same for who asks for many parts: each arena is looked at once. Zeroed: begins anew. */
+struct tr_arena_looks {
+    uint64_t looked, same; /* a bit an arena */
+};
+bool tr_arena_looked(struct transporter *self, struct tr_arena_looks *looks, uint32_t arena);
 void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
 void tr_memory_fini(struct transporter *self);
 
@@ -252,12 +271,36 @@ sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg
 void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                     struct sl_msg *reply);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
-/* Which peers may hold what has this hash, and may be asked now: a bit each. */
+/* Which peers may be asked now for what has this hash, and are not known to lack it: a bit each. */
 uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
+/* Those that are left for this unit. */
+static inline uint64_t tr_unit_peers(struct transporter *self, const struct tr_unit *unit)
+{
+    uint64_t peers = tr_peers_with(self, unit->hash) & ~unit->asked;
+    return unit->sure && (peers & unit->may) == 0 ? peers : peers & unit->may;
+}
 void tr_nodes(struct transporter *self, const struct sl_msg *msg);
 void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
 void tr_fabric_granted(void *context, uint32_t grant);
 void tr_fabric_grant_ended(void *context, uint32_t grant);
+
+/* ---- finder.c ---- */
+sl_err tr_finder_init(struct transporter *self, struct sl_error *why);
+void tr_finder_fini(struct transporter *self);
+/* Makes peers of the directory's members when it is time; gives when the next time is. */
+uint64_t tr_members_step(struct transporter *self, uint64_t now_ns);
+void tr_members_changed(void *context);
+/* Why a member is no peer. */
+const char *tr_member_state(const struct transporter *self,
+                            const struct sl_directory_member *member);
+/* The unit goes into the line as soon as it is known whom to ask, or ends when there is nobody: at
+ * the latest after a share of its time. */
+void tr_find(struct transporter *self, struct tr_unit *unit);
+/* All units of a FETCH were given to tr_find. */
+void tr_find_flush(struct transporter *self);
+/* The end of a look-up (directory.h). */
+void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_directory_found *found,
+              uint32_t count);
 
 /* ---- holder.c ---- */
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why);
@@ -291,5 +334,27 @@ void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
 uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns);
 void tr_fence(struct transporter *self, const struct sl_msg *msg);
+/* A ticket that the fences of these bits waited for is over. */
+void tr_fences_ticket_over(struct transporter *self, uint64_t fences);
+
+/* ---- push.c: direct hand-over ---- */
+sl_err tr_push_init(struct transporter *self, struct sl_error *why);
+void tr_push_fini(struct transporter *self);
+/* False: not about hand-overs. */
+bool tr_push_request(struct transporter *self, const struct sl_msg *msg);
+void tr_push_answer(struct transporter *self, const struct sl_msg *msg);
+void tr_push_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_push_step(struct transporter *self, uint64_t now_ns);
+/* The fabric's news; false: not about hand-overs. */
+bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done);
+bool tr_push_granted(struct transporter *self, uint32_t grant);
+bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
+/* Grants of writing go with their link (verbs). */
+void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);
+/* A new life of the peer. */
+void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Ends the tickets of these claims. Gives how many are not over yet; fence: that waits for them, or
+ * TR_FENCES_MAX: none does. */
+uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
 
 #endif

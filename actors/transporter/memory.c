@@ -2,49 +2,35 @@
  * registers them. */
 #include "actors/transporter/internal.h"
 
-#include <stdio.h>
-#include <sys/stat.h>
-
 bool tr_view(struct transporter *self)
 {
-    char path[sizeof(self->env->paths->shm_dir) + 8];
-    struct stat status;
-    (void)snprintf(path, sizeof(path), "%s/index", self->env->paths->shm_dir);
-    if (stat(path, &status) != 0) {
-        return false;
-    }
-    if (self->view != NULL && self->view_device == status.st_dev &&
-        self->view_inode == status.st_ino) {
-        return true;
-    }
-    sl_index_view_close(&self->view);
     struct sl_error why = {0};
-    if (sl_index_view_open(self->env->paths->shm_dir, &self->view, &why) != SL_OK) {
+    sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, &why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s",
                      why.text);
-        return false;
     }
-    self->view_device = status.st_dev;
-    self->view_inode = status.st_ino;
-    return true;
-}
-
-static bool arena_stat(struct transporter *self, uint32_t id, struct stat *status)
-{
-    char path[sizeof(self->env->paths->shm_dir) + 16];
-    (void)snprintf(path, sizeof(path), "%s/arena.%u", self->env->paths->shm_dir, id);
-    return stat(path, status) == 0;
+    return err == SL_OK;
 }
 
 bool tr_arena_same(struct transporter *self, uint32_t id)
 {
-    struct stat status;
-    const struct tr_arena *arena = &self->arenas[id];
-    bool same = arena->arena != NULL && arena_stat(self, id, &status) &&
-                status.st_dev == arena->device && status.st_ino == arena->inode;
-    self->memory_replaced = self->memory_replaced || (arena->arena != NULL && !same);
+    const struct sl_arena *arena = self->arenas[id].arena;
+    bool same = arena != NULL && sl_arena_current(arena, self->env->paths->shm_dir) == SL_OK;
+    self->memory_replaced = self->memory_replaced || (arena != NULL && !same);
     return same;
 }
+
+bool tr_arena_looked(struct transporter *self, struct tr_arena_looks *looks, uint32_t arena)
+{
+    uint64_t bit = UINT64_C(1) << arena;
+    if ((looks->looked & bit) == 0) {
+        looks->looked |= bit;
+        looks->same |= tr_arena_same(self, arena) ? bit : 0;
+    }
+    return (looks->same & bit) != 0;
+}
+_Static_assert(TR_ARENAS_MAX <= 64, "a bit for every arena");
 
 static void arena_register(struct transporter *self, uint32_t id)
 {
@@ -69,17 +55,10 @@ static void arena_register(struct transporter *self, uint32_t id)
 static bool arena_look(struct transporter *self, uint32_t id)
 {
     struct tr_arena *arena = &self->arenas[id];
-    struct stat status;
     if (arena->arena != NULL) {
         (void)tr_arena_same(self, id);
-    } else if (!arena_stat(self, id, &status) ||
-               sl_arena_attach(self->env->paths->shm_dir, id, true, &arena->arena, NULL) != SL_OK) {
+    } else if (sl_arena_attach(self->env->paths->shm_dir, id, true, &arena->arena, NULL) != SL_OK) {
         return false;
-    } else {
-        arena->device = status.st_dev;
-        arena->inode = status.st_ino;
-        /* The file may have been made anew between the two: then the next look finds it. */
-        (void)tr_arena_same(self, id);
     }
     if (!arena->added) {
         arena_register(self, id);

@@ -81,6 +81,7 @@ static sl_err peer_parse(struct transporter *self, const char *at, size_t length
         return why != NULL && why->code != SL_OK ? why->code : SL_ERR_LIMIT;
     }
     (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
+    peer->configured = true;
     return sl_control_peer_add(self->control, peer->name, peer->address, why);
 }
 
@@ -229,7 +230,7 @@ static void hello_send(struct transporter *self, struct tr_peer *peer, uint64_t 
 
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns)
 {
-    uint64_t next_ns = SL_NEVER_NS, alive = 0;
+    uint64_t next_ns = tr_members_step(self, now_ns), alive = 0;
     for (uint32_t i = 0; i < self->peer_count; i++) {
         struct tr_peer *peer = &self->peers[i];
         if (peer->address[0] == '\0') {
@@ -245,11 +246,20 @@ uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns)
     return next_ns;
 }
 
+/* What a process said that is gone: a later one spoke since. Clocks are set back at times, so that
+ * "later" is in doubt once it is silent. */
+static bool is_of_the_past(const struct transporter *self, const struct tr_peer *peer,
+                           uint64_t incarnation)
+{
+    return incarnation < peer->incarnation &&
+           self->env->now_ns < sl_deadline_ns(peer->heard_ns, peer->health.limits.silence_ns);
+}
+
 /* A new life of the peer: its pins are over, its keys are void, it may have other values. */
 static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t incarnation)
 {
     peer->heard_ns = self->env->now_ns;
-    if (incarnation <= peer->incarnation) {
+    if (incarnation == peer->incarnation) {
         return;
     }
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is there, incarnation %" PRIu64,
@@ -257,6 +267,7 @@ static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t 
     peer->incarnation = incarnation;
     peer->complained = false;
     tr_holder_renewed(self, peer);
+    tr_push_peer_renewed(self, peer);
     sl_peer_health_renew(&peer->health);
     sl_missing_forget_peer(self->missing, tr_peer_number(self, peer));
 }
@@ -322,7 +333,7 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
     const struct sl_body_peer_hello *hello = &msg->body.peer_hello;
     struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
-    if (hello->incarnation < peer->incarnation) { /* from a process that is gone */
+    if (is_of_the_past(self, peer, hello->incarnation)) {
         reply.code = sl_fail(&why, SL_ERR_STALE, "another life of this node greeted since");
     } else {
         peer_lives(self, peer, hello->incarnation);
@@ -410,8 +421,8 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     } else if (body->node.length != strlen(peer->name) ||
                memcmp(body->node.at, peer->name, body->node.length) != 0) {
         err = sl_fail(&why, SL_ERR_PROTOCOL, "it calls itself '%.31s'", body->node.at);
-    } else if (body->incarnation < peer->incarnation) {
-        return; /* from before its last start */
+    } else if (is_of_the_past(self, peer, body->incarnation)) {
+        return;
     } else {
         peer_lives(self, peer, body->incarnation);
         err = address_taken(self, peer, &body->fabric, &body->address, &why);
@@ -469,6 +480,9 @@ static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
 
 void tr_fabric_granted(void *context, uint32_t handle)
 {
+    if (tr_push_granted(context, handle)) {
+        return;
+    }
     struct tr_grant *grant = grant_of(context, handle);
     if (grant != NULL) {
         grant->ready = true;
@@ -477,6 +491,9 @@ void tr_fabric_granted(void *context, uint32_t handle)
 
 void tr_fabric_grant_ended(void *context, uint32_t handle)
 {
+    if (tr_push_grant_ended(context, handle)) {
+        return;
+    }
     struct tr_grant *grant = grant_of(context, handle);
     if (grant != NULL) {
         grant->used = grant->ready = false; /* the next greeting makes another */
@@ -489,6 +506,27 @@ static const char *state_text(const struct tr_peer *peer, uint64_t now_ns)
 {
     static const char *const texts[] = {"away", "alive", "broken"};
     return peer->address[0] == '\0' ? "asks" : texts[sl_peer_health_state(&peer->health, now_ns)];
+}
+
+/* Adds members that are no peers, as far as there is room. Gives the count. */
+static uint32_t members_list(struct transporter *self, uint32_t count)
+{
+    const struct sl_directory_member *members = NULL;
+    uint32_t member_count =
+        self->guide.members != NULL ? self->guide.members(self->guide.context, &members) : 0;
+    for (uint32_t i = 0; i < member_count && count < TR_PEERS_MAX; i++) {
+        const struct sl_directory_member *member = &members[i];
+        if (strlen(member->name) < TR_NAME_BYTES && tr_peer_find(self, member->name) == NULL) {
+            self->nodes[count++] = (struct sl_item_node){
+                .name = sl_text_of(member->name),
+                .address = sl_text_of(member->control),
+                .state = sl_text_of(tr_member_state(self, member)),
+                .link = sl_text_of("down"),
+                .source = sl_text_of("directory"),
+            };
+        }
+    }
+    return count;
 }
 
 void tr_nodes(struct transporter *self, const struct sl_msg *msg)
@@ -511,12 +549,15 @@ void tr_nodes(struct transporter *self, const struct sl_msg *msg)
             .failures = peer->failures,
             .pinned_values = peer->pinned,
             .link = sl_text_of(links[sl_fabric_peer_link(self->fabric, peer->fabric_peer)]),
+            .source = sl_text_of(peer->configured           ? "peers"
+                                 : peer->address[0] != '\0' ? "directory"
+                                                            : ""),
         };
     }
     body->name = sl_text_of(self->node);
     body->listen = sl_text_of(sl_config_text(self->env->config, SL_SET_cluster_listen));
     body->fabric = sl_text_of(self->fabric != NULL ? sl_fabric_about(self->fabric) : "off");
     body->nodes.at = self->nodes;
-    body->nodes.count = self->peer_count;
+    body->nodes.count = members_list(self, self->peer_count);
     sl_reply(self->env, msg, &reply);
 }

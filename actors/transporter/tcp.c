@@ -48,16 +48,6 @@ void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns)
     tcp->due_ns = SL_MIN(tcp->due_ns, at_ns);
 }
 
-/* The kernel wakes us when so much has arrived, instead of for every packet. */
-static void tcp_wake_after(struct tcp_conn *conn, uint32_t bytes)
-{
-    int low = (int)bytes;
-    if (conn->wake_bytes != bytes &&
-        setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)) == 0) {
-        conn->wake_bytes = bytes;
-    }
-}
-
 static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
@@ -71,24 +61,50 @@ static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
 
 void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
-    tcp_wake_after(conn, 1);
+    sl_low_water_set(&conn->low, conn->fd, 1);
     tcp_recv_at(conn, at, length_bytes);
 }
 
-void tcp_recv_value(struct tcp_conn *conn)
+static uint32_t mover_slot(const struct tcp_conn *conn, bool send)
 {
-    /* Never more than is still to come, or the end of the last value would wake nobody. */
+    return 2 * conn->index + send;
+}
+
+void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
     bool discards = conn->rx == RX_DISCARD;
+    if (tcp->movers != NULL && !discards && conn->value_left >= TCP_MOVE_BYTES) {
+        const struct sl_mover_receive receive = {
+            .fd = conn->fd,
+            .at = conn->value,
+            .length_bytes = conn->value_left,
+            .after = conn->heads_in,
+            .after_bytes = conn->lane != NULL ? SL_WIRE_ANSWER_BYTES : sizeof(conn->heads_in),
+            .low = &conn->low,
+            .digest = digest,
+        };
+        sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
+        conn->recv_on = conn->recv_moves = true;
+        conn->ops_out++;
+        return;
+    }
     uint64_t most = discards ? TCP_DISCARD_BYTES : TCP_SLICE_BYTES;
     uint32_t bytes = (uint32_t)SL_MIN(conn->value_left, most);
-    tcp_wake_after(conn, bytes);
-    tcp_recv_at(conn, discards ? tcp_of(conn->fabric)->discard : conn->value, bytes);
+    conn->digest = discards ? NULL : digest;
+    sl_low_water_set(&conn->low, conn->fd, bytes);
+    tcp_recv_at(conn, discards ? tcp->discard : conn->value, bytes);
 }
 
 void tcp_recv_cancel(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
     if (!conn->recv_on || conn->recv_cancelled) {
+        return;
+    }
+    if (conn->recv_moves) {
+        sl_movers_cancel(tcp->movers, mover_slot(conn, false));
+        conn->fabric->work_due = true; /* it must reach the mover */
         return;
     }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
@@ -116,6 +132,13 @@ void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes)
 static void tcp_send_more(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
+    conn->send_on = true;
+    conn->ops_out++;
+    conn->fabric->work_due = true;
+    if (conn->send_moves) {
+        sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message);
+        return;
+    }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
     unsigned flags = MSG_NOSIGNAL | MSG_WAITALL;
     if (conn->tx_zero) {
@@ -126,9 +149,6 @@ static void tcp_send_more(struct tcp_conn *conn)
         io_uring_prep_sendmsg(sqe, conn->fd, &conn->message, flags);
     }
     tcp_tag(sqe, conn->index, TCP_OP_SEND);
-    conn->send_on = true;
-    conn->ops_out++;
-    conn->fabric->work_due = true;
 }
 
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
@@ -137,6 +157,9 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
     SL_ASSERT(!conn->send_on);
     conn->tx_zero = value_bytes >= TCP_ZERO_BYTES && tcp_of(fabric)->can_zero && !conn->zero_off &&
                     fabric->options.zero_copy != SL_FABRIC_COPY;
+    /* Without a copy there is little to do, and its notices come to our ring. */
+    conn->send_moves =
+        value_bytes >= TCP_MOVE_BYTES && !conn->tx_zero && tcp_of(fabric)->movers != NULL;
     tcp_due(
         conn, &conn->tx_due_ns,
         sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
@@ -240,6 +263,10 @@ void tcp_close(struct tcp_conn *conn)
     conn->fabric->work_due = true;
     if (conn->ops_out > 0) {
         (void)shutdown(conn->fd, SHUT_RDWR);
+        if (tcp->movers != NULL) {
+            sl_movers_cancel(tcp->movers, mover_slot(conn, false));
+            sl_movers_cancel(tcp->movers, mover_slot(conn, true));
+        }
         struct io_uring_sqe *sqe = tcp_sqe(tcp);
         io_uring_prep_cancel_fd(sqe, conn->fd, IORING_ASYNC_CANCEL_ALL);
         tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
@@ -317,11 +344,15 @@ static void tcp_send_done(struct tcp_conn *conn, int result)
 
 static void tcp_recv_done(struct tcp_conn *conn, int result)
 {
-    conn->recv_on = false;
+    conn->recv_on = conn->recv_moves = false;
     if (conn->state == CONN_CLOSING) {
         return;
     }
     conn->progress_ns = conn->fabric->now_ns;
+    if (conn->digest != NULL && result > 0) {
+        sl_digest_feed(conn->digest, conn->value, (uint64_t)result);
+    }
+    conn->digest = NULL;
     if (conn->lane != NULL) {
         tcp_lane_received(conn, result);
     } else {
@@ -378,6 +409,28 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
     }
 }
 
+static void tcp_moved(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    struct sl_mover_done dones[COMPLETIONS_A_STEP];
+    uint32_t count =
+        tcp->movers == NULL ? 0 : sl_movers_take(tcp->movers, dones, COMPLETIONS_A_STEP);
+    for (uint32_t i = 0; i < count; i++) {
+        struct tcp_conn *conn = &tcp->conns[dones[i].slot / 2];
+        conn->ops_out--;
+        if (dones[i].slot % 2 != 0) {
+            tcp_send_done(conn, dones[i].result);
+        } else {
+            conn->after_bytes = dones[i].after_bytes;
+            tcp_recv_done(conn, dones[i].result);
+        }
+        if (conn->state == CONN_CLOSING && conn->ops_out == 0) {
+            tcp_closed(conn);
+        }
+    }
+    fabric->work_due |= count == COMPLETIONS_A_STEP;
+}
+
 static void tcp_look(struct sl_fabric *fabric)
 {
     struct tcp *tcp = tcp_of(fabric);
@@ -403,6 +456,7 @@ static void tcp_reap(struct sl_fabric *fabric)
     uint64_t rings = 0;
     ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* before looking: none is missed */
     (void)got;
+    tcp_moved(fabric);
     (void)io_uring_submit_and_get_events(&tcp->ring);
     while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
         struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back before it is handled */
@@ -426,6 +480,9 @@ static void tcp_flush(struct sl_fabric *fabric)
     struct tcp *tcp = tcp_of(fabric);
     if (io_uring_sq_ready(&tcp->ring) > 0) {
         (void)io_uring_submit(&tcp->ring);
+    }
+    if (tcp->movers != NULL) {
+        sl_movers_flush(tcp->movers);
     }
 }
 
@@ -569,15 +626,16 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     return SL_OK;
 }
 
-static void tcp_describe(struct sl_fabric *fabric)
+static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
 {
     const struct tcp *tcp = tcp_of(fabric);
     char ip[INET6_ADDRSTRLEN] = "nowhere";
     if (tcp->listen_fd >= 0) {
         (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
     }
-    (void)snprintf(fabric->about, sizeof(fabric->about), "tcp, listening at %s port %u, io_uring%s",
-                   ip, tcp->address.port, tcp->can_zero ? ", zero-copy send" : "");
+    (void)snprintf(fabric->about, sizeof(fabric->about),
+                   "tcp, listening at %s port %u, io_uring%s, %u movers", ip, tcp->address.port,
+                   tcp->can_zero ? ", zero-copy send" : "", movers);
 }
 
 static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
@@ -597,6 +655,11 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
     if (err == SL_OK) {
         err = tcp_ring(fabric, why);
     }
+    uint32_t movers = fabric->options.movers;
+    if (err == SL_OK && movers > 0) {
+        err = sl_movers_open(movers, 2 * tcp->conn_count, TCP_SLICE_BYTES, tcp->event_fd,
+                             &tcp->movers, why);
+    }
     uint8_t secret[SL_WIRE_TOKEN_BYTES];
     memcpy(secret, tcp->address.secret, sizeof(secret));
     if (err == SL_OK) {
@@ -605,7 +668,7 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
     memcpy(tcp->address.secret, secret, sizeof(secret));
     if (err == SL_OK) {
         tcp->accept_at_ns = tcp->listen_fd >= 0 ? 0 : SL_NEVER_NS;
-        tcp_describe(fabric);
+        tcp_describe(fabric, movers);
     }
     return err;
 }
@@ -630,7 +693,7 @@ static void tcp_quiesce(struct sl_fabric *fabric)
         }
         struct __kernel_timespec wait = {.tv_nsec = 10 * 1000 * 1000};
         struct io_uring_cqe *cqe = NULL;
-        (void)io_uring_submit(&tcp->ring);
+        tcp_flush(fabric);
         (void)io_uring_wait_cqe_timeout(&tcp->ring, &cqe, &wait);
         tcp_reap(fabric);
     }
@@ -639,6 +702,7 @@ static void tcp_quiesce(struct sl_fabric *fabric)
 static void tcp_fabric_close(struct sl_fabric *fabric)
 {
     struct tcp *tcp = tcp_of(fabric);
+    sl_movers_close(&tcp->movers);
     if (tcp->ring_open) {
         io_uring_queue_exit(&tcp->ring);
     }

@@ -1,4 +1,5 @@
-/* actors/transporter/tcp_internal.h - one io_uring, and the connections on it.
+/* actors/transporter/tcp_internal.h - an io_uring and the connections on it; values of size go by
+ * the rings of the movers.
  *
  * A connection is a lane (we ask, the peer serves) or served (the peer asks). At most one receive
  * and one send are under way on each; memory they point at is lent to the kernel until they
@@ -7,6 +8,7 @@
 #define SL_TRANSPORTER_TCP_INTERNAL_H
 
 #include "actors/transporter/fabric_internal.h"
+#include "actors/transporter/movers.h"
 #include "actors/transporter/wire.h"
 
 #include <liburing.h>
@@ -15,10 +17,12 @@
 #define TCP_SEND_BATCH    16u            /* frames of one send */
 #define TCP_SEND_BYTES    (2 * SL_MIB)   /* after so many bytes of values a send is full */
 #define TCP_SLICE_BYTES   (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
+#define TCP_HEADS_IN      16u            /* requests of one receive */
 #define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_DISCARD_BYTES (64 * SL_KIB)
-#define TCP_ZERO_BYTES    (64 * SL_KIB)        /* below, copying is cheaper than pinning pages */
-#define TCP_NS_PER_BYTE   UINT64_C(15259)      /* 64 KiB/s: a peer that is slower is given up */
+#define TCP_ZERO_BYTES    (64 * SL_KIB)   /* below, copying is cheaper than pinning pages */
+#define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
+#define TCP_NS_PER_BYTE   UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
 #define TCP_ACCEPT_WAIT   (100 * SL_NS_PER_MS) /* after accept has failed */
 
 enum tcp_op { TCP_OP_ACCEPT = 1, TCP_OP_CONNECT, TCP_OP_RECV, TCP_OP_SEND, TCP_OP_CANCEL };
@@ -44,13 +48,16 @@ struct tcp_conn {
     uint8_t state; /* enum tcp_state */
     uint8_t rx;    /* enum tcp_rx */
     bool recv_on, send_on, recv_cancelled;
-    uint32_t ops_out;    /* submissions that hold the descriptor */
-    uint32_t wake_bytes; /* SO_RCVLOWAT in force; 0: not set */
+    bool recv_moves, send_moves; /* by a mover */
+    uint32_t ops_out;            /* submissions that hold the descriptor */
+    struct sl_low_water low;
 
-    unsigned char head[SL_WIRE_REQUEST_BYTES]; /* being received */
-    uint32_t head_bytes;
+    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
+    uint32_t heads_bytes, heads_taken;
+    uint32_t after_bytes; /* of heads, came behind the value */
     unsigned char *value; /* where the value goes */
     uint32_t value_left;
+    struct sl_digest_stream *digest; /* to feed with what our own ring receives; NULL: none */
     uint64_t rx_due_ns;
 
     struct msghdr message;
@@ -75,6 +82,7 @@ struct tcp_conn {
 
 struct tcp {
     struct io_uring ring;
+    struct sl_movers *movers; /* NULL: none */
     bool ring_open, can_zero, accept_on;
     int listen_fd, event_fd;
     struct sl_wire_address address;
@@ -95,7 +103,9 @@ static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
 /* ---- tcp.c ---- */
 void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes);
 void tcp_recv_cancel(struct tcp_conn *conn);
-void tcp_recv_value(struct tcp_conn *conn); /* the next slice, or what is thrown away */
+/* The rest of the value or its next slice, or what is thrown away. digest: fed by who receives;
+ * NULL: none. */
+void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
 /* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);

@@ -29,8 +29,8 @@ static void lane_fail(struct tcp_conn *conn, sl_err code, const char *what, int 
 static void lane_expect_head(struct tcp_conn *conn)
 {
     conn->rx = RX_HEAD;
-    conn->head_bytes = 0;
-    tcp_recv(conn, conn->head, SL_WIRE_ANSWER_BYTES);
+    conn->heads_bytes = 0;
+    tcp_recv(conn, conn->heads_in, SL_WIRE_ANSWER_BYTES);
 }
 
 /* ---- link ---- */
@@ -40,7 +40,7 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     struct tcp_conn *conn = conn_of(lane);
     conn->rx = RX_NONE;
     conn->recv_on = conn->send_on = conn->recv_cancelled = conn->zero_off = conn->held = false;
-    conn->ops_out = conn->wake_bytes = 0;
+    conn->ops_out = conn->low.bytes = conn->after_bytes = 0;
     conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
     conn->progress_mark = 0;
@@ -225,6 +225,13 @@ static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit,
     return 0;
 }
 
+static void lane_skip(struct fabric_lane *lane)
+{
+    while (lane->head < lane->sent && fabric_lane_unit(lane, lane->head)->skipped) {
+        fabric_unit_end(lane, SL_OK);
+    }
+}
+
 void tcp_lane_push(struct fabric_lane *lane)
 {
     struct tcp_conn *conn = conn_of(lane);
@@ -245,9 +252,7 @@ void tcp_lane_push(struct fabric_lane *lane)
         }
         lane->sent++;
     }
-    while (lane->head < lane->sent && fabric_lane_unit(lane, lane->head)->skipped) {
-        fabric_unit_end(lane, SL_OK);
-    }
+    lane_skip(lane);
     if (frames > 0) {
         if (lane->head == conn->tx_first) { /* nothing was asked before: the clock starts now */
             conn->progress_ns = conn->fabric->now_ns;
@@ -294,6 +299,11 @@ void tcp_lane_cancel(struct fabric_lane *lane)
 
 /* ---- answers ---- */
 
+static void lane_expect_value(struct tcp_conn *conn)
+{
+    tcp_recv_value(conn, conn->rx == RX_VALUE ? fabric_unit_digest(conn->lane) : NULL);
+}
+
 static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *answer)
 {
     struct fabric_lane *lane = conn->lane;
@@ -324,19 +334,20 @@ static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *an
     conn->value_left = unit->length_bytes;
     conn->rx =
         unit->piece == FABRIC_NONE || fabric_unit_given_up(lane, unit) ? RX_DISCARD : RX_VALUE;
-    tcp_recv_value(conn);
+    lane_expect_value(conn);
 }
 
 static void lane_got_head(struct tcp_conn *conn, uint32_t got_bytes)
 {
-    conn->head_bytes += got_bytes;
-    if (conn->head_bytes < SL_WIRE_ANSWER_BYTES) {
-        tcp_recv(conn, conn->head + conn->head_bytes, SL_WIRE_ANSWER_BYTES - conn->head_bytes);
+    conn->heads_bytes += got_bytes;
+    if (conn->heads_bytes < SL_WIRE_ANSWER_BYTES) {
+        tcp_recv(conn, conn->heads_in + conn->heads_bytes,
+                 SL_WIRE_ANSWER_BYTES - conn->heads_bytes);
         return;
     }
     struct sl_wire_answer answer;
     struct sl_error why = {0};
-    if (sl_wire_answer_read(conn->head, &answer, &why) != SL_OK) {
+    if (sl_wire_answer_read(conn->heads_in, &answer, &why) != SL_OK) {
         fabric_peer_fail(conn->lane->peer, &why);
         return;
     }
@@ -347,12 +358,27 @@ static void lane_got_head(struct tcp_conn *conn, uint32_t got_bytes)
     }
 }
 
+/* The next answer's head, of which some may have come with the last value. */
+static void lane_next_head(struct tcp_conn *conn)
+{
+    uint32_t got_bytes = conn->after_bytes;
+    conn->after_bytes = 0;
+    if (got_bytes == 0) {
+        lane_expect_head(conn);
+        return;
+    }
+    conn->rx = RX_HEAD;
+    conn->heads_bytes = 0;
+    lane_skip(conn->lane);
+    lane_got_head(conn, got_bytes);
+}
+
 static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
 {
     struct fabric_lane *lane = conn->lane;
     struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
     if (conn->rx == RX_VALUE) {
-        fabric_unit_arrived(lane, conn->value, got_bytes);
+        fabric_unit_arrived(lane, got_bytes);
         conn->value += got_bytes;
         if (fabric_unit_given_up(lane, unit)) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
@@ -361,11 +387,11 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     }
     conn->value_left -= got_bytes;
     if (conn->value_left > 0) {
-        tcp_recv_value(conn);
+        lane_expect_value(conn);
         return;
     }
     fabric_unit_end(lane, SL_OK);
-    lane_expect_head(conn);
+    lane_next_head(conn);
 }
 
 void tcp_lane_received(struct tcp_conn *conn, int result)
@@ -376,10 +402,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
         lane_fail(conn, SL_ERR_PEER_DIED, result == 0 ? "closed by the peer" : "receive", -result);
         return;
     }
-    struct fabric_lane *lane = conn->lane;
-    while (lane->head < lane->sent && fabric_lane_unit(lane, lane->head)->skipped) {
-        fabric_unit_end(lane, SL_OK);
-    }
+    lane_skip(conn->lane);
     if (conn->rx == RX_HEAD) {
         lane_got_head(conn, (uint32_t)result);
     } else {

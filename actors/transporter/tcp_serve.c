@@ -12,15 +12,24 @@ static struct tcp_served *served_at(const struct tcp_conn *conn, uint64_t number
     return &conn->queue[number % TCP_QUEUE_MAX];
 }
 
-static void served_expect_head(struct tcp_conn *conn)
+static void served_take(struct tcp_conn *conn);
+
+static uint32_t heads_left(const struct tcp_conn *conn)
 {
-    conn->head_bytes = 0;
-    if (conn->tail_number - conn->head_number >= TCP_QUEUE_MAX) {
-        conn->rx = RX_NONE; /* it asked for enough; goes on when an answer is out */
-        return;
+    return conn->heads_bytes - conn->heads_taken;
+}
+
+static void served_expect_heads(struct tcp_conn *conn)
+{
+    uint32_t left_bytes = heads_left(conn);
+    memmove(conn->heads_in, conn->heads_in + conn->heads_taken, left_bytes);
+    conn->heads_bytes = left_bytes;
+    conn->heads_taken = 0;
+    if (left_bytes > 0 && conn->rx_due_ns == SL_NEVER_NS) { /* half a head has a deadline */
+        tcp_due(conn, &conn->rx_due_ns,
+                sl_deadline_ns(conn->fabric->now_ns, conn->fabric->options.stall_ns));
     }
-    conn->rx = RX_HEAD;
-    tcp_recv(conn, conn->head, SL_WIRE_REQUEST_BYTES);
+    tcp_recv(conn, conn->heads_in + left_bytes, sizeof(conn->heads_in) - left_bytes);
 }
 
 static void served_bad(struct tcp_conn *conn)
@@ -48,7 +57,8 @@ void tcp_accepted(struct sl_fabric *fabric, int fd)
     conn->writing.grant = FABRIC_NONE;
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns));
-    served_expect_head(conn);
+    conn->rx = RX_HEAD;
+    served_expect_heads(conn);
 }
 
 /* ---- what a request may do ---- */
@@ -91,6 +101,7 @@ static struct fabric_grant *grant_find(struct sl_fabric *fabric,
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
+static void served_value(struct tcp_conn *conn);
 
 static void served_request(struct tcp_conn *conn, const struct sl_wire_request *request)
 {
@@ -113,7 +124,6 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
     }
     if (request->verb == SL_WIRE_READ) {
         served_answer(conn, &served);
-        served_expect_head(conn);
         return;
     }
     conn->writing = served;
@@ -123,7 +133,7 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
     tcp_due(conn, &conn->rx_due_ns,
             sl_deadline_ns(fabric->now_ns,
                            fabric->options.stall_ns + served.length_bytes * TCP_NS_PER_BYTE));
-    tcp_recv_value(conn);
+    served_value(conn);
 }
 
 static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
@@ -138,26 +148,16 @@ static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request 
     conn->state = CONN_OPEN;
     struct tcp_served served = {.verb = SL_WIRE_HELLO, .grant = FABRIC_NONE};
     served_answer(conn, &served);
-    served_expect_head(conn);
 }
 
 /* ---- receiving ---- */
 
-static void served_got_head(struct tcp_conn *conn, uint32_t got_bytes)
+static void served_head(struct tcp_conn *conn, const unsigned char *head)
 {
-    struct sl_fabric *fabric = conn->fabric;
-    if (conn->head_bytes == 0 && conn->state == CONN_OPEN) { /* half a head has a deadline */
-        tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns));
-    }
-    conn->head_bytes += got_bytes;
-    if (conn->head_bytes < SL_WIRE_REQUEST_BYTES) {
-        tcp_recv(conn, conn->head + conn->head_bytes, SL_WIRE_REQUEST_BYTES - conn->head_bytes);
-        return;
-    }
     struct sl_wire_request request;
     conn->rx_due_ns = SL_NEVER_NS;
     bool greeting = conn->state == CONN_GREETING;
-    if (sl_wire_request_read(conn->head, &request, NULL) != SL_OK ||
+    if (sl_wire_request_read(head, &request, NULL) != SL_OK ||
         greeting != (request.verb == SL_WIRE_HELLO)) {
         served_bad(conn);
     } else if (greeting) {
@@ -165,6 +165,44 @@ static void served_got_head(struct tcp_conn *conn, uint32_t got_bytes)
     } else {
         served_request(conn, &request);
     }
+}
+
+/* Takes the heads that are here, until a value must come, enough is asked for, or more must come.
+ */
+static void served_take(struct tcp_conn *conn)
+{
+    conn->rx = RX_HEAD;
+    while (conn->rx == RX_HEAD && heads_left(conn) >= SL_WIRE_REQUEST_BYTES) {
+        if (conn->tail_number - conn->head_number >= TCP_QUEUE_MAX) {
+            conn->rx = RX_NONE; /* goes on when an answer is out */
+            return;
+        }
+        const unsigned char *head = conn->heads_in + conn->heads_taken;
+        conn->heads_taken += SL_WIRE_REQUEST_BYTES;
+        served_head(conn, head);
+        if (conn->state == CONN_CLOSING || conn->state == CONN_FREE) {
+            return;
+        }
+    }
+    if (conn->rx == RX_HEAD) {
+        served_expect_heads(conn);
+    }
+}
+
+/* A value is here, or what was to be thrown away. */
+static void served_value_end(struct tcp_conn *conn)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    struct tcp_served served = conn->writing;
+    conn->writing.grant = FABRIC_NONE;
+    conn->rx_due_ns = SL_NEVER_NS;
+    conn->rx = RX_HEAD;
+    if (served.code == SL_OK) {
+        fabric->stats.served_write_bytes += served.length_bytes;
+    }
+    grant_leave(fabric, served.grant);
+    served.grant = FABRIC_NONE;
+    served_answer(conn, &served);
 }
 
 static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
@@ -184,19 +222,24 @@ static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     }
     conn->value_left -= got_bytes;
     if (conn->value_left > 0) {
-        tcp_recv_value(conn);
+        tcp_recv_value(conn, NULL);
         return;
     }
-    struct tcp_served served = conn->writing;
-    conn->writing.grant = FABRIC_NONE;
-    conn->rx_due_ns = SL_NEVER_NS;
-    if (served.code == SL_OK) {
-        fabric->stats.served_write_bytes += served.length_bytes;
+    served_value_end(conn);
+}
+
+/* What of the value came with its head is here already. */
+static void served_value(struct tcp_conn *conn)
+{
+    uint32_t here_bytes = SL_MIN(heads_left(conn), conn->value_left);
+    if (conn->rx == RX_VALUE) {
+        memcpy(conn->value, conn->heads_in + conn->heads_taken, here_bytes);
     }
-    grant_leave(fabric, served.grant);
-    served.grant = FABRIC_NONE;
-    served_answer(conn, &served);
-    served_expect_head(conn);
+    conn->heads_taken += here_bytes;
+    if (heads_left(conn) == 0) { /* what comes behind the value begins anew */
+        conn->heads_bytes = conn->heads_taken = 0;
+    }
+    served_got_value(conn, here_bytes);
 }
 
 void tcp_served_received(struct tcp_conn *conn, int result)
@@ -208,9 +251,15 @@ void tcp_served_received(struct tcp_conn *conn, int result)
         return;
     }
     if (conn->rx == RX_HEAD) {
-        served_got_head(conn, (uint32_t)result);
-    } else {
-        served_got_value(conn, (uint32_t)result);
+        conn->heads_bytes += (uint32_t)result;
+        served_take(conn);
+        return;
+    }
+    conn->heads_bytes += conn->after_bytes;
+    conn->after_bytes = 0;
+    served_got_value(conn, (uint32_t)result);
+    if (conn->rx == RX_HEAD && conn->state == CONN_OPEN) {
+        served_take(conn);
     }
 }
 
@@ -272,7 +321,7 @@ static void served_retire(struct tcp_conn *conn)
         grant_leave(conn->fabric, grant);
     }
     if (conn->state == CONN_OPEN && conn->rx == RX_NONE && !conn->recv_on) {
-        served_expect_head(conn);
+        served_take(conn);
     }
 }
 

@@ -4,11 +4,13 @@
 
 #include "actors/transporter/directory_service.h"
 #include "actors/transporter/internal.h"
+#include "actors/transporter/movers.h"
+#include "actors/transporter/network.h"
+#include "ipc/sl_cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CHUNKS_MAX 65536u /* of the message table */
 #define GPU_FOLDER "/proc/driver/nvidia/gpus"
@@ -47,6 +49,23 @@ static sl_err choose(const char *name, const char *text, const char *const *word
                    words[1], words[2]);
 }
 
+static void fabric_done(void *context, const struct sl_fabric_done *done)
+{
+    if (!tr_push_done(context, done)) {
+        tr_trip_read(context, done);
+    }
+}
+
+static void fabric_link(void *context, uint32_t peer, enum sl_fabric_link link,
+                        const struct sl_error *why)
+{
+    struct transporter *self = context;
+    (void)why;
+    if (link == SL_FABRIC_DOWN && self->whole_arena) { /* with verbs */
+        tr_push_link_lost(self, peer);
+    }
+}
+
 static void fabric_registered(void *context, uint32_t memory, uint32_t region_index,
                               const struct sl_error *why)
 {
@@ -82,17 +101,27 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
     options->peers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_peers_max);
     options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
+    options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_movers));
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);
     options->region_bytes_max = self->limit.bytes;
+    /* A key for each part of a hand-over, beside those for arenas. */
+    uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
+    options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
+    options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
     options->events = (struct sl_fabric_events){
         .context = self,
-        .done = tr_trip_read,
+        .done = fabric_done,
         .registered = fabric_registered,
         .address = tr_fabric_address,
+        .link = fabric_link,
         .granted = tr_fabric_granted,
         .grant_ended = tr_fabric_grant_ended,
     };
+    if (self->env->network != NULL) {
+        options->backend = self->env->network->backend;
+        options->backend_context = self->env->network->context;
+    }
     self->fabric_name = kinds[kind];
     self->whole_arena = kind == 2;
     return SL_OK;
@@ -143,6 +172,7 @@ static void metrics_define(struct transporter *self)
         {&metric->peer_timeouts, "peer_timeouts"},
         {&metric->frames_refused, "frames_refused"},
         {&metric->digests_bad, "digests_bad"},
+        {&metric->unanswered, "lookups_unanswered"},
         {&metric->pins_taken, "pins_taken"},
         {&metric->pins_expired, "pins_expired"},
         {&metric->pins_open, "pin_sets_open"},
@@ -159,26 +189,66 @@ static void metrics_define(struct transporter *self)
 static bool cluster_wanted(const struct transporter *self)
 {
     const struct sl_config *config = self->env->config;
-    return sl_config_u64(config, SL_SET_rank) == 0 &&
-           (sl_config_text(config, SL_SET_cluster_listen)[0] != '\0' ||
-            sl_config_text(config, SL_SET_peers)[0] != '\0');
+    return sl_config_u64(config, SL_SET_rank) == 0 && sl_cluster_wanted(config);
 }
 
-static sl_err node_name(struct transporter *self, struct sl_error *why)
+/* ---- the directory, where there is one ---- */
+
+static struct sl_directory *directory_of(void *context)
 {
-    const char *name = sl_config_text(self->env->config, SL_SET_node_name);
-    char host[256] = "";
-    if (name[0] == '\0' && gethostname(host, sizeof(host) - 1) == 0) {
-        host[strcspn(host, ".")] = '\0';
-        name = host;
+    const struct transporter *self = context;
+    return sl_directory_service_directory(self->directory);
+}
+
+static sl_err guide_lookup(void *context, const struct sl_directory_lookup *lookup)
+{
+    return sl_directory_lookup(directory_of(context), lookup);
+}
+
+static void guide_flush(void *context, uint64_t now_ns)
+{
+    const struct transporter *self = context;
+    sl_directory_step(directory_of(context), now_ns);
+    self->env->ops->wake_at(self->env, sl_directory_wake_at(directory_of(context)));
+}
+
+static uint32_t guide_members(void *context, const struct sl_directory_member **out)
+{
+    return sl_directory_members(directory_of(context), out);
+}
+
+static sl_err directory_open(struct transporter *self, struct sl_error *why)
+{
+    const struct sl_directory_wishes wishes = {
+        .context = self, .found = tr_found, .members = tr_members_changed};
+    sl_err err = sl_directory_service_open(self->env, &wishes, &self->directory, why);
+    if (err == SL_OK && sl_cluster_is_guided(self->env->config)) {
+        self->guide = (struct tr_guide){.context = self,
+                                        .lookup = guide_lookup,
+                                        .flush = guide_flush,
+                                        .members = guide_members};
     }
-    if (!sl_actor_name_is_clean(name, strlen(name))) {
+    return err;
+}
+
+/* Tells the directory where this node is asked. */
+static sl_err directory_join(struct transporter *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    const char *listen = sl_config_text(config, SL_SET_cluster_listen);
+    const char *address = sl_config_text(config, SL_SET_cluster_address);
+    bool any = false;
+    if (self->guide.lookup == NULL || listen[0] == '\0') {
+        return SL_OK; /* it asks, and is not asked */
+    }
+    const char *told = address[0] != '\0' ? address : listen;
+    if (!sl_cluster_address(told, &any) || any) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "node_name: '%.40s' is not 1 to 31 of letters, digits, '.', '-' and '_'",
-                       name);
+                       "%s: '%.100s' is no IP:PORT at which other nodes reach this one%s",
+                       address[0] != '\0' ? "cluster_address" : "cluster_listen", told,
+                       address[0] != '\0' ? "" : ": set cluster_address for the directory");
     }
-    (void)snprintf(self->node, sizeof(self->node), "%.31s", name);
-    return SL_OK;
+    return sl_directory_service_addresses(self->directory, told, "", why);
 }
 
 static sl_err control_open(struct transporter *self, struct sl_error *why)
@@ -192,7 +262,10 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .queue_messages = (uint32_t)sl_config_u64(env->config, SL_SET_queue_messages),
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
     };
-    sl_err err = sl_control_open(&options, &self->control, why);
+    const struct sl_network *network = env->network;
+    sl_err err = network != NULL
+                     ? network->control_open(network->context, &options, &self->control, why)
+                     : sl_control_open(&options, &self->control, why);
     if (err == SL_OK) {
         err = env->ops->watch_fd(env, sl_control_fd(self->control), why);
     }
@@ -216,7 +289,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     self->incarnation = sl_clock_wall_ns();
     self->next_seq = SL_MAX(env->now_ns, UINT64_C(1));
     self->next_op_id = env->ops->random_u64(env) >> 1 | 1;
-    sl_err err = node_name(self, why);
+    sl_err err = sl_cluster_name(env->config, self->node, why);
     if (err == SL_OK) {
         err = sl_codec_create(message_bytes_max, &self->codec_in, why);
     }
@@ -254,6 +327,18 @@ void tr_cluster_fini(struct transporter *self)
     sl_codec_destroy(&self->codec_out);
 }
 
+/* Hand-overs within the node need no cluster, but a name for their tickets. */
+static sl_err push_init(struct transporter *self, struct sl_error *why)
+{
+    if (self->node[0] == '\0') {
+        if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
+            (void)snprintf(self->node, sizeof(self->node), "local");
+        }
+        self->incarnation = sl_clock_wall_ns();
+    }
+    return tr_push_init(self, why);
+}
+
 static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct transporter *self = state;
@@ -281,10 +366,14 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         err = fabric_open(self, why);
     }
     if (err == SL_OK) {
-        const struct sl_directory_wishes none = {0};
-        err = sl_directory_service_open(env, &none, &self->directory, why);
+        err = directory_open(self, why);
     }
-    return err == SL_OK && cluster_wanted(self) ? tr_cluster_init(self, why) : err;
+    if (err == SL_OK && cluster_wanted(self)) {
+        err = tr_cluster_init(self, why);
+        err = err == SL_OK ? directory_join(self, why) : err;
+    }
+    return err == SL_OK && sl_config_u64(env->config, SL_SET_rank) == 0 ? push_init(self, why)
+                                                                        : err;
 }
 
 static sl_err chunk_add(struct transporter *self, uint64_t arena, const struct sl_mr_cut *cut,
@@ -366,10 +455,16 @@ static bool frame_is_expected(const struct sl_control_frame *frame, const struct
     case SL_MSG_PEER_HELLO:
     case SL_MSG_PEER_PIN:
     case SL_MSG_PEER_UNPIN:
+    case SL_MSG_PEER_TICKET:
+    case SL_MSG_PEER_PUSH:
+    case SL_MSG_PEER_TICKET_END:
         return !frame->answer;
     case SL_MSG_PEER_HELLO_REPLY:
     case SL_MSG_PEER_PIN_REPLY:
     case SL_MSG_PEER_UNPIN_REPLY:
+    case SL_MSG_PEER_TICKET_REPLY:
+    case SL_MSG_PEER_PUSH_REPLY:
+    case SL_MSG_PEER_TICKET_END_REPLY:
         return frame->answer;
     default:
         return false;
@@ -394,7 +489,10 @@ static void frame_dispatch(struct transporter *self, struct tr_peer *peer, const
     case SL_MSG_PEER_UNPIN:
         tr_holder_unpin(self, peer, msg);
         break;
-    default: /* PEER_UNPIN_REPLY: nobody waits for it */
+    case SL_MSG_PEER_UNPIN_REPLY: /* nobody waits for it */
+        break;
+    default:
+        tr_push_frame(self, peer, msg);
         break;
     }
 }
@@ -467,6 +565,7 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
 static void reply_handle(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_call call;
+    tr_push_answer(self, msg);
     if (self->calls == NULL) {
         return;
     }
@@ -490,7 +589,7 @@ static void request_handle(struct transporter *self, const struct sl_msg *msg)
         tr_fence(self, msg);
     } else if (msg->type == SL_MSG_FETCH && self->calls != NULL) {
         tr_fetch(self, msg);
-    } else {
+    } else if (!tr_push_request(self, msg)) {
         sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
     }
 }
@@ -523,6 +622,7 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
     if (self->calls != NULL) {
         cluster_step(self, self->env->now_ns);
     }
+    tr_push_step(self, self->env->now_ns);
     return SL_OK;
 }
 
@@ -535,6 +635,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     if (self->calls != NULL) {
         cluster_step(self, now_ns);
     }
+    tr_push_step(self, now_ns);
     if (self->fabric != NULL) {
         self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
     }
@@ -566,6 +667,7 @@ static void transporter_fini(void *state)
         self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
         sl_fabric_close(&self->fabric);
     }
+    tr_push_fini(self);
     tr_cluster_fini(self);
     tr_memory_fini(self);
     free(self->chunks);

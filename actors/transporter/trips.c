@@ -19,20 +19,23 @@ static uint32_t trip_number(const struct transporter *self, const struct tr_trip
     return (uint32_t)(trip - self->trips);
 }
 
-/* The unit could not be had here: the next peer, if there is one and time. */
-static void unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
+/* The unit could not be had here: the next peer, if there is one and time. False: it has ended. */
+static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
 {
     unit->asked |= UINT64_C(1) << peer;
-    if (code != SL_ERR_CANCELLED) { /* a key behind a gap was not looked for */
+    if (code != SL_ERR_CANCELLED) {
         unit->code = code;
     }
     if (unit->deadline_ns <= self->env->now_ns) {
         tr_unit_end(self, unit, SL_ERR_TIMEOUT);
-    } else if ((tr_peers_with(self, unit->hash) & ~unit->asked) == 0) {
-        tr_unit_end(self, unit, unit->code);
-    } else {
-        tr_unit_queue(self, unit);
+        return false;
     }
+    if (tr_unit_peers(self, unit) == 0) {
+        tr_unit_end(self, unit, unit->code);
+        return false;
+    }
+    tr_unit_queue(self, unit);
+    return true;
 }
 
 static void unit_again(struct transporter *self, struct tr_unit *unit)
@@ -89,7 +92,7 @@ static void trip_close_up(struct tr_trip *trip)
 static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err code)
 {
     for (uint32_t i = 0; i < trip->unit_count; i++) {
-        unit_back(self, trip->units[i], trip->peer, code);
+        (void)unit_back(self, trip->units[i], trip->peer, code);
     }
     trip_end(self, trip);
 }
@@ -129,7 +132,7 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
     struct tr_unit **link = &self->queue_first;
     while (*link != NULL) {
         struct tr_unit *unit = *link;
-        uint64_t peers = tr_peers_with(self, unit->hash) & ~unit->asked;
+        uint64_t peers = tr_unit_peers(self, unit);
         bool first = trip->unit_count == 0;
         if (first) {
             trip->peer = peers != 0 ? peer_choose(peers, unit->fetch_number) : 0;
@@ -268,6 +271,7 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
 {
     const struct tr_peer *peer = &self->peers[trip->peer];
     uint32_t at = 0, kept = 0;
+    bool gap = false, over = false; /* a unit of the chain is not here; nor anywhere */
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
         sl_err code = places_code(unit, peer, &places[at]);
@@ -285,8 +289,14 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
         if (code == SL_ERR_LIMIT && (kept > 0 || (trip->unit_count > 1 && !unit->alone))) {
             unit->alone = kept == 0; /* more than one answer holds: it goes by itself */
             unit_again(self, unit);
+        } else if (code == SL_ERR_CANCELLED && over) {
+            tr_unit_end(self, unit, unit->code); /* nothing is wanted behind it */
+        } else if (code == SL_ERR_CANCELLED && gap) {
+            unit_again(self, unit); /* it was not looked for: this peer may have it */
         } else if (code != SL_OK) {
-            unit_back(self, unit, trip->peer, code);
+            bool goes_on = unit_back(self, unit, trip->peer, code);
+            gap = gap || (trip->chain && code == SL_ERR_NOT_FOUND);
+            over = over || (trip->chain && code == SL_ERR_NOT_FOUND && !goes_on);
         }
     }
     trip_close_up(trip);
@@ -462,13 +472,14 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
 
 /* ---- TR_READ ---- */
 
-static bool unit_stands(struct transporter *self, const struct tr_unit *unit, uint32_t peer)
+static bool unit_stands(struct transporter *self, struct tr_arena_looks *looks,
+                        const struct tr_unit *unit, uint32_t peer)
 {
     for (uint32_t k = 0; k < unit->part_count; k++) {
         const struct tr_part *part = &unit->parts[k];
         if (!sl_index_claim_stands(self->view, part->ref, part->generation) ||
             !self->peers[peer].windows[part->remote_arena].used ||
-            !tr_arena_same(self, part->arena) || !self->arenas[part->arena].registered) {
+            !tr_arena_looked(self, looks, part->arena) || !self->arenas[part->arena].registered) {
             return false;
         }
     }
@@ -506,10 +517,11 @@ static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err 
 static void read_post(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_error why = {0};
+    struct tr_arena_looks looks = {0};
     bool view = tr_view(self);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
-        if (!view || !unit_stands(self, unit, trip->peer)) { /* its claim ended meanwhile */
+        if (!view || !unit_stands(self, &looks, unit, trip->peer)) { /* its claim ended meanwhile */
             trip->units[i] = NULL;
             unit_abort(self, trip, unit);
             tr_unit_end(self, unit, SL_ERR_STALE);
@@ -581,7 +593,7 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
         sl_metric_add(self->env->metrics, self->metric.digests_bad, code == SL_ERR_CORRUPT ? 1 : 0);
         trip->units[i] = NULL;
         unit_abort(self, trip, unit);
-        unit_back(self, unit, trip->peer, code);
+        (void)unit_back(self, unit, trip->peer, code);
     }
     peer->read_bytes += done->moved_bytes;
     if (done->code == SL_OK) {
@@ -693,15 +705,25 @@ static void fences_note(struct transporter *self, const struct tr_trip *trip)
         struct tr_fence *fence = &self->fences[i];
         if (fence->used) {
             fence->trips &= ~(UINT64_C(1) << trip_number(self, trip));
-            if (fence->trips == 0) {
+            if (fence->trips == 0 && fence->tickets == 0) {
                 fence_answer(self, fence);
             }
         }
     }
 }
 
-/* Only reads into extents write here, and only into claims of our own. */
-void tr_fence(struct transporter *self, const struct sl_msg *msg)
+void tr_fences_ticket_over(struct transporter *self, uint64_t fences)
+{
+    for (; fences != 0; fences &= fences - 1) {
+        struct tr_fence *fence = &self->fences[__builtin_ctzll(fences)];
+        SL_ASSERT(fence->used && fence->tickets > 0);
+        if (--fence->tickets == 0 && fence->trips == 0) {
+            fence_answer(self, fence);
+        }
+    }
+}
+
+static uint64_t trips_fence(struct transporter *self, const struct sl_msg *msg)
 {
     uint64_t trips = 0;
     for (uint32_t i = 0; i < self->trip_max && self->trips != NULL; i++) {
@@ -714,20 +736,30 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
             }
         }
     }
+    return trips;
+}
+
+/* Only reads into extents write here, and peers under tickets; both into claims of our own. */
+void tr_fence(struct transporter *self, const struct sl_msg *msg)
+{
+    uint32_t at = 0;
+    while (at < TR_FENCES_MAX && self->fences[at].used) {
+        at++;
+    }
+    uint64_t trips = trips_fence(self, msg);
+    uint32_t tickets = tr_push_fence(self, msg, at);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
-    if (trips == 0) {
+    if (trips == 0 && tickets == 0) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
     self->env->ops->wake_at(self->env, 0);
-    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
-        if (!self->fences[i].used) {
-            self->fences[i] = (struct tr_fence){.used = true, .trips = trips};
-            sl_return_keep(msg, &self->fences[i].back);
-            return;
-        }
+    if (at == TR_FENCES_MAX) {
+        sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL); /* it is asked again */
+        return;
     }
-    sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL); /* it is asked again */
+    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .tickets = tickets};
+    sl_return_keep(msg, &self->fences[at].back);
 }
 
 /* ---- time ---- */

@@ -84,7 +84,11 @@ static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
         const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
         sl_err code = lane->head == number ? code_of(wc->status) : SL_OK;
         if (code == SL_OK && unit->verb == SL_FABRIC_READ && unit->local != NULL) {
-            fabric_unit_arrived(lane, unit->local, unit->length_bytes);
+            struct sl_digest_stream *digest = fabric_unit_digest(lane);
+            if (digest != NULL) {
+                sl_digest_feed(digest, unit->local, unit->length_bytes);
+            }
+            fabric_unit_arrived(lane, unit->length_bytes);
         }
         verbs->units_out--;
         fabric_unit_end(lane, code);

@@ -11,7 +11,7 @@
 static void head_write(unsigned char *out, uint32_t magic, unsigned verb)
 {
     sl_wire_put(out, magic, 4);
-    sl_wire_put(out + 4, SL_WIRE_VERSION, 1);
+    sl_wire_put(out + 4, SL_WIRE_FRAME_VERSION, 1);
     sl_wire_put(out + 5, verb, 1);
 }
 
@@ -22,9 +22,9 @@ static sl_err head_read(const unsigned char *bytes, uint32_t magic, const char *
         return sl_fail(why, SL_ERR_PROTOCOL, "%s: wrong magic 0x%08llx", what,
                        (unsigned long long)sl_wire_get(bytes, 4));
     }
-    if (bytes[4] != SL_WIRE_VERSION) {
+    if (bytes[4] != SL_WIRE_FRAME_VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "%s: version %u, not %u", what, bytes[4],
-                       SL_WIRE_VERSION);
+                       SL_WIRE_FRAME_VERSION);
     }
     return SL_OK;
 }

@@ -9,7 +9,7 @@
 
 #include "runtime/sl_error.h"
 
-#define SL_WIRE_VERSION       1u
+#define SL_WIRE_FRAME_VERSION 1u
 #define SL_WIRE_REQUEST_BYTES 64u
 #define SL_WIRE_ANSWER_BYTES  24u
 #define SL_WIRE_TOKEN_BYTES   24u /* 192 random bits */

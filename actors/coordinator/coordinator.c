@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define ACCESS_RING_COUNT 8192u
 
@@ -45,12 +44,21 @@ static void metrics_define(struct coordinator *self)
         {&metric->pin_limit_count, "pin_limits"},
         {&metric->length_mismatch_count, "length_mismatches"},
         {&metric->client_died_count, "engines_died"},
+        {&metric->handover_active_count, "handovers_active"},
+        {&metric->handover_committed_count, "handovers_committed"},
+        {&metric->handover_consumed_count, "handovers_consumed"},
+        {&metric->handover_aborted_count, "handovers_aborted"},
+        {&metric->handover_recomputed_count, "handovers_recomputed"},
+        {&metric->handover_gone_count, "handovers_gone"},
+        {&metric->handover_pushed_count, "handovers_pushed"},
+        {&metric->handover_fallback_count, "handovers_fallen_back"},
     };
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].metric = sl_metric_define(page, names[i].name);
     }
     metric->store_ns = sl_histogram_define(page, "store_ns");
     metric->load_ns = sl_histogram_define(page, "load_ns");
+    metric->handover_ns = sl_histogram_define(page, "handover_ns");
 }
 
 static sl_err pins_make(struct coordinator *self, struct sl_error *why)
@@ -80,9 +88,12 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         err = co_ops_init(self, why);
     }
     if (err == SL_OK) {
+        err = co_handovers_init(self, why);
+    }
+    if (err == SL_OK) {
         /* An op has one call, or one for each rank; an ABORT may outlive it. */
-        uint32_t call_count =
-            self->op_max * (2 + self->rank_count) + self->engine_max + CO_RANKS_MAX + 1;
+        uint32_t call_count = self->op_max * (3 + self->rank_count) + self->engine_max +
+                              2 * self->handover_max + CO_RANKS_MAX + 1;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -99,26 +110,13 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
 
 bool co_view(struct coordinator *self)
 {
-    char path[sizeof(self->env->paths->shm_dir) + 8];
-    struct stat status;
-    (void)snprintf(path, sizeof(path), "%s/index", self->env->paths->shm_dir);
-    if (stat(path, &status) != 0) {
-        return false;
-    }
-    if (self->view != NULL && self->view_device == status.st_dev &&
-        self->view_inode == status.st_ino) {
-        return true;
-    }
-    sl_index_view_close(&self->view);
     struct sl_error why = {0};
-    if (sl_index_view_open(self->env->paths->shm_dir, &self->view, &why) != SL_OK) {
+    sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, &why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s",
                      why.text);
-        return false;
     }
-    self->view_device = status.st_dev;
-    self->view_inode = status.st_ino;
-    return true;
+    return err == SL_OK;
 }
 
 bool co_may_pin(const struct coordinator *self)
@@ -191,15 +189,25 @@ static void op_answered(struct coordinator *self, struct co_op *op, const struct
     case CO_KEYS:
         co_op_keys(self, op, reply);
         break;
+    case CO_OPEN:
+    case CO_CLOSE:
+    case CO_PUSH:
+        co_push_answer(self, op, reply);
+        break;
     case CO_RESERVE:
     case CO_COMMIT:
-        co_store_answer(self, op, reply);
+        if (op->direct) {
+            co_push_answer(self, op, reply);
+        } else {
+            co_store_answer(self, op, reply);
+        }
         break;
     case CO_PROMOTE:
         co_load_promoted(self, op, reply);
         break;
     case CO_FREE:
     case CO_ENGINE:
+    case CO_AWAIT:
     case CO_GREET:
     case CO_LOOK:
     case CO_FETCH:
@@ -234,6 +242,12 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
         break;
     case CO_CALL_GREET:
         co_rank_greeted(self, rank, reply);
+        break;
+    case CO_CALL_HOLD:
+        co_handover_hold_ended(self, index);
+        break;
+    case CO_CALL_CLOSE:
+        co_handover_ticket_closed(self, index, reply);
         break;
     case CO_CALL_NOBODY:
         break;
@@ -270,6 +284,18 @@ static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
         break;
     case SL_MSG_OP_FENCED:
         co_op_fenced(self, msg);
+        break;
+    case SL_MSG_ARRIVED:
+        co_handover_arrived(self, msg);
+        break;
+    case SL_MSG_HANDOVER_END:
+        co_handover_end(self, msg);
+        break;
+    case SL_MSG_TICKET:
+        co_handover_ticket(self, msg);
+        break;
+    case SL_MSG_PUSH_ARRIVED:
+        co_handover_push_arrived(self, msg);
         break;
     case SL_MSG_LOCAL_DIED:
         co_process_died(self, &msg->body.local_died);
@@ -312,6 +338,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
 {
     struct coordinator *self = state;
     struct co_op *newer = NULL;
+    co_handovers_tick(self, now_ns);
     for (struct co_op *op = self->active_first; op != NULL; op = newer) {
         newer = op->newer;
         co_op_tick(self, op, now_ns);
@@ -327,6 +354,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
         }
     }
     uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;
+    next_ns = SL_MIN(next_ns, self->handover_next_ns);
     for (const struct co_op *op = self->active_first; op != NULL; op = op->newer) {
         next_ns = SL_MIN(next_ns, op_next(op));
     }
@@ -352,6 +380,7 @@ static void coordinator_fini(void *state)
     sl_pins_destroy(&self->pins);
     sl_index_view_close(&self->view);
     co_ops_fini(self);
+    co_handovers_fini(self);
     free(self->engines);
 }
 

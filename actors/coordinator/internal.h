@@ -6,6 +6,7 @@
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_actor.h"
+#include "runtime/sl_handover.h"
 
 #define CO_RANKS_MAX       64u
 #define CO_POOLS_MAX       8u
@@ -85,6 +86,10 @@ enum co_phase {
     CO_FREE,
     CO_ENGINE, /* the registration is asked for */
     CO_KEYS,   /* the keyer works */
+    CO_AWAIT,  /* load: prefill has not committed yet */
+    CO_OPEN,   /* direct load: the transporter makes a ticket */
+    CO_CLOSE,  /* direct load: and ends it */
+    CO_PUSH,   /* direct store: the transporter writes to decode's node */
     CO_GREET,  /* swappers may still work for a coordinator that died */
     CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
     CO_PROMOTE, /* load: the registrar brings parts in from disk */
@@ -135,6 +140,13 @@ struct co_share {
     uint32_t item_count;    /* of the COPY */
 };
 
+struct co_receipt { /* what decode must know before it loads */
+    bool known;
+    uint32_t block_end; /* blocks of the input */
+    struct sl_digest keys;
+    char node[32];
+};
+
 struct co_op {
     enum co_kind kind;
     enum co_phase phase;
@@ -150,9 +162,16 @@ struct co_op {
     struct sl_bytes tokens; /* kept while the engine is asked for */
     struct sl_text extras;
     bool partial;
-    uint32_t first_block, block_count;
-    struct co_block *blocks; /* block_count */
-    uint64_t call_seq;       /* of the one request in flight that is no COPY or FENCE; 0: none */
+    uint32_t first_block, block_count, token_count;
+    struct co_handover *handover;     /* that the op is a side of; NULL: none */
+    uint64_t hold_ns;                 /* store of a hand-over: how long decode may take */
+    bool direct;                      /* pushed under a ticket, not through storage */
+    bool push_over;                   /* load: no ticket came */
+    uint32_t push_skip;               /* store: blocks that decode has */
+    struct sl_bytes ticket;           /* store: in the op's memory */
+    struct co_receipt ticket_receipt; /* store: of what the ticket is */
+    struct co_block *blocks;          /* block_count */
+    uint64_t call_seq; /* of the one request in flight that is no COPY or FENCE; 0: none */
 
     /* The slice: blocks slice[0..slice_count), ascending. parts: [block of the slice][rank][pool].
      */
@@ -176,6 +195,8 @@ struct co_op {
     bool answered, client_gone;
     sl_err code;
     char reason[CO_REASON_BYTES];
+    uint64_t handover_id;
+    struct co_receipt receipt; /* store of a hand-over that is committed */
     uint8_t *stored, *existed; /* bitmaps: room for bitmap_bytes each, kept with the slot */
     uint64_t bitmap_bytes;
     uint32_t from_memory, from_disk, from_remote;
@@ -186,6 +207,26 @@ struct co_op {
     uint64_t killed_ranks;
     struct sl_return waiters[CO_FENCE_WAITERS_MAX];
     uint32_t waiter_count;
+};
+
+/* ---- hand-overs: what prefill's store and decode's load of one request have in common ---- */
+struct co_handover {
+    uint64_t id, trace_id; /* id 0: free */
+    struct sl_handover machine;
+    struct co_op *send, *receive; /* not answered yet; NULL: none */
+    struct co_handover *hash_next;
+    struct co_receipt receipt;
+    uint64_t started_ns;
+    bool received;                /* a decode was here */
+    bool sent_here;               /* a prefill was */
+    bool arrived;                 /* direct: all is in the extents */
+    bool closing;                 /* PUSH_CLOSE without an op is in flight */
+    struct sl_item_claim *claims; /* decode's extents; owned */
+    uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
+    uint32_t claim_count, ticket_bytes;
+    unsigned char ticket[128];
+    bool ending; /* HOLD_END is in flight */
+    char reason[CO_REASON_BYTES];
 };
 
 /* ---- ranks, as processes ---- */
@@ -202,6 +243,8 @@ enum co_call {
     CO_CALL_PING,
     CO_CALL_HELLO,
     CO_CALL_GREET,
+    CO_CALL_HOLD,
+    CO_CALL_CLOSE,
     CO_CALL_NOBODY, /* the answer changes nothing */
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
@@ -219,14 +262,16 @@ struct co_metrics {
         loaded_bytes;
     sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
         length_mismatch_count, client_died_count;
-    sl_histogram store_ns, load_ns;
+    sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
+        handover_aborted_count, handover_recomputed_count, handover_gone_count,
+        handover_pushed_count, handover_fallback_count;
+    sl_histogram store_ns, load_ns, handover_ns;
 };
 
 struct coordinator {
     struct sl_env *env;
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
-    uint64_t view_device, view_inode;
     struct sl_pins *pins;
     char pins_name[64];
     uint64_t pins_taken;      /* slots in use */
@@ -249,6 +294,11 @@ struct coordinator {
     struct co_op *active_first, *active_last;
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
+
+    struct co_handover *handovers; /* handover_max */
+    struct co_handover **handover_heads, *handover_free;
+    uint32_t handover_max, handover_mask, handover_count;
+    uint64_t handover_next_ns; /* no deadline of one is before it */
 
     struct sl_key find_keys[CO_FIND_MAX]; /* scratch of a look-up */
     struct sl_entry find_entries[CO_FIND_MAX];
@@ -324,7 +374,51 @@ void co_rank_learn(struct coordinator *self, uint32_t rank);
 void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
 void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
 
+/* ---- handover.c ---- */
+sl_err co_handovers_init(struct coordinator *self, struct sl_error *why);
+void co_handovers_fini(struct coordinator *self);
+/* The op takes its side. Errors: SL_ERR_BUSY, SL_ERR_EXISTS, SL_ERR_HANDOVER, SL_ERR_LIMIT. */
+sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
+/* The op's request came again, with a receipt perhaps. */
+void co_handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
+/* The keys are known. False: the op was ended. */
+bool co_handover_keys(struct coordinator *self, struct co_op *op);
+/* A load goes on when prefill has committed. */
+void co_handover_await(struct coordinator *self, struct co_op *op);
+/* Before the op is answered; gives the code of the answer. */
+sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code);
+/* Answered and fenced. */
+void co_handover_done(struct coordinator *self, struct co_op *op);
+/* True: the hand-over failed meanwhile, and the op was ended. */
+bool co_handover_failed(struct coordinator *self, struct co_op *op);
+/* The block of the input that is not full. */
+bool co_handover_is_tail(const struct co_op *op, uint32_t block);
+void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg); /* ARRIVED */
+void co_handover_end(struct coordinator *self, const struct sl_msg *msg);     /* HANDOVER_END */
+void co_handover_hold_ended(struct coordinator *self, uint32_t index);
+void co_handovers_tick(struct coordinator *self, uint64_t now_ns);
+
+void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
+void co_handover_push_arrived(struct coordinator *self,
+                              const struct sl_msg *msg); /* PUSH_ARRIVED */
+void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
+                               const struct sl_msg *reply);
+
+/* ---- push.c ---- */
+void co_push_start(struct coordinator *self, struct co_op *op);
+void co_push_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+void co_push_copied(struct coordinator *self, struct co_op *op);
+/* Goes on through storage, or ends. */
+void co_push_failed(struct coordinator *self, struct co_op *op, sl_err code);
+void co_push_abort(struct coordinator *self, struct co_op *op, sl_err code);
+void co_push_close(struct coordinator *self, struct co_op *op);
+void co_push_load(struct coordinator *self, struct co_op *op);
+void co_push_return(struct coordinator *self, struct co_op *op);
+
 /* ---- store.c, load.c ---- */
+/* Gives claims back. */
+void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
+                     const struct sl_item_claim *claims, uint32_t count);
 void co_store_slice(struct coordinator *self, struct co_op *op);
 void co_store_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 void co_store_copied(struct coordinator *self, struct co_op *op);

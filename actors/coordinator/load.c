@@ -264,14 +264,18 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     }
     for (uint32_t i = 0; i < block_count;
          i++) { /* MODEL/BLOCK is what its parts' keys begin with */
-        groups[i] =
-            (struct sl_item_group){.key = {.at = op->part_keys[first + i * part_count].at,
-                                           .length = strlen(engine->model) + 1 +
-                                                     op->blocks[op->slice[block + i]].key.length},
-                                   .part_count = part_count};
+        groups[i] = (struct sl_item_group){
+            .key = {.at = op->part_keys[first + i * part_count].at,
+                    .length =
+                        strlen(engine->model) + 1 + op->blocks[op->slice[block + i]].key.length},
+            .part_count = part_count,
+            .transient_ns = co_handover_is_tail(op, op->slice[block + i])
+                                ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
+                                : 0};
     }
     struct sl_msg fetch = {.type = SL_MSG_FETCH, .op_id = op->id, .trace_id = op->trace_id};
     fetch.body.fetch.chain = true;
+    fetch.body.fetch.sure = op->handover != NULL; /* prefill has said so */
     fetch.body.fetch.items.at = items;
     fetch.body.fetch.items.count = part_total;
     fetch.body.fetch.groups.at = groups;

@@ -72,6 +72,14 @@ const char *co_phase_text(enum co_phase phase)
         return "waiting for the engine's registration";
     case CO_KEYS:
         return "waiting for the keyer";
+    case CO_AWAIT:
+        return "waiting for prefill";
+    case CO_OPEN:
+        return "waiting for a ticket";
+    case CO_CLOSE:
+        return "waiting for the end of a ticket";
+    case CO_PUSH:
+        return "waiting for decode's node";
     case CO_GREET:
         return "waiting for swappers to leave a dead coordinator's work";
     case CO_LOOK:
@@ -227,6 +235,8 @@ static bool op_start_again(struct coordinator *self, struct co_op *op, const str
         sl_return_keep(msg, &op->back);
         if (op->answered) {
             co_op_answer(self, op);
+        } else if (op->handover != NULL) {
+            co_handover_again(self, op, msg);
         }
     }
     return true;
@@ -298,6 +308,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request)
     op->engine_id = request->engine_id;
     op->partial = request->partial;
     op->tokens = request->tokens;
+    op->token_count = (uint32_t)(request->tokens.length / 4);
     op->extras = request->extras;
     op->blocks = co_arena_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
@@ -365,6 +376,9 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     op->phase = CO_ENGINE;
     env->ops->wake_at(env, op->deadline_ns);
     err = op_keep(op, &request);
+    if (err == SL_OK) {
+        err = co_handover_begin(self, op, msg);
+    }
     if (err == SL_OK) {
         err = co_engine_want(self, op->engine_id, op->trace_id, &op->engine);
     }
@@ -450,6 +464,9 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known", "keyer",
                    (uint32_t)keys->count);
+    if (op->handover != NULL && !co_handover_keys(self, op)) {
+        return;
+    }
     co_op_go(self, op);
 }
 
@@ -466,8 +483,12 @@ void co_op_go(struct coordinator *self, struct co_op *op)
     if (op_ungreeted(self, op) != 0) {
         op->phase = CO_GREET;
         co_wake(self, op, self->env->now_ns + CO_POLL_NS);
+    } else if (op->kind == CO_STORE && op->direct) {
+        co_push_start(self, op);
     } else if (op->kind == CO_STORE) {
         co_store_slice(self, op);
+    } else if (op->handover != NULL) {
+        co_handover_await(self, op);
     } else {
         co_load_slice(self, op);
     }
@@ -536,6 +557,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
     if (op->code != SL_OK) {
         reply.text = sl_text_of(op->reason);
     }
+    struct sl_item_receipt receipt;
     if (op->kind == CO_STORE) {
         reply.body.store_reply = (struct sl_body_store_reply){
             .block_count = op->block_count,
@@ -543,6 +565,15 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
             .existed = {.at = op->existed, .length = co_bits_bytes(op->block_count)},
             .fenced = fenced,
         };
+        if (op->receipt.known) {
+            receipt = (struct sl_item_receipt){.handover_id = op->handover_id,
+                                               .block_end = op->receipt.block_end,
+                                               .keys_low = op->receipt.keys.low,
+                                               .keys_high = op->receipt.keys.high,
+                                               .node = sl_text_of(op->receipt.node)};
+            reply.body.store_reply.receipt.at = &receipt;
+            reply.body.store_reply.receipt.count = 1;
+        }
     } else {
         reply.body.load_reply = (struct sl_body_load_reply){
             .block_count = op->at,
@@ -607,9 +638,15 @@ static void op_account(struct coordinator *self, struct co_op *op)
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
 {
     SL_ASSERT(!op->answered);
+    if (op->handover != NULL) {
+        code = co_handover_ended(self, op, code);
+    }
     if (op->call_seq != 0) {
         sl_calls_forget(self->calls, op->call_seq);
         op->call_seq = 0;
+    }
+    if (op->phase == CO_PUSH && code != SL_OK) {
+        co_push_abort(self, op, code);
     }
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
@@ -645,6 +682,9 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     } else if (op->kind == CO_LOAD) {
         co_load_unpin(self, op, 0);
         co_load_note(self, op);
+    }
+    if (op->handover != NULL) {
+        co_handover_done(self, op);
     }
     op->phase = CO_DONE;
     co_waiters_answer(self, op, SL_OK, true);
@@ -709,8 +749,13 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
         return;
     }
     op->wake_ns = SL_NEVER_NS;
+    if (op->handover != NULL && !op->answered && co_handover_failed(self, op)) {
+        return;
+    }
     if (op->phase == CO_GREET) {
         co_op_go(self, op);
+    } else if (op->phase == CO_AWAIT) {
+        co_handover_await(self, op);
     } else if (op->phase == CO_LOOK) {
         co_load_look(self, op);
     } else if (op->phase == CO_OTHERS) {

@@ -73,8 +73,13 @@ static bool store_reserve(struct coordinator *self, struct co_op *op)
         /* MODEL/BLOCK is what its parts' keys begin with. */
         struct sl_key first = op->part_keys[i * engine->part_count];
         uint64_t length = strlen(engine->model) + 1 + op->blocks[op->slice[i]].key.length;
-        groups[i] = (struct sl_item_group){.key = {.at = first.at, .length = length},
-                                           .part_count = engine->part_count};
+        groups[i] = (struct sl_item_group){
+            .key = {.at = first.at, .length = length},
+            .part_count = engine->part_count,
+            .transient_ns = co_handover_is_tail(op, op->slice[i])
+                                ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
+                                : 0,
+        };
     }
     struct sl_msg reserve = {.type = SL_MSG_RESERVE};
     reserve.body.reserve = (struct sl_body_reserve){
@@ -85,6 +90,11 @@ static bool store_reserve(struct coordinator *self, struct co_op *op)
         .items = {.at = items, .count = part_total},
         .groups = {.at = groups, .count = op->slice_count},
     };
+    if (op->handover != NULL) {
+        reserve.body.reserve.hold_id = op->handover_id;
+        reserve.body.reserve.hold_ns =
+            sl_deadline_ns(sl_budget_ns(self->env->now_ns, op->deadline_ns), op->hold_ns);
+    }
     op->phase = CO_RESERVE;
     return co_op_call(self, op, "registrar", &reserve);
 }
@@ -165,13 +175,13 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
     }
 }
 
-static void send_aborts(struct coordinator *self, struct co_op *op,
-                        const struct sl_item_claim *claims, uint32_t count)
+void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
+                     const struct sl_item_claim *claims, uint32_t count)
 {
     if (count == 0) {
         return;
     }
-    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op->id, .trace_id = op->trace_id};
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op_id, .trace_id = trace_id};
     abort.body.abort.items.at = claims;
     abort.body.abort.items.count = count;
     /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
@@ -202,7 +212,7 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
             parts[k].state = CO_PART_GONE;
         }
     }
-    send_aborts(self, op, claims, claim_count);
+    co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
 }
 
 static void store_reserved(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
@@ -234,6 +244,10 @@ static void store_reserved(struct coordinator *self, struct co_op *op, const str
 
 void co_store_copied(struct coordinator *self, struct co_op *op)
 {
+    if (op->direct) {
+        co_push_copied(self, op);
+        return;
+    }
     uint32_t part_count = op->engine->part_count;
     abort_broken(self, op, CO_PART_COPIED);
     struct sl_item_claim *claims =
@@ -323,7 +337,7 @@ void co_store_abort(struct coordinator *self, struct co_op *op)
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
 {
     struct co_op *op = co_op_find(self, reply->op_id);
-    if (op == NULL || op->phase != CO_DONE || op->kind != CO_STORE) {
+    if (op == NULL || op->phase != CO_DONE || (op->kind != CO_STORE && !op->direct)) {
         return;
     }
     uint64_t count = reply->body.reserve_reply.items.count;
@@ -336,7 +350,7 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
                 (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
         }
     }
-    send_aborts(self, op, claims, claim_count);
+    co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
     co_arena_reset(&op->work);
 }
 
@@ -354,7 +368,10 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
     sl_err state =
         view ? sl_index_find_group(self->view, key, (uint32_t)model_length + 1 + block->key.length)
              : SL_ERR_BUSY;
-    if (state == SL_OK) {
+    if (state == SL_OK && op->handover != NULL) {
+        block->fate = CO_BLOCK_OPEN; /* it must be held too */
+        op->at = SL_MIN(op->at, i);
+    } else if (state == SL_OK) {
         block->fate = CO_BLOCK_EXISTED;
         co_bit_set(op->existed, i);
     } else if (state == SL_ERR_NOT_FOUND && block->round < CO_RESERVE_ROUNDS) {

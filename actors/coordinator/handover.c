@@ -1,0 +1,759 @@
+/* actors/coordinator/handover.c - hand-overs from prefill to decode: what both modes have in
+ * common.
+ *
+ * Prefill's side is a STORE that names the hand-over, decode's a LOAD; a row of the table is what
+ * this node knows of both. On one node the row has both sides, and each hears when the other fails;
+ * on two nodes each has a row of its own, and decode's hears of the commit by the receipt that came
+ * with the first token (ARRIVED). Rows are lost with the process: holds end by their time, and the
+ * ops, which come again, make new rows. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long what was consumed may wait for the end of its hold, and a failure is remembered for a
+ * side that comes late. */
+#define GIVE_BACK_NS (10 * SL_NS_PER_S)
+#define KEY_ROOM     (SL_KEY_BYTES_MAX + 40u) /* model, '/', block */
+
+sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
+{
+    uint32_t heads = 1;
+    self->handover_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
+    while (heads < self->handover_max) {
+        heads *= 2;
+    }
+    self->handover_mask = heads - 1;
+    self->handover_next_ns = SL_NEVER_NS;
+    self->handovers = calloc(self->handover_max, sizeof(*self->handovers));
+    self->handover_heads = calloc(heads, sizeof(struct co_handover *));
+    if (self->handovers == NULL || self->handover_heads == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu32 " hand-overs",
+                       self->handover_max);
+    }
+    for (uint32_t i = self->handover_max; i-- > 0;) {
+        self->handovers[i].hash_next = self->handover_free;
+        self->handover_free = &self->handovers[i];
+    }
+    return SL_OK;
+}
+
+void co_handovers_fini(struct coordinator *self)
+{
+    for (uint32_t i = 0; self->handovers != NULL && i < self->handover_max; i++) {
+        free(self->handovers[i].claims);
+    }
+    free(self->handovers);
+    free(self->handover_heads);
+}
+
+/* ---- table ---- */
+
+static struct co_handover **handover_chain(const struct coordinator *self, uint64_t id)
+{
+    return &self->handover_heads[(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & self->handover_mask];
+}
+
+static struct co_handover *handover_find(const struct coordinator *self, uint64_t id)
+{
+    struct co_handover *row = *handover_chain(self, id);
+    while (row != NULL && row->id != id) {
+        row = row->hash_next;
+    }
+    return row;
+}
+
+static void handover_count(struct coordinator *self, uint32_t count)
+{
+    self->handover_count = count;
+    sl_metric_set(self->env->metrics, self->metric.handover_active_count, count);
+}
+
+/* The state is a new one: its deadline counts, and whoever traces hears of it. */
+static void handover_entered(struct coordinator *self, struct co_handover *row)
+{
+    static const char *const texts[SL_HANDOVER_STATES] = {
+        "handover announced", "handover allocated", "handover producing", "handover committed",
+        "handover consumed",  "handover aborted",   "handover released"};
+    sl_trace_event(self->env->metrics, self->env->now_ns, row->trace_id, texts[row->machine.state],
+                   row->machine.code != SL_OK ? sl_err_name(row->machine.code) : "",
+                   row->receipt.block_end);
+    if (row->machine.deadline_ns < self->handover_next_ns) {
+        self->handover_next_ns = row->machine.deadline_ns;
+        self->env->ops->wake_at(self->env, self->handover_next_ns);
+    }
+}
+
+static struct co_handover *handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id)
+{
+    const struct sl_config *config = self->env->config;
+    uint64_t wait_ns = sl_config_u64(config, SL_SET_handover_wait);
+    uint64_t limit_ns[SL_HANDOVER_STATES];
+    struct co_handover *row = self->handover_free;
+    if (row == NULL) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < SL_HANDOVER_STATES; i++) {
+        limit_ns[i] = i < SL_HANDOVER_COMMITTED ? wait_ns : GIVE_BACK_NS;
+    }
+    limit_ns[SL_HANDOVER_COMMITTED] = sl_config_u64(config, SL_SET_handover_hold);
+    self->handover_free = row->hash_next;
+    *row = (struct co_handover){.id = id, .trace_id = trace_id, .started_ns = self->env->now_ns};
+    sl_handover_start(&row->machine, limit_ns, self->env->now_ns);
+    struct co_handover **chain = handover_chain(self, id);
+    row->hash_next = *chain;
+    *chain = row;
+    handover_count(self, self->handover_count + 1);
+    handover_entered(self, row);
+    return row;
+}
+
+static void handover_forget(struct coordinator *self, struct co_handover *row)
+{
+    struct co_handover **link = handover_chain(self, row->id);
+    while (*link != row) {
+        SL_ASSERT(*link != NULL);
+        link = &(*link)->hash_next;
+    }
+    SL_ASSERT(row->send == NULL && row->receive == NULL && row->claims == NULL);
+    *link = row->hash_next;
+    *row = (struct co_handover){.hash_next = self->handover_free};
+    self->handover_free = row;
+    handover_count(self, self->handover_count - 1);
+}
+
+static sl_err handover_step(struct coordinator *self, struct co_handover *row,
+                            enum sl_handover_event event)
+{
+    sl_err err = sl_handover_step(&row->machine, event, self->env->now_ns);
+    if (err == SL_OK) {
+        handover_entered(self, row);
+    }
+    return err;
+}
+
+/* Ops that are not answered find out in their next turn: nobody ends another's op. */
+static void sides_wake(struct coordinator *self, struct co_handover *row)
+{
+    struct co_op *sides[] = {row->send, row->receive};
+    for (uint32_t i = 0; i < SL_COUNT(sides); i++) {
+        if (sides[i] != NULL) {
+            co_wake(self, sides[i], self->env->now_ns);
+        }
+    }
+}
+
+static void handover_aborted(struct coordinator *self, struct co_handover *row, const char *reason)
+{
+    (void)snprintf(row->reason, sizeof(row->reason), "%s", reason);
+    sl_metric_add(self->env->metrics, self->metric.handover_aborted_count, 1);
+    sl_log_write(self->env->log, row->machine.code == SL_ERR_CANCELLED ? SL_LOG_INFO : SL_LOG_WARN,
+                 row->trace_id, "hand-over %016" PRIx64 " failed while it was %s: %s", row->id,
+                 sl_handover_state_text(row->machine.aborted_in), row->reason);
+    handover_entered(self, row);
+    sides_wake(self, row);
+}
+
+static void handover_abort(struct coordinator *self, struct co_handover *row, sl_err code,
+                           const char *reason)
+{
+    if (sl_handover_abort(&row->machine, code, self->env->now_ns) == SL_OK) {
+        handover_aborted(self, row, reason);
+    }
+}
+
+/* ---- giving back ---- */
+
+/* False: it could not be sent; the hold ends by its time. */
+static bool hold_end_send(struct coordinator *self, uint64_t id, uint64_t trace_id, uint64_t cookie)
+{
+    struct sl_msg end = {.type = SL_MSG_HOLD_END, .trace_id = trace_id};
+    end.body.hold_end.hold_id = id;
+    return sl_calls_send(self->calls, "registrar", &end,
+                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, NULL) == SL_OK;
+}
+
+/* Nothing lands in decode's extents any more, and nobody reads there: they go back. */
+static void claims_give(struct coordinator *self, struct co_handover *row)
+{
+    if (row->claims != NULL) {
+        co_claims_abort(self, 0, row->trace_id, row->claims, row->claim_count);
+    }
+    free(row->claims);
+    row->claims = NULL;
+    row->claim_count = 0;
+}
+
+/* A ticket whose op is over is closed until somebody says that it is. */
+static void close_send(struct coordinator *self, struct co_handover *row)
+{
+    struct sl_msg close = {.type = SL_MSG_PUSH_CLOSE, .trace_id = row->trace_id};
+    close.body.push_close.handover = row->push_id;
+    close.body.push_close.taken = row->arrived && row->machine.state == SL_HANDOVER_CONSUMED;
+    if (!row->closing) {
+        row->closing = sl_calls_send(self->calls, "transporter.0", &close,
+                                     sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                                     co_cookie(CO_CALL_CLOSE, 0, (uint32_t)(row - self->handovers)),
+                                     NULL) == SL_OK;
+    }
+}
+
+/* What has ended gives back what it can; when nothing is lent it is released. One that failed
+ * before decode came is remembered a while: it will ask. */
+static void handover_settle(struct coordinator *self, struct co_handover *row)
+{
+    struct sl_handover *machine = &row->machine;
+    bool over = machine->state == SL_HANDOVER_CONSUMED || machine->state == SL_HANDOVER_ABORTED;
+    if (!over) {
+        return;
+    }
+    if (row->receive == NULL && (machine->loans & SL_HANDOVER_TICKET) != 0) {
+        close_send(self, row);
+        return;
+    }
+    if ((machine->loans & (SL_HANDOVER_TICKET | SL_HANDOVER_TARGET)) == 0) {
+        claims_give(self, row);
+    }
+    if (machine->loans == SL_HANDOVER_HELD && !row->ending) {
+        row->ending = hold_end_send(self, row->id, row->trace_id,
+                                    co_cookie(CO_CALL_HOLD, 0, (uint32_t)(row - self->handovers)));
+        if (row->ending) {
+            return;
+        }
+        sl_handover_return(machine, SL_HANDOVER_HELD);
+    }
+    bool remembered = machine->state == SL_HANDOVER_ABORTED && !row->received;
+    if (!remembered && handover_step(self, row, SL_HANDOVER_RELEASE) == SL_OK) {
+        handover_forget(self, row);
+    }
+}
+
+/* Answered or not: without an answer the registrar ends it by its time. */
+void co_handover_hold_ended(struct coordinator *self, uint32_t index)
+{
+    struct co_handover *row = &self->handovers[index];
+    if (row->id != 0 && row->ending) {
+        row->ending = false;
+        sl_handover_return(&row->machine, SL_HANDOVER_HELD);
+        handover_settle(self, row);
+    }
+}
+
+void co_handover_ticket_closed(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct co_handover *row = &self->handovers[index];
+    if (row->id == 0 || !row->closing) {
+        return;
+    }
+    row->closing = false;
+    if (reply != NULL && reply->code == SL_OK) {
+        sl_handover_return(&row->machine, SL_HANDOVER_TICKET);
+    }
+    handover_settle(self, row); /* asks again when nobody said so */
+}
+
+/* ---- the sides ---- */
+
+static void receipt_keep(struct co_receipt *receipt, const struct sl_item_receipt *item)
+{
+    *receipt = (struct co_receipt){.known = true,
+                                   .block_end = (uint32_t)item->block_end,
+                                   .keys = {.low = item->keys_low, .high = item->keys_high}};
+    (void)snprintf(receipt->node, sizeof(receipt->node), "%.*s", (int)item->node.length,
+                   item->node.length > 0 ? item->node.at : "");
+}
+
+static bool receipt_equal(const struct co_receipt *a, const struct co_receipt *b)
+{
+    return a->block_end == b->block_end && sl_digest_equal(a->keys, b->keys);
+}
+
+/* What a receipt means on a node where prefill is not: it has committed. */
+static void receipt_commits(struct coordinator *self, struct co_handover *row)
+{
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
+    (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
+    (void)handover_step(self, row, SL_HANDOVER_COMMIT);
+}
+
+static sl_err side_taken(struct co_op *op, const char *side)
+{
+    co_reason(op, "hand-over %016" PRIx64 " has a %s already", op->handover_id, side);
+    return SL_ERR_BUSY;
+}
+
+static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_handover *row,
+                         uint64_t hold_ns)
+{
+    if (row->send != NULL) {
+        return side_taken(op, "prefill");
+    }
+    if (row->machine.state == SL_HANDOVER_ABORTED) {
+        co_reason(op, "%s", row->reason);
+        return SL_ERR_CANCELLED;
+    }
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE); /* decode allocated before it asked */
+    if (handover_step(self, row, SL_HANDOVER_PRODUCE) != SL_OK) {
+        co_reason(op, "hand-over %016" PRIx64 " is %s already", op->handover_id,
+                  sl_handover_state_text(row->machine.state));
+        return SL_ERR_EXISTS;
+    }
+    op->hold_ns = hold_ns != 0 ? hold_ns : sl_config_u64(self->env->config, SL_SET_handover_hold);
+    row->machine.limit_ns[SL_HANDOVER_COMMITTED] = op->hold_ns;
+    sl_handover_lend(&row->machine,
+                     SL_HANDOVER_SOURCE | (op->direct ? 0u : (uint32_t)SL_HANDOVER_HELD));
+    row->send = op;
+    row->sent_here = true;
+    return SL_OK;
+}
+
+/* The ticket outlives the request. */
+static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
+{
+    void *bytes = co_arena_take(&op->life, ticket->bytes.length, 1);
+    if (bytes == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    memcpy(bytes, ticket->bytes.at, ticket->bytes.length);
+    op->direct = true;
+    op->ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
+    op->ticket_receipt =
+        (struct co_receipt){.known = true,
+                            .block_end = (uint32_t)ticket->block_end,
+                            .keys = {.low = ticket->keys_low, .high = ticket->keys_high}};
+    if (ticket->first_block < op->first_block ||
+        ticket->first_block >= op->first_block + op->block_count) {
+        co_reason(op, "the ticket begins at block %" PRIu64 ", the hand-over at %u of %u",
+                  ticket->first_block, op->first_block, op->first_block + op->block_count);
+        return SL_ERR_INVALID;
+    }
+    op->push_skip = (uint32_t)ticket->first_block - op->first_block;
+    return SL_OK;
+}
+
+static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct co_handover *row,
+                            const struct sl_body_load *body)
+{
+    if (row->receive != NULL) {
+        return side_taken(op, "decode");
+    }
+    row->received = true;
+    if (row->machine.state == SL_HANDOVER_ABORTED) {
+        co_reason(op, "%s", row->reason);
+        handover_settle(self, row);
+        return SL_ERR_HANDOVER;
+    }
+    if (row->machine.state > SL_HANDOVER_COMMITTED) {
+        co_reason(op, "hand-over %016" PRIx64 " is consumed already", op->handover_id);
+        return SL_ERR_HANDOVER;
+    }
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
+    sl_handover_lend(&row->machine, SL_HANDOVER_TARGET);
+    row->receive = op;
+    if (body->receipt.count > 0 && row->send == NULL &&
+        row->machine.state < SL_HANDOVER_COMMITTED) {
+        receipt_keep(&row->receipt, &body->receipt.at[0]);
+        receipt_commits(self, row);
+    }
+    return SL_OK;
+}
+
+sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+{
+    bool store = op->kind == CO_STORE;
+    op->handover_id = store ? msg->body.store.handover_id : msg->body.load.handover_id;
+    if (op->handover_id == 0) {
+        return SL_OK;
+    }
+    if (store && msg->body.store.ticket.count > 0) {
+        sl_err kept = ticket_keep(op, &msg->body.store.ticket.at[0]);
+        if (kept != SL_OK) {
+            return kept;
+        }
+    } else if (!store) {
+        op->direct = msg->body.load.direct && op->block_count > 0;
+    }
+    struct co_handover *row = handover_find(self, op->handover_id);
+    row = row != NULL ? row : handover_new(self, op->handover_id, msg->trace_id);
+    if (row == NULL) {
+        co_reason(op, "%u hand-overs are under way", self->handover_count);
+        return SL_ERR_LIMIT;
+    }
+    sl_err err = store ? send_begin(self, op, row, msg->body.store.hold_ns)
+                       : receive_begin(self, op, row, &msg->body.load);
+    op->handover = err == SL_OK ? row : NULL;
+    return err;
+}
+
+void co_handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+{
+    struct co_handover *row = op->handover;
+    if (op->kind == CO_LOAD && !op->answered && msg->body.load.receipt.count > 0 &&
+        row->send == NULL && row->machine.state < SL_HANDOVER_COMMITTED) {
+        receipt_keep(&row->receipt, &msg->body.load.receipt.at[0]);
+        receipt_commits(self, row);
+        co_wake(self, op, self->env->now_ns);
+    }
+}
+
+bool co_handover_is_tail(const struct co_op *op, uint32_t block)
+{
+    uint64_t end = ((uint64_t)op->first_block + block + 1) * op->engine->block_tokens;
+    return op->handover != NULL && end > op->token_count;
+}
+
+/* The last key speaks for all: each follows from the one before. */
+static sl_err receipt_make(const struct coordinator *self, const struct co_op *op,
+                           struct co_receipt *receipt)
+{
+    char text[KEY_ROOM];
+    struct sl_key last = op->blocks[op->block_count - 1].key;
+    int length = last.at == NULL ? -1
+                                 : snprintf(text, sizeof(text), "%s/%.*s", op->engine->model,
+                                            (int)last.length, last.at);
+    if (length < 0 || (size_t)length >= sizeof(text)) {
+        return SL_ERR_UNSUPPORTED;
+    }
+    *receipt = (struct co_receipt){.known = true,
+                                   .block_end = op->first_block + op->block_count,
+                                   .keys = sl_digest_of(text, (uint64_t)length)};
+    (void)snprintf(receipt->node, sizeof(receipt->node), "%s",
+                   sl_config_text(self->env->config, SL_SET_node_name));
+    return SL_OK;
+}
+
+/* A hand-over is of the whole input. */
+bool co_handover_keys(struct coordinator *self, struct co_op *op)
+{
+    uint32_t block_tokens = op->engine->block_tokens;
+    uint32_t wanted = (uint32_t)(((uint64_t)op->token_count + block_tokens - 1) / block_tokens);
+    uint64_t given = (uint64_t)op->first_block + op->block_count;
+    if (given != wanted || (op->kind == CO_STORE && op->block_count == 0)) {
+        co_reason(op, "a hand-over of blocks up to %" PRIu64 ", the input has %u", given, wanted);
+        co_op_end(self, op, SL_ERR_INVALID);
+        return false;
+    }
+    if (op->block_count > 0 && receipt_make(self, op, &op->receipt) != SL_OK) {
+        co_reason(op, "key format %s has no key for the incomplete last block",
+                  op->engine->key_format);
+        co_op_end(self, op, SL_ERR_UNSUPPORTED);
+        return false;
+    }
+    if (op->ticket_receipt.known && !receipt_equal(&op->receipt, &op->ticket_receipt)) {
+        co_reason(op,
+                  "decode's ticket is of %u blocks of keys %016" PRIx64
+                  ", prefill's %u blocks have keys %016" PRIx64,
+                  op->ticket_receipt.block_end, op->ticket_receipt.keys.low, op->receipt.block_end,
+                  op->receipt.keys.low);
+        co_op_end(self, op, SL_ERR_INVALID);
+        return false;
+    }
+    return true;
+}
+
+void co_handover_await(struct coordinator *self, struct co_op *op)
+{
+    struct co_handover *row = op->handover;
+    bool ticket = (row->machine.loans & SL_HANDOVER_TICKET) != 0;
+    if (op->direct && row->claims == NULL) {
+        co_push_start(self, op);
+        return;
+    }
+    op->phase = CO_AWAIT;
+    if (row->machine.state < SL_HANDOVER_COMMITTED && !op->push_over) {
+        return; /* whoever commits it wakes us; time ends it otherwise */
+    }
+    if (op->direct && ticket) {
+        co_push_close(self, op);
+        return;
+    }
+    if (op->direct && row->arrived) {
+        co_push_load(self, op);
+        return;
+    }
+    if (op->direct) { /* prefill went through storage, or there is no ticket */
+        op->direct = false;
+        op->push_over = false;
+        op->slice_count = 0;
+        op->slice_total = 0;
+        claims_give(self, row);
+        co_handover_await(self, op);
+        return;
+    }
+    if (op->receipt.known && !receipt_equal(&op->receipt, &row->receipt)) {
+        co_reason(op,
+                  "prefill handed over %u blocks of keys %016" PRIx64
+                  ", decode's %u blocks have keys %016" PRIx64,
+                  row->receipt.block_end, row->receipt.keys.low, op->receipt.block_end,
+                  op->receipt.keys.low);
+        co_op_end(self, op, SL_ERR_HANDOVER);
+        return;
+    }
+    co_load_slice(self, op);
+}
+
+/* ---- ends ---- */
+
+static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    struct co_handover *row = op->handover;
+    row->send = NULL;
+    if (code == SL_OK) {
+        row->receipt = op->receipt;
+        sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
+        /* What was pushed is committed by its arrival, perhaps before we hear of it. */
+        if (err == SL_OK || (err == SL_ERR_EXISTS && op->direct)) {
+            sl_metric_add(self->env->metrics, self->metric.handover_committed_count, 1);
+            sides_wake(self, row);
+            if (op->direct && !row->received) { /* decode has it, elsewhere */
+                (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+            }
+            return SL_OK;
+        }
+        co_reason(op, "%s", row->reason);
+        code = SL_ERR_CANCELLED;
+    }
+    op->receipt.known = false;
+    co_reason(op, "%s", sl_err_text(code));
+    handover_abort(self, row, code, op->reason);
+    return code;
+}
+
+static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    struct co_handover *row = op->handover;
+    row->receive = NULL;
+    bool loading = row->machine.state == SL_HANDOVER_COMMITTED;
+    bool whole = code == SL_OK && op->at == op->block_count;
+    bool prefix = (code == SL_OK || code == SL_ERR_INCOMPLETE) &&
+                  sl_config_bool(self->env->config, SL_SET_handover_recompute);
+    if (loading && (whole || prefix)) {
+        (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+        sl_metric_add(self->env->metrics,
+                      whole ? self->metric.handover_consumed_count
+                            : self->metric.handover_recomputed_count,
+                      1);
+        sl_histogram_add(self->env->metrics, self->metric.handover_ns,
+                         self->env->now_ns - row->started_ns);
+        return whole ? SL_OK : SL_ERR_INCOMPLETE;
+    }
+    if (code == SL_OK) {
+        co_reason(op, "block %u is nowhere", op->first_block + op->at);
+    } else {
+        co_reason(op, "%s", sl_err_text(code));
+    }
+    /* Nobody decodes on part of it. */
+    op->at = 0;
+    op->from_memory = op->from_disk = op->from_remote = 0;
+    op->bytes = 0;
+    handover_abort(self, row, code == SL_OK ? SL_ERR_INCOMPLETE : code, op->reason);
+    bool plain = code == SL_ERR_CANCELLED || sl_err_class(code) == SL_CLASS_CALL;
+    return plain ? code : SL_ERR_HANDOVER;
+}
+
+sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    return op->kind == CO_STORE ? send_ended(self, op, code) : receive_ended(self, op, code);
+}
+
+void co_handover_done(struct coordinator *self, struct co_op *op)
+{
+    struct co_handover *row = op->handover;
+    op->handover = NULL;
+    sl_handover_return(&row->machine,
+                       op->kind == CO_STORE ? SL_HANDOVER_SOURCE : SL_HANDOVER_TARGET);
+    handover_settle(self, row);
+}
+
+bool co_handover_failed(struct coordinator *self, struct co_op *op)
+{
+    struct co_handover *row = op->handover;
+    if (row->machine.state != SL_HANDOVER_ABORTED) {
+        return false;
+    }
+    op->reason[0] = '\0';
+    co_reason(op, "%s", row->reason);
+    co_op_end(self, op, row->machine.code);
+    return true;
+}
+
+/* ---- messages ---- */
+
+/* On one node a load does not wait for its receipt, and may be done with when it comes. */
+static bool received_already(const struct coordinator *self, uint64_t id)
+{
+    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
+        if (op->kind == CO_LOAD && op->handover_id == id) {
+            return op->code == SL_OK || op->code == SL_ERR_INCOMPLETE;
+        }
+    }
+    return false;
+}
+
+static sl_err arrived_one(struct coordinator *self, const struct sl_item_receipt *item)
+{
+    struct co_handover *row = handover_find(self, item->handover_id);
+    struct co_receipt receipt;
+    if (row != NULL ? row->machine.state == SL_HANDOVER_CONSUMED
+                    : received_already(self, item->handover_id)) {
+        return SL_OK;
+    }
+    if (row == NULL || row->receive == NULL || row->machine.state > SL_HANDOVER_COMMITTED) {
+        sl_metric_add(self->env->metrics, self->metric.handover_gone_count, 1);
+        return SL_ERR_NOT_FOUND;
+    }
+    receipt_keep(&receipt, item);
+    if (row->machine.state == SL_HANDOVER_COMMITTED) {
+        return row->arrived || receipt_equal(&receipt, &row->receipt) ? SL_OK : SL_ERR_INVALID;
+    }
+    if (row->send != NULL) {
+        return SL_ERR_BUSY; /* prefill is here and has not committed */
+    }
+    row->receipt = receipt;
+    receipt_commits(self, row);
+    co_wake(self, row->receive, self->env->now_ns);
+    return SL_OK;
+}
+
+/* A hand-over that is gone does not fail the others of its batch. */
+void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t codes[1024];
+    uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
+    for (uint64_t i = 0; i < count; i++) {
+        codes[i] = (uint64_t)arrived_one(self, &msg->body.arrived.items.at[i]);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
+    sl_reply(self->env, msg, &reply);
+}
+
+/* ---- direct ---- */
+
+void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct co_handover *row = handover_find(self, msg->body.ticket.handover_id);
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_item_ticket ticket;
+    if (row == NULL || row->receive == NULL) {
+        reply.code = SL_ERR_NOT_FOUND;
+    } else if (row->ticket_bytes == 0) {
+        reply.code = row->receive->direct ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
+    } else {
+        ticket = (struct sl_item_ticket){.bytes = {row->ticket, row->ticket_bytes},
+                                         .first_block = row->receive->first_block,
+                                         .block_end = row->receive->receipt.block_end,
+                                         .keys_low = row->receive->receipt.keys.low,
+                                         .keys_high = row->receive->receipt.keys.high};
+        reply.body.ticket_reply.ticket.at = &ticket;
+        reply.body.ticket_reply.ticket.count = 1;
+    }
+    sl_reply(self->env, msg, &reply);
+}
+
+/* Pieces that came, the last of them, or the end of the ticket before that. */
+static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_arrived *body)
+{
+    uint64_t index = body->handover & 0xffff;
+    struct co_handover *row = index < self->handover_max ? &self->handovers[index] : NULL;
+    if (row == NULL || row->id == 0 || row->push_id != body->handover || row->receive == NULL ||
+        !row->receive->direct || row->machine.state > SL_HANDOVER_COMMITTED) {
+        return SL_ERR_NOT_FOUND;
+    }
+    (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
+    if (body->state == 1 && !row->arrived) {
+        row->arrived = true;
+        (void)handover_step(self, row, SL_HANDOVER_COMMIT);
+        co_wake(self, row->receive, self->env->now_ns);
+    } else if (body->state == 2 && !row->arrived &&
+               !sl_config_bool(self->env->config, SL_SET_handover_push_fallback)) {
+        char reason[CO_REASON_BYTES];
+        (void)snprintf(reason, sizeof(reason), "push: %.*s", (int)SL_MIN(body->text.length, 120u),
+                       body->text.length > 0 ? body->text.at : "");
+        sl_err code =
+            body->code != SL_OK && body->code < SL_ERR_COUNT ? (sl_err)body->code : SL_ERR_PROTOCOL;
+        handover_abort(self, row, code, reason);
+    }
+    return SL_OK;
+}
+
+void co_handover_push_arrived(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    sl_err code = push_arrived(self, &msg->body.push_arrived);
+    if (code != SL_OK) {
+        (void)sl_fail(&why, code, "push %016" PRIx64 " is over", msg->body.push_arrived.handover);
+    }
+    sl_reply_code(self->env, msg, code, &why);
+}
+
+static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
+{
+    struct co_handover *row = handover_find(self, id);
+    if (row == NULL || (row->machine.loans & SL_HANDOVER_HELD) == 0) {
+        /* A coordinator before us may have known it. */
+        (void)hold_end_send(self, id, trace_id, co_cookie(CO_CALL_NOBODY, 0, 0));
+        return SL_ERR_NOT_FOUND;
+    }
+    if (row->send != NULL || row->receive != NULL) {
+        return SL_ERR_BUSY;
+    }
+    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+    handover_settle(self, row);
+    return SL_OK;
+}
+
+void co_handover_end(struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t codes[1024];
+    const struct sl_u64s *ids = &msg->body.handover_end.handover_ids;
+    uint64_t count = SL_MIN(ids->count, SL_COUNT(codes));
+    for (uint64_t i = 0; i < count; i++) {
+        codes[i] = (uint64_t)end_one(self, ids->at[i], msg->trace_id);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.handover_end_reply.codes = (struct sl_u64s){.at = codes, .count = count};
+    sl_reply(self->env, msg, &reply);
+}
+
+/* ---- time ---- */
+
+static void handover_expire(struct coordinator *self, struct co_handover *row, uint64_t now_ns)
+{
+    enum sl_handover_state state = row->machine.state;
+    if (!sl_handover_expire(&row->machine, now_ns)) {
+        return;
+    }
+    if (row->machine.state == SL_HANDOVER_RELEASED) {
+        handover_forget(self, row);
+    } else if (state < SL_HANDOVER_CONSUMED) {
+        char reason[CO_REASON_BYTES];
+        (void)snprintf(reason, sizeof(reason), "it stayed %s too long",
+                       sl_handover_state_text(state));
+        handover_aborted(self, row, reason);
+        handover_settle(self, row);
+    } else {
+        handover_settle(self, row); /* asks again for what is lent */
+    }
+}
+
+void co_handovers_tick(struct coordinator *self, uint64_t now_ns)
+{
+    if (now_ns < self->handover_next_ns) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->handover_max; i++) {
+        if (self->handovers[i].id != 0) {
+            handover_expire(self, &self->handovers[i], now_ns);
+        }
+    }
+    self->handover_next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < self->handover_max; i++) {
+        if (self->handovers[i].id != 0) {
+            self->handover_next_ns =
+                SL_MIN(self->handover_next_ns, self->handovers[i].machine.deadline_ns);
+        }
+    }
+}

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,19 +21,6 @@
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
 {
     return atomic_load_explicit(&client->current, memory_order_acquire);
-}
-
-static bool index_file(const struct sl_client *client, dev_t *device, ino_t *inode)
-{
-    char path[1100];
-    struct stat about;
-    (void)snprintf(path, sizeof path, "%s/index", client->paths.shm_dir);
-    if (stat(path, &about) != 0) {
-        return false;
-    }
-    *device = about.st_dev;
-    *inode = about.st_ino;
-    return true;
 }
 
 void sl_attachment_close(struct sl_attachment *attachment)
@@ -75,19 +61,16 @@ struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_err
         (void)sl_fail(why, SL_ERR_NO_MEMORY, "attach: %zu bytes", sizeof *at);
         return NULL;
     }
-    dev_t device = 0;
-    ino_t inode = 0;
     struct sl_arena *arena = NULL;
-    /* The file that was opened is the one that is there before and after. */
-    bool there = index_file(client, &at->index_device, &at->index_inode);
     sl_err err = sl_index_view_open(client->paths.shm_dir, &at->view, why);
-    if (err == SL_OK && (!there || !index_file(client, &device, &inode) ||
-                         device != at->index_device || inode != at->index_inode)) {
-        err = sl_fail(why, SL_ERR_NOT_FOUND, "the index in %s is being replaced",
-                      client->paths.shm_dir);
-    }
     if (err == SL_OK) {
         err = sl_arena_attach(client->paths.shm_dir, 0, !client->read_only, &arena, why);
+    }
+    /* Both of one life of the node. */
+    if (err == SL_OK && sl_index_view_current(at->view, client->paths.shm_dir) != SL_OK) {
+        sl_arena_close(&arena);
+        err = sl_fail(why, SL_ERR_NOT_FOUND, "the index in %s is being replaced",
+                      client->paths.shm_dir);
     }
     if (err == SL_OK) {
         atomic_store_explicit(&at->arenas[0], arena, memory_order_release);
@@ -144,17 +127,16 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
         return SL_OK;
     }
     atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
-    dev_t device = 0;
-    ino_t inode = 0;
     const struct sl_attachment *at = sl_client_attachment(client);
-    if (!index_file(client, &device, &inode)) {
+    sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
+    if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
     }
-    if (device == at->index_device && inode == at->index_inode) {
+    if (err == SL_OK) {
         return SL_OK;
     }
     pthread_mutex_lock(&client->lock);
-    sl_err err = SL_OK;
+    err = SL_OK;
     if (at == sl_client_attachment(client)) { /* nobody was faster */
         err = attachment_add(client, why);
     }

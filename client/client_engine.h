@@ -31,4 +31,17 @@ struct sl_engine {
 /* Registers it again when the node was started anew. */
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 
+/* ---- client_op.c, for client_handover.c ---- */
+struct sl_handover_side {
+    uint64_t id, hold_ns;
+    const struct sl_item_receipt *receipt; /* decode's; NULL: it comes later */
+    const struct sl_item_ticket *ticket;   /* prefill's; NULL: through storage */
+    bool direct;                           /* decode's */
+};
+sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                bool store, const struct sl_handover_side *side, struct sl_op **op,
+                                struct sl_error *why);
+/* Under the client's lock: a call in flight that waits for this receipt carries it from now on. */
+bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_receipt *receipt);
+
 #endif

@@ -11,7 +11,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/types.h>
 
 #define SL_CLIENT_ARENAS_MAX 16u
 /* How often one client may find its node replaced; mappings of the old ones stay until close. */
@@ -30,9 +29,7 @@ struct sl_attachment {
     struct sl_index_view *view;
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
-    dev_t index_device;
-    ino_t index_inode;
-    uint32_t number; /* its place in the client's list */
+    uint32_t number;                                         /* its place in the client's list */
 };
 
 /* An extent granted ahead of use: ours to write to as long as its grant stands. */

@@ -43,6 +43,7 @@ static void nodes_taken(void *context, const struct sl_msg *reply)
         text_take(node->address, sizeof node->address, &item->address);
         text_take(node->state, sizeof node->state, &item->state);
         text_take(node->link, sizeof node->link, &item->link);
+        text_take(node->source, sizeof node->source, &item->source);
     }
 }
 

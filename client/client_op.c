@@ -1,6 +1,7 @@
 /* client/client_op.c - store and load: started, awaited, cancelled, fenced. */
 #include "client/client_engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,12 @@ struct sl_op {
     char *extras;
     uint32_t block_count;
     bool store, cancelled;
+    uint64_t handover_id;           /* 0: none */
+    struct sl_item_receipt receipt; /* store: what came with the answer; load: what it waits for */
+    char receipt_node[32];
+    struct sl_item_ticket ticket; /* store: where to push; in ticket_bytes */
+    unsigned char ticket_bytes[128];
+    bool has_receipt;
     _Atomic bool fenced;
     bool settled;
     bool impossible; /* the answer contradicts the request */
@@ -41,6 +48,16 @@ static bool answered_by_all(const struct sl_op *op)
     return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
 }
 
+/* The node's name goes where the op can keep it. */
+static void receipt_take(struct sl_op *op, const struct sl_item_receipt *item)
+{
+    op->receipt = *item;
+    (void)snprintf(op->receipt_node, sizeof op->receipt_node, "%.*s", (int)item->node.length,
+                   item->node.length > 0 ? item->node.at : "");
+    op->receipt.node = sl_text_of(op->receipt_node);
+    op->has_receipt = true;
+}
+
 /* Under the client's lock, once. */
 static void op_answered(void *context, const struct sl_msg *reply)
 {
@@ -57,6 +74,9 @@ static void op_answered(void *context, const struct sl_msg *reply)
         }
         atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
                               memory_order_release);
+        if (op->handover_id != 0 && body->receipt.count > 0) {
+            receipt_take(op, &body->receipt.at[0]);
+        }
     } else {
         const struct sl_body_load_reply *body = &reply->body.load_reply;
         atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
@@ -126,7 +146,8 @@ static sl_err request_check(const struct sl_op_request *request, struct sl_error
     return SL_OK;
 }
 
-static void op_message(struct sl_op *op, const struct sl_op_request *request)
+static void op_message(struct sl_op *op, const struct sl_op_request *request,
+                       const struct sl_handover_side *side)
 {
     struct sl_msg *msg = &op->call.msg;
     /* LOAD and STORE have the same fields. */
@@ -135,14 +156,23 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request)
         .tokens = {.at = op->tokens, .length = (uint64_t)request->token_count * 4},
         .extras = sl_text_of(op->extras == NULL ? "" : op->extras),
         .first_block = request->first_block,
-        .partial = request->partial,
+        .partial = request->partial || op->handover_id != 0,
         .device_blocks = {.at = op->device_blocks, .count = request->device_block_count},
+        .handover_id = op->handover_id,
+        .hold_ns = side != NULL ? side->hold_ns : 0,
     };
     msg->op_id = op->result.op_id;
     msg->trace_id = op->result.trace_id;
     if (op->store) {
         msg->type = SL_MSG_STORE;
         msg->body.store = body;
+        if (side != NULL && side->ticket != NULL) {
+            op->ticket = *side->ticket;
+            memcpy(op->ticket_bytes, side->ticket->bytes.at, side->ticket->bytes.length);
+            op->ticket.bytes.at = op->ticket_bytes;
+            msg->body.store.ticket.at = &op->ticket;
+            msg->body.store.ticket.count = 1;
+        }
     } else {
         msg->type = SL_MSG_LOAD;
         msg->body.load = (struct sl_body_load){.engine_id = body.engine_id,
@@ -150,12 +180,19 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request)
                                                .extras = body.extras,
                                                .first_block = body.first_block,
                                                .partial = body.partial,
-                                               .device_blocks = body.device_blocks};
+                                               .device_blocks = body.device_blocks,
+                                               .handover_id = op->handover_id,
+                                               .direct = side != NULL && side->direct};
+        if (op->has_receipt) {
+            msg->body.load.receipt.at = &op->receipt;
+            msg->body.load.receipt.count = 1;
+        }
     }
 }
 
 static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *request, bool store,
-                       struct sl_op **out, struct sl_error *why)
+                       const struct sl_handover_side *side, struct sl_op **out,
+                       struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(engine->client, request->timeout_ns);
     sl_err err = request_check(request, why);
@@ -176,11 +213,15 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
     }
     op->result.op_id = sl_client_op_id(engine->client);
     op->result.trace_id = request->trace_id != 0 ? request->trace_id : sl_client_random();
+    op->handover_id = side != NULL ? side->id : 0;
+    if (side != NULL && side->receipt != NULL) {
+        receipt_take(op, side->receipt);
+    }
     op->call.to = "coordinator";
     op->call.deadline_ns = deadline_ns;
     op->call.answered = op_answered;
     op->call.context = op;
-    op_message(op, request);
+    op_message(op, request, side);
     err = sl_client_call_start(engine->client, &op->call, why);
     if (err != SL_OK) {
         atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
@@ -194,13 +235,66 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
 sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
                       struct sl_op **op, struct sl_error *why)
 {
-    return op_start(engine, request, true, op, why);
+    return op_start(engine, request, true, NULL, op, why);
 }
 
 sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
                      struct sl_op **op, struct sl_error *why)
 {
-    return op_start(engine, request, false, op, why);
+    return op_start(engine, request, false, NULL, op, why);
+}
+
+sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                bool store, const struct sl_handover_side *side, struct sl_op **op,
+                                struct sl_error *why)
+{
+    return op_start(engine, request, store, side, op, why);
+}
+
+bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_receipt *receipt)
+{
+    struct sl_op *op = call->context;
+    if (call->msg.type != SL_MSG_LOAD || call->answered != op_answered ||
+        op->handover_id != receipt->handover_id) {
+        return false;
+    }
+    if (!op->has_receipt) {
+        receipt_take(op, receipt);
+        call->msg.body.load.receipt.at = &op->receipt;
+        call->msg.body.load.receipt.count = 1;
+    }
+    return true;
+}
+
+/* What decode is told of a load that did not bring all: no number of blocks, and one code for all
+ * reasons. What the caller did wrong or wished keeps its own. */
+static void receive_settle(struct sl_op *op)
+{
+    struct sl_op_result *result = &op->result;
+    if (result->code == SL_OK && result->block_count < op->block_count) {
+        result->code = sl_fail(&result->why, SL_ERR_HANDOVER, "%u of %u blocks were loaded",
+                               result->block_count, op->block_count);
+    }
+    bool plain = result->code == SL_OK || result->code == SL_ERR_INCOMPLETE ||
+                 result->code == SL_ERR_CANCELLED || sl_err_class(result->code) == SL_CLASS_CALL;
+    if (!plain) {
+        result->code = SL_ERR_HANDOVER;
+        result->why.code = SL_ERR_HANDOVER;
+    }
+    if (result->code != SL_OK && result->code != SL_ERR_INCOMPLETE) {
+        result->block_count = result->from_memory = result->from_disk = result->from_remote = 0;
+        result->bytes = 0;
+    }
+}
+
+static void handover_settle(struct sl_op *op)
+{
+    if (!op->store) {
+        receive_settle(op);
+    } else if (op->result.code == SL_OK && !op->has_receipt) {
+        op->result.code = sl_fail(&op->result.why, SL_ERR_VERSION,
+                                  "the node's coordinator does not know hand-overs");
+    }
 }
 
 /* The end of an op, seen for the first time. */
@@ -219,6 +313,9 @@ static void op_settle(struct sl_op *op)
         if (op->cancelled &&
             (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
             op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");
+        }
+        if (op->handover_id != 0) {
+            handover_settle(op);
         }
         if (!op->call.ever_sent) { /* nobody has heard of it */
             atomic_store_explicit(&op->fenced, true, memory_order_release);
@@ -242,6 +339,79 @@ sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *re
     *result = op->result;
     result->fenced = atomic_load_explicit(&op->fenced, memory_order_acquire);
     return SL_OK;
+}
+
+sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result)
+{
+    if (!sl_client_call_wait(op->engine->client, &op->call, 0)) {
+        return SL_ERR_BUSY;
+    }
+    return sl_op_wait(op, 1, result);
+}
+
+sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why)
+{
+    struct sl_op_result result;
+    if (!op->store || op->handover_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "the op is no prefill's side of a hand-over");
+    }
+    if (sl_op_poll(op, &result) != SL_OK) {
+        return sl_fail(why, SL_ERR_BUSY, "the hand-over is not committed yet");
+    }
+    if (result.code != SL_OK) {
+        if (why != NULL) {
+            *why = result.why;
+        }
+        return result.code;
+    }
+    *out = (struct sl_receipt){.handover_id = op->receipt.handover_id,
+                               .keys_low = op->receipt.keys_low,
+                               .keys_high = op->receipt.keys_high,
+                               .block_end = (uint32_t)op->receipt.block_end};
+    memcpy(out->node, op->receipt_node, sizeof out->node);
+    return SL_OK;
+}
+
+static void ticket_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_ticket *ticket = context;
+    if (reply->code != SL_OK || reply->body.ticket_reply.ticket.count == 0) {
+        return;
+    }
+    const struct sl_item_ticket *item = &reply->body.ticket_reply.ticket.at[0];
+    *ticket = (struct sl_ticket){.keys_low = item->keys_low,
+                                 .keys_high = item->keys_high,
+                                 .first_block = (uint32_t)item->first_block,
+                                 .block_end = (uint32_t)item->block_end,
+                                 .length_bytes =
+                                     (uint32_t)SL_MIN(item->bytes.length, sizeof ticket->bytes)};
+    memcpy(ticket->bytes, item->bytes.at, ticket->length_bytes);
+}
+
+sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
+                    struct sl_error *why)
+{
+    struct sl_client *client = op->engine->client;
+    struct sl_ticket ticket = {0};
+    struct sl_client_call call = {.to = "coordinator",
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+                                  .answered = ticket_answered,
+                                  .context = &ticket};
+    if (op->store || op->handover_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "the op is no decode's side of a hand-over");
+    }
+    call.msg.type = SL_MSG_TICKET;
+    call.msg.op_id = op->result.op_id;
+    call.msg.trace_id = op->result.trace_id;
+    call.msg.body.ticket.handover_id = op->handover_id;
+    sl_err err = sl_client_call(client, &call, why);
+    if (err == SL_OK && ticket.length_bytes == 0) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator's answer has no ticket");
+    }
+    if (err == SL_OK) {
+        *out = ticket;
+    }
+    return err;
 }
 
 static bool bit_of(const struct sl_op *op, const unsigned char *bitmap, uint32_t block)

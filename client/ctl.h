@@ -75,6 +75,7 @@ uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_
 int ctl_put(struct ctl *ctl, int argc, char **argv);
 int ctl_get(struct ctl *ctl, int argc, char **argv);
 int ctl_exists(struct ctl *ctl, int argc, char **argv);
+int ctl_prefetch(struct ctl *ctl, int argc, char **argv);
 int ctl_rm(struct ctl *ctl, int argc, char **argv);
 int ctl_ls(struct ctl *ctl, int argc, char **argv);
 int ctl_stat(struct ctl *ctl, int argc, char **argv);
@@ -94,5 +95,6 @@ int ctl_keygen(struct ctl *ctl, int argc, char **argv);
 int ctl_tiers(struct ctl *ctl, int argc, char **argv);
 int ctl_doctor(struct ctl *ctl, int argc, char **argv);
 int ctl_replay(struct ctl *ctl, int argc, char **argv);
+int ctl_pd_demo(struct ctl *ctl, int argc, char **argv);
 
 #endif

@@ -339,7 +339,7 @@ int ctl_doctor(struct ctl *ctl, int argc, char **argv)
     static void (*const checks[])(struct doctor *) = {
         doctor_memory,    doctor_huge_pages, doctor_descriptors, doctor_memlock,
         doctor_io_uring,  doctor_disk,       doctor_verbs,       doctor_ports,
-        doctor_key_files, doctor_directory,  doctor_leftovers,
+        doctor_key_files, doctor_cluster,    doctor_directory,   doctor_leftovers,
     };
     int code;
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {

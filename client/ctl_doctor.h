@@ -22,5 +22,7 @@ void doctor_say(struct doctor *doctor, enum doctor_level level, const char *chec
 void doctor_verbs(struct doctor *doctor);
 void doctor_ports(struct doctor *doctor);
 void doctor_directory(struct doctor *doctor);
+/* ctl_doctor_cluster.c */
+void doctor_cluster(struct doctor *doctor);
 
 #endif

@@ -3,11 +3,14 @@
 #include "client/ctl_doctor.h"
 
 #include "actors/transporter/directory_service.h"
+#include "ipc/sl_cluster.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -176,41 +179,115 @@ static bool address_parse(const char *text, struct sockaddr_storage *out, sockle
     return true;
 }
 
-void doctor_ports(struct doctor *doctor)
+/* cluster_listen may also be at an interface's name, or at *. */
+static bool interface_parse(const char *text, struct sockaddr_storage *out, socklen_t *length,
+                            uint16_t *port)
 {
-    struct sockaddr_storage address = {0};
-    socklen_t length = 0;
-    uint16_t port = 0;
+    char name[IF_NAMESIZE];
+    const char *colon = strrchr(text, ':');
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (colon == NULL || (size_t)(colon - text) >= sizeof(name)) {
+        return false;
+    }
+    memcpy(name, text, (size_t)(colon - text));
+    name[colon - text] = '\0';
+    *port = (uint16_t)SL_MIN(strtoul(colon + 1, NULL, 10), 65535u);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(*port)};
+    found = strcmp(name, "*") == 0;
+    if (!found && getifaddrs(&all) != 0) {
+        return false;
+    }
+    for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
+        if (at->ifa_addr != NULL && at->ifa_addr->sa_family == AF_INET &&
+            strcmp(at->ifa_name, name) == 0) {
+            memcpy(&v4.sin_addr,
+                   &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr,
+                   sizeof(v4.sin_addr));
+            found = true;
+        }
+    }
+    freeifaddrs(all);
+    memcpy(out, &v4, sizeof(v4));
+    *length = sizeof(v4);
+    return found;
+}
+
+/* Errors: errno of bind or listen; 0: it is free. */
+static int port_try(const struct sockaddr_storage *address, socklen_t length)
+{
     const int on = 1;
-    const char *text = sl_config_text(doctor->config, SL_SET_fabric_address);
-    if (strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") != 0 || text[0] == '\0') {
-        doctor_say(doctor, DOCTOR_OK, "ports", "", "nothing listens on a network");
-        return;
-    }
-    if (!address_parse(text, &address, &length, &port)) {
-        doctor_say(doctor, DOCTOR_FAIL, "ports", "fabric_address = IP or IP:PORT",
-                   "fabric_address: '%s' is no address", text);
-        return;
-    }
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int os_code = fd < 0 ? errno : 0;
     if (fd >= 0) {
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0) {
+        if (bind(fd, (const struct sockaddr *)address, length) != 0 || listen(fd, 1) != 0) {
             os_code = errno;
         }
         (void)close(fd);
     }
+    return os_code;
+}
+
+static void port_check(struct doctor *doctor, enum sl_setting setting, bool control)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = 0;
+    uint16_t port = 0;
+    const char *name = sl_setting_name(setting), *text = sl_config_text(doctor->config, setting);
+    bool good = address_parse(text, &address, &length, &port) ||
+                (control && interface_parse(text, &address, &length, &port));
+    if (!good || (control && port == 0)) {
+        doctor_say(doctor, DOCTOR_FAIL, "ports",
+                   control ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
+                           : "fabric_address = IP or IP:PORT",
+                   "%s: '%s' is no address of this machine", name, text);
+        return;
+    }
+    int os_code = port_try(&address, length);
     bool own = os_code == EADDRINUSE && doctor->running;
     doctor_say(doctor, os_code == 0 || own ? DOCTOR_OK : DOCTOR_FAIL, "ports",
                os_code == 0 || own        ? ""
-               : os_code == EADDRNOTAVAIL ? "fabric_address must be an address of this machine"
+               : os_code == EADDRNOTAVAIL ? "it must be an address of this machine (ip addr)"
                : os_code == EADDRINUSE    ? "choose another port, or end who has it (ss -ltnp)"
+               : os_code == EACCES        ? "ports below 1024 are not for everybody: choose another"
                                           : "see the error",
-               "fabric_address %s: %s", text,
+               "%s %s: %s", name, text,
                own            ? "in use, by this node it seems"
                : os_code == 0 ? "free"
                               : strerror(os_code));
+}
+
+/* What the directory tells others of where this node is. */
+static void told_check(struct doctor *doctor)
+{
+    bool any = false;
+    const char *listen = sl_config_text(doctor->config, SL_SET_cluster_listen);
+    const char *told = sl_config_text(doctor->config, SL_SET_cluster_address);
+    const char *address = told[0] != '\0' ? told : listen;
+    if (sl_cluster_is_guided(doctor->config) && (!sl_cluster_address(address, &any) || any)) {
+        doctor_say(doctor, DOCTOR_FAIL, "ports",
+                   "cluster_address = IP:PORT at which other nodes reach this one",
+                   "%s: '%s' is no address that the directory can tell others",
+                   told[0] != '\0' ? "cluster_address" : "cluster_listen", address);
+    }
+}
+
+void doctor_ports(struct doctor *doctor)
+{
+    bool fabric = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0 &&
+                  sl_config_text(doctor->config, SL_SET_fabric_address)[0] != '\0';
+    bool control = sl_config_text(doctor->config, SL_SET_cluster_listen)[0] != '\0';
+    if (fabric) {
+        port_check(doctor, SL_SET_fabric_address, false);
+    }
+    if (control) {
+        port_check(doctor, SL_SET_cluster_listen, true);
+        told_check(doctor);
+    }
+    if (!fabric && !control) {
+        doctor_say(doctor, DOCTOR_OK, "ports", "", "nothing listens on a network");
+    }
 }
 
 /* ---- the directory ---- */

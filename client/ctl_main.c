@@ -26,6 +26,16 @@ static const struct ctl_command commands[] = {
      "exists KEY...\n\nPrints one line a key; code 0 when all exist. Works on shared memory "
      "alone.\n" COMMON,
      ctl_exists},
+    {"prefetch", "bring objects into memory before they are read",
+     "prefetch KEY... [--timeout T]\n\nPrints one line a key: loaded (it came from disk), memory "
+     "(it "
+     "was there), no room, miss,\nor what failed. Reads of others go first, and nothing leaves "
+     "memory "
+     "for it that is pinned,\nnot on disk, or was prefetched and not read yet; that may be a "
+     "quarter "
+     "of memory. Code 0 when\nall are in memory.\n\n  --timeout T       give up after T (default "
+     "10s)" COMMON,
+     ctl_prefetch},
     {"rm", "remove objects",
      "rm KEY... | --all\n\nRemoves objects for good; a block key (MODEL/BLOCK) removes all its "
      "parts.\n\n  --all             "
@@ -148,7 +158,7 @@ static const struct ctl_command commands[] = {
      ctl_bench},
     {"doctor", "check the machine for the node that the settings describe",
      "doctor\n\nOne line a check: memory, huge pages, limits, io_uring, disk, NICs, ports, key "
-     "files, "
+     "files, keys of nodes, "
      "the directory, leftovers;\nok, warn or fail, and how to mend it. Needs no node. Code 0 when "
      "nothing failed. Changes nothing." COMMON,
      ctl_doctor},
@@ -169,10 +179,41 @@ static const struct ctl_command commands[] = {
      "the longest request)\n"
      "  --op-timeout T      deadline of an op (default 2s)\n  --json OUT          the report as "
      "JSON, to a file, - is "
-     "standard output\n  --progress auto|on|off\n  --instance NAME     the node meant, and all "
+     "standard output\n  --progress auto|on|off\n"
+     "  --first N           begin with request N of them, counted from 0\n"
+     "  --also FILES        config files of more nodes, separated by commas: requests go to the "
+     "nodes in turn\n"
+     "  --published T       after each request wait until the directory knows what its node holds, "
+     "T at most\n"
+     "  --window N          report hits for every N requests too\n"
+     "  --instance NAME     the node meant, and all "
      "other settings: sluicectl config --help\n"
      "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
      ctl_replay},
+    {"pd-demo", "hand requests from a prefill to a decode engine",
+     "pd-demo [OPTIONS]\n\nRuns a prefill and a decode engine as two processes on host memory. Of "
+     "every request decode announces it, prefill\ncomputes its input, most of them with an "
+     "incomplete last block, and hands it over; decode loads it, checks every byte,\nand stores "
+     "what it added. Code 0: all complete, no wrong byte, no block still held; with "
+     "--kill-prefill also: all others\nended with an error of class 502 by their deadlines.\n\n"
+     "  --mode storage|direct   (default: as FD_PD_TRANSFER_VIA_STORAGE says, storage when it is "
+     "not "
+     "set)\n"
+     "  --requests N            (default 20)\n  --concurrency N         at a time (default 8)\n"
+     "  --blocks N              longest input, in blocks of 64 tokens (default 8)\n"
+     "  --ranks N               ranks of both engines (default 1)\n"
+     "  --layers N              layers of a block (default 4)\n"
+     "  --block-bytes SIZE      one block of one rank (default 4096)\n"
+     "  --key-format F          one with keys for incomplete blocks (default sluice)\n"
+     "  --op-timeout T          deadline of a hand-over (default 2s)\n"
+     "  --seed N                (default 1)\n"
+     "  --kill-prefill          kill -9 prefill when half of the requests have ended\n"
+     "  --prefill-instance NAME, --decode-instance NAME\n"
+     "                          two nodes that are each other's peers (default: one)\n"
+     "  --prefill-config FILE, --decode-config FILE\n"
+     "                          their settings, where these differ in more than the name\n"
+     "  --progress auto|on|off" COMMON,
+     ctl_pd_demo},
 };
 
 static void usage(FILE *out)

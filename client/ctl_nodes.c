@@ -7,12 +7,13 @@
 static json_t *node_json(const struct sl_node_info *node)
 {
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", node->name, "address",
-        node->address, "state", node->state, "link", node->link, "incarnation",
-        ctl_json_u64(node->incarnation), "round_trip_ns", ctl_json_u64(node->round_trip_ns),
-        "heard_ago_ns", ctl_json_u64(node->heard_ago_ns), "read_bytes",
-        ctl_json_u64(node->read_bytes), "read_values", ctl_json_u64(node->read_values), "failures",
-        ctl_json_u64(node->failures), "pinned_values", ctl_json_u64(node->pinned_values));
+        "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", node->name,
+        "address", node->address, "source", node->source, "state", node->state, "link", node->link,
+        "incarnation", ctl_json_u64(node->incarnation), "round_trip_ns",
+        ctl_json_u64(node->round_trip_ns), "heard_ago_ns", ctl_json_u64(node->heard_ago_ns),
+        "read_bytes", ctl_json_u64(node->read_bytes), "read_values",
+        ctl_json_u64(node->read_values), "failures", ctl_json_u64(node->failures), "pinned_values",
+        ctl_json_u64(node->pinned_values));
 }
 
 static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
@@ -31,21 +32,21 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
 {
     char bytes[32];
     if (self->name[0] == '\0') {
-        (void)printf("this node has no peers, and nobody can ask it (settings peers, "
+        (void)printf("this node has no peers, and nobody can ask it (settings peers, directory, "
                      "cluster_listen)\n");
         return;
     }
     (void)printf("this node: %s, asked at %s; %s\n", self->name,
                  self->listen[0] != '\0' ? self->listen : "nowhere", self->fabric);
-    (void)printf("%-20s %-7s %-10s %9s %9s %11s %8s %8s  %-19s %s\n", "NODE", "STATE", "LINK",
-                 "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "ADDRESS");
+    (void)printf("%-20s %-10s %-10s %9s %9s %11s %8s %8s  %-19s %-9s %s\n", "NODE", "STATE", "LINK",
+                 "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS");
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_node_info *node = &nodes[i];
-        (void)printf("%-20s %-7s %-10s %6.0f us %7.1f s %11s %8ju %8ju  %-19ju %s\n", node->name,
-                     node->state, node->link, (double)node->round_trip_ns / 1e3,
+        (void)printf("%-20s %-10s %-10s %6.0f us %7.1f s %11s %8ju %8ju  %-19ju %-9s %s\n",
+                     node->name, node->state, node->link, (double)node->round_trip_ns / 1e3,
                      (double)node->heard_ago_ns / 1e9, ctl_size_text(node->read_bytes, bytes),
                      (uintmax_t)node->read_values, (uintmax_t)node->failures,
-                     (uintmax_t)node->incarnation, node->address);
+                     (uintmax_t)node->incarnation, node->source, node->address);
     }
 }
 

@@ -105,10 +105,12 @@ static bool page_evictions(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-static uint64_t evicted_so_far(const struct ctl *ctl)
+static uint64_t evicted_so_far(const struct replay *replay)
 {
     struct evictions evictions = {0};
-    (void)ctl_pages(ctl, page_evictions, &evictions);
+    for (uint32_t i = 0; i < replay->side_count; i++) {
+        (void)ctl_pages(replay->sides[i].ctl, page_evictions, &evictions);
+    }
     return evictions.blocks;
 }
 
@@ -126,24 +128,27 @@ static void wait_for_time(const struct replay *replay, const struct replay_reque
         uint64_t step_ns = SL_MIN(due_ns - now_ns, SPEED_STEP_NS);
         struct timespec pause = {.tv_nsec = (long)step_ns};
         (void)nanosleep(&pause, NULL);
-        sl_metrics_beat(replay->metrics, now_ns);
+        sl_metrics_beat(replay->side->metrics, now_ns);
     }
 }
 
-static void play(struct replay *replay, const struct ctl *ctl)
+static void play(struct replay *replay)
 {
-    uint64_t evicted_before = evicted_so_far(ctl);
+    uint64_t evicted_before = evicted_so_far(replay);
     uint64_t started_ns = sl_clock_monotonic_ns();
-    for (uint64_t i = 0; i < replay->trace.request_count; i++) {
+    for (uint64_t i = replay->options.first; i < replay->trace.request_count; i++) {
         const struct replay_request *request = &replay->trace.requests[i];
-        if (i == 0 || request->timestamp_ms >= replay->trace.requests[0].timestamp_ms) {
+        if (request->timestamp_ms >= replay->trace.requests[0].timestamp_ms) {
             wait_for_time(replay, request, started_ns);
         }
+        replay->side = &replay->sides[i % replay->side_count];
         replay_request_play(replay, request);
+        replay_published_wait(replay);
+        replay_window_note(replay, started_ns, i + 1 == replay->trace.request_count);
         replay_progress(replay, i + 1, started_ns, i + 1 == replay->trace.request_count);
     }
     struct replay_report *report = &replay->report;
-    uint64_t evicted_after = evicted_so_far(ctl);
+    uint64_t evicted_after = evicted_so_far(replay);
     report->wall_ns = sl_clock_monotonic_ns() - started_ns;
     report->evicted =
         evicted_after >= evicted_before ? evicted_after - evicted_before : evicted_after;
@@ -181,8 +186,9 @@ static int report_write(const struct ctl *ctl, const struct replay *replay)
 static int devices_size(struct ctl *ctl, struct replay *replay)
 {
     struct replay_options *options = &replay->options;
-    if (replay->trace.request_count == 0) {
-        return ctl_wrong(ctl, "'%s' has no requests", options->trace_path);
+    if (replay->trace.request_count <= options->first) {
+        return ctl_wrong(ctl, "'%s' has %ju requests, no number %ju", options->trace_path,
+                         (uintmax_t)replay->trace.request_count, (uintmax_t)options->first);
     }
     if (options->device_blocks == 0) {
         options->device_blocks = 2 * (uint64_t)replay->trace.blocks_max;
@@ -210,7 +216,7 @@ static int replay_run(struct ctl *ctl, struct replay *replay)
     if (replay_engine_open(replay, ctl, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
-    play(replay, ctl);
+    play(replay);
     code = report_write(ctl, replay);
     const struct replay_report *report = &replay->report;
     bool good = report->mismatches == 0 && report->errors == 0 && report->lost == 0;
@@ -244,7 +250,11 @@ int ctl_replay(struct ctl *ctl, int argc, char **argv)
                                          {.name = "device-blocks", .count = &asked->device_blocks},
                                          {.name = "op-timeout", .duration = &asked->op_timeout_ns},
                                          {.name = "json", .text = &asked->json_path},
-                                         {.name = "progress", .text = &progress}};
+                                         {.name = "progress", .text = &progress},
+                                         {.name = "first", .count = &asked->first},
+                                         {.name = "also", .text = &asked->also},
+                                         {.name = "published", .duration = &asked->published_ns},
+                                         {.name = "window", .count = &asked->window}};
     if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         code = options_check(ctl, asked, speed, progress);
         if (code == CTL_FINE) {

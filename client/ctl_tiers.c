@@ -18,7 +18,7 @@ struct tiers {
         char name[32], reason[96];
         enum sl_health health;
         uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
-            values_written, corrupt, io_errors;
+            values_written, corrupt, io_errors, emptied;
         struct sl_histogram_summary read, write;
     } tierers[TIERERS_MAX];
     uint32_t tierer_count;
@@ -65,6 +65,7 @@ static void tierer_read(const struct sl_metrics_view *view,
     row->values_written = metric_of(view, summary, "values_written");
     row->corrupt = metric_of(view, summary, "corrupt_count");
     row->io_errors = metric_of(view, summary, "io_error_count");
+    row->emptied = metric_of(view, summary, "emptied_segments");
     histogram_of(view, summary, "read_ns", &row->read);
     histogram_of(view, summary, "write_ns", &row->write);
 }
@@ -128,16 +129,17 @@ static void tiers_json(const struct tiers *tiers)
         const struct tierer_row *row = &tiers->tierers[i];
         (void)json_array_append_new(
             disks,
-            json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
-                      "name", row->name, "health", health_name(row->health), "reason", row->reason,
-                      "used_bytes", (json_int_t)row->used_bytes, "live_bytes",
-                      (json_int_t)row->live_bytes, "objects", (json_int_t)row->live_values,
-                      "segments", (json_int_t)row->segments, "queued_requests",
-                      (json_int_t)row->queued, "requests_in_flight", (json_int_t)row->in_flight,
-                      "values_read", (json_int_t)row->values_read, "values_written",
-                      (json_int_t)row->values_written, "corrupt", (json_int_t)row->corrupt,
-                      "io_errors", (json_int_t)row->io_errors, "read", times_json(&row->read),
-                      "write", times_json(&row->write)));
+            json_pack(
+                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                "name", row->name, "health", health_name(row->health), "reason", row->reason,
+                "used_bytes", (json_int_t)row->used_bytes, "live_bytes",
+                (json_int_t)row->live_bytes, "objects", (json_int_t)row->live_values, "segments",
+                (json_int_t)row->segments, "queued_requests", (json_int_t)row->queued,
+                "requests_in_flight", (json_int_t)row->in_flight, "values_read",
+                (json_int_t)row->values_read, "values_written", (json_int_t)row->values_written,
+                "corrupt", (json_int_t)row->corrupt, "io_errors", (json_int_t)row->io_errors,
+                "emptied_segments", (json_int_t)row->emptied, "read", times_json(&row->read),
+                "write", times_json(&row->write)));
     }
     ctl_print_json(json_pack(
         "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f}}", "memory",
@@ -168,6 +170,11 @@ static void tiers_print(const struct tiers *tiers)
                      (double)row->read.p50 / 1e3, (double)row->read.p99 / 1e3,
                      (double)row->write.p50 / 1e3, (uintmax_t)row->io_errors,
                      (uintmax_t)row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
+        if (row->emptied > 0) {
+            (void)printf("%-12s began empty: it had been away while others served (%ju segments "
+                         "removed)\n",
+                         row->name, (uintmax_t)row->emptied);
+        }
     }
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));

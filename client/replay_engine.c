@@ -44,8 +44,9 @@ static unsigned char *piece_at(const struct replay *replay, unsigned char *base,
 static void block_poison(struct replay *replay, uint32_t block)
 {
     for (uint32_t i = 0; i < replay->options.ranks * replay->options.pools; i++) {
-        unsigned char *base = sl_engine_memory(replay->engine, i / (uint32_t)replay->options.pools,
-                                               i % (uint32_t)replay->options.pools);
+        unsigned char *base =
+            sl_engine_memory(replay->side->engine, i / (uint32_t)replay->options.pools,
+                             i % (uint32_t)replay->options.pools);
         for (uint64_t l = 0; l < replay->options.layers; l++) {
             memset(piece_at(replay, base, l, block), POISON, replay->layers[l].piece_bytes);
         }
@@ -58,7 +59,7 @@ static void block_compute(struct replay *replay, uint32_t block, uint64_t chain)
     for (uint32_t i = 0; i < replay->options.ranks * replay->options.pools; i++) {
         uint32_t rank = i / (uint32_t)replay->options.pools;
         uint32_t pool = i % (uint32_t)replay->options.pools;
-        unsigned char *base = sl_engine_memory(replay->engine, rank, pool);
+        unsigned char *base = sl_engine_memory(replay->side->engine, rank, pool);
         const unsigned char *from = (const unsigned char *)replay->part;
         replay_part(chain, rank, pool, replay->part, replay->options.block_bytes);
         for (uint64_t l = 0; l < replay->options.layers; l++) {
@@ -85,7 +86,7 @@ static void block_check(struct replay *replay, uint32_t number)
     for (uint32_t i = 0; i < replay->options.ranks * replay->options.pools; i++) {
         uint32_t rank = i / (uint32_t)replay->options.pools;
         uint32_t pool = i % (uint32_t)replay->options.pools;
-        unsigned char *base = sl_engine_memory(replay->engine, rank, pool);
+        unsigned char *base = sl_engine_memory(replay->side->engine, rank, pool);
         const unsigned char *right = (const unsigned char *)replay->part;
         replay_part(replay->chains[number], rank, pool, replay->part, replay->options.block_bytes);
         for (uint64_t l = 0; l < replay->options.layers; l++) {
@@ -165,9 +166,9 @@ static bool op_finish(struct replay *replay, struct sl_op **op, bool fenced)
 
 static bool known_has(const struct replay *replay, uint64_t chain)
 {
-    for (uint64_t at = chain & (replay->known_room - 1); replay->known[at] != 0;
-         at = (at + 1) & (replay->known_room - 1)) {
-        if (replay->known[at] == chain) {
+    for (uint64_t at = chain & (replay->side->known_room - 1); replay->side->known[at] != 0;
+         at = (at + 1) & (replay->side->known_room - 1)) {
+        if (replay->side->known[at] == chain) {
             return true;
         }
     }
@@ -188,22 +189,22 @@ static void known_add(struct replay *replay, uint64_t chain)
     if (chain == 0 || known_has(replay, chain)) {
         return;
     }
-    if (replay->known_count * 2 >= replay->known_room) {
-        uint64_t *larger = calloc(replay->known_room * 2, sizeof *larger);
+    if (replay->side->known_count * 2 >= replay->side->known_room) {
+        uint64_t *larger = calloc(replay->side->known_room * 2, sizeof *larger);
         if (larger == NULL) {
             return; /* remembers less: a loss of this block would not be seen */
         }
-        for (uint64_t i = 0; i < replay->known_room; i++) {
-            if (replay->known[i] != 0) {
-                known_put(larger, replay->known_room * 2, replay->known[i]);
+        for (uint64_t i = 0; i < replay->side->known_room; i++) {
+            if (replay->side->known[i] != 0) {
+                known_put(larger, replay->side->known_room * 2, replay->side->known[i]);
             }
         }
-        free(replay->known);
-        replay->known = larger;
-        replay->known_room *= 2;
+        free(replay->side->known);
+        replay->side->known = larger;
+        replay->side->known_room *= 2;
     }
-    known_put(replay->known, replay->known_room, chain);
-    replay->known_count++;
+    known_put(replay->side->known, replay->side->known_room, chain);
+    replay->side->known_count++;
 }
 
 /* ---- ops ---- */
@@ -223,10 +224,11 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
                                           .timeout_ns = replay->options.op_timeout_ns,
                                           .trace_id = trace_id};
     uint64_t started_ns = sl_clock_monotonic_ns();
-    sl_trace_event(replay->metrics, started_ns, trace_id, store ? "store start" : "load start",
-                   "coordinator", replay->block_count - first_block);
-    sl_err err = store ? sl_store_start(replay->engine, &request, op, &why)
-                       : sl_load_start(replay->engine, &request, op, &why);
+    sl_trace_event(replay->side->metrics, started_ns, trace_id,
+                   store ? "store start" : "load start", "coordinator",
+                   replay->block_count - first_block);
+    sl_err err = store ? sl_store_start(replay->side->engine, &request, op, &why)
+                       : sl_load_start(replay->side->engine, &request, op, &why);
     if (err == SL_OK) {
         err = sl_op_wait(*op, 0, result);
         SL_ASSERT(err == SL_OK); /* an op that is awaited to its end always ends */
@@ -235,9 +237,9 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
             (struct sl_op_result){.code = err, .trace_id = trace_id, .fenced = true, .why = why};
     }
     uint64_t ended_ns = sl_clock_monotonic_ns();
-    sl_trace_event(replay->metrics, ended_ns, trace_id, store ? "store end" : "load end", "",
+    sl_trace_event(replay->side->metrics, ended_ns, trace_id, store ? "store end" : "load end", "",
                    result->code == SL_OK ? result->block_count : (uint32_t)result->code);
-    sl_metrics_beat(replay->metrics, ended_ns);
+    sl_metrics_beat(replay->side->metrics, ended_ns);
     replay_note_op(replay, result, store, ended_ns - started_ns);
     return *op != NULL;
 }
@@ -375,10 +377,8 @@ static sl_err arrays_make(struct replay *replay, struct sl_error *why)
     replay->blocks = malloc((blocks_max + 1) * sizeof *replay->blocks);
     replay->chains = malloc((blocks_max + 1) * sizeof *replay->chains);
     replay->part = malloc(sl_align_up(replay->options.block_bytes, 8));
-    replay->known_room = KNOWN_ROOM_FIRST;
-    replay->known = calloc(replay->known_room, sizeof *replay->known);
     if (replay->free_blocks == NULL || replay->tokens == NULL || replay->blocks == NULL ||
-        replay->chains == NULL || replay->part == NULL || replay->known == NULL) {
+        replay->chains == NULL || replay->part == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "replay of requests of %ju blocks",
                        (uintmax_t)blocks_max);
     }
@@ -388,8 +388,9 @@ static sl_err arrays_make(struct replay *replay, struct sl_error *why)
     return SL_OK;
 }
 
-static sl_err page_open(struct replay *replay, const struct ctl *ctl, struct sl_error *why)
+static sl_err page_open(struct replay_side *side, struct sl_error *why)
 {
+    const struct ctl *ctl = side->ctl;
     char path[1300];
     char name[32];
     (void)snprintf(name, sizeof name, "client.%u.replay", (uint32_t)getpid());
@@ -399,25 +400,24 @@ static sl_err page_open(struct replay *replay, const struct ctl *ctl, struct sl_
         .actor = name,
         .self = sl_proc_id_self(),
         .trace_events = (uint32_t)sl_config_u64(ctl->config, SL_SET_trace_events)};
-    sl_err err = sl_metrics_open(&options, &replay->metrics, why);
+    sl_err err = sl_metrics_open(&options, &side->metrics, why);
     if (err == SL_OK) {
-        sl_metrics_health(replay->metrics, SL_HEALTH_READY, "replay");
+        sl_metrics_health(side->metrics, SL_HEALTH_READY, "replay");
     }
     return err;
 }
 
-sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct sl_error *why)
+static sl_err side_open(const struct replay *replay, struct replay_side *side, struct sl_error *why)
 {
     const struct replay_options *options = &replay->options;
     char names[8][POOL_NAME_BYTES];
     struct sl_engine_pool pools[8];
-    layers_lay_out(replay);
     for (uint32_t i = 0; i < options->pools; i++) {
         (void)snprintf(names[i], sizeof names[i], "pool%u", i);
         pools[i] = (struct sl_engine_pool){.name = names[i],
                                            .kind = SL_POOL_ATTENTION,
                                            .layer_count = (uint32_t)options->layers,
-                                           .layers = replay->layers,
+                                           .layers = (struct sl_engine_layer *)replay->layers,
                                            .memory_bytes = replay->memory_bytes};
     }
     const struct sl_engine_options engine = {
@@ -430,16 +430,32 @@ sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct s
         .pool_count = (uint32_t)options->pools,
         .pools = pools,
     };
+    side->known_room = KNOWN_ROOM_FIRST;
+    side->known = calloc(side->known_room, sizeof *side->known);
+    if (side->known == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "replay");
+    }
+    sl_err err = ctl_open(side->ctl, false, &side->client, why);
+    if (err == SL_OK) {
+        err = page_open(side, why);
+    }
+    if (err == SL_OK) {
+        err = sl_engine_register(side->client, &engine, 0, &side->engine, why);
+    }
+    return err;
+}
+
+sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct sl_error *why)
+{
+    layers_lay_out(replay);
     sl_err err = arrays_make(replay, why);
     if (err == SL_OK) {
-        err = ctl_open(ctl, false, &replay->client, why);
+        err = replay_sides_read(replay, ctl, why);
     }
-    if (err == SL_OK) {
-        err = page_open(replay, ctl, why);
+    for (uint32_t i = 0; err == SL_OK && i < replay->side_count; i++) {
+        err = side_open(replay, &replay->sides[i], why);
     }
-    if (err == SL_OK) {
-        err = sl_engine_register(replay->client, &engine, 0, &replay->engine, why);
-    }
+    replay->side = &replay->sides[0];
     return err;
 }
 
@@ -449,17 +465,21 @@ void replay_engine_close(struct replay *replay)
         free(replay->asides[i].blocks);
         sl_op_release(&replay->asides[i].op);
     }
-    sl_engine_end(&replay->engine);
-    if (replay->metrics != NULL) {
-        sl_metrics_health(replay->metrics, SL_HEALTH_STOPPED, "replay ended");
+    for (uint32_t i = 0; i < replay->side_count; i++) {
+        struct replay_side *side = &replay->sides[i];
+        sl_engine_end(&side->engine);
+        if (side->metrics != NULL) {
+            sl_metrics_health(side->metrics, SL_HEALTH_STOPPED, "replay ended");
+        }
+        sl_metrics_close(&side->metrics);
+        sl_client_close(&side->client);
     }
-    sl_metrics_close(&replay->metrics);
-    sl_client_close(&replay->client);
+    replay_sides_free(replay);
+    free(replay->report.windows);
     replay_trace_free(&replay->trace);
     free(replay->free_blocks);
     free(replay->tokens);
     free(replay->blocks);
     free(replay->chains);
     free(replay->part);
-    free(replay->known);
 }

@@ -1,6 +1,7 @@
 /* client/replay_report.c - what a replay counted, for people and for programs. */
 #include "client/replay_engine.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SLOW_GRACE_NS \
@@ -97,6 +98,68 @@ void replay_progress(struct replay *replay, uint64_t done, uint64_t started_ns, 
     }
 }
 
+void replay_window_note(struct replay *replay, uint64_t started_ns, bool last)
+{
+    struct replay_report *report = &replay->report;
+    uint64_t window = replay->options.window;
+    if (window == 0 || (report->requests % window != 0 && !last)) {
+        return;
+    }
+    if (report->window_count == report->window_room) {
+        uint32_t room = SL_MAX(2 * report->window_room, 64u);
+        struct replay_window *more = realloc(report->windows, room * sizeof *more);
+        if (more == NULL) {
+            return; /* a row less */
+        }
+        report->windows = more;
+        report->window_room = room;
+    }
+    const struct replay_window now = {.requests = report->requests,
+                                      .block_references = report->block_references,
+                                      .hits = report->hits,
+                                      .from_remote = report->from_remote,
+                                      .unpublished = report->unpublished,
+                                      .errors = report->errors,
+                                      .at_ns = sl_clock_monotonic_ns() - started_ns};
+    const struct replay_window none = {0};
+    const struct replay_window *before =
+        report->window_count > 0 ? &report->windows[report->window_count - 1] : &none;
+    const char *path = replay->options.json_path;
+    if (path == NULL || strcmp(path, "-") != 0) {
+        (void)printf("requests %ju..%ju  %.1f s  hits %ju of %ju, remote %ju, errors %ju, not "
+                     "published %ju\n",
+                     (uintmax_t)before->requests, (uintmax_t)now.requests - 1,
+                     (double)now.at_ns / 1e9, (uintmax_t)(now.hits - before->hits),
+                     (uintmax_t)(now.block_references - before->block_references),
+                     (uintmax_t)(now.from_remote - before->from_remote),
+                     (uintmax_t)(now.errors - before->errors),
+                     (uintmax_t)(now.unpublished - before->unpublished));
+        (void)fflush(stdout);
+    }
+    report->windows[report->window_count++] = now;
+}
+
+static json_t *windows_json(const struct replay_report *report)
+{
+    json_t *list = json_array();
+    struct replay_window before = {0};
+    for (uint32_t i = 0; i < report->window_count; i++) {
+        const struct replay_window *now = &report->windows[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "first",
+                            (json_int_t)before.requests, "requests",
+                            (json_int_t)(now->requests - before.requests), "block_references",
+                            (json_int_t)(now->block_references - before.block_references), "hits",
+                            (json_int_t)(now->hits - before.hits), "from_remote",
+                            (json_int_t)(now->from_remote - before.from_remote), "unpublished",
+                            (json_int_t)(now->unpublished - before.unpublished), "errors",
+                            (json_int_t)(now->errors - before.errors), "end_s",
+                            (double)now->at_ns / 1e9));
+        before = *now;
+    }
+    return list;
+}
+
 static double us_of(uint64_t ns)
 {
     return (double)ns / 1e3;
@@ -135,6 +198,9 @@ void replay_print(const struct replay *replay)
                  (uintmax_t)report->mismatches, (uintmax_t)report->lost,
                  (uintmax_t)report->misses_of_acknowledged, (uintmax_t)report->evicted,
                  (uintmax_t)report->errors);
+    if (replay->options.published_ns > 0) {
+        (void)printf("not published     %ju requests, in time\n", (uintmax_t)report->unpublished);
+    }
     for (uint32_t i = 0; i < report->kind_count; i++) {
         (void)printf("  %6ju x %s: %s\n", (uintmax_t)report->kinds[i].count,
                      report->kinds[i].store ? "store" : "load", report->kinds[i].text);
@@ -202,6 +268,8 @@ json_t *replay_json(const struct replay *replay)
         {"pools", replay->options.pools},
         {"layers", replay->options.layers},
         {"block_bytes", replay->options.block_bytes},
+        {"nodes", replay->side_count},
+        {"unpublished", report->unpublished},
     };
     json_t *object = json_object();
     for (size_t i = 0; i < SL_COUNT(counts); i++) {
@@ -211,6 +279,9 @@ json_t *replay_json(const struct replay *replay)
         object, "hits_by_tier",
         json_pack("{s:I, s:I, s:I}", "memory", (json_int_t)report->from_memory, "disk",
                   (json_int_t)report->from_disk, "remote", (json_int_t)report->from_remote));
+    if (replay->options.window > 0) {
+        (void)json_object_set_new(object, "windows", windows_json(report));
+    }
     (void)json_object_set_new(object, "load_us", times_json(&report->load_ns));
     (void)json_object_set_new(object, "store_us", times_json(&report->store_ns));
     (void)json_object_set_new(object, "longest_op_us", json_real(us_of(report->longest_op_ns)));

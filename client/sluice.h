@@ -97,6 +97,16 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
                        sl_err *codes);
 sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                        sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+/* Asks for values ahead of their use: what is on this node's disk alone is brought into memory, and
+ * waited for. codes[i]: SL_OK (it came), SL_ERR_EXISTS (it was in memory), SL_ERR_NOT_FOUND (this
+ * node has it not; others are not asked), SL_ERR_NO_SPACE, SL_ERR_TIMEOUT (what was being read
+ * still comes), SL_ERR_LIMIT (65,536 keys are on their way for all clients), or what failed.
+ * Loads go first, those of the same keys too. Nothing leaves memory for it but what is on disk, not
+ * pinned and longest unused; values that were prefetched and that nobody has read since hold a
+ * quarter of memory at most. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE, SL_ERR_PERMISSION
+ * (read-only). */
+sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                         sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 /* Waits until all that was committed before is durable on disk. SL_ERR_UNSUPPORTED: no disk tier.
  */
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
@@ -117,8 +127,10 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
 struct sl_node_info {
     char name[32];
     char address[129]; /* where it is asked; "": it only asks us */
-    char state[16];    /* alive, away, broken; asks: it is no peer of ours */
+    char state[16];    /* alive, away, broken; of no peer of ours: asks, new, or why it is none: no
+                          key, no address, no name, too many */
     char link[16];     /* where bytes go: up, connecting, down */
+    char source[16];   /* who told of it: peers (the setting), directory; "": itself */
     uint64_t incarnation, round_trip_ns, heard_ago_ns;
     uint64_t read_bytes, read_values, failures, pinned_values;
 };
@@ -244,6 +256,97 @@ sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error 
 /* An op that still runs is cancelled and not waited for: wait until it is fenced before its blocks
  * are reused. */
 void sl_op_release(struct sl_op **op);
+
+/* The same without waiting: SL_ERR_BUSY while it runs. For a loop that must not stop. */
+sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
+
+/* ---- prefill -> decode ----
+ *
+ * One request goes from an engine that computes its input to one that decodes it, on this node or
+ * another.
+ *
+ * Through storage: prefill stores all blocks of the input, the incomplete last one too,
+ * and Sluice holds them in memory; the receipt of that travels with the first token; decode loads
+ * them into blocks of its own.
+ *
+ *   decode    sl_handover_receive_start(id, its blocks)  early: it waits
+ *   prefill   sl_handover_send_start(id, its blocks); sl_op_poll in its token loop; sl_op_receipt;
+ *             only then the first token goes, with the receipt
+ *   decode    sl_handover_arrived(receipts of a batch of first tokens); sl_op_poll
+ *             SL_OK: all blocks are there; SL_ERR_HANDOVER: answer 502, after sl_op_wait_fenced the
+ *             blocks are free. When it ends, decode alone stores what it added (sl_store_start).
+ *   prefill   sl_handover_end, when it hears that decode is done. On one node not needed; else the
+ *             hold ends by its time.
+ *
+ * Direct: decode's node makes a ticket (sl_op_ticket) that travels with the announcement; prefill's
+ * node writes under it into memory of decode's node, and has handed over when decode's node has
+ * acknowledged all. A push that fails goes on through storage when the node's setting
+ * handover_push_fallback says so; so the receipt travels with the first token in both modes.
+ */
+enum sl_handover_mode {
+    SL_HANDOVER_BY_ENVIRONMENT = 0, /* as sl_handover_mode_get says */
+    SL_HANDOVER_BY_STORAGE = 1,
+    SL_HANDOVER_DIRECT = 2,
+};
+/* FD_PD_TRANSFER_VIA_STORAGE: true yes on 1: through storage; false no off 0, or not set: direct.
+ * Errors: SL_ERR_CONFIG (it says anything else). */
+sl_err sl_handover_mode_get(enum sl_handover_mode *out, struct sl_error *why);
+
+/* Plain data; goes from prefill's to decode's engine as it is, between hosts of one byte order. */
+struct sl_receipt {
+    uint64_t handover_id;
+    uint64_t keys_low, keys_high; /* of model and last key: both sides derived the same ones */
+    uint32_t block_end;           /* blocks of the input, an incomplete last one counts */
+    char node[32];                /* prefill's node_name; "": it has none */
+};
+struct sl_ticket { /* plain data, as a receipt; whoever has it may write the blocks it is for */
+    uint64_t keys_low, keys_high;
+    uint32_t first_block, block_end; /* decode has the blocks before first_block */
+    uint32_t length_bytes;
+    unsigned char bytes[128];
+};
+struct sl_handover_options {
+    uint64_t id; /* > 0, the same on both sides, never used twice: a random number */
+    enum sl_handover_mode mode;
+    uint64_t hold_ns; /* prefill: how long decode may take; 0: setting handover_hold */
+    const struct sl_receipt *receipt; /* decode: when it is there already; NULL: it comes */
+    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: through storage */
+};
+/* Prefill. The request's blocks are the input from first_block to its end; `partial` is implied.
+ * The op ends with SL_OK when every block is acknowledged and held, all of it or nothing. Errors:
+ * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_UNSUPPORTED (SL_HANDOVER_DIRECT), SL_ERR_CONFIG
+ * (the environment). The op's: SL_ERR_CANCELLED (decode gave up), SL_ERR_LIMIT in its text
+ * (handover_bytes_max), SL_ERR_UNSUPPORTED (the key format has no key for an incomplete block).
+ */
+sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_request *request,
+                              const struct sl_handover_options *options, struct sl_op **op,
+                              struct sl_error *why);
+/* Of an ended prefill. Errors: SL_ERR_BUSY (it runs), the op's code (it failed), SL_ERR_INVALID (no
+ * such op). */
+sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why);
+/* Decode. Takes device blocks for the input from first_block on (those before it are there) and
+ * waits for prefill, then loads. The op's codes: SL_OK, all blocks are loaded; SL_ERR_HANDOVER, a
+ * 502: nothing may be decoded, the text says why (also by deadline); SL_ERR_INCOMPLETE, only with
+ * the setting handover_recompute: block_count blocks are there, compute the rest; SL_ERR_CANCELLED.
+ * Errors: as sl_handover_send_start. */
+sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                 const struct sl_handover_options *options, struct sl_op **op,
+                                 struct sl_error *why);
+/* Decode, direct: what prefill needs. Errors: SL_ERR_BUSY (not yet: ask again), SL_ERR_UNSUPPORTED
+ * (there is none, it goes through storage), SL_ERR_NOT_FOUND (the op is over), SL_ERR_INVALID,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
+                    struct sl_error *why);
+/* First tokens came: loads that wait for them go on. count 1..1024; codes[i]: SL_OK;
+ * SL_ERR_NOT_FOUND, that request is gone (counted, and no failure of the others); SL_ERR_BUSY,
+ * prefill is on this node and has not committed; SL_ERR_INVALID, another receipt came before. */
+sl_err sl_handover_arrived(struct sl_client *client, const struct sl_receipt *receipts,
+                           uint32_t count, sl_err *codes, uint64_t timeout_ns,
+                           struct sl_error *why);
+/* Prefill's node: what is held for these may go. count 1..1024; codes[i]: SL_OK, SL_ERR_NOT_FOUND
+ * (over already), SL_ERR_BUSY (it runs). */
+sl_err sl_handover_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
+                       uint64_t timeout_ns, struct sl_error *why);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,174 @@
+/* client/pd_prefill.c - the prefill engine of the demo: computes inputs, hands them over, and never
+ * waits in its loop. */
+#include "client/pd_demo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct prefill_job {
+    struct sl_op *op;
+    struct pd_message asked;
+    uint32_t blocks[PD_BLOCKS_MAX];
+    uint32_t block_count;
+    bool told; /* its first token went, or its failure */
+};
+
+struct prefill {
+    struct pd_engine engine;
+    struct pd_request request; /* scratch */
+    struct prefill_job jobs[PD_CONCURRENCY_MAX];
+    uint64_t ended[PD_CONCURRENCY_MAX];
+    uint32_t ended_count;
+    bool closing;
+};
+
+static struct prefill_job *job_free(struct prefill *self)
+{
+    for (uint32_t i = 0; i < self->engine.options->concurrency; i++) {
+        if (self->jobs[i].block_count == 0) {
+            return &self->jobs[i];
+        }
+    }
+    return NULL;
+}
+
+static void send_failed(struct prefill *self, const struct pd_message *asked,
+                        const struct sl_error *why)
+{
+    struct pd_report *report = self->engine.report;
+    struct pd_message message = *asked;
+    message.word = PD_FAILED;
+    if (report->send_failed++ == 0) {
+        (void)snprintf(report->send_error, sizeof report->send_error, "%s", why->text);
+    }
+    (void)pd_say(&self->engine, &message); /* unheard, decode's deadline says it */
+}
+
+static void job_start(struct prefill *self, struct prefill_job *job, const struct pd_message *asked)
+{
+    struct pd_engine *engine = &self->engine;
+    struct sl_error why = {0};
+    pd_request_make(engine->options, asked->number, &self->request);
+    if (!pd_blocks_take(engine, job->blocks, self->request.block_count)) {
+        (void)sl_fail(&why, SL_ERR_LIMIT, "no device blocks");
+        send_failed(self, asked, &why);
+        return;
+    }
+    job->block_count = self->request.block_count;
+    job->asked = *asked;
+    job->told = false;
+    for (uint32_t i = 0; i < job->block_count; i++) {
+        pd_block_compute(engine, job->blocks[i], self->request.chains[i]);
+    }
+    const struct sl_op_request request = {.tokens = self->request.tokens,
+                                          .token_count = self->request.token_count,
+                                          .device_blocks = job->blocks,
+                                          .device_block_count = job->block_count,
+                                          .timeout_ns = engine->options->op_timeout_ns,
+                                          .trace_id = asked->trace_id};
+    const struct sl_handover_options side = {
+        .id = asked->id,
+        .mode = engine->options->direct ? SL_HANDOVER_DIRECT : SL_HANDOVER_BY_STORAGE,
+        .ticket = asked->ticket.length_bytes != 0 ? &asked->ticket : NULL};
+    if (sl_handover_send_start(engine->engine, &request, &side, &job->op, &why) != SL_OK) {
+        send_failed(self, asked, &why);
+        pd_blocks_give(engine, job->blocks, job->block_count);
+        job->block_count = 0;
+    }
+}
+
+/* The first token goes when everything is acknowledged; the blocks are free after the fence. */
+static void job_look(struct prefill *self, struct prefill_job *job)
+{
+    struct sl_op_result result;
+    struct pd_engine *engine = &self->engine;
+    if (sl_op_poll(job->op, &result) != SL_OK) {
+        return;
+    }
+    if (!job->told) {
+        struct pd_message first = job->asked;
+        first.word = PD_FIRST_TOKEN;
+        job->told = true;
+        if (result.code == SL_OK && sl_op_receipt(job->op, &first.receipt, &result.why) == SL_OK) {
+            engine->report->sent++;
+            (void)pd_say(engine, &first);
+        } else {
+            send_failed(self, &job->asked, &result.why);
+        }
+    }
+    if (result.fenced || sl_op_wait_fenced(job->op, SL_NS_PER_MS, NULL) == SL_OK) {
+        sl_op_release(&job->op);
+        pd_blocks_give(engine, job->blocks, job->block_count);
+        job->block_count = 0;
+    }
+}
+
+static void ended_flush(struct prefill *self)
+{
+    sl_err codes[PD_CONCURRENCY_MAX];
+    if (self->ended_count > 0) {
+        (void)sl_handover_end(self->engine.client, self->ended, self->ended_count, codes,
+                              self->engine.options->op_timeout_ns, NULL);
+    }
+    self->ended_count = 0;
+}
+
+static bool messages_take(struct prefill *self)
+{
+    struct pd_message message;
+    bool any = false;
+    struct prefill_job *job;
+    while ((job = job_free(self)) != NULL && self->ended_count < PD_CONCURRENCY_MAX &&
+           pd_hear(&self->engine, &message)) {
+        any = true;
+        if (message.word == PD_ANNOUNCE) {
+            job_start(self, job, &message);
+        } else if (message.word == PD_DONE && message.id == 0) {
+            self->closing = true;
+        } else if (message.word == PD_DONE) {
+            self->ended[self->ended_count++] = message.id;
+        }
+    }
+    return any;
+}
+
+int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
+                   struct pd_report *report, int channel)
+{
+    struct prefill *self = calloc(1, sizeof *self);
+    struct sl_error why = {0};
+    int code = CTL_FINE;
+    if (self == NULL) {
+        return CTL_NO;
+    }
+    self->engine = (struct pd_engine){.options = options, .report = report, .channel = channel};
+    if (pd_engine_open(&self->engine, ctl, true, &why) != SL_OK) {
+        code = ctl_failed(ctl, &why);
+    }
+    atomic_store(&report->prefill_ready, code == CTL_FINE);
+    bool two_nodes = options->decode_instance != NULL || options->decode_config != NULL;
+    while (code == CTL_FINE && !self->closing) {
+        uint64_t began_ns = sl_clock_monotonic_ns();
+        bool busy = messages_take(self);
+        for (uint32_t i = 0; i < options->concurrency; i++) {
+            if (self->jobs[i].block_count != 0) {
+                job_look(self, &self->jobs[i]);
+            }
+        }
+        if (two_nodes) {
+            ended_flush(self);
+        }
+        self->ended_count = 0;
+        report->loop_longest_ns =
+            SL_MAX(report->loop_longest_ns, sl_clock_monotonic_ns() - began_ns);
+        if (!busy) {
+            pd_rest(&self->engine);
+        }
+    }
+    for (uint32_t i = 0; i < PD_CONCURRENCY_MAX; i++) {
+        sl_op_release(&self->jobs[i].op);
+    }
+    pd_engine_close(&self->engine);
+    free(self);
+    return code;
+}

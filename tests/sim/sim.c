@@ -39,6 +39,17 @@ _Noreturn void sim_fail(const char *format, ...)
     _exit(EXIT_FAILURE);
 }
 
+void sim_say(const struct sim *sim, const char *format, ...)
+{
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is begun above */
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s", (unsigned long long)sim->now_ns, text);
+}
+
 void sim_mix(struct sim *sim, uint64_t word)
 {
     sim->hash = (sim->hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -134,11 +145,12 @@ struct sim_event sim_event_for(const struct sim_node *node, enum sim_event_kind 
 
 /* ---- the environment ---- */
 
-static struct sim_node *node_named(struct sim *sim, const char *name)
+struct sim_node *sim_node_named(const struct sim_host *host, struct sim *sim, const char *name)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (sim->nodes[i].alive && strcmp(sim->nodes[i].name, name) == 0) {
-            return &sim->nodes[i];
+        struct sim_node *node = &sim->nodes[i];
+        if (node->alive && node->host == host && strcmp(node->name, name) == 0) {
+            return node;
         }
     }
     return NULL;
@@ -159,7 +171,7 @@ sl_err sim_env_send(struct sl_env *env, const char *to, const void *frame, size_
 {
     struct sim_node *node = node_of(env);
     struct sim *sim = node->sim;
-    struct sim_node *target = node_named(sim, to);
+    struct sim_node *target = sim_node_named(node->host, sim, to);
     if (target == NULL) {
         return SL_ERR_UNREACHABLE;
     }
@@ -278,6 +290,18 @@ static void env_finish(struct sl_env *env)
     node_of(env)->finished = true;
 }
 
+/* Nothing here has descriptors: what arrives wakes by itself. */
+static sl_err env_watch_fd(struct sl_env *env, int fd, struct sl_error *why)
+{
+    (void)env, (void)fd, (void)why;
+    return SL_OK;
+}
+
+static void env_unwatch_fd(struct sl_env *env, int fd)
+{
+    (void)env, (void)fd;
+}
+
 static const struct sl_env_ops sim_ops = {
     .send = sim_env_send,
     .wake_at = sim_env_wake_at,
@@ -287,6 +311,8 @@ static const struct sl_env_ops sim_ops = {
     .kill = env_kill,
     .disk_open = sim_disk_open,
     .job = env_job,
+    .watch_fd = env_watch_fd,
+    .unwatch_fd = env_unwatch_fd,
     .random_u64 = env_random,
     .finish = env_finish,
 };
@@ -295,8 +321,8 @@ static const struct sl_env_ops sim_ops = {
 
 static void sim_note(struct sim *sim, const char *what, const struct sim_node *node, uint64_t ns)
 {
-    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s %s for %llu us",
-                 (unsigned long long)sim->now_ns, what, node->name,
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: %s %s of host %u for %llu us",
+                 (unsigned long long)sim->now_ns, what, node->name, sim_host_number(node),
                  (unsigned long long)(ns / SL_NS_PER_US));
 }
 
@@ -316,13 +342,15 @@ static void node_boot(struct sim *sim, struct sim_node *node)
         .self = {.pid = sim->next_pid++, .start_time = 1000 + sim->next_pid},
         .now_ns = sim->now_ns,
         .config = node->config,
-        .paths = &sim->paths,
+        .paths = &node->host->paths,
         .log = sim->log,
+        .network = &node->network,
         .next_seq = sim->now_ns, /* as the process does */
     };
     page.self = node->env.self;
     SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
     node->alive = true;
+    sim_network_boot(node);
     sl_err err = node->actor->init(node->state, &node->env, &why);
     if (err == SL_ERR_IO || err == SL_ERR_OS) { /* the disk fails: the supervisor tries again */
         SIM_CHECK(strcmp(node->actor->role, "tierer") == 0, "%s did not start: %s", node->name,
@@ -344,8 +372,9 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
     struct sim_node *node = &sim->nodes[sim->node_count++];
     struct sl_error why = {0};
     char rank_text[16];
+    struct sim_host *host = &sim->hosts[sim->host];
     *node = (struct sim_node){
-        .sim = sim, .actor = actor, .context = context, .fixed_name = name != NULL};
+        .sim = sim, .host = host, .actor = actor, .context = context, .fixed_name = name != NULL};
     (void)snprintf(rank_text, sizeof(rank_text), "%u", rank);
     if (name != NULL) {
         (void)snprintf(node->name, sizeof(node->name), "%s", name);
@@ -355,8 +384,8 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
         (void)snprintf(node->name, sizeof(node->name), "%s", actor->role);
     }
     SIM_CHECK(sl_config_create(&node->config, &why) == SL_OK, "%s", why.text);
-    for (size_t i = 0; sim->settings != NULL && sim->settings[i] != NULL; i += 2) {
-        SIM_CHECK(sl_config_set(node->config, sim->settings[i], sim->settings[i + 1], "sim",
+    for (size_t i = 0; host->settings != NULL && host->settings[i] != NULL; i += 2) {
+        SIM_CHECK(sl_config_set(node->config, host->settings[i], host->settings[i + 1], "sim",
                                 &why) == SL_OK,
                   "%s", why.text);
     }
@@ -366,10 +395,10 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
 }
 
 /* The kernel would release the locks of a dead process. */
-static void close_lock(const struct sim *sim)
+static void close_lock(const struct sim_host *host)
 {
     char lock[1100], path[64], target[1100];
-    (void)snprintf(lock, sizeof(lock), "%s/registrar.lock", sim->paths.runtime_dir);
+    (void)snprintf(lock, sizeof(lock), "%s/registrar.lock", host->paths.runtime_dir);
     DIR *all = opendir("/proc/self/fd");
     for (struct dirent *one; all != NULL && (one = readdir(all)) != NULL;) {
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%.20s", one->d_name);
@@ -394,9 +423,10 @@ static void node_drop(struct sim *sim, struct sim_node *node)
     } else {
         sl_metrics_close(&node->env.metrics);
         if (strcmp(node->actor->role, "registrar") == 0) {
-            close_lock(sim);
+            close_lock(node->host);
         }
     }
+    sim_network_drop(node);
     node->state = NULL; /* its heap is lost with the simulating process */
     uint32_t kept = 0;
     for (uint32_t i = 0; i < sim->watch_count; i++) {
@@ -429,6 +459,7 @@ void sim_kill(struct sim *sim, uint32_t number, uint64_t restart_ns)
 void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
 {
     sim_note(sim, "stop", &sim->nodes[node], duration_ns);
+    sim_network_stopped(&sim->nodes[node], duration_ns);
     uint64_t until_ns = sim->now_ns + duration_ns;
     uint64_t from_ns = SL_MAX(sim->nodes[node].stopped_until_ns, sim->now_ns);
     if (until_ns > from_ns) {
@@ -476,7 +507,7 @@ static void node_hello(struct sim *sim, struct sim_node *node)
     char path[1200], segment[64];
     struct sl_msg hello = {.type = SL_MSG_HELLO};
     (void)snprintf(segment, sizeof(segment), "pins.%s", node->name);
-    (void)snprintf(path, sizeof(path), "%s/%s", sim->paths.shm_dir, segment);
+    (void)snprintf(path, sizeof(path), "%s/%s", node->host->paths.shm_dir, segment);
     hello.body.hello = (struct sl_body_hello){
         .role = sl_text_of(node->actor->role),
         .name = sl_text_of(node->name),
@@ -528,7 +559,7 @@ static sl_err node_local(struct sim_node *node, uint32_t type, const struct sim_
     return node->actor->handle(node->state, &msg);
 }
 
-static sl_err node_event(struct sim *sim, struct sim_node *node, const struct sim_event *event)
+static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_event *event)
 {
     if (node->program != NULL) {
         if (event->kind == EVENT_MESSAGE) {
@@ -557,6 +588,8 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, const struct si
     case EVENT_HELLO:
         node_hello(sim, node);
         return SL_OK;
+    case EVENT_NETWORK:
+        return sim_network_event(node, event);
     case EVENT_RESTART:
         break;
     }
@@ -593,7 +626,8 @@ static void event_run(struct sim *sim, struct sim_event *event)
     }
     node->env.now_ns = sim->now_ns;
     sl_err err = node_event(sim, node, event);
-    if (err == SL_ERR_DEVICE) { /* its process ends, the supervisor starts another */
+    bool over = strcmp(node->name, SIM_DOOR) == 0 && err == SL_ERR_INTERNAL; /* memory is new */
+    if (err == SL_ERR_DEVICE || over) { /* its process ends, the supervisor starts another */
         sim_kill(sim, sim_number(node), BACK_OFF_NS);
         return;
     }
@@ -616,8 +650,17 @@ void sim_run_until(struct sim *sim, uint64_t at_ns)
         sim->events_done++;
         event_run(sim, &event);
         free(event.frame);
+        if (sim->seen != NULL) {
+            sim->seen(sim->seen_context);
+        }
     }
     sim->now_ns = SL_MAX(sim->now_ns, at_ns);
+}
+
+void sim_observe(struct sim *sim, void (*seen)(void *context), void *context)
+{
+    sim->seen = seen;
+    sim->seen_context = context;
 }
 
 uint64_t sim_event_count(const struct sim *sim)
@@ -630,16 +673,17 @@ uint64_t sim_now_ns(const struct sim *sim)
     return sim->now_ns;
 }
 
-const char *sim_shm_dir(const struct sim *sim)
+const char *sim_shm_dir(const struct sim *sim, uint32_t host)
 {
-    return sim->paths.shm_dir;
+    return sim->hosts[host].paths.shm_dir;
 }
 
 /* ---- a run ---- */
 
-static void run_directory(char *path, size_t room, uint32_t pid, uint64_t seed)
+static void run_directory(char *path, size_t room, uint32_t pid, uint64_t seed, uint32_t host)
 {
-    (void)snprintf(path, room, "/dev/shm/sluice-sim-%u-%llu", pid, (unsigned long long)seed);
+    (void)snprintf(path, room, "/dev/shm/sluice-sim-%u-%llu-%u", pid, (unsigned long long)seed,
+                   host);
 }
 
 static void directory_empty(const char *path)
@@ -686,11 +730,16 @@ void sim_set_wall(struct sim *sim, int64_t by_ns)
     sim->wall_offset_ns += by_ns;
 }
 
-void sim_power_cut(struct sim *sim, uint64_t restart_ns)
+void sim_power_cut(struct sim *sim, uint32_t number, uint64_t restart_ns)
 {
-    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: power cut", (unsigned long long)sim->now_ns);
+    struct sim_host *host = &sim->hosts[number];
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: power cut of host %u",
+                 (unsigned long long)sim->now_ns, number);
     for (uint32_t i = 0; i < sim->node_count; i++) {
         struct sim_node *node = &sim->nodes[i];
+        if (node->host != host) {
+            continue;
+        }
         bool actor = !node->fixed_name;
         bool away = actor && !node->alive; /* to be started anyway */
         sim_kill(sim, i, actor ? sim_random_below(sim, restart_ns) : SL_NEVER_NS);
@@ -703,7 +752,7 @@ void sim_power_cut(struct sim *sim, uint64_t restart_ns)
     sim->event_count = 0;
     sim->event_capacity = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i].kind == EVENT_RESTART) {
+        if (all[i].kind == EVENT_RESTART || sim->nodes[all[i].node].host != host) {
             event_push(sim, all[i]);
             kept++;
         } else {
@@ -713,10 +762,10 @@ void sim_power_cut(struct sim *sim, uint64_t restart_ns)
     free(all);
     SIM_CHECK(kept > 0, "nobody starts again");
     for (uint32_t i = 0; i < SIM_DISKS; i++) {
-        mem_disk_crash(&sim->disks[i], sim_random(sim));
+        mem_disk_crash(&host->disks[i], sim_random(sim));
     }
-    directory_empty(sim->paths.shm_dir);
-    SIM_CHECK(mkdir(sim->paths.shm_dir, 0700) == 0, "no directory");
+    directory_empty(host->paths.shm_dir);
+    SIM_CHECK(mkdir(host->paths.shm_dir, 0700) == 0, "no directory");
 }
 
 uint64_t sim_hash(const struct sim *sim)
@@ -724,32 +773,46 @@ uint64_t sim_hash(const struct sim *sim)
     return sim->hash;
 }
 
+uint32_t sim_host_add(struct sim *sim, const char *const *settings)
+{
+    SIM_CHECK(sim->host_count < SIM_HOSTS_MAX, "too many hosts");
+    struct sim_host *host = &sim->hosts[sim->host_count];
+    struct sl_paths *paths = &host->paths;
+    host->settings = settings;
+    char base[128];
+    run_directory(base, sizeof(base), (uint32_t)getpid(), sim->seed, sim->host_count);
+    (void)snprintf(paths->runtime_dir, sizeof(paths->runtime_dir), "%s", base);
+    (void)snprintf(paths->shm_dir, sizeof(paths->shm_dir), "%s/shm", base);
+    (void)snprintf(paths->log_dir, sizeof(paths->log_dir), "%s/log", base);
+    for (uint32_t i = 0; i < SL_DISK_PATHS_MAX; i++) {
+        (void)snprintf(paths->disk_dirs[i], sizeof(paths->disk_dirs[i]), "%s/disk%u", base, i);
+    }
+    for (uint32_t i = 0; i < SIM_DISKS; i++) {
+        mem_disk_init(&host->disks[i]);
+    }
+    SIM_CHECK(mkdir(paths->runtime_dir, 0700) == 0 && mkdir(paths->shm_dir, 0700) == 0,
+              "no directory %s", paths->runtime_dir);
+    sim->host = sim->host_count++;
+    return sim->host;
+}
+
+void sim_host_use(struct sim *sim, uint32_t host)
+{
+    SIM_CHECK(host < sim->host_count, "no host %u", host);
+    sim->host = host;
+}
+
 struct sim *sim_create(const struct sim_options *options)
 {
     struct sim *sim = calloc(1, sizeof(*sim));
     struct sl_error why = {0};
     SIM_CHECK(sim != NULL, "out of memory");
-    sim->rng = options->seed;
+    sim->seed = sim->rng = options->seed;
     sim->now_ns = 1000 * SL_NS_PER_S;
     sim->next_pid = FIRST_PID;
     sim->delay_ns_max = options->delay_ns_max != 0 ? options->delay_ns_max : DELAY_NS_STANDARD;
-    sim->settings = options->settings;
     SIM_CHECK(sl_codec_create(SL_MIB * 64, &sim->codec, &why) == SL_OK, "%s", why.text);
-    run_directory(sim->paths.runtime_dir, sizeof(sim->paths.runtime_dir), (uint32_t)getpid(),
-                  options->seed);
-    for (uint32_t i = 0; i < SIM_DISKS; i++) {
-        mem_disk_init(&sim->disks[i]);
-    }
-    (void)snprintf(sim->paths.shm_dir, sizeof(sim->paths.shm_dir), "%.900s/shm",
-                   sim->paths.runtime_dir);
-    (void)snprintf(sim->paths.log_dir, sizeof(sim->paths.log_dir), "%.900s/log",
-                   sim->paths.runtime_dir);
-    for (uint32_t i = 0; i < SL_DISK_PATHS_MAX; i++) {
-        (void)snprintf(sim->paths.disk_dirs[i], sizeof(sim->paths.disk_dirs[i]), "%.900s/disk%u",
-                       sim->paths.runtime_dir, i);
-    }
-    SIM_CHECK(mkdir(sim->paths.runtime_dir, 0700) == 0 && mkdir(sim->paths.shm_dir, 0700) == 0,
-              "no directory %s", sim->paths.runtime_dir);
+    (void)sim_host_add(sim, options->settings);
     sim->late_of = options->late_of;
     sim->hash = options->seed;
     sim_world = sim;
@@ -763,18 +826,25 @@ struct sim *sim_create(const struct sim_options *options)
 void sim_sweep(uint32_t pid, uint64_t seed)
 {
     char path[128], shm[140];
-    run_directory(path, sizeof(path), pid, seed);
-    (void)snprintf(shm, sizeof(shm), "%s/shm", path);
-    directory_empty(shm);
-    directory_empty(path);
+    for (uint32_t host = 0; host < SIM_HOSTS_MAX; host++) {
+        run_directory(path, sizeof(path), pid, seed, host);
+        (void)snprintf(shm, sizeof(shm), "%s/shm", path);
+        directory_empty(shm);
+        directory_empty(path);
+    }
+}
+
+static void events_drop(struct sim *sim)
+{
+    while (sim->event_count > 0) {
+        free(event_pop(sim).frame);
+    }
 }
 
 void sim_destroy(struct sim **self)
 {
     struct sim *sim = *self;
-    while (sim->event_count > 0) {
-        free(event_pop(sim).frame);
-    }
+    events_drop(sim);
     for (uint32_t i = 0; i < sim->node_count; i++) {
         if (sim->nodes[i].alive) {
             node_drop(sim, &sim->nodes[i]);
@@ -782,16 +852,17 @@ void sim_destroy(struct sim **self)
         free(sim->nodes[i].program);
         sl_config_destroy(&sim->nodes[i].config);
     }
-    while (sim->event_count > 0) {
-        free(event_pop(sim).frame);
+    events_drop(sim);
+    for (uint32_t h = 0; h < sim->host_count; h++) {
+        struct sim_host *host = &sim->hosts[h];
+        directory_empty(host->paths.shm_dir);
+        directory_empty(host->paths.runtime_dir);
+        for (uint32_t i = 0; i < SIM_DISKS; i++) {
+            mem_disk_fini(&host->disks[i]);
+        }
     }
-    directory_empty(sim->paths.shm_dir);
-    directory_empty(sim->paths.runtime_dir);
     sl_codec_destroy(&sim->codec);
     sl_log_close(&sim->log);
-    for (uint32_t i = 0; i < SIM_DISKS; i++) {
-        mem_disk_fini(&sim->disks[i]);
-    }
     free(sim->heap);
     free(sim);
     sim_world = NULL;

@@ -1,4 +1,5 @@
-/* tests/sim/sim.h - a whole node in one process under a simulated clock, replayed by a seed.
+/* tests/sim/sim.h - a whole node, or several, in one process under a simulated clock, replayed by a
+ * seed.
  *
  * Every actor is the shipped code over an environment of its own. Messages go through the real
  * codec and arrive after a random delay: requests between two actors in their order, replies in
@@ -13,7 +14,12 @@
 #include "ipc/sl_msg.h"
 #include "runtime/sl_actor.h"
 
-#define SIM_NODES_MAX 96u
+struct sim; /* opaque; one thread */
+
+#define SIM_NODES_MAX 256u /* processes, of all hosts */
+#define SIM_HOSTS_MAX 4u   /* machines: what the design calls nodes */
+/* A line of the log, when there is one. */
+void sim_say(const struct sim *sim, const char *format, ...) SL_PRINTF(2, 3);
 /* Ends the process: a run is a process of its own. */
 #define SIM_CHECK(condition, ...)  \
     do {                           \
@@ -25,7 +31,7 @@ _Noreturn void sim_fail(const char *format, ...) SL_PRINTF(1, 2);
 
 struct sim_options {
     uint64_t seed;
-    const char *const *settings; /* name, text, name, text, NULL */
+    const char *const *settings; /* of the first host: name, text, name, text, NULL */
     uint64_t delay_ns_max;       /* of a message; 0: 200 us */
     uint32_t
         late_of; /* one message of so many comes up to 300 ms late, behind its resend; 0: none */
@@ -45,18 +51,21 @@ enum sim_fault {
     SIM_FAULT_COUNT
 };
 
-struct sim; /* opaque; one thread */
-
 /* Fails the running test on any trouble, like everything here. */
 struct sim *sim_create(const struct sim_options *options);
 /* Removes the directories. Actors that still run are dropped as by a kill. */
 void sim_destroy(struct sim **sim);
 /* Removes what a run of another process left that failed. */
 void sim_sweep(uint32_t pid, uint64_t seed);
+/* Another machine, with memory and disks of its own. What is started from now on is started there;
+ * the first one has number 0. settings as above, kept. */
+uint32_t sim_host_add(struct sim *sim, const char *const *settings);
+/* What is started from now on is started there. */
+void sim_host_use(struct sim *sim, uint32_t host);
 uint64_t sim_now_ns(const struct sim *sim);
 uint64_t sim_random(struct sim *sim);
 uint64_t sim_random_below(struct sim *sim, uint64_t bound);
-const char *sim_shm_dir(const struct sim *sim);
+const char *sim_shm_dir(const struct sim *sim, uint32_t host);
 
 /* Starts an actor under its role's name ("swapper.1" with a rank), or name when that is not NULL.
  * context is given to test actors (sim_context). Gives its number, which stays through restarts. */
@@ -84,13 +93,29 @@ void sim_suspend(struct sim *sim, uint64_t ns);
 uint64_t sim_suspended_ns(const struct sim *sim); /* in all */
 /* The wall clock is set by so much. */
 void sim_set_wall(struct sim *sim, int64_t by_ns);
-/* The power fails: every process dies, shared memory is gone, the disk keeps what was synced and
- * parts of the rest. Actors start again within restart_ns. */
-void sim_power_cut(struct sim *sim, uint64_t restart_ns);
+/* The power of a host fails: its processes die, its shared memory is gone, its disks keep what was
+ * synced and parts of the rest. Actors start again within restart_ns. */
+void sim_power_cut(struct sim *sim, uint32_t host, uint64_t restart_ns);
+/* Of the first host. */
 void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64_t duration_ns);
-/* Of all disks, each at its own peak. */
+/* Of all disks of the first host, each at its own peak. */
 uint64_t sim_disk_bytes_peak(const struct sim *sim);
-/* When actors were last killed, stopped or continued. */
+/* Of the files on a disk of the first host, now. */
+uint64_t sim_disk_bytes(const struct sim *sim, uint32_t disk);
+/* Called after each event; NULL: nobody. */
+void sim_observe(struct sim *sim, void (*seen)(void *context), void *context);
+/* Between hosts: nothing gets from one to the other, or everything takes up to delay_ns_max. What
+ * is on its way when a cut begins arrives; what is sent meanwhile arrives after it, if the
+ * connection lasts so long. */
+void sim_link_cut(struct sim *sim, uint32_t from, uint32_t to, uint64_t duration_ns);
+void sim_link_slow(struct sim *sim, uint32_t from, uint32_t to, uint64_t delay_ns_max,
+                   uint64_t duration_ns);
+/* One read between hosts of so many comes slowly, 0: none does. */
+void sim_reads_slow(struct sim *sim, uint32_t one_of);
+/* One slice of what hosts read from each other of so many arrives with a wrong bit, 0: none does.
+ */
+void sim_reads_corrupt(struct sim *sim, uint32_t one_of);
+/* When actors were last killed, stopped or continued, or links cut or mended. */
 uint64_t sim_disturbed_ns(const struct sim *sim);
 /* Handles what happens until then. */
 void sim_run_until(struct sim *sim, uint64_t at_ns);

@@ -28,7 +28,7 @@ static uint32_t number_of(const struct sim_node *node)
 
 static struct mem_disk *memory_of(const struct sim_node *node)
 {
-    return &node->sim->disks[number_of(node)];
+    return &node->host->disks[number_of(node)];
 }
 
 static struct sim_node *disk_node(struct sl_disk *disk)
@@ -38,7 +38,7 @@ static struct sim_node *disk_node(struct sl_disk *disk)
 
 static bool fault_is(const struct sim_node *node, enum sim_fault fault)
 {
-    return node->sim->now_ns < node->sim->fault_until_ns[number_of(node)][fault];
+    return node->sim->now_ns < node->host->fault_until_ns[number_of(node)][fault];
 }
 
 void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64_t duration_ns)
@@ -48,18 +48,23 @@ void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64
     sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: disk %u: %s for %llu us",
                  (unsigned long long)sim->now_ns, disk, names[fault],
                  (unsigned long long)(duration_ns / SL_NS_PER_US));
-    sim->fault_until_ns[disk][fault] =
-        SL_MAX(sim->fault_until_ns[disk][fault], sim->now_ns + duration_ns);
-    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->fault_until_ns[disk][fault]);
+    uint64_t *until_ns = &sim->hosts[0].fault_until_ns[disk][fault];
+    *until_ns = SL_MAX(*until_ns, sim->now_ns + duration_ns);
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, *until_ns);
 }
 
 uint64_t sim_disk_bytes_peak(const struct sim *sim)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < SIM_DISKS; i++) {
-        bytes += sim->disks[i].bytes_peak;
+        bytes += sim->hosts[0].disks[i].bytes_peak;
     }
     return bytes;
+}
+
+uint64_t sim_disk_bytes(const struct sim *sim, uint32_t disk)
+{
+    return mem_disk_bytes(&sim->hosts[0].disks[disk]);
 }
 
 /* ---- effects ---- */
@@ -190,7 +195,7 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
                             uint64_t length_bytes, uint64_t *got, struct sl_error *why)
 {
     struct sim_node *node = disk_node(disk);
-    uint32_t *failed = &node->sim->reads_failed[number_of(node)];
+    uint32_t *failed = &node->host->reads_failed[number_of(node)];
     /* The same place fails twice in a row at most: one that stays bad costs what lies there, and a
      * run could not tell that from a loss. tests/fault/disk has such places. */
     if (fault_is(node, SIM_FAULT_READ) && *failed < READS_FAIL_MAX &&

@@ -2,6 +2,8 @@
 #ifndef SL_TEST_SIM_INTERNAL_H
 #define SL_TEST_SIM_INTERNAL_H
 
+#include "actors/transporter/network.h"
+#include "actors/transporter/wire.h"
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 
@@ -12,7 +14,8 @@ enum sim_event_kind {
     EVENT_JOB,
     EVENT_IO,
     EVENT_RESTART,
-    EVENT_HELLO
+    EVENT_HELLO,
+    EVENT_NETWORK
 };
 
 struct sim_event {
@@ -33,10 +36,38 @@ struct sim_event {
     bool orphaned;     /* its process died, it goes on for a while */
 };
 
+/* A machine. */
+struct sim_host {
+    struct sl_paths paths;
+    const char *const *settings;
+    struct mem_disk disks[SIM_DISKS]; /* by number of the tierer, which they outlive */
+    uint64_t fault_until_ns[SIM_DISKS][SIM_FAULT_COUNT];
+    uint32_t reads_failed[SIM_DISKS]; /* the last ones, in a row */
+};
+
+/* From one host to another. */
+struct sim_link {
+    uint64_t cut_until_ns, slow_until_ns, slow_ns;
+};
+
+/* Of one host's transporter to another's, for frames. */
+struct sim_connection {
+    uint64_t number; /* of its life */
+    bool up;
+    uint64_t asker_life, listener_life; /* incarnations of the processes */
+    uint64_t usable_ns;                 /* up: since when; down: not tried before */
+    uint64_t broken_ns;                 /* up: a cut ends it then; SL_NEVER_NS: none does */
+    uint64_t order_ns[2];               /* last arrival: of requests, of answers */
+};
+
 struct sim_program;
 struct sim_node {
     struct sl_env env; /* first: the ops find the rest by it */
     struct sim *sim;
+    struct sim_host *host;
+    struct sl_network network;    /* what a transporter gets of it */
+    struct sim_control *control;  /* that it opened in this life */
+    struct sim_fabric *fabric;    /* likewise */
     const struct sl_actor *actor; /* NULL: a program */
     struct sim_program *program;
     void *state, *context;
@@ -58,7 +89,7 @@ struct sim_watch {
 
 #define SIM_WATCHES_MAX 1024u
 struct sim {
-    uint64_t now_ns, rng, delay_ns_max, disturbed_ns, event_number, hash;
+    uint64_t seed, now_ns, rng, delay_ns_max, disturbed_ns, event_number, hash;
     uint64_t suspended_ns;
     int64_t wall_offset_ns; /* of the wall clock, which may be set to anything at any time */
     uint32_t late_of;       /* one message of so many is very late; 0: none */
@@ -68,14 +99,18 @@ struct sim {
     uint32_t node_count, next_pid;
     struct sim_watch watches[SIM_WATCHES_MAX];
     uint32_t watch_count;
-    struct mem_disk disks[SIM_DISKS]; /* by number of the tierer, which they outlive */
-    uint64_t fault_until_ns[SIM_DISKS][SIM_FAULT_COUNT];
-    uint32_t reads_failed[SIM_DISKS]; /* the last ones, in a row */
-    struct sl_codec *codec;           /* decoding: a message is handled before the next */
-    struct sl_paths paths;
+    struct sim_host hosts[SIM_HOSTS_MAX];
+    uint32_t host_count, host;                           /* host: where the next process starts */
+    struct sim_link links[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* from, to */
+    struct sim_connection connections[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* asker, listener */
+    uint64_t connection_number;
+    uint32_t corrupt_of;    /* one slice of so many that peers read is not what was sent; 0: none */
+    uint32_t slow_of;       /* one unit of so many that peers read comes slowly; 0: none */
+    struct sl_codec *codec; /* decoding: a message is handled before the next */
     struct sl_log *log;
-    const char *const *settings;
     uint64_t events_done, at_once;
+    void (*seen)(void *context);
+    void *seen_context;
 };
 
 uint32_t sim_number(const struct sim_node *node);
@@ -86,6 +121,60 @@ sl_err sim_env_send(struct sl_env *env, const char *to, const void *frame, size_
                     bool reply);
 void sim_env_wake_at(struct sl_env *env, uint64_t at_ns);
 void sim_mix(struct sim *sim, uint64_t word); /* into the hash of the run */
+
+static inline uint32_t sim_host_number(const struct sim_node *node)
+{
+    return (uint32_t)(node->host - node->sim->hosts);
+}
+/* The living process of this name; NULL: none. */
+struct sim_node *sim_node_named(const struct sim_host *host, struct sim *sim, const char *name);
+
+/* sim_network.c */
+#define SIM_DOOR "transporter.0" /* of a host */
+enum sim_packet_kind {
+    PACKET_FRAME,   /* control: a request, or an answer */
+    PACKET_HELLO,   /* fabric: a link is to be built */
+    PACKET_WELCOME, /* it is, or not: code */
+    PACKET_RESET,   /* the other end is gone */
+    PACKET_ASK,     /* a unit */
+    PACKET_SERVE,   /* the holder's own: the next slice of what was asked for */
+    PACKET_DATA     /* a slice, or how the unit ended */
+};
+struct sim_packet {
+    struct sim_packet *next;
+    enum sim_packet_kind kind;
+    uint32_t from; /* host */
+    uint64_t from_life;
+    uint64_t connection; /* number of */
+    bool answer;
+    bool late;           /* of a connection that has ended */
+    uint32_t peer, lane; /* of the fabric that asks */
+    uint64_t unit, turn;
+    struct sl_wire_request ask;
+    uint64_t at_bytes, slice_ns; /* in the unit; between two slices of it */
+    sl_err code;
+    bool last;
+    size_t length_bytes;
+    unsigned char bytes[];
+};
+struct sim_packet *sim_packet_make(const struct sim_node *from, enum sim_packet_kind kind,
+                                   const void *bytes, size_t length_bytes);
+/* Takes the packet; it arrives behind *order_ns, which it moves. False: there is no such process
+ * any more, and the sender hears of it. */
+bool sim_packet_send(struct sim_node *from, uint32_t host, uint64_t life, struct sim_packet *packet,
+                     uint64_t *order_ns);
+/* Takes the packet, which is for the process itself. */
+void sim_packet_later(struct sim_node *node, struct sim_packet *packet, uint64_t at_ns);
+bool sim_link_is_cut(const struct sim *sim, uint32_t from, uint32_t to);
+void sim_network_boot(struct sim_node *node);
+sl_err sim_network_event(struct sim_node *node, struct sim_event *event);
+void sim_network_drop(struct sim_node *node);
+void sim_network_stopped(struct sim_node *node, uint64_t duration_ns);
+
+/* sim_fabric.c */
+extern const struct fabric_backend sim_fabric_backend;
+void sim_fabric_take(struct sim_fabric *fabric, struct sim_packet *packet); /* takes it */
+void sim_fabric_dropped(struct sim_fabric *fabric);
 
 /* sim_disk.c */
 sl_err sim_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth, bool direct,

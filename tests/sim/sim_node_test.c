@@ -4,9 +4,7 @@
  * removed stays away, every op ends by its deadline, ceilings hold), that nobody touches memory
  * after a fence, and that no space is lost.
  *
- * Seeds are fixed, so that a run says the same everywhere. SL_SIM_SEEDS: how many; SL_SIM_FROM: the
- * first; SL_SIM_JOBS: at a time; SL_SIM_SEED: this one alone, in this process, with figures;
- * SL_SIM_LOG=1: with the actors' logs. */
+ * How to choose seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
@@ -14,16 +12,12 @@
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
 #include "tests/sim/sim_objects.h"
+#include "tests/sim/sim_seeds.h"
 #include "tests/sim/sim_workload.h"
 
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #ifndef SEEDS_STANDARD
 #define SEEDS_STANDARD 600u
@@ -34,8 +28,6 @@
 #define WARM_NS     (2100 * SL_NS_PER_MS) /* an op */
 #define ENGINES     2u
 #define ENGINES_MAX 16u
-#define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
-#define SECONDS_MAX 300u /* of a run: it hangs */
 #define EXTENTS_MAX 16384u
 
 enum trouble {
@@ -46,7 +38,8 @@ enum trouble {
     TROUBLE_POWER = 16,    /* the power goes, once */
     TROUBLE_CLOCKS = 32,   /* the machine is suspended, the wall clock is set */
     TROUBLE_REMOVALS = 64, /* clients remove engines' blocks */
-    TROUBLE_AWAY = 128     /* the second disk dies and is back after seconds */
+    TROUBLE_AWAY = 128,    /* the second disk dies and is back after seconds */
+    TROUBLE_SMALL = 256    /* the disk holds a part: segments go, what is wanted is written anew */
 };
 
 struct scenario {
@@ -82,6 +75,12 @@ static const struct scenario scenarios[] = {
     {"two disks, kills, stops and errors",
      TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_AWAY | TROUBLE_REMOVALS, false, true, SL_NS_PER_MS,
      400, true},
+    {"small disk", TROUBLE_SMALL, false, true, 0, 0, false},
+    {"small disk, kills and stops", TROUBLE_SMALL | TROUBLE_PROCESSES | TROUBLE_CLOCKS, false, true,
+     SL_NS_PER_MS, 400, false},
+    {"small disk, power cuts, everything",
+     TROUBLE_SMALL | TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_REMOVALS, false,
+     true, SL_NS_PER_MS, 400, false},
     {"two disks, power cuts", TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_CLOCKS,
      true, true, SL_NS_PER_MS, 400, true},
 };
@@ -92,15 +91,19 @@ static const struct scenario scenarios[] = {
 #define SETTINGS_DISK  "disk", "64MiB", "disk_segment", "1MiB"
 #define SETTINGS_TINY  "memory", "1MiB", "memory_chunk", "1MiB"
 #define SETTINGS_AMPLE "memory", "8MiB", "memory_chunk", "8MiB"
-static const char *const settings_of[2][3][30] = {
+#define SETTINGS_SMALL "disk", "1MiB", "disk_segment", "1MiB", "disk_prefetch", "64KiB"
+static const char *const settings_of[2][4][30] = {
     {{SETTINGS_COMMON, SETTINGS_TINY, NULL},
      {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, NULL},
-     {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, "disk_path", "/one,/two", NULL}},
+     {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, "disk_path", "/one,/two", NULL},
+     {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_SMALL, NULL}},
     {{SETTINGS_COMMON, SETTINGS_AMPLE, NULL},
      {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_DISK, NULL},
-     {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_DISK, "disk_path", "/one,/two", NULL}},
+     {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_DISK, "disk_path", "/one,/two", NULL},
+     {SETTINGS_COMMON, SETTINGS_AMPLE, SETTINGS_SMALL, NULL}},
 };
-#define DISK_BYTES (64 * SL_MIB)
+#define DISK_BYTES       (64 * SL_MIB)
+#define DISK_BYTES_SMALL SL_MIB
 
 struct run {
     struct sim *sim;
@@ -115,6 +118,11 @@ struct run {
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after the power cut */
 };
+
+static bool has(const struct run *run, enum trouble trouble)
+{
+    return (run->scenario->trouble & trouble) != 0;
+}
 
 /* ---- what holds at any time ---- */
 
@@ -169,8 +177,9 @@ static void check_node(struct run *run, bool at_rest)
     if (!sim_alive(sim, run->registrar)) {
         return;
     }
-    SIM_CHECK(sl_index_view_open(sim_shm_dir(sim), &view, &why) == SL_OK, "%s", why.text);
-    SIM_CHECK(sl_arena_attach(sim_shm_dir(sim), 0, false, &arena, &why) == SL_OK, "%s", why.text);
+    SIM_CHECK(sl_index_view_open(sim_shm_dir(sim, 0), &view, &why) == SL_OK, "%s", why.text);
+    SIM_CHECK(sl_arena_attach(sim_shm_dir(sim, 0), 0, false, &arena, &why) == SL_OK, "%s",
+              why.text);
     uint64_t bytes = check_memory(view, arena);
     uint64_t used_bytes = sim_metric(sim, run->registrar, "used_bytes");
     SIM_CHECK(used_bytes <= sl_arena_data_bytes(arena), "more memory is used than there is");
@@ -178,7 +187,8 @@ static void check_node(struct run *run, bool at_rest)
     struct sl_index_stats stats;
     sl_index_view_stats(view, &stats);
     SIM_CHECK(stats.record_bytes_used <= stats.record_bytes_max, "the index passed its ceiling");
-    SIM_CHECK(sim_disk_bytes_peak(sim) <= DISK_BYTES, "the disk passed its ceiling");
+    SIM_CHECK(sim_disk_bytes_peak(sim) <= (has(run, TROUBLE_SMALL) ? DISK_BYTES_SMALL : DISK_BYTES),
+              "the disk passed its ceiling");
     if (at_rest) {
         static const char *const none[] = {"claim_count", "retired_count", "quarantined_bytes",
                                            "forget_pending_count"};
@@ -245,11 +255,6 @@ static void node_start(struct run *run)
 
 /* ---- trouble ---- */
 
-static bool has(const struct run *run, enum trouble trouble)
-{
-    return (run->scenario->trouble & trouble) != 0;
-}
-
 static void trouble_actors(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -312,7 +317,7 @@ static void trouble_clocks(struct run *run)
 static void power_cut(struct run *run)
 {
     struct sim *sim = run->sim;
-    sim_power_cut(sim, 100 * SL_NS_PER_MS);
+    sim_power_cut(sim, 0, 100 * SL_NS_PER_MS);
     run->work.warming = true;
     run->objects.warming = true;
     workload_power_cut(&run->work);
@@ -448,13 +453,14 @@ static void run_print(const struct run *run)
            U(work->longest_wait_ns / SL_NS_PER_MS));
     printf(
         "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
-        "%llu removes, %llu flushes, slowest %llu ms; memory %llu KiB, disk %llu KiB; "
+        "%llu removes, %llu flushes, %llu prefetched, slowest %llu ms; memory %llu KiB, disk %llu "
+        "KiB; "
         "%llu events, hash %016llx\n",
         U(objects->puts), U(objects->put_failed), U(objects->gets), U(objects->found),
         U(objects->missed), U(objects->get_failed), U(objects->pinned), U(objects->removes),
-        U(objects->flushes), U(objects->slowest_ns / SL_NS_PER_MS), U(run->memory_peak / 1024),
-        U(sim_disk_bytes_peak(run->sim) / 1024), U(sim_event_count(run->sim)),
-        U(sim_hash(run->sim)));
+        U(objects->flushes), U(objects->prefetched), U(objects->slowest_ns / SL_NS_PER_MS),
+        U(run->memory_peak / 1024), U(sim_disk_bytes_peak(run->sim) / 1024),
+        U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
 #undef U
 }
 
@@ -463,19 +469,20 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
 {
     struct run *run = calloc(1, sizeof(*run));
     SIM_CHECK(run != NULL, "out of memory");
+    bool small = (scenario->trouble & TROUBLE_SMALL) != 0;
     struct sim_options options = {
         .seed = seed,
-        .settings = settings_of[scenario->ample][scenario->disk + scenario->two],
+        .settings = settings_of[scenario->ample][small ? 3 : scenario->disk + scenario->two],
         .delay_ns_max = scenario->delay_ns_max,
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
     };
     run->scenario = scenario;
     run->sim = sim_create(&options);
-    bool lossless = (scenario->ample || scenario->disk) && !has(run, TROUBLE_REMOVALS);
+    bool lossless = (scenario->ample || scenario->disk) && !small && !has(run, TROUBLE_REMOVALS);
     run->work = (struct workload){
         .seed = seed, .piece_bytes = scenario->ample ? 700 : 6000, .nothing_is_lost = lossless};
-    run->objects.nothing_is_lost = scenario->ample || scenario->disk;
+    run->objects.nothing_is_lost = scenario->ample || (scenario->disk && !small);
     run->objects.disk = scenario->disk;
     run->objects.strict = scenario->ample;
     run->objects.hostile_to_blocks = has(run, TROUBLE_REMOVALS);
@@ -500,97 +507,18 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
     return hash;
 }
 
-/* ---- many runs ---- */
-
-struct shared { /* between the processes that run seeds */
-    _Atomic uint64_t next, done, failed;
-    _Atomic uint64_t hash;
-};
-
-static const struct scenario *scenario_of(uint64_t seed)
+static uint64_t run_of(uint64_t seed)
 {
-    return &scenarios[seed % SL_COUNT(scenarios)];
+    return run_seed(seed, &scenarios[seed % SL_COUNT(scenarios)]);
 }
 
-/* Each seed in a process of its own: killed actors leave memory behind, which only its end takes
- * away. Gives whether it passed. */
-static bool run_child(struct shared *shared, uint64_t seed)
+static const char *name_of(uint64_t seed)
 {
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(SECONDS_MAX);
-        atomic_store(&shared->hash, run_seed(seed, scenario_of(seed)));
-        _exit(EXIT_SUCCESS); /* no search for leaks: heaps of killed actors are meant to be lost */
-    }
-    int status = 0;
-    bool passed = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
-                  WEXITSTATUS(status) == EXIT_SUCCESS;
-    if (!passed) {
-        sim_sweep((uint32_t)child, seed);
-        fprintf(stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s\n",
-                (unsigned long long)seed, scenario_of(seed)->name, (unsigned)status,
-                (unsigned long long)seed, program_invocation_name);
-    }
-    return passed;
-}
-
-static uint64_t setting(const char *name, uint64_t standard)
-{
-    const char *text = getenv(name);
-    return text == NULL ? standard : strtoull(text, NULL, 10);
-}
-
-/* hash: of its own, the counts of all. */
-static void run_share(struct shared *shared, struct shared *own, uint64_t first, uint64_t count)
-{
-    for (;;) {
-        uint64_t at = atomic_fetch_add(&shared->next, 1);
-        if (at >= count) {
-            return;
-        }
-        uint64_t seed = first + at;
-        bool passed = run_child(own, seed);
-        if (passed && at % TWICE_OF == 0) {
-            uint64_t hash = atomic_load(&own->hash);
-            passed = run_child(own, seed);
-            if (passed && hash != atomic_load(&own->hash)) {
-                fprintf(stderr, "seed %llu: two runs are not the same\n", (unsigned long long)seed);
-                passed = false;
-            }
-        }
-        atomic_fetch_add(&shared->done, 1);
-        atomic_fetch_add(&shared->failed, passed ? 0 : 1);
-    }
+    return scenarios[seed % SL_COUNT(scenarios)].name;
 }
 
 int main(void)
 {
-    uint64_t one = setting("SL_SIM_SEED", UINT64_MAX);
-    if (one != UINT64_MAX) {
-        (void)run_seed(one, scenario_of(one));
-        return EXIT_SUCCESS;
-    }
-    uint64_t count = setting("SL_SIM_SEEDS", SEEDS_STANDARD), first = setting("SL_SIM_FROM", 0);
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t jobs =
-        SL_MIN(setting("SL_SIM_JOBS", processors > 0 ? (uint64_t)processors : 1), UINT64_C(64));
-    struct shared *shared = mmap(NULL, (jobs + 1) * sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        perror("mmap");
-        return EXIT_FAILURE;
-    }
-    for (uint64_t i = 0; i < jobs; i++) {
-        if (fork() == 0) {
-            run_share(shared, &shared[i + 1], first, count);
-            _exit(EXIT_SUCCESS);
-        }
-    }
-    while (wait(NULL) > 0) {
-    }
-    uint64_t done = atomic_load(&shared->done), failed = atomic_load(&shared->failed);
-    printf("%llu of %llu seeds from %llu on, %llu failed\n", (unsigned long long)done,
-           (unsigned long long)count, (unsigned long long)first, (unsigned long long)failed);
-    return done == count && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return sim_seeds_main(
+        &(struct sim_seeds){.count = SEEDS_STANDARD, .run = run_of, .name = name_of});
 }

@@ -399,6 +399,39 @@ static void do_pin(struct worker *self)
     }
 }
 
+/* What it says is checked as far as an exists is; what it brings in is read by others. */
+static void do_prefetch(struct worker *self)
+{
+    struct objects *all = self->all;
+    uint32_t keys[BATCH_KEYS_MAX];
+    struct object before[BATCH_KEYS_MAX];
+    struct sl_object_key names[BATCH_KEYS_MAX];
+    char texts[BATCH_KEYS_MAX][24];
+    sl_err codes[BATCH_KEYS_MAX];
+    uint32_t count = 1 + (uint32_t)sim_random_below(all->sim, BATCH_KEYS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = get_choose(self);
+        before[i] = all->keys[keys[i]];
+        names[i] = key_name(keys[i], texts[i]);
+    }
+    call_begin(self);
+    sl_err err = sl_prefetch_batch(self->client, names, count, codes, self->timeout_ns, NULL);
+    call_ended(self, "prefetch");
+    for (uint32_t i = 0; i < count; i++) {
+        sl_err code = err != SL_OK ? err : codes[i];
+        bool mine = !key_is_shared(keys[i]) && keys[i] / OBJECTS_OWN == self->slot;
+        bool there = code == SL_OK || code == SL_ERR_EXISTS;
+        all->prefetched += code == SL_OK;
+        SIM_CHECK(!there || !mine || before[i].state != OBJECT_ABSENT,
+                  "key %u was removed, yet it was prefetched", keys[i]);
+        if (code == SL_ERR_NOT_FOUND) {
+            get_missed(self, keys[i], &before[i]);
+        } else if (!there && code != SL_ERR_NO_SPACE) {
+            call_failed(self, "prefetch", keys[i], code);
+        }
+    }
+}
+
 static void do_exists(struct worker *self)
 {
     uint32_t key = get_choose(self);
@@ -504,8 +537,9 @@ static void do_remove_block(struct worker *self)
 static bool worker_open(struct worker *self, struct objects *all, uint32_t slot)
 {
     char runtime_dir[300], shm_dir[300];
-    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(all->sim));
-    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s", sim_shm_dir(all->sim));
+    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(all->sim, 0));
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s",
+                   sim_shm_dir(all->sim, 0));
     const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", "client_pins_max=64",
                                     NULL};
     struct sl_client_options options = {
@@ -552,8 +586,10 @@ void objects_client(void *context)
         uint64_t what = sim_random_below(all->sim, 100);
         if (what < 30) {
             do_put(&self);
-        } else if (what < 55) {
+        } else if (what < 52) {
             do_get(&self);
+        } else if (what < 57) {
+            do_prefetch(&self);
         } else if (what < 72) {
             do_pin(&self);
         } else if (what < 77) {

@@ -48,7 +48,8 @@ struct objects {
     struct object keys[OBJECTS_KEYS];
     struct version versions[OBJECTS_VERSIONS];
     uint32_t version_count;
-    uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused;
+    uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused,
+        prefetched;
     uint64_t slowest_ns;
 };
 

@@ -155,7 +155,7 @@ uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *co
 {
     SIM_CHECK(sim->node_count < SIM_NODES_MAX, "too many processes");
     struct sim_node *node = &sim->nodes[sim->node_count++];
-    *node = (struct sim_node){.sim = sim, .fixed_name = true};
+    *node = (struct sim_node){.sim = sim, .host = &sim->hosts[sim->host], .fixed_name = true};
     node->program = calloc(1, sizeof(*node->program));
     SIM_CHECK(node->program != NULL, "out of memory");
     node->program->run = run;
@@ -326,7 +326,7 @@ sl_err __wrap_sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const 
     struct sim_node *node = (struct sim_node *)(void *)mailbox;
     for (uint32_t i = 0; i < sim_world->node_count; i++) {
         const struct sim_node *peer = &sim_world->nodes[i];
-        if (!peer->alive || strcmp(peer->name, to) != 0) {
+        if (!peer->alive || peer->host != node->host || strcmp(peer->name, to) != 0) {
             continue;
         }
         if (node->program->connected[i] != peer->incarnation) { /* the first send connects */

@@ -333,7 +333,8 @@ static void load_begin(struct engine *self)
 static void engine_pause(struct engine *self)
 {
     self->phase = PHASE_IDLE;
-    self->start_after_ns = self->env->now_ns + sim_random_below(sim_of(self->env), PAUSE_NS_MAX);
+    uint64_t pause_ns = self->work->pause_ns_max != 0 ? self->work->pause_ns_max : PAUSE_NS_MAX;
+    self->start_after_ns = self->env->now_ns + sim_random_below(sim_of(self->env), pause_ns);
     self->env->ops->wake_at(self->env, self->start_after_ns);
 }
 
@@ -369,7 +370,8 @@ static void op_fenced(struct engine *self, bool store_next)
 /* Whether something happened to an actor that may excuse a failure of the op. */
 static bool op_disturbed(const struct engine *self)
 {
-    uint64_t disturbed_ns = sim_disturbed_ns(sim_of(self->env));
+    const uint64_t *own_ns = self->work->disturbed_ns;
+    uint64_t disturbed_ns = own_ns != NULL ? *own_ns : sim_disturbed_ns(sim_of(self->env));
     return disturbed_ns + 3 * SL_NS_PER_S >= self->started_ns;
 }
 
@@ -413,6 +415,7 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
         pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_CHECK);
     }
     work->blocks_loaded += self->loaded;
+    work->blocks_remote += body->from_remote;
     if (reply->code != SL_OK) {
         op_failed(self, reply->code, reply->text);
     } else {

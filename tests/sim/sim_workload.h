@@ -17,19 +17,22 @@
 
 struct workload {
     uint64_t seed;
-    uint64_t piece_bytes; /* of a layer of the first pool */
-    bool nothing_is_lost; /* memory is ample: what was acknowledged must be found */
+    uint64_t piece_bytes;  /* of a layer of the first pool */
+    uint64_t pause_ns_max; /* between two ops of an engine; 0: 15 ms */
+    bool nothing_is_lost;  /* memory is ample: what was acknowledged must be found */
     bool warming;   /* after a power cut the disk has not said yet what it holds: misses are fine */
     bool quiet;     /* engines begin no more ops */
     bool verifying; /* one engine loads chain after chain */
     char verifier[32]; /* name of the one that verifies */
+    const uint64_t
+        *disturbed_ns; /* when trouble excused failures last; NULL: any of the simulator's */
     bool acknowledged[WORKLOAD_IDS];
     uint64_t acknowledged_ns[WORKLOAD_IDS];
     bool durable[WORKLOAD_IDS];
     uint32_t verify_next, verify_tries;
     /* what happened */
-    uint64_t loads, stores, blocks_loaded, blocks_stored, blocks_existed, failed, unanswered,
-        cancelled, verified, waited_for_fence;
+    uint64_t loads, stores, blocks_loaded, blocks_remote, blocks_stored, blocks_existed, failed,
+        unanswered, cancelled, verified, waited_for_fence;
     uint64_t longest_wait_ns;
 };
 

@@ -1,0 +1,104 @@
+/* tests/sim/sim_seeds.c - see the header. */
+#include "tests/sim/sim_seeds.h"
+
+#include "tests/sim/sim.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
+#define SECONDS_MAX 300u /* of a run: it hangs */
+
+struct shared { /* between the processes that run seeds */
+    _Atomic uint64_t next, done, failed;
+    _Atomic uint64_t hash;
+};
+
+/* Each seed in a process of its own: killed actors leave memory behind, which only its end takes
+ * away. Gives whether it passed. */
+static bool run_child(const struct sim_seeds *seeds, struct shared *shared, uint64_t seed)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(SECONDS_MAX);
+        atomic_store(&shared->hash, seeds->run(seed));
+        _exit(EXIT_SUCCESS); /* no search for leaks: heaps of killed actors are meant to be lost */
+    }
+    int status = 0;
+    bool passed = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+                  WEXITSTATUS(status) == EXIT_SUCCESS;
+    if (!passed) {
+        sim_sweep((uint32_t)child, seed);
+        fprintf(stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s\n",
+                (unsigned long long)seed, seeds->name(seed), (unsigned)status,
+                (unsigned long long)seed, program_invocation_name);
+    }
+    return passed;
+}
+
+static uint64_t setting(const char *name, uint64_t standard)
+{
+    const char *text = getenv(name);
+    return text == NULL ? standard : strtoull(text, NULL, 10);
+}
+
+/* hash: of its own, the counts of all. */
+static void run_share(const struct sim_seeds *seeds, struct shared *shared, struct shared *own,
+                      uint64_t first, uint64_t count)
+{
+    for (;;) {
+        uint64_t at = atomic_fetch_add(&shared->next, 1);
+        if (at >= count) {
+            return;
+        }
+        uint64_t seed = first + at;
+        bool passed = run_child(seeds, own, seed);
+        if (passed && at % TWICE_OF == 0) {
+            uint64_t hash = atomic_load(&own->hash);
+            passed = run_child(seeds, own, seed);
+            if (passed && hash != atomic_load(&own->hash)) {
+                fprintf(stderr, "seed %llu: two runs are not the same\n", (unsigned long long)seed);
+                passed = false;
+            }
+        }
+        atomic_fetch_add(&shared->done, 1);
+        atomic_fetch_add(&shared->failed, passed ? 0 : 1);
+    }
+}
+
+int sim_seeds_main(const struct sim_seeds *seeds)
+{
+    uint64_t one = setting("SL_SIM_SEED", UINT64_MAX);
+    if (one != UINT64_MAX) {
+        (void)seeds->run(one);
+        return EXIT_SUCCESS;
+    }
+    uint64_t count = setting("SL_SIM_SEEDS", seeds->count), first = setting("SL_SIM_FROM", 0);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t jobs =
+        SL_MIN(setting("SL_SIM_JOBS", processors > 0 ? (uint64_t)processors : 1), UINT64_C(64));
+    struct shared *shared = mmap(NULL, (jobs + 1) * sizeof(*shared), PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("mmap");
+        return EXIT_FAILURE;
+    }
+    for (uint64_t i = 0; i < jobs; i++) {
+        if (fork() == 0) {
+            run_share(seeds, shared, &shared[i + 1], first, count);
+            _exit(EXIT_SUCCESS);
+        }
+    }
+    while (wait(NULL) > 0) {
+    }
+    uint64_t done = atomic_load(&shared->done), failed = atomic_load(&shared->failed);
+    printf("%llu of %llu seeds from %llu on, %llu failed\n", (unsigned long long)done,
+           (unsigned long long)count, (unsigned long long)first, (unsigned long long)failed);
+    return done == count && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,19 @@
+/* tests/sim/sim_seeds.h - many runs, each in a process of its own.
+ *
+ * Seeds are fixed, so that a run says the same everywhere. SL_SIM_SEEDS: how many; SL_SIM_FROM: the
+ * first; SL_SIM_JOBS: at a time; SL_SIM_SEED: this one alone, in this process, with figures;
+ * SL_SIM_LOG=1: with the actors' logs. */
+#ifndef SL_TEST_SIM_SEEDS_H
+#define SL_TEST_SIM_SEEDS_H
+
+#include <stdint.h>
+
+struct sim_seeds {
+    uint32_t count;                     /* unless SL_SIM_SEEDS says otherwise */
+    uint64_t (*run)(uint64_t seed);     /* gives the hash of all that happened */
+    const char *(*name)(uint64_t seed); /* of what the seed runs */
+};
+/* Gives the exit status. A seed that fails prints the command that replays it. */
+int sim_seeds_main(const struct sim_seeds *seeds);
+
+#endif

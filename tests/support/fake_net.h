@@ -1,0 +1,36 @@
+/* tests/support/fake_net.h - the control plane between nodes, played by a test: what the
+ * transporter sends is kept, what peers say is given to it. Check assertions inside. */
+#ifndef FAKE_NET_H
+#define FAKE_NET_H
+
+#include "actors/transporter/control.h"
+#include "ipc/sl_msg.h"
+
+#define FAKE_LETTERS_MAX 4096u
+
+struct fake_letter {
+    char peer[32];
+    bool answer;
+    unsigned char *bytes;
+    size_t length_bytes;
+};
+struct fake_net {
+    struct sl_control base; /* first */
+    struct fake_letter in;  /* bytes NULL: none */
+    struct fake_letter out[FAKE_LETTERS_MAX];
+    uint32_t out_count;
+    bool cut; /* nothing can be sent */
+    uint64_t seq;
+    struct sl_codec *codec, *take_codec;
+};
+
+void fake_net_open(struct fake_net *net);
+void fake_net_close(struct fake_net *net);
+/* The next frame: a message of `peer` under its own name. answer: along our connection to it. Gives
+ * its number. The actor has to be ticked to take it. */
+uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer);
+/* The newest letter to the peer of this type, borrowed until the next call; false: none. */
+bool fake_net_last(struct fake_net *net, const char *peer, uint32_t type, struct sl_msg *out);
+uint32_t fake_net_count(struct fake_net *net, const char *peer, uint32_t type);
+
+#endif

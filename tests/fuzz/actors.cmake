@@ -15,5 +15,7 @@ sl_fuzz(fuzz_swapper SOURCES fuzz/fuzz_swapper.c LIBS sl_fuzz_hostile sluice_swa
     SEEDS fuzz/corpus/swapper.seeds)
 sl_fuzz(fuzz_small_actors SOURCES fuzz/fuzz_small_actors.c LIBS sl_fuzz_hostile sluice_keyer sluice_transporter
     SEEDS fuzz/corpus/small_actors.seeds)
+sl_fuzz(fuzz_transporter SOURCES fuzz/fuzz_transporter.c LIBS sl_fuzz_hostile sluice_transporter
+    SEEDS fuzz/corpus/transporter.seeds)
 sl_fuzz(fuzz_tierer SOURCES fuzz/fuzz_tierer.c LIBS sl_fuzz_hostile sluice_tierer PkgConfig::XXHASH
     SEEDS fuzz/corpus/tierer.seeds)

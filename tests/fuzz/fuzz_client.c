@@ -226,7 +226,7 @@ static void call_batch(struct hostile_input *input, uint64_t what, uint32_t coun
         keys[i] = key_of(input);
         buffers[i] = (struct sl_buffer){rooms[i], ROOM - i * 12};
     }
-    switch (what % 6) {
+    switch (what % 7) {
     case 0:
         err = sl_get_batch(client, keys, buffers, count, lengths, codes, CALL_NS, NULL);
         for (uint32_t i = 0; err == SL_OK && i < count; i++) {
@@ -241,6 +241,9 @@ static void call_batch(struct hostile_input *input, uint64_t what, uint32_t coun
         break;
     case 3:
         err = sl_remove_batch(client, keys, count, codes, CALL_NS, NULL);
+        break;
+    case 4:
+        err = sl_prefetch_batch(client, keys, count, codes, CALL_NS, NULL);
         break;
     default:
         err = sl_get_pinned_batch(client, keys, views, count, codes, CALL_NS, NULL);

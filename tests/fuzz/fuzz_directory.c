@@ -4,6 +4,7 @@
  * the directory runs, is asked and told. Whatever comes, each look-up ends once, and the directory
  * stays within its bounds. */
 #include "actors/transporter/directory.h"
+#include "ipc/sl_cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,21 @@ static void ask_and_tell(uint32_t round)
     (void)sl_directory_tell(bed.directory, round + 1, round % 2 == 0);
 }
 
+/* What a node would connect to is a number and a port, whatever else was told. */
+static void members_check(void)
+{
+    const struct sl_directory_member *members = NULL;
+    uint32_t count = sl_directory_members(bed.directory, &members);
+    SL_ASSERT(count <= SL_DIRECTORY_MEMBERS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        bool any = false;
+        SL_ASSERT(sl_directory_member_check(&members[i], NULL) == SL_OK);
+        SL_ASSERT(!sl_cluster_address(members[i].control, &any) ||
+                  strspn(members[i].control, "0123456789abcdefABCDEF.:[]") ==
+                      strlen(members[i].control));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char url[200];
@@ -123,6 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         say(listener, data, length);
         ask_and_tell(round);
         turn(listener);
+        members_check();
         size_t used = length + (cut != NULL);
         data += used;
         size -= used;

@@ -1,6 +1,7 @@
 /* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
  * a listening fabric: whatever is sent, only what a grant allows is read or changed. */
 #include "actors/transporter/fabric_internal.h"
+#include "actors/transporter/ticket.h"
 #include "actors/transporter/wire.h"
 
 #include <arpa/inet.h>
@@ -78,6 +79,26 @@ static void open_once(void)
             abort();
         }
     }
+}
+
+/* A ticket with a right checksum is what it says, or none. */
+static void ticket(const uint8_t *data, size_t size)
+{
+    struct sl_ticket ticket, again;
+    unsigned char bytes[SL_TICKET_BYTES_MAX], out[SL_TICKET_BYTES_MAX];
+    size_t length = SL_MIN(size, sizeof(bytes));
+    memcpy(bytes, data, length);
+    if (length > 8) {
+        sl_wire_put(bytes + length - 8, sl_digest_of(bytes, length - 8).low, 8);
+    }
+    if (sl_ticket_read(bytes, length, &ticket, NULL) == SL_OK) {
+        uint32_t written = sl_ticket_write(&ticket, out);
+        if (written != length || sl_ticket_read(out, written, &again, NULL) != SL_OK ||
+            memcmp(&again, &ticket, sizeof(ticket)) != 0) {
+            abort();
+        }
+    }
+    (void)sl_ticket_read(data, size, &ticket, NULL);
 }
 
 static void parsers(const uint8_t *data, size_t size)
@@ -182,6 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     open_once();
     parsers(data, size);
+    ticket(data, size);
     if (size >= 9) {
         conversation(data, size);
     }

@@ -24,8 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define TARGET_AT  (960 * SL_KIB) /* where reads go */
 
 static const uint32_t requests[] = {
-    SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ,   SL_MSG_DISK_READ, SL_MSG_DISK_FORGET,
-    SL_MSG_HELLO_REPLY, SL_MSG_HELLO_REPLY, SL_MSG_PING,
+    SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ,     SL_MSG_DISK_READ,
+    SL_MSG_DISK_FORGET, SL_MSG_HELLO_REPLY,   SL_MSG_HELLO_REPLY,
+    SL_MSG_PING,        SL_MSG_DISK_PREFETCH, SL_MSG_DISK_RAISE,
 };
 
 struct world {
@@ -136,7 +137,8 @@ static void move_read(struct hostile *hostile, uint64_t how)
     if (world->node.scribbled || sl_index_claim(world->node.index, &claim, &ref, NULL) != SL_OK) {
         return;
     }
-    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
+    bool ahead = (how & 0x40) != 0;
+    struct sl_msg msg = {.type = ahead ? SL_MSG_DISK_PREFETCH : SL_MSG_DISK_READ};
     bool anywhere = !world->values[n].written || how >= 192;
     struct sl_item_fill item = {
         .key = sl_text_of(key_of(n)),
@@ -149,13 +151,23 @@ static void move_read(struct hostile *hostile, uint64_t how)
         .offset_bytes = TARGET_AT,
         .ref = ref,
         .generation = claim.extent.generation};
-    msg.body.disk_read.items.at = &item;
-    msg.body.disk_read.items.count = 1;
+    if (ahead) {
+        msg.body.disk_prefetch.items.at = &item;
+        msg.body.disk_prefetch.items.count = 1;
+    } else {
+        msg.body.disk_read.items.at = &item;
+        msg.body.disk_read.items.count = 1;
+    }
     memset(sl_arena_at(world->node.arena, TARGET_AT, VALUE_ROOM), 0xee, VALUE_ROOM);
     world->read_value = n;
     world->read_seq = ++hostile->fake.seq;
     msg.seq = world->read_seq;
     hostile_give(hostile, "registrar", &msg);
+    if (ahead && (how & 0x20) != 0) {
+        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
+        raise.body.disk_raise.generation = item.generation;
+        hostile_give(hostile, "registrar", &raise);
+    }
     hostile_collect(hostile);
     pump(hostile, UINT64_MAX, how % 11 == 10 ? EIO : 0);
     world->read_seq = 0; /* what comes later may meet another claim's bytes */
@@ -167,9 +179,12 @@ static void replied(struct hostile *hostile, const char *to, const struct sl_msg
     struct world *world = hostile->own;
     static unsigned char want[VALUE_ROOM];
     (void)to;
-    if (reply->type == SL_MSG_DISK_READ_REPLY && reply->reply_to == world->read_seq &&
-        reply->code == SL_OK && reply->body.disk_read_reply.codes.count == 1 &&
-        reply->body.disk_read_reply.codes.at[0] == SL_OK) {
+    const struct sl_u64s *codes = reply->type == SL_MSG_DISK_READ_REPLY
+                                      ? &reply->body.disk_read_reply.codes
+                                      : &reply->body.disk_prefetch_reply.codes;
+    bool read = reply->type == SL_MSG_DISK_READ_REPLY || reply->type == SL_MSG_DISK_PREFETCH_REPLY;
+    if (read && reply->reply_to == world->read_seq && reply->code == SL_OK && codes->count == 1 &&
+        codes->at[0] == SL_OK) {
         uint64_t length = length_of(world->read_value);
         content(world->read_value, want);
         HOSTILE_MUST(memcmp(want, sl_arena_at(world->node.arena, TARGET_AT, length), length) == 0);

@@ -631,6 +631,16 @@ void hostile_reply(struct hostile *hostile, const struct sl_msg *request_msg,
     making_end(&making);
 }
 
+void hostile_make(struct hostile *hostile, uint32_t type,
+                  void (*send)(void *context, struct sl_msg *msg), void *context)
+{
+    struct making making = {.hostile = hostile};
+    struct sl_msg msg = {.type = type};
+    make_body(&making, &msg, UINT64_MAX);
+    send(context, &msg);
+    making_end(&making);
+}
+
 static void asked_drop(struct hostile *hostile, uint32_t at)
 {
     hostile->asked_count--;

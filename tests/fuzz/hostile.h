@@ -87,6 +87,9 @@ bool hostile_answer_all(struct hostile *hostile);
  * actor. */
 void hostile_reply(struct hostile *hostile, const struct sl_msg *request,
                    void (*send)(void *context, const struct sl_msg *reply), void *context);
+/* Makes a message of this type out of the input's next bytes and lends it to send. */
+void hostile_make(struct hostile *hostile, uint32_t type,
+                  void (*send)(void *context, struct sl_msg *msg), void *context);
 /* HELLO of one of the usual processes, as it should be. */
 #define HOSTILE_SENDERS 8u
 extern const char *const hostile_senders[HOSTILE_SENDERS];

@@ -152,6 +152,9 @@ static void ask_until(struct node *asker, struct node *holder, const char *key, 
         RUN_UNTIL(is_up(asker) && member_count(asker) > 0, asker, holder);
         if (ask(asker, &key, 1) == SL_OK) {
             RUN_UNTIL(asker->found_count > before, asker, holder);
+        } else {
+            node_step(asker);
+            node_step(holder);
         }
     } while (asker->code != SL_OK || asker->holders[0] != holders);
 }
@@ -280,6 +283,63 @@ START_TEST(a_server_that_comes_back_empty_is_told_everything_again)
     }
 END_TEST
 
+static uint64_t published_ns(const struct node *node)
+{
+    struct sl_directory_feed_stats stats;
+    sl_directory_feed_stats(node->feed, &stats);
+    return stats.published_ns;
+}
+
+/* Without asking again: every key is there at the first look. */
+static void all_are_found(struct node *asker, struct node *holder, uint32_t count)
+{
+    char text[8][32];
+    const char *keys[8];
+    RUN_UNTIL(is_up(asker) && member_count(asker) > 0, asker, holder);
+    for (uint32_t i = 0; i < count; i += 8) {
+        uint32_t before = asker->found_count;
+        for (uint32_t k = 0; k < 8; k++) {
+            snprintf(text[k], sizeof(text[k]), "key-%u", SL_MIN(i + k, count - 1));
+            keys[k] = text[k];
+        }
+        ck_assert_int_eq(ask(asker, keys, 8), SL_OK);
+        RUN_UNTIL(asker->found_count > before, asker, holder);
+        for (uint32_t k = 0; k < 8; k++) {
+            ck_assert_msg(asker->holders[k] == 1, "%s is not published", keys[k]);
+        }
+    }
+}
+
+START_TEST(what_is_called_published_is)
+    {
+        struct node a, b;
+        uint32_t count = 0;
+        char key[32];
+        sl_redis_start(&redis, NULL);
+        node_open(&a, "node-a", NULL, LIMIT_NS, true);
+        node_open(&b, "", NULL, LIMIT_NS, false);
+        for (uint32_t round = 0; round < 3; round++) {
+            for (uint32_t end = count + 800; count < end; count++) {
+                snprintf(key, sizeof(key), "key-%u", count);
+                bed_insert(&a.bed, key, count);
+            }
+            uint64_t now_ns = sl_clock_monotonic_ns();
+            ck_assert_uint_lt(published_ns(&a), now_ns);
+            RUN_UNTIL(published_ns(&a) > now_ns, &a, &b);
+            all_are_found(&b, &a, count);
+            if (round == 1) { /* a server that knows nothing: the claim is taken back */
+                sl_redis_kill(&redis);
+                RUN_UNTIL(!is_up(&a) && !is_up(&b), &a, &b);
+                node_step(&a);
+                ck_assert_uint_eq(published_ns(&a), 0);
+                sl_redis_start(&redis, NULL);
+            }
+        }
+        node_close(&a);
+        node_close(&b);
+    }
+END_TEST
+
 START_TEST(a_server_that_stands_still_costs_misses)
     {
         struct node a, b;
@@ -322,6 +382,7 @@ int main(void)
     tcase_add_test(tcase, a_wrong_password_is_said);
     tcase_add_test(tcase, a_node_without_a_sign_of_life_is_ignored);
     tcase_add_test(tcase, a_server_that_comes_back_empty_is_told_everything_again);
+    tcase_add_test(tcase, what_is_called_published_is);
     tcase_add_test(tcase, a_server_that_stands_still_costs_misses);
     return suite_run(tcase, "directory_redis");
 }

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from node_support import Node, main, wait_until
+from node_support import CTL, Node, main, wait_until
 
 
 class Redis:
@@ -64,7 +64,7 @@ def transporter(node):
 def settings(redis):
     # The limit of time is generous: this test is about a server that is away, not about a slow one.
     return ["--directory", "redis", "--directory-url", "unix://" + redis.socket, "--directory-timeout", "30s",
-            "--directory-name", "test", "--directory-node", "node-a"]
+            "--directory-name", "test", "--node-name", "node-a"]
 
 
 @unittest.skipIf(shutil.which("redis-server") is None, "skipped: redis-server is not installed (deploy/install --test)")
@@ -74,7 +74,7 @@ class Directory(unittest.TestCase):
             for key in ("one", "two", "three"):
                 node.ctl("put", key, stdin=key.encode())
             wait_until(lambda: redis.key_count() == 3, 20, "three keys in redis")
-            self.assertIn(b"\r\n1 ", redis.say("GET", "sluice:test:n:node-a"))
+            wait_until(lambda: b"\r\n1 " in redis.say("GET", "sluice:test:n:node-a"), 20, "its record")
             node.ctl("rm", "two")
             wait_until(lambda: redis.key_count() == 2, 20, "two keys in redis")
             node.stop()
@@ -103,14 +103,18 @@ class Directory(unittest.TestCase):
                 wait_until(lambda: redis.key_count() == 1, 20, "published after all")
 
 
-def doctor(*words):
+def doctor_lines(*words):
     node = Node()
     try:
         done = node.ctl("doctor", "--json", *words, check=False)
-        report = json.loads(done.stdout)
-        return done.returncode, {line["check"]: line for line in report["checks"]}
+        return done.returncode, json.loads(done.stdout)["checks"]
     finally:
         shutil.rmtree(node.directory, ignore_errors=True)
+
+
+def doctor(*words):
+    code, lines = doctor_lines(*words)
+    return code, {line["check"]: line for line in lines}
 
 
 class Doctor(unittest.TestCase):
@@ -128,6 +132,19 @@ class Doctor(unittest.TestCase):
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         port = taken.getsockname()[1]
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            free = other.getsockname()[1]
+        node_a = ["--fabric", "tcp", "--cluster-listen", f"127.0.0.1:{free}", "--node-name", "a"]
+        keys, shared = self.directory + "/keys", self.directory + "/shared"
+        for name in ("a", "b", "open", "empty", "other"):
+            subprocess.run([CTL, "keygen", keys, name], check=True, stdout=subprocess.DEVNULL)
+        os.chmod(keys + "/open.secret", 0o644)
+        with open(keys + "/empty.secret", "w", encoding="utf-8") as out:
+            out.write("public = nonsense\n")
+        shutil.copy(keys + "/b.pub", keys + "/other.pub")
+        shutil.copytree(keys, shared)
+        os.chmod(shared, 0o777)
         cases = (
             ("memory", ["--memory", "16TiB"], "free"),
             ("disk", ["--disk", "1024TiB", "--disk-path", self.directory], "free"),
@@ -138,6 +155,26 @@ class Doctor(unittest.TestCase):
             ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "192.0.2.1:4000"], "192.0.2.1"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "nonsense"], "no address"),
+            ("ports", ["--cluster-listen", f"127.0.0.1:{port}"], "in use"),
+            ("ports", ["--cluster-listen", f"*:{port}"], "in use"),
+            ("ports", ["--cluster-listen", f"lo:{port}"], "in use"),
+            ("ports", ["--cluster-listen", "192.0.2.1:4000"], "192.0.2.1"),
+            ("ports", ["--cluster-listen", "127.0.0.1"], "no address"),
+            ("ports", ["--cluster-listen", "nowhere:1"], "no address"),
+            ("ports", ["--directory", "redis", "--cluster-listen", "*:0"], "no address"),
+            ("ports", ["--directory", "redis", "--cluster-listen", f"*:{free}"], "tell others"),
+            ("ports", ["--directory", "redis", "--cluster-listen", f"127.0.0.1:{free}", "--cluster-address", "host:1"],
+             "cluster_address"),
+            ("cluster_keys", ["--cluster-listen", f"127.0.0.1:{free}"], "nothing that carries bytes"),
+            ("cluster_keys", [*node_a], "has no keys"),
+            ("cluster_keys", [*node_a[:-1], "a b", "--cluster-keys", keys], "node_name"),
+            ("cluster_keys", [*node_a, "--cluster-keys", self.directory + "/none"], "No such file"),
+            ("cluster_keys", [*node_a, "--cluster-keys", shared], "let in"),
+            ("cluster_keys", [*node_a[:-1], "z", "--cluster-keys", keys], "z.secret"),
+            ("cluster_keys", [*node_a[:-1], "open", "--cluster-keys", keys], "0600"),
+            ("cluster_keys", [*node_a[:-1], "empty", "--cluster-keys", keys], "no pair"),
+            ("cluster_keys", [*node_a[:-1], "other", "--cluster-keys", keys], "not the public half"),
+            ("cluster_keys", [*node_a, "--cluster-keys", keys, "--peers", "a@h:1,q@h:1"], "peer q"),
             ("directory", ["--directory", "redis", "--directory-url", f"unix://{self.directory}/none"], "connect"),
             ("directory", ["--directory", "redis", "--directory-url", "redis://name:1"], "no IP address"),
             ("directory", ["--directory", "redis", "--directory-url", f"redis://127.0.0.1:{port}",
@@ -145,15 +182,26 @@ class Doctor(unittest.TestCase):
         )
         for check, words, text in cases:
             with self.subTest(check=check, words=words):
-                code, lines = doctor(*words)
+                code, lines = doctor_lines(*words)
                 self.assertEqual(code, 1)
-                self.assertEqual(lines[check]["level"], "fail", lines[check])
-                self.assertIn(text, lines[check]["text"])
-                self.assertNotEqual(lines[check]["mend"], "")
+                failed = [line for line in lines if (line["check"], line["level"]) == (check, "fail")]
+                self.assertTrue(any(text in line["text"] for line in failed), lines)
+                self.assertTrue(all(line["mend"] != "" for line in failed), lines)
+
+    def test_keys_that_are_fine_are_said_to_be(self):
+        keys = self.directory + "/keys"
+        words = ["--fabric", "tcp", "--peers", "b@h:1", "--node-name", "a", "--cluster-keys", keys]
+        subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([CTL, "keygen", self.directory + "/b", "b"], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(doctor(*words)[1]["cluster_keys"]["level"], "fail")
+        shutil.copy(self.directory + "/b/b.pub", keys)
+        line = doctor(*words)[1]["cluster_keys"]
+        self.assertEqual(line["level"], "ok", line)
+        self.assertIn("1 others", line["text"])
 
     def test_what_is_fine_is_said_to_be(self):
         code, lines = doctor("--memory", "64MiB", "--disk", "1MiB", "--disk-path", self.directory)
-        for check in ("memory", "disk", "ports", "key_files", "directory"):
+        for check in ("memory", "disk", "ports", "key_files", "cluster_keys", "directory"):
             self.assertEqual(lines[check]["level"], "ok", lines[check])
         self.assertEqual(code, 1 if any(line["level"] == "fail" for line in lines.values()) else 0)
         self.assertEqual(os.listdir(self.directory), [])  # nothing stays behind

@@ -1,6 +1,7 @@
 """Several real nodes, each in a network namespace of its own, joined by a bridge. Everything goes with its processes."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from node_support import CTL, NODE, PATIENCE, Node, main, wait_until, workload  
 
 CONTROL_PORT = 7411
 FABRIC_PORT = 7412
+REDIS_PORT = 7413
 
 
 def run(*command):
@@ -104,26 +106,77 @@ class ClusterNode(Node):
         return [line for line in self.network.ports[self.port].run("ss -Htlnu").splitlines() if line.strip()]
 
 
+class Redis:
+    """A redis-server at the bridge, where every node reaches it, and this process by a socket."""
+
+    ADDRESS = "10.98.0.250"
+
+    def __init__(self, network):
+        self.network = network
+        self.directory = tempfile.mkdtemp(prefix="sl-redis-")
+        self.socket = self.directory + "/redis"
+        self.url = f"redis://{self.ADDRESS}:{REDIS_PORT}"
+        self.process = None
+        network.hub.run(f"ip addr add {self.ADDRESS}/24 dev sl-br")
+
+    def start(self):
+        self.process = subprocess.Popen([
+            *self.network.hub.enter(), "redis-server", "--bind", self.ADDRESS, "--port", str(REDIS_PORT), "--unixsocket",
+            self.socket, "--protected-mode", "no", "--dir", self.directory, "--save", "", "--appendonly", "no"],
+            stdout=subprocess.DEVNULL)
+        wait_until(lambda: self.say("PING") == b"+PONG\r\n", 20, "redis-server answers")
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def close(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def say(self, *words):
+        """The reply to one command, raw; b"": there is no server."""
+        request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words) + "*1\r\n$4\r\nQUIT\r\n"
+        reply = b""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(60)
+                connection.connect(self.socket)
+                connection.sendall(request.encode())
+                while chunk := connection.recv(65536):
+                    reply += chunk
+        except (FileNotFoundError, ConnectionError):
+            return b""
+        return reply[:-len(b"+OK\r\n")]
+
+
 class Cluster:
     """Nodes a, b, ... that are peers of each other. Use as a context manager."""
 
-    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0"):
-        """stranger: a name that knows the others' addresses and keys, and that they do not know."""
+    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0", guided=False):
+        """stranger: a name that knows the others' addresses and keys, and that they do not know.
+        guided: nobody is configured as a peer, all are found in a redis-server of the cluster's (cluster.redis)."""
         self.directory = tempfile.mkdtemp(prefix="sl-keys-")
         self.names = [chr(ord("a") + i) for i in range(count)]
         self.network = Network(count)
         peers = ",".join(f"{name}@{Network.address(i)}:{CONTROL_PORT}" for i, name in enumerate(self.names)
                          if name != stranger)
         for name in self.names:
-            run(CTL, "keygen", os.path.join(self.directory, name), name)
+            made = run(CTL, "keygen", os.path.join(self.directory, name), name)
+            if made.returncode != 0:
+                self.network.close()
+                raise AssertionError(f"no keys of {name}: {made.returncode}, {made.stdout}")
         for name in self.names:
             for other in self.names:
                 if other != stranger:
                     self.allow(name, other)
+        self.redis = Redis(self.network) if guided else None
+        known = ["--directory", "redis", "--directory-url", self.redis.url] if guided else ["--peers", peers]
         self.nodes = []
         for i, name in enumerate(self.names):
             self.nodes.append(ClusterNode(self.network, i, name, memory=memory, ranks=ranks, disk=disk, settings=[
-                "--peers", peers,
+                *known,
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
@@ -136,6 +189,8 @@ class Cluster:
 
     def __enter__(self):
         try:
+            if self.redis is not None:
+                self.redis.start()
             for node in self.nodes:
                 node.start()
         except BaseException:
@@ -146,6 +201,9 @@ class Cluster:
     def __exit__(self, *_):
         for node in self.nodes:
             node.__exit__()
+        if self.redis is not None:
+            self.redis.kill()
+            self.redis.close()
         self.network.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 

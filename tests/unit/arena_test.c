@@ -251,6 +251,38 @@ START_TEST(mapped_range_is_written_without_faults)
     }
 END_TEST
 
+START_TEST(follower_goes_over_to_the_arena_that_is_there)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena_options options = {
+            .directory = dir, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+        struct sl_arena *owner = NULL, *next = NULL, *follower = NULL;
+        bool created = false;
+        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_ptr_null(follower);
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &owner, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
+        const struct sl_arena *first = follower;
+        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
+        ck_assert_ptr_eq(follower, first);
+
+        ck_assert_int_eq(sl_segment_remove(dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_ptr_eq(follower, first); /* what is mapped stays */
+        ck_assert_int_eq(sl_arena_open_owner(&options, &created, &next, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_current(follower, dir), SL_ERR_STALE);
+
+        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
+
+        ck_assert_int_eq(sl_arena_current(follower, dir), SL_OK);
+        ck_assert_uint_eq(sl_arena_birth_generation(follower), sl_arena_birth_generation(next));
+        sl_arena_close(&follower);
+        sl_arena_close(&next);
+        sl_arena_close(&owner);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(attaching_to_nothing_is_not_found)
     {
         char *dir = shm_dir_make();
@@ -272,6 +304,7 @@ int main(void)
     tcase_add_test(tcase, threads_populate_all_of_it);
     tcase_add_test(tcase, full_system_leaves_the_arena_at_its_prefix);
     tcase_add_test(tcase, mapped_range_is_written_without_faults);
+    tcase_add_test(tcase, follower_goes_over_to_the_arena_that_is_there);
     tcase_add_test(tcase, attaching_to_nothing_is_not_found);
     return suite_run(tcase, "arena");
 }

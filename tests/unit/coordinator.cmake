@@ -1,4 +1,6 @@
 if(TARGET sluice_coordinator)
-    sl_test(coordinator_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/coordinator_test.c
-        ${CMAKE_CURRENT_LIST_DIR}/../support/fake_env.c LIBS sluice_coordinator)
+    set(coordinator_support ${CMAKE_CURRENT_LIST_DIR}/coordinator_support.c ${CMAKE_CURRENT_LIST_DIR}/../support/fake_env.c)
+    foreach(suite coordinator_test coordinator_handover_test)
+        sl_test(${suite} LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/${suite}.c ${coordinator_support} LIBS sluice_coordinator)
+    endforeach()
 endif()

@@ -303,6 +303,28 @@ START_TEST(a_refused_greeting_is_tried_again)
     }
 END_TEST
 
+START_TEST(a_link_that_stood_begins_with_short_pauses)
+    {
+        turn();
+        for (uint32_t i = 0; i < 10; i++) { /* the pause grows to its most */
+            say("-LOADING the data set\r\n");
+            now_ns += 10 * SECOND;
+            turn();
+        }
+        say("+PONG\r\n");
+        ck_assert_uint_eq(seen.up_count, 1);
+
+        close(server);
+        server = -1;
+        turn();
+        ck_assert_uint_eq(seen.down_count, 2);
+        now_ns += SECOND / 20;
+        turn();
+
+        ck_assert_int_ge(server, 0);
+    }
+END_TEST
+
 START_TEST(members_are_those_with_a_record)
     {
         const struct sl_directory_member *members;
@@ -393,8 +415,47 @@ START_TEST(silence_costs_one_deadline_and_then_nothing)
         ck_assert_int_ge(server, 0);
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
         say("+PONG\r\n");
-        ck_assert_int_eq(look_up(1, SECOND), SL_OK);
         ck_assert_uint_eq(seen.up_count, 2); /* publish again */
+        /* It may have lost the members too: until they are known its answers say nothing. */
+        ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
+        say(":1\r\n+OK\r\n*1\r\n$1\r\nb\r\n");
+        ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
+        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+        ck_assert_int_eq(look_up(1, SECOND), SL_OK);
+    }
+END_TEST
+
+static const struct {
+    const char *own; /* the server's answer: our record */
+    bool kept;
+} owns[] = {
+    {"$-1\r\n", false},
+    {"$16\r\n1 4 tcp://me:1 -\r\n", false}, /* of another life */
+    {"-ERR\r\n", false},
+    {"$16\r\n1 5 tcp://me:1 -\r\n", true}, /* it has lost nothing */
+};
+START_TEST(a_record_that_is_held_is_not_told)
+    {
+        meet_b();
+        sl_directory_hold(directory, true);
+        heard_bytes = 0;
+        now_ns += 20 * SECOND;
+        turn();
+        ck_assert_uint_eq(heard_count("SMEMBERS"), 1);
+        ck_assert_uint_eq(heard_count("SET"), 0);
+        ck_assert_uint_eq(heard_count("GET"), 1);
+        ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
+
+        say(owns[_i].own);
+
+        ck_assert_uint_eq(heard_count("SET"), owns[_i].kept ? 1 : 0);
+        heard_bytes = 0;
+        sl_directory_hold(directory, false);
+        turn();
+        ck_assert_uint_eq(heard_count("SET"), owns[_i].kept ? 0 : 1); /* at once */
+        say("*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
+        ck_assert_uint_eq(seen.up_count, 1); /* it did not stand still */
+        ck_assert_uint_eq(seen.down_count, 0);
     }
 END_TEST
 
@@ -592,10 +653,12 @@ int main(void)
     tcase_add_loop_test(cases, places_are_checked, 0, SL_COUNT(urls));
     tcase_add_test(cases, greeting_carries_what_the_url_says);
     tcase_add_test(cases, a_refused_greeting_is_tried_again);
+    tcase_add_test(cases, a_link_that_stood_begins_with_short_pauses);
     tcase_add_test(cases, members_are_those_with_a_record);
     tcase_add_test(cases, holders_count_with_their_incarnation);
     tcase_add_test(cases, a_stranger_is_asked_for_soon);
     tcase_add_test(cases, silence_costs_one_deadline_and_then_nothing);
+    tcase_add_loop_test(cases, a_record_that_is_held_is_not_told, 0, SL_COUNT(owns));
     tcase_add_test(cases, a_late_answer_finds_no_look_up);
     tcase_add_test(cases, everything_has_a_bound);
     tcase_add_test(cases, errors_of_the_server_are_counted);

@@ -1,5 +1,6 @@
 /* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test moves.
  */
+#include "actors/transporter/backoff.h"
 #include "actors/transporter/fabric_internal.h"
 #include "actors/transporter/wire.h"
 #include "tests/support/fabric_end.h"
@@ -38,6 +39,7 @@ static void setup(void)
     end_options(&b, &options_b, SL_FABRIC_TCP);
     options_a.address = options_b.address = "127.0.0.1";
     options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
+    options_a.movers = options_b.movers = 0;
 }
 
 static void teardown(void)
@@ -784,15 +786,13 @@ START_TEST(pauses_grow_to_a_bound)
         for (uint64_t random = 0; random < 1000; random += 7) {
             for (uint32_t failures = 0; failures < 70; failures++) {
                 uint64_t full = failures >= 6 ? 3200 : UINT64_C(50) << failures;
-                uint64_t wait =
-                    sl_fabric_backoff_ns(50, 3200, failures, random * 0x9e3779b97f4a7c15u);
+                uint64_t wait = sl_backoff_ns(50, 3200, failures, random * 0x9e3779b97f4a7c15u);
                 ck_assert_uint_ge(wait, full / 2);
                 ck_assert_uint_le(wait, full);
             }
         }
-        ck_assert_uint_ne(sl_fabric_backoff_ns(1000, 1000, 0, 1),
-                          sl_fabric_backoff_ns(1000, 1000, 0, 2));
-        ck_assert_uint_eq(sl_fabric_backoff_ns(0, 0, 3, 9), 0);
+        ck_assert_uint_ne(sl_backoff_ns(1000, 1000, 0, 1), sl_backoff_ns(1000, 1000, 0, 2));
+        ck_assert_uint_eq(sl_backoff_ns(0, 0, 3, 9), 0);
     }
 END_TEST
 
@@ -826,11 +826,16 @@ START_TEST(comparing_looks_at_every_byte)
     }
 END_TEST
 
-static Suite *suite(void)
+static void setup_movers(void)
 {
-    Suite *all = suite_create("fabric");
-    TCase *tests = tcase_create("tcp");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    setup();
+    options_a.movers = options_b.movers = 2;
+}
+
+static TCase *all_tests(const char *name, SFun before)
+{
+    TCase *tests = tcase_create(name);
+    tcase_add_checked_fixture(tests, before, teardown);
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, bytes_arrive, 0, SL_COUNT(moves));
     tcase_add_test(tests, a_batch_of_many_pieces_arrives_whole);
@@ -855,7 +860,14 @@ static Suite *suite(void)
     tcase_add_test(tests, pauses_grow_to_a_bound);
     tcase_add_test(tests, an_unknown_peer_is_down_after_connect_ns);
     tcase_add_test(tests, comparing_looks_at_every_byte);
-    suite_add_tcase(all, tests);
+    return tests;
+}
+
+static Suite *suite(void)
+{
+    Suite *all = suite_create("fabric");
+    suite_add_tcase(all, all_tests("tcp", setup));
+    suite_add_tcase(all, all_tests("tcp with movers", setup_movers));
     return all;
 }
 

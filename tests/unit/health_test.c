@@ -133,6 +133,8 @@ START_TEST(what_a_peer_lacks_is_remembered_for_a_while)
         sl_missing_note(missing, 77, 6, 11 * S);
         sl_missing_forget_peer(missing, 1);
         ck_assert_uint_eq(sl_missing_at(missing, 77, 12 * S), 4);
+        sl_missing_forget_key(missing, 77);
+        ck_assert_uint_eq(sl_missing_at(missing, 77, 12 * S), 0);
         sl_missing_destroy(&missing);
     }
 END_TEST

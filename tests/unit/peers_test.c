@@ -3,6 +3,8 @@
  * tests/cluster. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/transporter.h"
+#include "actors/transporter/wire.h"
+#include "ipc/sl_curve.h"
 #include "tests/support/fake_env.h"
 
 #include <check.h>
@@ -25,12 +27,18 @@ struct net {
     struct letter in[INBOX_MAX], out[FAKE_FRAMES_MAX];
     uint32_t in_first, in_count, out_count;
     bool cut;
+    char added[64], where[160]; /* the peer added last */
+    uint32_t add_count;
 };
 
 static sl_err net_peer_add(struct sl_control *base, const char *name, const char *address,
                            struct sl_error *why)
 {
-    (void)base, (void)name, (void)address, (void)why;
+    struct net *net = (struct net *)base;
+    (void)why;
+    snprintf(net->added, sizeof(net->added), "%s", name);
+    snprintf(net->where, sizeof(net->where), "%s", address);
+    net->add_count++;
     return SL_OK;
 }
 
@@ -436,6 +444,51 @@ START_TEST(pins_end_with_the_life_of_their_reader)
     }
 END_TEST
 
+static void peer_lives(const char *name, uint64_t incarnation)
+{
+    struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
+    unsigned char key[SL_WIRE_KEY_BYTES];
+    const struct sl_wire_key wire = {.verb = SL_WIRE_READ, .length_bytes = SL_MIB};
+    struct sl_item_window window = {
+        .arena = 0, .length_bytes = SL_MIB, .key = {.at = key, .length = sizeof(key)}};
+    sl_wire_key_write(&wire, key);
+    ck_assert(letter_last(name, SL_MSG_PEER_HELLO, &hello));
+    reply.reply_to = hello.seq;
+    reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
+        .node = sl_text_of(name), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
+    reply.body.peer_hello_reply.windows.at = &window;
+    reply.body.peer_hello_reply.windows.count = 1;
+    peer_says(name, name, reply, true);
+}
+
+/* Its clock was set back between two lives: peer_heartbeat is 1 s, three of them are silence. */
+START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
+    {
+        struct sl_msg reply;
+        bed_open("b@host:1");
+        object_put("k", 5000);
+        peer_says("b", "b", hello_of("b", 1000), false);
+        (void)pin_key("b", "k");
+        peer_says("b", "b", hello_of("b", 7), false);
+        ck_assert(letter_last("b", SL_MSG_PEER_HELLO_REPLY, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_STALE);
+        ck_assert_uint_eq(pinned(), 5000);
+
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        peer_says("b", "b", hello_of("b", 7), false);
+
+        ck_assert(letter_last("b", SL_MSG_PEER_HELLO_REPLY, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(pinned(), 0); /* those of the later one */
+        (void)pin_key("b", "k");
+        peer_says("b", "b", hello_of("b", 1000), false);
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        peer_lives("b", 7); /* what it answers counts likewise */
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, 7);
+        bed_close();
+    }
+END_TEST
+
 /* Objects o0 .. o3 of 1000 bytes are there, x is not. */
 static const struct {
     uint64_t bytes_max;
@@ -488,32 +541,29 @@ END_TEST
 
 /* ---- FETCH ---- */
 
-static void peer_lives(const char *name, uint64_t incarnation)
-{
-    struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
-    struct sl_item_window window = {
-        .arena = 0, .length_bytes = SL_MIB, .key = {.at = "no key", .length = 6}};
-    ck_assert(letter_last(name, SL_MSG_PEER_HELLO, &hello));
-    reply.reply_to = hello.seq;
-    reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
-        .node = sl_text_of(name), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
-    reply.body.peer_hello_reply.windows.at = &window;
-    reply.body.peer_hello_reply.windows.count = 1;
-    peer_says(name, name, reply, true);
-}
-
-static uint64_t fetch_send(const char *const *keys, uint64_t count)
+static uint64_t fetch_keys(const char *const *keys, uint64_t count, bool chain)
 {
     struct sl_item_asked items[8] = {0};
     for (uint64_t i = 0; i < count; i++) {
         items[i].key = sl_text_of(keys[i]);
     }
     struct sl_msg msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+    msg.body.fetch.chain = chain;
     msg.body.fetch.items.at = items;
     msg.body.fetch.items.count = count;
     fake_give(&bed.fake, "client.9.0", &msg);
     fake_pass(&bed.fake, 0);
     return msg.seq;
+}
+
+static uint64_t fetch_send(const char *const *keys, uint64_t count)
+{
+    return fetch_keys(keys, count, false);
+}
+
+static uint64_t fetch_chain(const char *const *keys, uint64_t count)
+{
+    return fetch_keys(keys, count, true);
 }
 
 static void codes_are(uint64_t seq, uint64_t first, uint64_t second)
@@ -575,6 +625,67 @@ START_TEST(a_miss_goes_from_peer_to_peer_once)
         fake_pass(&bed.fake, 600 * SL_NS_PER_MS);
         (void)fetch_send(two_keys, 2);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
+        bed_close();
+    }
+END_TEST
+
+/* Answers the newest PEER_PIN to the peer with these codes. */
+static void peer_answers(const char *name, uint64_t first, uint64_t second)
+{
+    struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+    struct sl_item_place places[2] = {{.code = first, .length_bytes = 10},
+                                      {.code = second, .length_bytes = 10}};
+    ck_assert(letter_last(name, SL_MSG_PEER_PIN, &pin));
+    reply.reply_to = pin.seq;
+    reply.body.peer_pin_reply.ttl_ns = SL_NS_PER_S;
+    reply.body.peer_pin_reply.items.at = places;
+    reply.body.peer_pin_reply.items.count = pin.body.peer_pin.items.count;
+    peer_says(name, name, reply, true);
+}
+
+/* Of a chain of two, one peer has the second and the other the first. */
+START_TEST(what_lies_behind_a_gap_is_asked_for_again)
+    {
+        static const char *const chain[] = {"first", "second"};
+        struct sl_msg msg;
+        bed_open("b@host:1,c@host:2");
+        peer_lives("b", 3);
+        peer_lives("c", 3);
+        (void)fetch_chain(chain, 2);
+        bool first = letter_last("b", SL_MSG_PEER_PIN, &msg);
+        const char *one = first ? "b" : "c", *other = first ? "c" : "b";
+
+        peer_answers(one, SL_ERR_NOT_FOUND, SL_ERR_CANCELLED);
+        peer_answers(other, SL_OK, SL_ERR_NOT_FOUND);
+
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
+        ck_assert(letter_last(one, SL_MSG_PEER_PIN, &msg));
+        ck_assert_uint_eq(msg.body.peer_pin.items.count, 1);
+        ck_assert_int_eq(memcmp(msg.body.peer_pin.items.at[0].key.at, "second", 6), 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(nothing_is_asked_for_behind_what_nobody_has)
+    {
+        static const char *const chain[] = {"first", "second"};
+        struct sl_msg msg;
+        bed_open("b@host:1,c@host:2");
+        peer_lives("b", 3);
+        peer_lives("c", 3);
+        uint64_t seq = fetch_chain(chain, 2);
+        bool first = letter_last("b", SL_MSG_PEER_PIN, &msg);
+
+        peer_answers(first ? "b" : "c", SL_ERR_NOT_FOUND, SL_ERR_CANCELLED);
+        peer_answers(first ? "c" : "b", SL_ERR_NOT_FOUND, SL_ERR_CANCELLED);
+
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
+        seq = fetch_chain((const char *const[]){"third", "fourth"}, 2);
+        ck_assert(letter_last("b", SL_MSG_PEER_PIN, &msg));
+        peer_answers("b", SL_ERR_CANCELLED, SL_ERR_CANCELLED); /* no gap before them: a liar */
+        peer_answers("c", SL_ERR_CANCELLED, SL_ERR_CANCELLED);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         bed_close();
     }
 END_TEST
@@ -694,6 +805,497 @@ START_TEST(blocks_are_fetched_whole_or_not_at_all)
     }
 END_TEST
 
+/* ---- a directory, played by the test ---- */
+
+static struct {
+    struct sl_directory_member members[80];
+    uint32_t member_count, lookup_count, flush_count;
+    struct sl_directory_lookup last;
+    uint64_t ids[SL_DIRECTORY_KEYS_MAX];
+    sl_err answer;
+    char keys[1100];
+} book;
+
+static sl_err book_lookup(void *context, const struct sl_directory_lookup *lookup)
+{
+    (void)context;
+    if (book.answer != SL_OK) {
+        return book.answer;
+    }
+    book.lookup_count++;
+    book.last = *lookup;
+    memcpy(book.ids, lookup->ids, lookup->count * sizeof(book.ids[0]));
+    return SL_OK;
+}
+
+static void book_flush(void *context, uint64_t now_ns)
+{
+    (void)context, (void)now_ns;
+    book.flush_count++;
+}
+
+static uint32_t book_members(void *context, const struct sl_directory_member **out)
+{
+    (void)context;
+    *out = book.members;
+    return book.member_count;
+}
+
+static void member_set(const char *name, const char *control)
+{
+    struct sl_directory_member *to = &book.members[book.member_count];
+    for (uint32_t i = 0; i < book.member_count; i++) {
+        to = strcmp(book.members[i].name, name) == 0 ? &book.members[i] : to;
+    }
+    book.member_count += to == &book.members[book.member_count];
+    *to = (struct sl_directory_member){.incarnation = 5};
+    snprintf(to->name, sizeof(to->name), "%s", name);
+    snprintf(to->control, sizeof(to->control), "%s", control);
+}
+
+/* The directory's news reach the transporter, which looks at most once a second. */
+static void members_told(void)
+{
+    tr_members_changed(bed.self);
+    fake_pass(&bed.fake, SL_NS_PER_S);
+}
+
+/* keys: names whose public key lies in cluster_keys, one letter each. */
+static void book_open(const char *peers, const char *keys)
+{
+    memset(&book, 0, sizeof(book));
+    bed_open(peers);
+    snprintf(book.keys, sizeof(book.keys), "%s/keys", bed.fake.paths.runtime_dir);
+    for (; *keys != '\0'; keys++) {
+        const char name[2] = {*keys, '\0'};
+        ck_assert_int_eq(sl_curve_make(book.keys, name, NULL), SL_OK);
+    }
+    fake_set(&bed.fake, "cluster_keys", book.keys);
+    bed.self->guide =
+        (struct tr_guide){.lookup = book_lookup, .flush = book_flush, .members = book_members};
+}
+
+static void book_close(const char *keys)
+{
+    char path[1200];
+    for (; *keys != '\0'; keys++) {
+        snprintf(path, sizeof(path), "%s/%c.pub", book.keys, *keys);
+        (void)remove(path);
+        snprintf(path, sizeof(path), "%s/%c.secret", book.keys, *keys);
+        (void)remove(path);
+    }
+    (void)remove(book.keys);
+    bed_close();
+}
+
+/* The directory answers the last look-up: each key is held by these (letters; NULL: nobody). */
+static void book_says(const char *const *holders)
+{
+    static struct sl_directory_found found[SL_DIRECTORY_KEYS_MAX];
+    memset(found, 0, sizeof(found));
+    for (uint32_t k = 0; k < book.last.count; k++) {
+        for (const char *at = holders[k]; at != NULL && *at != '\0'; at++) {
+            for (uint32_t i = 0; i < book.member_count; i++) {
+                if (book.members[i].name[0] == *at) {
+                    found[k].holders[found[k].holder_count++] = &book.members[i];
+                }
+            }
+        }
+    }
+    tr_found(bed.self, book.last.cookie, SL_OK, found, book.last.count);
+    fake_pass(&bed.fake, 0);
+}
+
+/* b and c are members, have keys here, and live. */
+static void book_of_two(void)
+{
+    book_open("", "abc");
+    member_set("b", "10.0.0.2:1");
+    member_set("c", "10.0.0.3:1");
+    members_told();
+    peer_lives("b", 3);
+    peer_lives("c", 3);
+}
+
+static const struct {
+    const char *name, *control, *state;
+} members_told_of[] = {
+    {"b", "10.0.0.2:7411", NULL},
+    {"b", "[fd00::2]:7411", NULL},
+    {"x", "10.0.0.2:7411", "no key"},
+    {"a", "10.0.0.2:7411", "no name"}, /* this node */
+    {"../b", "10.0.0.2:7411", "no name"},
+    {"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", "10.0.0.2:7411", "no name"},
+    {"b", "", "no address"},
+    {"b", "10.0.0.2", "no address"},
+    {"b", "10.0.0.2:0", "no address"},
+    {"b", "10.0.0.2:65536", "no address"},
+    {"b", "10.0.0.2:7411x", "no address"},
+    {"b", "host:7411", "no address"}, /* nothing is resolved */
+    {"b", "*:7411", "no address"},
+    {"b", "0.0.0.0:7411", "no address"},
+    {"b", "[::]:7411", "no address"},
+    {"b", "10.0.0.9:1;10.0.0.2:7411", "no address"}, /* ZeroMQ's source address */
+    {"b", "fd00::2:7411", "no address"},
+};
+START_TEST(a_member_with_a_key_and_an_address_is_a_peer)
+    {
+        book_open("", "ab");
+        member_set(members_told_of[_i].name, members_told_of[_i].control);
+        const char *state = tr_member_state(bed.self, &book.members[0]);
+
+        members_told();
+
+        if (members_told_of[_i].state == NULL) {
+            struct sl_msg hello;
+            ck_assert_uint_eq(bed.self->peer_count, 1);
+            ck_assert_str_eq(bed.net.where, members_told_of[_i].control);
+            ck_assert(letter_last("b", SL_MSG_PEER_HELLO, &hello));
+        } else {
+            ck_assert_str_eq(state, members_told_of[_i].state);
+            ck_assert_uint_eq(bed.self->peer_count, 0);
+            ck_assert_uint_eq(bed.net.add_count, 0);
+        }
+        book_close("ab");
+    }
+END_TEST
+
+START_TEST(a_key_that_is_added_counts)
+    {
+        book_open("", "a");
+        member_set("b", "10.0.0.2:1");
+        members_told();
+        ck_assert_uint_eq(bed.self->peer_count, 0);
+
+        ck_assert_int_eq(sl_curve_make(book.keys, "b", NULL), SL_OK);
+        fake_pass(&bed.fake, 5 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(bed.self->peer_count, 1);
+        book_close("ab");
+    }
+END_TEST
+
+START_TEST(members_beyond_the_table_are_left_out)
+    {
+        char name[16];
+        book_open("", "");
+        fake_set(&bed.fake, "cluster_plaintext", "true");
+        for (uint32_t i = 0; i < SL_COUNT(book.members); i++) {
+            snprintf(name, sizeof(name), "n%u", i);
+            member_set(name, "10.0.0.2:1");
+        }
+        members_told();
+        ck_assert_uint_eq(bed.self->peer_count, TR_PEERS_MAX);
+        ck_assert_str_eq(tr_member_state(bed.self, &book.members[79]), "too many");
+        book_close("");
+    }
+END_TEST
+
+START_TEST(the_directory_moves_nobody_who_answers_or_is_configured)
+    {
+        book_open("c@10.0.0.3:1", "abc");
+        member_set("b", "10.0.0.2:1");
+        member_set("c", "10.0.0.9:1");
+        members_told();
+        peer_lives("b", 3);
+        ck_assert_uint_eq(bed.net.add_count, 2);
+
+        member_set("b", "10.0.0.9:1");
+        members_told();
+        ck_assert_uint_eq(bed.net.add_count, 2);
+        ck_assert_str_eq(tr_peer_find(bed.self, "b")->address, "10.0.0.2:1");
+        ck_assert_str_eq(tr_peer_find(bed.self, "c")->address, "10.0.0.3:1");
+        fake_pass(&bed.fake, 10 * SL_NS_PER_S); /* silent: perhaps it has moved */
+        ck_assert_uint_eq(bed.net.add_count, 3);
+        ck_assert_str_eq(bed.net.added, "b");
+        ck_assert_str_eq(bed.net.where, "10.0.0.9:1");
+        book_close("abc");
+    }
+END_TEST
+
+START_TEST(holders_alone_are_asked)
+    {
+        struct sl_msg pin;
+        book_of_two();
+        object_put("here", 100);
+        uint64_t seq = fetch_send(two_keys, 2);
+        ck_assert_uint_eq(book.lookup_count, 1);
+        ck_assert_uint_eq(book.last.count, 1); /* what is here is not asked for */
+        ck_assert_uint_eq(book.ids[0], sl_key_id("there", 5));
+        ck_assert_uint_ge(book.flush_count, 1);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+
+        book_says((const char *const[]){"c"});
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        ck_assert(letter_last("c", SL_MSG_PEER_PIN, &pin));
+        peer_has_nothing("c"); /* it began anew, say */
+
+        codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        seq = fetch_send(two_keys, 2); /* the directory may say so again: it costs no question */
+        book_says((const char *const[]){"c"});
+        codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        book_close("abc");
+    }
+END_TEST
+
+START_TEST(what_nobody_holds_costs_no_question)
+    {
+        book_of_two();
+        uint64_t seq = fetch_send(two_keys, 2);
+        book_says((const char *const[]){NULL, "x"});
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        book_close("abc");
+    }
+END_TEST
+
+/* What a hand-over says is there may not be published yet. */
+static const char *const sure_holders[] = {NULL, "b"};
+START_TEST(who_is_sure_asks_all_when_those_named_have_nothing)
+    {
+        struct sl_msg pin, reply, msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+        const struct sl_item_asked item = {.key = sl_text_of("there")};
+        book_of_two();
+        msg.body.fetch.sure = true;
+        msg.body.fetch.items.at = &item;
+        msg.body.fetch.items.count = 1;
+        fake_give(&bed.fake, "client.9.0", &msg);
+        fake_pass(&bed.fake, 0);
+
+        book_says(&sure_holders[_i]);
+
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        bool first = letter_last("b", SL_MSG_PEER_PIN, &pin);
+        ck_assert(first || sure_holders[_i] == NULL);
+        peer_has_nothing(first ? "b" : "c");
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
+        peer_has_nothing(first ? "c" : "b");
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], SL_ERR_NOT_FOUND);
+        book_close("abc");
+    }
+END_TEST
+
+START_TEST(nothing_is_wanted_behind_a_gap_of_a_chain)
+    {
+        static const char *const keys[] = {"k0", "k1", "k2"};
+        struct sl_item_asked items[3] = {0};
+        struct sl_msg pin, msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+        book_of_two();
+        for (uint32_t i = 0; i < 3; i++) {
+            items[i].key = sl_text_of(keys[i]);
+        }
+        msg.body.fetch.chain = true;
+        msg.body.fetch.items.at = items;
+        msg.body.fetch.items.count = 3;
+        fake_give(&bed.fake, "client.9.0", &msg);
+        fake_pass(&bed.fake, 0);
+
+        book_says((const char *const[]){"b", NULL, "b"});
+
+        ck_assert(letter_last("b", SL_MSG_PEER_PIN, &pin));
+        ck_assert_uint_eq(pin.body.peer_pin.items.count, 1);
+        book_close("abc");
+    }
+END_TEST
+
+/* Which peers are asked when the directory does not say. */
+START_TEST(a_silent_directory_costs_its_share)
+    {
+        book_of_two();
+        fake_set(&bed.fake, "directory_timeout", _i == 0 ? "200ms" : "1min");
+        uint64_t share_ns = _i == 0 ? 200 * SL_NS_PER_MS : 3 * SL_NS_PER_S / 4;
+        uint64_t seq = fetch_send(two_keys, 2);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        ck_assert_uint_le(book.last.deadline_ns, bed.fake.env.now_ns + share_ns);
+        ck_assert_uint_gt(book.last.deadline_ns, bed.fake.env.now_ns + share_ns * 9 / 10);
+
+        fake_pass(&bed.fake, share_ns);
+        tr_found(bed.self, book.last.cookie, SL_ERR_TIMEOUT, NULL, 0);
+        fake_pass(&bed.fake, 0);
+
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1); /* those who are known */
+        struct sl_msg pin;
+        bool first = letter_last("b", SL_MSG_PEER_PIN, &pin);
+        peer_has_nothing(first ? "b" : "c");
+        peer_has_nothing(first ? "c" : "b");
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        book_close("abc");
+    }
+END_TEST
+
+static const sl_err no_answers[] = {SL_ERR_UNREACHABLE, SL_ERR_LIMIT};
+START_TEST(without_a_directory_those_who_are_known_are_asked)
+    {
+        book_of_two();
+        book.answer = no_answers[_i];
+        (void)fetch_send(two_keys, 2);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        book_close("abc");
+    }
+END_TEST
+
+START_TEST(without_a_directory_few_are_asked_for_a_key)
+    {
+        char name[16];
+        struct sl_msg pin;
+        book_open("", "");
+        fake_set(&bed.fake, "cluster_plaintext", "true");
+        fake_set(&bed.fake, "peer_timeout", "2s");
+        for (uint32_t i = 0; i < 40; i++) {
+            snprintf(name, sizeof(name), "n%u", i);
+            member_set(name, "10.0.0.2:1");
+        }
+        members_told();
+        for (uint32_t i = 0; i < 40; i++) {
+            snprintf(name, sizeof(name), "n%u", i);
+            bed.net.in_first = bed.net.in_count = 0;
+            peer_lives(name, 3);
+            free(bed.net.in[0].bytes);
+        }
+        bed.net.in_first = bed.net.in_count = 0;
+        book.answer = SL_ERR_UNREACHABLE;
+        uint64_t seq = fetch_send(two_keys, 1);
+        uint32_t asked = 0;
+        for (; asked < 40 && letters_of(SL_MSG_PEER_PIN) == asked + 1; asked++) {
+            ck_assert_int_eq(
+                sl_codec_decode(bed.take_codec, bed.net.out[bed.net.out_count - 1].bytes,
+                                bed.net.out[bed.net.out_count - 1].length_bytes, &pin, NULL),
+                SL_OK);
+            peer_has_nothing(bed.net.out[bed.net.out_count - 1].peer);
+        }
+        struct sl_msg reply;
+        ck_assert_uint_eq(asked, SL_DIRECTORY_HOLDERS_MAX);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
+        ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], SL_ERR_NOT_FOUND);
+        book_close("");
+    }
+END_TEST
+
+START_TEST(a_configured_peer_that_tells_nothing_is_asked_for_everything)
+    {
+        struct sl_msg pin;
+        book_open("d@10.0.0.4:1", "abcd");
+        member_set("b", "10.0.0.2:1");
+        members_told();
+        peer_lives("b", 3);
+        peer_lives("d", 3);
+        (void)fetch_send(two_keys, 2);
+        book_says((const char *const[]){NULL, NULL});
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        ck_assert(letter_last("d", SL_MSG_PEER_PIN, &pin));
+        member_set("d", "10.0.0.4:1"); /* now it does */
+        members_told();
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        peer_lives("b", 3);
+        peer_lives("d", 3);
+        (void)fetch_send((const char *const[]){"x", "y"}, 2);
+        book_says((const char *const[]){NULL, NULL});
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        book_close("abcd");
+    }
+END_TEST
+
+START_TEST(a_peer_without_a_record_now_is_asked_for_everything)
+    {
+        struct sl_msg pin;
+        book_of_two();
+        book.member_count = 1; /* the server came back, and c has not told it anything yet */
+        tr_members_changed(bed.self);
+        uint64_t seq = fetch_send(two_keys, 2);
+        book_says((const char *const[]){NULL, NULL});
+        ck_assert(letter_last("c", SL_MSG_PEER_PIN, &pin));
+        ck_assert_uint_eq(pin.body.peer_pin.items.count, 2);
+        peer_has_nothing("c");
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        book_close("abc");
+    }
+END_TEST
+
+static const struct {
+    const char *name, *address, *state, *source;
+} node_rows[] = {
+    {"d", "10.0.0.4:1", "away", "peers"},
+    {"b", "10.0.0.2:1", "alive", "directory"},
+    {"e", "", "asks", ""},
+    {"x", "10.0.0.9:1", "no key", "directory"},
+};
+START_TEST(nodes_shows_who_told_of_whom)
+    {
+        struct sl_msg reply, msg = {.type = SL_MSG_NODES};
+        book_open("d@10.0.0.4:1", "abcd");
+        member_set("b", "10.0.0.2:1");
+        member_set("x", "10.0.0.9:1");
+        members_told();
+        peer_lives("b", 3);
+        peer_says("e", "e", hello_of("e", 3), false);
+
+        fake_give(&bed.fake, "client.9.0", &msg);
+
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.nodes_reply.nodes.count, SL_COUNT(node_rows));
+        for (uint32_t i = 0; i < SL_COUNT(node_rows); i++) {
+            const struct sl_item_node *node = &reply.body.nodes_reply.nodes.at[i];
+            ck_assert_str_eq(node->name.at, node_rows[i].name);
+            ck_assert_str_eq(node->address.length > 0 ? node->address.at : "",
+                             node_rows[i].address);
+            ck_assert_str_eq(node->state.at, node_rows[i].state);
+            ck_assert_str_eq(node->source.length > 0 ? node->source.at : "", node_rows[i].source);
+        }
+        book_close("abcd");
+    }
+END_TEST
+
+START_TEST(questions_to_the_directory_are_bounded)
+    {
+        book_of_two();
+        for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+            char key[16];
+            snprintf(key, sizeof(key), "k%u", i);
+            (void)fetch_send((const char *const[]){key}, 1);
+        }
+        ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        (void)fetch_send((const char *const[]){"more"}, 1); /* goes without */
+        ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        book_close("abc");
+    }
+END_TEST
+
+/* A FETCH of more keys than a look-up takes, and one that ends while the directory is asked. */
+START_TEST(a_large_fetch_asks_in_batches)
+    {
+        static struct sl_item_asked items[SL_DIRECTORY_KEYS_MAX + 10];
+        static char keys[SL_DIRECTORY_KEYS_MAX + 10][8];
+        struct sl_msg reply, msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+        book_of_two();
+        for (uint32_t i = 0; i < SL_COUNT(items); i++) {
+            snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+            items[i].key = sl_text_of(keys[i]);
+        }
+        msg.body.fetch.items.at = items;
+        msg.body.fetch.items.count = SL_COUNT(items);
+        fake_give(&bed.fake, "client.9.0", &msg);
+        fake_pass(&bed.fake, 0);
+        ck_assert_uint_eq(book.lookup_count, 2);
+        ck_assert_uint_eq(book.last.count, 10);
+
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* this process stood still */
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], SL_ERR_TIMEOUT);
+        for (uint64_t cookie = 0; cookie < 2; cookie++) {
+            tr_found(bed.self, cookie, SL_ERR_UNREACHABLE, NULL, 0);
+        }
+        ck_assert_uint_eq(bed.self->parts_open, 0);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        book_close("abc");
+    }
+END_TEST
+
 int main(void)
 {
     Suite *all = suite_create("peers");
@@ -705,14 +1307,36 @@ int main(void)
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
     tcase_add_test(tests, pins_expire_by_our_limit_not_the_readers);
     tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
+    tcase_add_test(tests, an_earlier_life_counts_once_the_later_one_is_silent);
     tcase_add_loop_test(tests, a_pin_says_of_each_key_what_is, 0, SL_COUNT(looks));
     tcase_add_test(tests, nobody_is_asked_when_nobody_lives);
     tcase_add_test(tests, a_miss_goes_from_peer_to_peer_once);
+    tcase_add_test(tests, what_lies_behind_a_gap_is_asked_for_again);
+    tcase_add_test(tests, nothing_is_asked_for_behind_what_nobody_has);
     tcase_add_test(tests, a_silent_peer_costs_its_timeout_and_is_left_alone);
     tcase_add_test(tests, a_late_answer_is_unpinned);
     tcase_add_test(tests, a_lying_answer_is_a_miss);
     tcase_add_test(tests, a_fetch_ends_by_its_deadline);
     tcase_add_loop_test(tests, blocks_are_fetched_whole_or_not_at_all, 0, SL_COUNT(bad_groups));
+    tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
+                        SL_COUNT(members_told_of));
+    tcase_add_test(tests, a_key_that_is_added_counts);
+    tcase_add_test(tests, members_beyond_the_table_are_left_out);
+    tcase_add_test(tests, the_directory_moves_nobody_who_answers_or_is_configured);
+    tcase_add_test(tests, holders_alone_are_asked);
+    tcase_add_test(tests, what_nobody_holds_costs_no_question);
+    tcase_add_loop_test(tests, who_is_sure_asks_all_when_those_named_have_nothing, 0,
+                        SL_COUNT(sure_holders));
+    tcase_add_test(tests, nothing_is_wanted_behind_a_gap_of_a_chain);
+    tcase_add_loop_test(tests, a_silent_directory_costs_its_share, 0, 2);
+    tcase_add_loop_test(tests, without_a_directory_those_who_are_known_are_asked, 0,
+                        SL_COUNT(no_answers));
+    tcase_add_test(tests, without_a_directory_few_are_asked_for_a_key);
+    tcase_add_test(tests, a_configured_peer_that_tells_nothing_is_asked_for_everything);
+    tcase_add_test(tests, a_peer_without_a_record_now_is_asked_for_everything);
+    tcase_add_test(tests, nodes_shows_who_told_of_whom);
+    tcase_add_test(tests, questions_to_the_directory_are_bounded);
+    tcase_add_test(tests, a_large_fetch_asks_in_batches);
     suite_add_tcase(all, tests);
     SRunner *runner = srunner_create(all);
     srunner_run_all(runner, CK_NORMAL);

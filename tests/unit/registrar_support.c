@@ -123,6 +123,8 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
     }
     msg.body.reserve.wait = ask->wait;
     msg.body.reserve.ttl_ns = ask->ttl_ns;
+    msg.body.reserve.hold_id = ask->hold_id;
+    msg.body.reserve.hold_ns = ask->hold_ns;
     msg.body.reserve.items.at = items;
     msg.body.reserve.items.count = ask->count;
     if (ask->group_key != NULL) {
@@ -400,15 +402,15 @@ static uint32_t tierer_codes(struct node *node, uint32_t type, sl_err code)
         if (tierer_knows(request.seq)) {
             continue;
         }
-        uint32_t count =
-            (uint32_t)(type == SL_MSG_DISK_READ ? request.body.disk_read.items.count
-                                                : request.body.disk_forget.items.count);
+        bool reads = type == SL_MSG_DISK_READ || type == SL_MSG_DISK_PREFETCH; /* the same body */
+        uint32_t count = (uint32_t)(reads ? request.body.disk_read.items.count
+                                          : request.body.disk_forget.items.count);
         struct sl_msg reply = {.code = SL_OK};
         for (uint32_t i = 0; i < count; i++) {
             codes[i] = (uint64_t)code;
         }
         struct sl_u64s list = {.at = codes, .count = count};
-        if (type == SL_MSG_DISK_READ) {
+        if (reads) {
             reply.body.disk_read_reply.codes = list;
         } else {
             reply.body.disk_forget_reply.codes = list;
@@ -422,6 +424,11 @@ static uint32_t tierer_codes(struct node *node, uint32_t type, sl_err code)
 uint32_t tierer_read(struct node *node, sl_err code)
 {
     return tierer_codes(node, SL_MSG_DISK_READ, code);
+}
+
+uint32_t tierer_prefetch(struct node *node, sl_err code)
+{
+    return tierer_codes(node, SL_MSG_DISK_PREFETCH, code);
 }
 
 uint32_t tierer_forget(struct node *node, sl_err code)

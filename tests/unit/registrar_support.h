@@ -56,6 +56,7 @@ struct reserve_ask {
     uint64_t transient_ns;
     uint64_t ttl_ns;
     uint64_t budget_ns;
+    uint64_t hold_id, hold_ns;
     bool wait;
     uint64_t seq; /* 0: a new one; written back */
 };
@@ -111,6 +112,7 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
  * how many values. */
 uint32_t tierer_write(struct node *node, uint32_t segment, sl_err code);
 uint32_t tierer_read(struct node *node, sl_err code);
+uint32_t tierer_prefetch(struct node *node, sl_err code);
 uint32_t tierer_forget(struct node *node, sl_err code);
 
 #endif

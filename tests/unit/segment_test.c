@@ -51,6 +51,26 @@ START_TEST(what_one_writes_another_reads)
     }
 END_TEST
 
+START_TEST(mapped_file_is_told_from_its_successor)
+    {
+        char *dir = dir_with_segment();
+        struct sl_segment mapped, successor;
+        struct sl_segment_want want = want_in(dir);
+        ck_assert_int_eq(sl_segment_open(&want, false, &mapped, NULL), SL_OK);
+        ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_OK);
+
+        ck_assert_int_eq(sl_segment_remove(dir, want.name, NULL), SL_OK);
+        ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_segment_create(&want, &successor, NULL), SL_OK);
+
+        ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_ERR_STALE);
+        ck_assert_int_eq(sl_segment_current(&successor, dir, want.name), SL_OK);
+        sl_segment_close(&successor);
+        sl_segment_close(&mapped);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(new_segment_is_sparse_and_private)
     {
         char *dir = dir_with_segment();
@@ -281,6 +301,7 @@ int main(void)
 {
     TCase *tcase = tcase_create("segment");
     tcase_add_test(tcase, what_one_writes_another_reads);
+    tcase_add_test(tcase, mapped_file_is_told_from_its_successor);
     tcase_add_test(tcase, new_segment_is_sparse_and_private);
     tcase_add_test(tcase, data_of_huge_alignment_starts_on_a_huge_page);
     tcase_add_test(tcase, name_that_exists_is_not_replaced);

@@ -421,6 +421,23 @@ START_TEST(tombstone_waits_for_the_write_that_is_under_way)
     }
 END_TEST
 
+/* Removed, and put again with the same bytes before the tombstone is durable. */
+START_TEST(a_value_that_is_being_forgotten_is_written_again)
+    {
+        struct sl_msg reply;
+        ck_assert_int_eq(write_value(3), SL_OK);
+        uint64_t forget_seq = forget_start(3);
+        uint64_t write_seq = write_start(3, false);
+        pump(UINT64_MAX);
+
+        ck_assert(fake_take_reply(&fake, "registrar", forget_seq, &reply));
+        ck_assert_int_eq(write_end(3, write_seq), SL_OK);
+        ck_assert_int_eq(read_value(3, known[3].segment, known[3].offset), SL_OK);
+        restart();
+        ck_assert(known[3].found);
+    }
+END_TEST
+
 START_TEST(written_values_of_all_sizes_are_read_back)
     {
         for (uint32_t n = 0; n < 24; n++) {
@@ -883,6 +900,197 @@ START_TEST(loads_do_not_wait_behind_write_back)
     }
 END_TEST
 
+/* ---- who goes first ---- */
+
+#define SUBMITTED_MAX 256u
+static struct {
+    struct sl_disk_ops ops;
+    const struct sl_disk_ops *fine;
+    struct {
+        bool read;
+        uint64_t offset;
+    } order[SUBMITTED_MAX];
+    uint32_t count;
+} narrow;
+
+/* A disk that takes one request at a time. */
+static sl_err submit_one(struct sl_disk *base, const struct sl_disk_request *request,
+                         struct sl_error *why)
+{
+    if (disk.done_count > 0) {
+        return SL_ERR_LIMIT;
+    }
+    ck_assert_uint_lt(narrow.count, SUBMITTED_MAX);
+    narrow.order[narrow.count].read = request->verb == SL_DISK_READ;
+    narrow.order[narrow.count++].offset = request->offset_bytes;
+    return narrow.fine->submit(base, request, why);
+}
+
+static void disk_narrow(void)
+{
+    narrow.fine = disk.base.ops;
+    narrow.ops = *disk.base.ops;
+    narrow.ops.submit = submit_one;
+    narrow.count = 0;
+    disk.base.ops = &narrow.ops;
+}
+
+/* When value n was read; UINT32_MAX: it was not. */
+static uint32_t read_at(uint32_t n)
+{
+    for (uint32_t i = 0; i < narrow.count; i++) {
+        if (narrow.order[i].read && narrow.order[i].offset == known[n].offset) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static uint32_t writes_before(uint32_t at)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < at && i < narrow.count; i++) {
+        count += !narrow.order[i].read;
+    }
+    return count;
+}
+
+/* Asks for value n; gives the number of the request and the generation of the extent. */
+static uint64_t read_start(uint32_t n, uint32_t type, uint64_t *generation)
+{
+    sl_ref ref = 0;
+    struct sl_msg msg = {.type = type};
+    struct sl_item_fill item = read_item(n, &ref);
+    *generation = item.generation;
+    if (type == SL_MSG_DISK_READ) {
+        msg.body.disk_read.items.at = &item;
+        msg.body.disk_read.items.count = 1;
+    } else {
+        msg.body.disk_prefetch.items.at = &item;
+        msg.body.disk_prefetch.items.count = 1;
+    }
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
+static void read_is_fine(uint64_t seq)
+{
+    struct sl_msg reply;
+    ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    const struct sl_u64s *codes = reply.type == SL_MSG_DISK_READ_REPLY
+                                      ? &reply.body.disk_read_reply.codes
+                                      : &reply.body.disk_prefetch_reply.codes;
+    ck_assert_uint_eq(codes->count, 1);
+    ck_assert_uint_eq(codes->at[0], SL_OK);
+}
+
+static void write_values(uint32_t count)
+{
+    for (uint32_t n = 0; n < count; n++) {
+        ck_assert_int_eq(write_value(n), SL_OK);
+    }
+}
+
+START_TEST(demand_goes_before_prefetch_and_prefetch_before_write_back)
+    {
+        uint64_t generation, ahead[4], demand[4];
+        uint32_t writes = 0;
+        scan();
+        write_values(8);
+        disk_narrow();
+        uint64_t write = write_start(40, false); /* one of its requests is at the disk */
+        for (uint32_t i = 0; i < 4; i++) {
+            ahead[i] = read_start(i, SL_MSG_DISK_PREFETCH, &generation);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            demand[i] = read_start(4 + i, SL_MSG_DISK_READ, &generation);
+        }
+
+        pump(UINT64_MAX);
+
+        for (uint32_t i = 0; i < 4; i++) {
+            read_is_fine(ahead[i]);
+            read_is_fine(demand[i]);
+            for (uint32_t k = 0; k < 4; k++) {
+                ck_assert_uint_lt(read_at(4 + i), read_at(k));
+            }
+            writes = SL_MAX(writes, writes_before(read_at(i)));
+        }
+        ck_assert_uint_le(writes, 1 + 8 / 4 + 1); /* what was there, and its share */
+        ck_assert_int_eq(write_end(40, write), SL_OK);
+    }
+END_TEST
+
+START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
+    {
+        uint64_t generation, raised, ahead[3];
+        scan();
+        write_values(8);
+        disk_narrow();
+        ahead[0] = read_start(0, SL_MSG_DISK_PREFETCH, &generation); /* at the disk */
+        ahead[1] = read_start(1, SL_MSG_DISK_PREFETCH, &generation);
+        ahead[2] = read_start(2, SL_MSG_DISK_PREFETCH, &raised);
+        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE}, reply;
+        raise.body.disk_raise.generation = raised;
+        fake_give(&fake, "registrar", &raise);
+        ck_assert(fake_take_reply(&fake, "registrar", raise.seq, &reply));
+        uint64_t demand = read_start(3, SL_MSG_DISK_READ, &generation);
+
+        pump(UINT64_MAX);
+
+        read_is_fine(demand);
+        for (uint32_t i = 0; i < 3; i++) {
+            read_is_fine(ahead[i]);
+        }
+        ck_assert_uint_lt(read_at(2), read_at(3));
+        ck_assert_uint_lt(read_at(3), read_at(1));
+    }
+END_TEST
+
+START_TEST(nothing_starves_under_demand)
+    {
+        uint64_t generation;
+        scan();
+        write_values(2);
+        disk_narrow();
+        uint64_t ahead = read_start(0, SL_MSG_DISK_PREFETCH, &generation);
+        uint64_t busy = read_start(1, SL_MSG_DISK_READ, &generation);
+        uint64_t late = read_start(0, SL_MSG_DISK_PREFETCH, &generation);
+        uint64_t write = write_start(40, false);
+        struct sl_msg reply;
+        bool read = false;
+        bool written = false;
+        (void)busy;
+        for (uint32_t i = 0; i < 100 && !(read && written); i++) {
+            (void)read_start(1, SL_MSG_DISK_READ, &generation); /* more than the disk does */
+            pump(1);
+            read = read || fake_take_reply(&fake, "registrar", late, &reply);
+            written = written || write_end(40, write) == SL_OK;
+        }
+        ck_assert(read && written);
+        read_is_fine(ahead);
+        pump(UINT64_MAX);
+    }
+END_TEST
+
+START_TEST(a_repeated_prefetch_is_read_once)
+    {
+        uint64_t generation;
+        scan();
+        write_values(2);
+        disk_narrow();
+        uint64_t seq = read_start(1, SL_MSG_DISK_PREFETCH, &generation);
+        fake.seq = seq - 1;
+        ck_assert_uint_eq(read_start(1, SL_MSG_DISK_PREFETCH, &generation), seq);
+
+        pump(UINT64_MAX);
+
+        ck_assert_uint_eq(narrow.count, 1);
+        read_is_fine(seq);
+    }
+END_TEST
+
 START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
     {
         scan();
@@ -943,6 +1151,7 @@ int main(void)
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);
     tcase_add_test(node, tombstone_waits_for_the_write_that_is_under_way);
+    tcase_add_test(node, a_value_that_is_being_forgotten_is_written_again);
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
     tcase_add_test(node, repeated_write_keeps_the_place);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);
@@ -962,6 +1171,10 @@ int main(void)
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);
     tcase_add_test(node, a_failure_with_nothing_left_to_write_is_over_by_itself);
     tcase_add_test(node, loads_do_not_wait_behind_write_back);
+    tcase_add_test(node, demand_goes_before_prefetch_and_prefetch_before_write_back);
+    tcase_add_test(node, a_prefetch_that_somebody_waits_for_goes_with_the_others);
+    tcase_add_test(node, nothing_starves_under_demand);
+    tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *pure = tcase_create("pure");

@@ -39,6 +39,14 @@ static struct known {
     bool found;
 } known[KEYS_MAX];
 
+/* The list of members: epochs grow from list to list. */
+static struct {
+    uint64_t epoch;     /* of the last one that was asked for */
+    uint64_t acked[16]; /* when epoch 1, 2, ... became durable */
+    uint64_t told;      /* by the last scan */
+    bool ended;         /* the disk was emptied: its process goes on no more */
+} members;
+
 static bool is_long(void)
 {
     return getenv("SL_DISK_BED_LONG") != NULL;
@@ -75,6 +83,10 @@ static void node_open_with(const char *disk_bytes)
                                     "16MiB", NULL};
     bool created = false;
     tape_disk_init(&disk);
+    memset(&members, 0, sizeof(members));
+    for (size_t i = 0; i < SL_COUNT(members.acked); i++) {
+        members.acked[i] = NEVER;
+    }
     for (uint32_t n = 0; n < KEYS_MAX; n++) {
         known[n] = (struct known){.acked_at = NEVER, .gone_at = NEVER, .removed_at = NEVER};
     }
@@ -142,7 +154,8 @@ static void pump(void)
             msg.body.local_io.cookie = done.cookie;
             msg.body.local_io.bytes = done.bytes;
             msg.body.local_io.os_code = (uint64_t)done.os_code;
-            ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+            sl_err err = fake.actor->handle(fake.state, &msg);
+            ck_assert(err == SL_OK || (err == SL_ERR_DEVICE && members.ended));
             give_job();
         } else {
             more = answer_reclaim();
@@ -255,6 +268,39 @@ static sl_err forget_end(uint32_t n, uint64_t seq)
     return code;
 }
 
+/* Another list, or the end of all values. */
+static uint64_t members_start(bool empty)
+{
+    static unsigned char list[3 * 24];
+    struct sl_msg msg = {.type = SL_MSG_DISK_MEMBERS};
+    members.epoch++;
+    members.ended = empty;
+    memset(list, (int)members.epoch, sizeof(list));
+    msg.body.disk_members.epoch = members.epoch;
+    msg.body.disk_members.members = (struct sl_bytes){list, sizeof(list)};
+    msg.body.disk_members.empty = empty;
+    for (uint32_t n = 0; empty && n < KEYS_MAX; n++) {
+        known[n].gone_at = SL_MIN(known[n].gone_at, disk.op_count);
+    }
+    fake_give(&fake, "registrar", &msg);
+    return msg.seq;
+}
+
+static sl_err members_end(uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&fake, "registrar", seq, &reply)) {
+        return SL_ERR_TIMEOUT;
+    }
+    if (reply.code == SL_OK) {
+        members.acked[members.epoch] = disk.op_count;
+    }
+    for (uint32_t n = 0; reply.code == SL_OK && members.ended && n < KEYS_MAX; n++) {
+        known[n].removed_at = disk.op_count;
+    }
+    return reply.code;
+}
+
 /* SL_OK only with the right bytes; SL_ERR_TIMEOUT: not answered. */
 static sl_err read_value(uint32_t n)
 {
@@ -312,6 +358,12 @@ static void scan(void)
         uint64_t codes[4096] = {0};
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         last = found.body.disk_found.last;
+        if (found.body.disk_found.first) {
+            const struct sl_bytes *told = &found.body.disk_found.members;
+            ck_assert_uint_ge(told->length, 24);
+            memcpy(&members.told, (const unsigned char *)told->at + 16, sizeof(members.told));
+            ck_assert_uint_eq(told->length, members.told == 0 ? 24 : 4 * 24);
+        }
         for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
             const struct sl_item_found *item = &found.body.disk_found.items.at[i];
             unsigned n = KEYS_MAX;
@@ -344,6 +396,11 @@ static void recover(void)
 static uint32_t lost_at(uint64_t at, bool removals)
 {
     uint32_t lost = 0;
+    for (uint64_t epoch = members.told + 1; epoch < SL_COUNT(members.acked); epoch++) {
+        ck_assert_msg(members.acked[epoch] == NEVER || members.acked[epoch] > at,
+                      "list %ju was durable, list %ju is there (operation %ju)", (uintmax_t)epoch,
+                      (uintmax_t)members.told, (uintmax_t)at);
+    }
     for (uint32_t n = 0; n < KEYS_MAX; n++) {
         const struct known *value = &known[n];
         ck_assert_msg(!removals || value->removed_at == NEVER || value->removed_at > at ||
@@ -373,6 +430,11 @@ static void workload(uint32_t count)
             uint64_t seq = forget_start(n - 4);
             pump();
             ck_assert_int_eq(forget_end(n - 4, seq), SL_OK);
+        }
+        if (n % 30 == 3 && members.epoch < 4) { /* beside values on their way */
+            uint64_t list = members_start(false);
+            pump();
+            ck_assert_int_eq(members_end(list), SL_OK);
         }
     }
 }
@@ -461,29 +523,73 @@ static void cut_tear(struct cut *cut, uint64_t at, uint64_t step)
     }
 }
 
-START_TEST(every_crash_point_is_survived)
-    {
-        static struct cut cut;
-        record_workload(is_long() ? 240 : 90);
-        uint64_t step = is_long() ? 1 : 29;
-        uint32_t seeds = is_long() ? 8 : 2;
-        for (uint64_t k = 0; k <= disk.op_count; k++) {
+/* Cuts the power at each operation of the tape from `from` on. */
+static void cut_everywhere(const char *what, uint64_t from)
+{
+    static struct cut cut;
+    uint64_t step = is_long() ? 1 : 29;
+    uint32_t seeds = is_long() ? 8 : 2;
+    for (uint64_t k = 0; k <= disk.op_count; k++) {
+        if (k >= from) {
             cut_check(&cut.whole, k, "everything before it done");
             cut.prefixes++;
-            for (uint32_t seed = 0; seed < seeds && cut.loose_count > 0; seed++) {
-                cut_mix(&cut, k);
-            }
-            if (k < disk.op_count) {
-                cut_tear(&cut, k, step);
-                cut_advance(&cut, k);
-            }
         }
-        printf("power cuts: %ju after an operation, %ju within a write, %ju with chance about what "
-               "was not synced; durable values lost 0, wrong bytes 0\n",
-               (uintmax_t)cut.prefixes, (uintmax_t)cut.torn, (uintmax_t)cut.mixed);
-        tape_image_free(&cut.whole);
-        tape_image_free(&cut.durable);
-        tape_image_free(&cut.tried);
+        for (uint32_t seed = 0; k >= from && seed < seeds && cut.loose_count > 0; seed++) {
+            cut_mix(&cut, k);
+        }
+        if (k >= from && k < disk.op_count) {
+            cut_tear(&cut, k, step);
+        }
+        if (k < disk.op_count) {
+            cut_advance(&cut, k);
+        }
+    }
+    printf(
+        "%s: crash points tried %ju (%ju after an operation, %ju within a write, %ju with chance "
+        "about what was not synced), durable objects lost 0, wrong bytes 0\n",
+        what, (uintmax_t)(cut.prefixes + cut.torn + cut.mixed), (uintmax_t)cut.prefixes,
+        (uintmax_t)cut.torn, (uintmax_t)cut.mixed);
+    tape_image_free(&cut.whole);
+    tape_image_free(&cut.durable);
+    tape_image_free(&cut.tried);
+}
+
+START_TEST(every_crash_point_is_survived)
+    {
+        record_workload(is_long() ? 240 : 90);
+        cut_everywhere("values, removals and lists of disks", 0);
+        node_close();
+    }
+END_TEST
+
+/* The disk was away: from the answer on none of its values comes back, wherever the power goes,
+ * also while the segments are being removed and new values written. */
+START_TEST(emptied_disk_brings_nothing_back)
+    {
+        node_open();
+        ck_assert_int_eq(start_actor(), SL_OK);
+        scan();
+        disk.recording = true;
+        workload(30);
+        uint64_t from = disk.op_count;
+        uint64_t seq = members_start(true);
+        pump();
+        ck_assert_int_eq(members_end(seq), SL_OK);
+        fake_stop(&fake);
+        recover(); /* the next process */
+        members.ended = false;
+        for (uint32_t n = 0; n < 30; n++) {
+            ck_assert(!known[n].found);
+        }
+        for (uint32_t n = 100; n < 112; n++) {
+            seq = write_start(n);
+            pump();
+            ck_assert_int_eq(write_end(n, seq), SL_OK);
+        }
+        disk.recording = false;
+        fake_stop(&fake);
+        ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(3) << 20);
+        cut_everywhere("a disk that is emptied", from);
         node_close();
     }
 END_TEST
@@ -530,6 +636,14 @@ static void scenario(uint32_t *failures)
         ck_assert_msg(code != SL_ERR_TIMEOUT, "a removal was never answered");
         *failures += code != SL_OK;
     }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t seq = members_start(false);
+        pump();
+        pass(3 * SL_NS_PER_S);
+        sl_err code = members_end(seq);
+        ck_assert_msg(code != SL_ERR_TIMEOUT, "a list was never answered");
+        *failures += code != SL_OK;
+    }
 }
 
 /* False: the scenario was over before that call. */
@@ -573,8 +687,9 @@ START_TEST(any_failing_call_is_an_answer_and_heals)
             while (fault_run(n, lengths[l], (enum tape_fault)_i)) {
                 n++;
             }
-            printf("%s: calls 1..%ju failed in turn, %ju at a time\n", names[_i], (uintmax_t)n - 1,
-                   (uintmax_t)lengths[l]);
+            printf("%s: calls 1..%ju failed in turn, %ju at a time, durable objects lost 0, wrong "
+                   "bytes 0\n",
+                   names[_i], (uintmax_t)n - 1, (uintmax_t)lengths[l]);
         }
     }
 END_TEST
@@ -697,7 +812,8 @@ START_TEST(flipped_bits_are_never_served)
                           (uintmax_t)at, lost);
             fake_stop(&fake);
         }
-        printf("bits flipped: %u, of which %u cost a value, at most %u each; wrong bytes 0\n",
+        printf("bits flipped: flips tried %u, of which %u cost a value (at most %u each), wrong "
+               "bytes 0\n",
                flips, costly, most);
         tape_image_free(&whole);
         node_close();
@@ -711,6 +827,7 @@ int main(void)
     TCase *bed = tcase_create("bed");
     tcase_set_timeout(bed, is_long() ? 7200 : 600);
     tcase_add_test(bed, every_crash_point_is_survived);
+    tcase_add_test(bed, emptied_disk_brings_nothing_back);
     tcase_add_loop_test(bed, any_failing_call_is_an_answer_and_heals, 0, TAPE_FAULTS);
     tcase_add_test(bed, ceiling_holds_when_short_segments_are_used_again);
     tcase_add_test(bed, silent_disk_is_noticed_and_comes_back);

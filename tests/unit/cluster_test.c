@@ -1,0 +1,135 @@
+/* tests/unit/cluster_test.c - what the settings say of a node among others. */
+#include "ipc/sl_cluster.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sl_config *config_of(const char *const *settings)
+{
+    struct sl_config *config = NULL;
+    ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+    for (; *settings != NULL; settings += 2) {
+        struct sl_error why = {0};
+        ck_assert_msg(sl_config_set(config, settings[0], settings[1], "test", &why) == SL_OK, "%s",
+                      why.text);
+    }
+    return config;
+}
+
+START_TEST(one_name_serves_peers_and_directory)
+    {
+        char host[256] = "", want[300], name[SL_CLUSTER_NAME_BYTES];
+        struct sl_error why = {0};
+        ck_assert_int_eq(gethostname(host, sizeof(host) - 1), 0);
+        host[strcspn(host, ".")] = '\0';
+
+        struct sl_config *config = config_of((const char *const[]){"node_name", "n.1", NULL});
+        ck_assert_int_eq(sl_cluster_name(config, name, &why), SL_OK);
+        ck_assert_str_eq(name, "n.1");
+        sl_config_destroy(&config);
+
+        config = config_of((const char *const[]){NULL});
+        sl_err err = sl_cluster_name(config, name, &why);
+        ck_assert_int_eq(err, strlen(host) < sizeof(name) ? SL_OK : SL_ERR_CONFIG);
+        ck_assert(err != SL_OK || strcmp(name, host) == 0);
+        sl_config_destroy(&config);
+
+        config = config_of((const char *const[]){"instance", "x", NULL}); /* two on one host */
+        err = sl_cluster_name(config, name, &why);
+        (void)snprintf(want, sizeof(want), "%s.x", host);
+        ck_assert_int_eq(err, strlen(want) < sizeof(name) ? SL_OK : SL_ERR_CONFIG);
+        ck_assert(err != SL_OK || strcmp(name, want) == 0);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const char *const bad_names[] = {"-a", "a b", "a/b", ".a"};
+START_TEST(a_bad_name_is_named)
+    {
+        char name[SL_CLUSTER_NAME_BYTES];
+        struct sl_error why = {0};
+        struct sl_config *config =
+            config_of((const char *const[]){"node_name", bad_names[_i], NULL});
+        ck_assert_int_eq(sl_cluster_name(config, name, &why), SL_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(why.text, bad_names[_i]));
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    const char *settings[9];
+    bool reads, wanted;
+} roles[] = {
+    {{NULL}, false, false},
+    {{"peers", "b@h:1", NULL}, false, true}, /* nothing carries bytes: said at the start */
+    {{"peers", "b@h:1", "fabric", "tcp", NULL}, true, true},
+    {{"cluster_listen", "h:1", "fabric", "tcp", NULL}, false, true},
+    {{"directory", "redis", NULL}, false, false},
+    {{"directory", "redis", "fabric", "tcp", NULL}, false, false},
+    {{"directory", "redis", "cluster_keys", "/k", NULL}, false, false},
+    {{"directory", "redis", "fabric", "tcp", "cluster_keys", "/k", NULL}, true, true},
+    {{"directory", "redis", "fabric", "tcp", "cluster_plaintext", "true", NULL}, true, true},
+    {{"directory", "embedded", "fabric", "tcp", "cluster_keys", "/k", NULL}, false, false},
+};
+START_TEST(a_node_reads_from_others_when_it_can_know_some)
+    {
+        struct sl_config *config = config_of(roles[_i].settings);
+        ck_assert_int_eq(sl_cluster_reads(config), roles[_i].reads);
+        ck_assert_int_eq(sl_cluster_wanted(config), roles[_i].wanted);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    const char *text;
+    bool good, any;
+} addresses[] = {
+    {"10.0.0.1:1", true, false},
+    {"10.0.0.1:65535", true, false},
+    {"[fe80::1]:7411", true, false},
+    {"0.0.0.0:1", true, true},
+    {"[::]:1", true, true},
+    {"", false, false},
+    {":1", false, false},
+    {"10.0.0.1", false, false},
+    {"10.0.0.1:", false, false},
+    {"10.0.0.1:0", false, false},
+    {"10.0.0.1:65536", false, false},
+    {"10.0.0.1:1 ", false, false},
+    {"10.0.0.1:+1", false, false},
+    {"10.0.0.1:000001", false, false},
+    {"host:1", false, false},
+    {"*:1", false, false},
+    {"fe80::1:1", false, false},
+    {"[10.0.0.1]:1", false, false},
+    {"[fe80::1]", false, false},
+    {"[]:1", false, false},
+    {"10.0.0.1:1;10.0.0.2:1", false, false},
+    {"10.0.0.1.10.0.0.1.10.0.0.1.10.0.0.1.10.0.0.1.10.0.0.1.10.0.0.1.10.0.0.1:1", false, false},
+};
+START_TEST(an_address_is_numbers)
+    {
+        bool any = false;
+        ck_assert_int_eq(sl_cluster_address(addresses[_i].text, &any), addresses[_i].good);
+        ck_assert_int_eq(any, addresses[_i].any);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *all = suite_create("cluster");
+    TCase *tests = tcase_create("cluster");
+    tcase_add_test(tests, one_name_serves_peers_and_directory);
+    tcase_add_loop_test(tests, a_bad_name_is_named, 0, SL_COUNT(bad_names));
+    tcase_add_loop_test(tests, a_node_reads_from_others_when_it_can_know_some, 0, SL_COUNT(roles));
+    tcase_add_loop_test(tests, an_address_is_numbers, 0, SL_COUNT(addresses));
+    suite_add_tcase(all, tests);
+    SRunner *runner = srunner_create(all);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

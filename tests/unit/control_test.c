@@ -1,0 +1,278 @@
+/* tests/unit/control_test.c - frames between nodes over real sockets of the loopback: who gets in,
+ * and what somebody who got in can do to others. */
+/* The source, not the header: a test must know which routing id ZeroMQ gave a peer. */
+#include "actors/transporter/control.c"
+#include "tests/support/tmpdir.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <poll.h>
+
+#define WAIT_NS  (20 * SL_NS_PER_S) /* an end, not a measurement */
+#define QUIET_MS 300                /* for what must not come */
+
+static struct bed {
+    struct sl_tmpdir root;
+    char address[64];
+    struct sl_control *listener; /* of node a */
+    void *context;               /* of raw sockets */
+} bed;
+
+static const char *keys_of(const char *node)
+{
+    static char path[300];
+    (void)snprintf(path, sizeof(path), "%s/%s", bed.root.path, node);
+    return path;
+}
+
+static void file_copy(const char *from, const char *to)
+{
+    char bytes[512];
+    FILE *in = fopen(from, "re");
+    ck_assert_ptr_nonnull(in);
+    size_t length = fread(bytes, 1, sizeof(bytes), in);
+    (void)fclose(in);
+    FILE *out = fopen(to, "we");
+    ck_assert_ptr_nonnull(out);
+    ck_assert_uint_eq(fwrite(bytes, 1, length, out), length);
+    ck_assert_int_eq(fclose(out), 0);
+}
+
+/* `node` lets `other` in. */
+static void allow(const char *node, const char *other)
+{
+    char from[600], to[600];
+    (void)snprintf(from, sizeof(from), "%s/%s/%s.pub", bed.root.path, other, other);
+    (void)snprintf(to, sizeof(to), "%s/%s/%s.pub", bed.root.path, node, other);
+    file_copy(from, to);
+}
+
+static struct sl_control *control_of_node(const char *node, const char *listen)
+{
+    struct sl_control *control = NULL;
+    struct sl_error why = {0};
+    const struct sl_control_options options = {.node = node,
+                                               .listen = listen,
+                                               .keys = keys_of(node),
+                                               .queue_messages = 100,
+                                               .message_bytes_max = 4096};
+    ck_assert_msg(sl_control_open(&options, &control, &why) == SL_OK, "%s", why.text);
+    return control;
+}
+
+/* a listens and knows b and c; d has keys of its own that a does not know. */
+static void bed_open(void)
+{
+    static const char *const nodes[] = {"a", "b", "c", "d"};
+    char endpoint[64] = "";
+    size_t size = sizeof(endpoint);
+    memset(&bed, 0, sizeof(bed));
+    sl_tmpdir_make(&bed.root, "/tmp");
+    for (size_t i = 0; i < SL_COUNT(nodes); i++) {
+        ck_assert_int_eq(sl_curve_make(keys_of(nodes[i]), nodes[i], NULL), SL_OK);
+    }
+    for (size_t i = 1; i < SL_COUNT(nodes); i++) {
+        allow(nodes[i], "a");
+    }
+    allow("a", "b");
+    allow("a", "c");
+    bed.listener = control_of_node("a", "127.0.0.1:*");
+    ck_assert_int_eq(zmq_getsockopt(of(bed.listener)->router, ZMQ_LAST_ENDPOINT, endpoint, &size),
+                     0);
+    (void)snprintf(bed.address, sizeof(bed.address), "%s", endpoint + strlen("tcp://"));
+    bed.context = zmq_ctx_new();
+}
+
+static void bed_close(void)
+{
+    sl_control_close(&bed.listener);
+    (void)zmq_ctx_term(bed.context);
+    sl_tmpdir_remove(&bed.root);
+}
+
+static struct sl_control *asker(const char *node)
+{
+    struct sl_control *control = control_of_node(node, "");
+    ck_assert_int_eq(sl_control_peer_add(control, "a", bed.address, NULL), SL_OK);
+    return control;
+}
+
+/* A socket that says of itself what it likes, with the keys of a node (NULL: none). */
+static void *raw_dealer(const char *node, const void *id, size_t id_bytes)
+{
+    char server[SL_CURVE_TEXT_BYTES], endpoint[96];
+    struct sl_curve_pair pair;
+    void *socket = zmq_socket(bed.context, ZMQ_DEALER);
+    ck_assert(set_int(socket, ZMQ_LINGER, 0));
+    if (node != NULL) {
+        ck_assert_int_eq(sl_curve_load(keys_of(node), node, &pair, NULL), SL_OK);
+        ck_assert_int_eq(sl_curve_load_public(keys_of(node), "a", server, NULL), SL_OK);
+        ck_assert(zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server, SL_CURVE_TEXT_BYTES) == 0 &&
+                  zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, pair.public_text,
+                                 SL_CURVE_TEXT_BYTES) == 0 &&
+                  zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, pair.secret_text,
+                                 SL_CURVE_TEXT_BYTES) == 0);
+    }
+    if (id_bytes > 0) {
+        ck_assert_int_eq(zmq_setsockopt(socket, ZMQ_ROUTING_ID, id, id_bytes), 0);
+    }
+    (void)snprintf(endpoint, sizeof(endpoint), "tcp://%s", bed.address);
+    ck_assert_int_eq(zmq_connect(socket, endpoint), 0);
+    return socket;
+}
+
+/* What a control receives next within the time; false: nothing. */
+static bool receive(struct sl_control *control, struct sl_control_frame *out, uint64_t wait_ns)
+{
+    uint64_t until_ns = sl_clock_monotonic_ns() + wait_ns;
+    do {
+        while (sl_control_receive(control, out)) {
+            if (out->bytes != NULL) {
+                return true;
+            }
+        }
+        struct pollfd ready = {.fd = sl_control_fd(control), .events = POLLIN};
+        (void)poll(&ready, 1, 5);
+    } while (sl_clock_monotonic_ns() < until_ns);
+    return false;
+}
+
+/* The asker says `text` until a hears something, which must be that, of this peer. */
+static void says(struct sl_control *control, const char *text, const char *peer)
+{
+    struct sl_control_frame frame;
+    uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS;
+    while (sl_control_send(control, "a", text, strlen(text), false) != SL_OK) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
+        (void)receive(bed.listener, &frame, SL_NS_PER_MS); /* keys are looked up in this thread */
+    }
+    ck_assert(receive(bed.listener, &frame, WAIT_NS));
+    ck_assert_str_eq(frame.peer, peer);
+    ck_assert_uint_eq(frame.length_bytes, strlen(text));
+    ck_assert_int_eq(memcmp(frame.bytes, text, strlen(text)), 0);
+}
+
+static void hears(struct sl_control *control, const char *text)
+{
+    struct sl_control_frame frame;
+    ck_assert(receive(control, &frame, WAIT_NS));
+    ck_assert(frame.answer && frame.length_bytes == strlen(text) &&
+              memcmp(frame.bytes, text, strlen(text)) == 0);
+}
+
+static void talk(struct sl_control *control, const char *peer)
+{
+    says(control, "ask", peer);
+    ck_assert_int_eq(sl_control_send(bed.listener, peer, "answer", 6, true), SL_OK);
+    hears(control, "answer");
+}
+
+static bool raw_hears(void *socket)
+{
+    char bytes[64];
+    return zmq_recv(socket, bytes, sizeof(bytes), ZMQ_DONTWAIT) >= 0;
+}
+
+/* ---- who gets in ---- */
+
+START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
+    {
+        struct sl_control_frame frame;
+        bed_open();
+        struct sl_control *b = asker("b"), *d = asker("d");
+        void *bare = raw_dealer(NULL, NULL, 0);
+        ck_assert_int_ge(zmq_send(bare, "ask", 3, ZMQ_DONTWAIT), 0);
+
+        ck_assert(!receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS));
+
+        ck_assert_int_eq(sl_control_send(d, "a", "ask", 3, false), SL_ERR_UNREACHABLE);
+        ck_assert_uint_gt(bed.listener->refused, 0);
+        ck_assert(!raw_hears(bare));
+        talk(b, "b"); /* and nobody is in the way of who has one */
+        sl_control_close(&b);
+        sl_control_close(&d);
+        (void)zmq_close(bare);
+        bed_close();
+    }
+END_TEST
+
+/* ---- what a peer can do to others ---- */
+
+START_TEST(a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it)
+    {
+        struct sl_control_frame frame;
+        bed_open();
+        struct sl_control *b = asker("b");
+        talk(b, "b");
+        const struct control_peer *route = peer_of(of(bed.listener), "b");
+        ck_assert_uint_gt(route->route_bytes, 0);
+
+        void *hostile = raw_dealer("c", route->route, route->route_bytes);
+        ck_assert_int_ge(zmq_send(hostile, "mine", 4, ZMQ_DONTWAIT), 0);
+        while (receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS)) {
+            ck_assert_str_eq(frame.peer, "c"); /* whatever comes of it is c's own word */
+        }
+
+        ck_assert_int_eq(sl_control_send(bed.listener, "b", "for b", 5, true), SL_OK);
+        hears(b, "for b");
+        ck_assert(!raw_hears(hostile));
+        talk(b, "b");
+        struct sl_control *again = asker("b"); /* and comes in anew */
+        talk(again, "b");
+        ck_assert(!raw_hears(hostile));
+        sl_control_close(&again);
+        sl_control_close(&b);
+        (void)zmq_close(hostile);
+        bed_close();
+    }
+END_TEST
+
+/* ZeroMQ ends the process when it gives out an id that somebody claimed before: 32 bits that a peer
+ * must not be let to guess for long. */
+START_TEST(a_key_gets_so_many_connections_and_no_more_and_others_get_theirs)
+    {
+        void *sockets[6 * HANDSHAKES_AT_ONCE];
+        char id[8];
+        uint32_t heard = 0;
+        struct sl_control_frame frame;
+        bed_open();
+        uint64_t start_ns = sl_clock_monotonic_ns();
+        for (uint32_t i = 0; i < SL_COUNT(sockets); i++) {
+            (void)snprintf(id, sizeof(id), "x%u", i);
+            sockets[i] = raw_dealer("c", id, strlen(id));
+            ck_assert_int_ge(zmq_send(sockets[i], id, strlen(id), ZMQ_DONTWAIT), 0);
+        }
+        while (receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS)) {
+            ck_assert_str_eq(frame.peer, "c");
+            heard++;
+        }
+        uint64_t later = (sl_clock_monotonic_ns() - start_ns) / HANDSHAKE_EVERY_NS;
+
+        ck_assert_uint_gt(heard, 0);
+        ck_assert_uint_le(heard, HANDSHAKES_AT_ONCE + later + 1);
+        ck_assert_uint_gt(bed.listener->refused, 0);
+        struct sl_control *b = asker("b");
+        talk(b, "b");
+        sl_control_close(&b);
+        for (uint32_t i = 0; i < SL_COUNT(sockets); i++) {
+            (void)zmq_close(sockets[i]);
+        }
+        bed_close();
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *all = suite_create("control");
+    TCase *tests = tcase_create("control");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, who_has_no_key_that_is_known_says_and_hears_nothing);
+    tcase_add_test(tests, a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it);
+    tcase_add_test(tests, a_key_gets_so_many_connections_and_no_more_and_others_get_theirs);
+    suite_add_tcase(all, tests);
+    SRunner *runner = srunner_create(all);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

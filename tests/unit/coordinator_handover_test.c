@@ -1,0 +1,768 @@
+/* tests/unit/coordinator_handover_test.c - hand-overs from prefill to decode through storage, on
+ * one node and on two. */
+#include "tests/unit/coordinator_support.h"
+
+#define ID   UINT64_C(0x5115)
+#define SEND UINT64_C(1)
+#define RECV UINT64_C(2)
+
+struct side {
+    uint64_t op_id, id;
+    uint32_t blocks, tokens; /* tokens 0: whole blocks */
+    const struct sl_item_receipt *receipt;
+    const struct sl_item_ticket *ticket;
+    bool direct;
+};
+
+/* Sends the STORE or LOAD of one side. Gives its sequence. */
+static uint64_t side_send(struct bed *bed, uint32_t type, struct side side)
+{
+    static uint32_t tokens[BLOCKS_MAX * 4];
+    static uint64_t device[BLOCKS_MAX];
+    uint64_t bytes = 4ull * (side.tokens != 0 ? side.tokens : 4 * side.blocks);
+    for (uint64_t i = 0; i < BLOCKS_MAX; i++) {
+        device[i] = 10 + i;
+    }
+    struct sl_msg msg = {.type = type, .op_id = side.op_id, .trace_id = side.op_id};
+    if (type == SL_MSG_STORE) {
+        msg.body.store = (struct sl_body_store){.engine_id = ENGINE_ID,
+                                                .tokens = {tokens, bytes},
+                                                .partial = true,
+                                                .device_blocks = {device, side.blocks},
+                                                .handover_id = side.id};
+        msg.body.store.ticket.at = side.ticket;
+        msg.body.store.ticket.count = side.ticket != NULL ? 1 : 0;
+    } else {
+        msg.body.load = (struct sl_body_load){.engine_id = ENGINE_ID,
+                                              .tokens = {tokens, bytes},
+                                              .partial = true,
+                                              .device_blocks = {device, side.blocks},
+                                              .handover_id = side.id,
+                                              .direct = side.direct};
+        msg.body.load.receipt.at = side.receipt;
+        msg.body.load.receipt.count = side.receipt != NULL ? 1 : 0;
+    }
+    fake_give(&bed->fake, "client.1.0", &msg);
+    return msg.seq;
+}
+
+/* The keyer's answer with a key for an incomplete last block. */
+static void keys_known(struct bed *bed, uint32_t blocks)
+{
+    struct sl_msg keys = take(bed, "keyer", SL_MSG_KEYS);
+    static char texts[BLOCKS_MAX][8];
+    struct sl_text list[BLOCKS_MAX];
+    for (uint32_t i = 0; i < blocks; i++) {
+        (void)snprintf(texts[i], sizeof(texts[i]), "b%u", i % BLOCKS_MAX);
+        list[i] = sl_text_of(texts[i]);
+    }
+    answer(bed, "keyer", &keys, (struct sl_msg){.body.keys_reply.keys = {list, blocks}});
+}
+
+static uint64_t side_begin(struct bed *bed, uint32_t type, struct side side, bool first)
+{
+    uint64_t seq = side_send(bed, type, side);
+    if (first) {
+        answer_engine(bed);
+    }
+    keys_known(bed, side.blocks);
+    return seq;
+}
+
+static bool answered(struct bed *bed, uint64_t seq, struct sl_msg *out)
+{
+    return fake_take_reply(&bed->fake, "client.1.0", seq, out);
+}
+
+/* Prefill's side up to its answer, and the blocks in the index as the registrar would have them. */
+static struct sl_msg commit(struct bed *bed, uint64_t seq, uint32_t blocks)
+{
+    answer_reserve(bed, UINT32_MAX, SL_OK);
+    (void)answer_copy(bed, 0, UINT64_MAX);
+    (void)answer_copy(bed, 1, UINT64_MAX);
+    for (uint32_t i = 0; i < blocks; i++) {
+        index_put(bed, i, true, PART_BYTES);
+    }
+    answer_commit(bed);
+    return reply_to(bed, seq);
+}
+
+static void load_copied(struct bed *bed)
+{
+    (void)answer_copy(bed, 0, UINT64_MAX);
+    (void)answer_copy(bed, 1, UINT64_MAX);
+}
+
+static bool hold_ended(struct bed *bed)
+{
+    struct sl_msg end;
+    if (!fake_take(&bed->fake, "registrar", SL_MSG_HOLD_END, &end)) {
+        return false;
+    }
+    ck_assert_uint_eq(end.body.hold_end.hold_id, ID);
+    answer(bed, "registrar", &end, (struct sl_msg){.code = SL_OK});
+    return true;
+}
+
+static uint64_t metric(struct bed *bed, const char *name)
+{
+    return sl_metric_get(bed->fake.env.metrics, sl_metric_define(bed->fake.env.metrics, name));
+}
+
+static sl_err arrived(struct bed *bed, const struct sl_item_receipt *receipts, uint32_t count,
+                      uint32_t which)
+{
+    struct sl_msg msg = {.type = SL_MSG_ARRIVED}, reply;
+    msg.body.arrived.items.at = receipts;
+    msg.body.arrived.items.count = count;
+    fake_give(&bed->fake, "client.1.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "client.1.0", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.arrived_reply.codes.count, count);
+    sl_err code = (sl_err)reply.body.arrived_reply.codes.at[which];
+    fake_pass(&bed->fake, 0);
+    return code;
+}
+
+static sl_err given_back(struct bed *bed, uint64_t id)
+{
+    struct sl_msg msg = {.type = SL_MSG_HANDOVER_END}, reply;
+    msg.body.handover_end.handover_ids = (struct sl_u64s){&id, 1};
+    fake_give(&bed->fake, "client.1.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "client.1.0", msg.seq, &reply));
+    return (sl_err)reply.body.handover_end_reply.codes.at[0];
+}
+
+/* What prefill on another node would have said. */
+static struct sl_item_receipt receipt_of(const char *last_key, uint32_t block_end)
+{
+    char text[80];
+    int length = snprintf(text, sizeof(text), MODEL "/%s", last_key);
+    struct sl_digest keys = sl_digest_of(text, (uint64_t)length);
+    return (struct sl_item_receipt){
+        .handover_id = ID, .block_end = block_end, .keys_low = keys.low, .keys_high = keys.high};
+}
+
+START_TEST(prefill_holds_all_blocks_and_gets_a_receipt)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq =
+            side_begin(bed, SL_MSG_STORE,
+                       (struct side){.op_id = SEND, .id = ID, .blocks = 3, .tokens = 10}, true);
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        struct sl_item_grant grants[3 * RANKS];
+        ck_assert_uint_eq(reserve.body.reserve.hold_id, ID);
+        ck_assert_uint_gt(reserve.body.reserve.hold_ns, 30 * SL_NS_PER_S);
+        ck_assert_uint_eq(reserve.body.reserve.groups.at[1].transient_ns, 0);
+        ck_assert_uint_eq(reserve.body.reserve.groups.at[2].transient_ns, 10 * SL_NS_PER_S);
+        for (uint64_t i = 0; i < SL_COUNT(grants); i++) {
+            grants[i] = (struct sl_item_grant){.code = SL_ERR_EXISTS};
+        }
+        answer(bed, "registrar", &reserve,
+               (struct sl_msg){.body.reserve_reply.items = {grants, SL_COUNT(grants)}});
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
+        const struct sl_item_receipt *receipt = &reply.body.store_reply.receipt.at[0];
+        struct sl_item_receipt want = receipt_of("b2", 3);
+        ck_assert_uint_eq(receipt->handover_id, ID);
+        ck_assert_uint_eq(receipt->block_end, 3);
+        ck_assert_uint_eq(receipt->keys_low, want.keys_low);
+        ck_assert_uint_eq(receipt->keys_high, want.keys_high);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(on_one_node_decode_goes_on_when_prefill_has_committed)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_msg reply;
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD,
+                       (struct side){.op_id = RECV, .id = ID, .blocks = 2, .tokens = 7}, true);
+        uint64_t send =
+            side_begin(bed, SL_MSG_STORE,
+                       (struct side){.op_id = SEND, .id = ID, .blocks = 2, .tokens = 7}, false);
+        ck_assert(!sent(bed, "swapper.1", SL_MSG_COPY)); /* nothing before the commit */
+        ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
+        fake_pass(&bed->fake, 0);
+        load_copied(bed);
+
+        reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
+        ck_assert(hold_ended(bed));
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_uint_eq(metric(bed, "handovers_consumed"), 1);
+        struct sl_item_receipt late = receipt_of("b1", 2);
+        ck_assert_int_eq(arrived(bed, &late, 1, 0), SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(on_another_node_decode_goes_on_with_the_receipt)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_receipt receipts[2] = {receipt_of("b1", 2), receipt_of("b1", 2)};
+        receipts[0].handover_id = ID + 1; /* its request is gone */
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD,
+                       (struct side){.op_id = RECV, .id = ID, .blocks = 2, .tokens = 7}, true);
+        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+
+        ck_assert_int_eq(arrived(bed, receipts, 2, 0), SL_ERR_NOT_FOUND);
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        ck_assert_uint_eq(metric(bed, "handovers_gone"), 1);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert(!hold_ended(bed)); /* it is prefill's node that holds */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_load_that_comes_again_brings_its_receipt)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_receipt receipt = receipt_of("b0", 1);
+        index_put(bed, 0, true, PART_BYTES);
+        (void)side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 1},
+                         true);
+
+        uint64_t recv =
+            side_send(bed, SL_MSG_LOAD,
+                      (struct side){.op_id = RECV, .id = ID, .blocks = 1, .receipt = &receipt});
+        fake_pass(&bed->fake, 0);
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+/* A prefix is worse than nothing: it would be decoded on. */
+START_TEST(less_than_all_is_a_502)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_receipt receipt = receipt_of("b2", 3);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID, .blocks = 3, .receipt = &receipt}, true);
+        load_copied(bed);
+
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
+        ck_assert_uint_eq(reply.body.load_reply.from_memory, 0);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "block 2"));
+        ck_assert_uint_eq(metric(bed, "handovers_aborted"), 1);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(less_than_all_can_be_computed_when_configured)
+    {
+        const char *const settings[] = {"handover_recompute", "true", NULL};
+        struct bed *bed = bed_make(settings);
+        struct sl_item_receipt receipt = receipt_of("b2", 3);
+        index_put(bed, 0, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID, .blocks = 3, .receipt = &receipt}, true);
+        load_copied(bed);
+
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 1);
+        ck_assert_uint_eq(metric(bed, "handovers_recomputed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(other_keys_than_prefills_are_a_502)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_receipt receipts[2] = {receipt_of("other", 2), receipt_of("b1", 3)};
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
+
+        ck_assert_int_eq(arrived(bed, &receipts[_i], 1, 0), SL_OK);
+
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "keys"));
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(decode_whose_prefill_never_comes_ends_by_its_deadline)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
+
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "prefill"));
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(failure_of_prefill_is_told_to_decode_at_once)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_msg reply;
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 2}, true);
+        uint64_t recv = side_begin(bed, SL_MSG_LOAD,
+                                   (struct side){.op_id = RECV, .id = ID, .blocks = 2}, false);
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        (void)send;
+
+        answer(bed, "registrar", &reserve, (struct sl_msg){.code = SL_ERR_NO_SPACE});
+        fake_pass(&bed->fake, 0);
+
+        ck_assert(answered(bed, recv, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INCOMPLETE);
+        ck_assert(hold_ended(bed));
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(decode_that_gave_up_ends_prefills_side)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 2}, false);
+        struct sl_msg cancel = {.type = SL_MSG_CANCEL}, reply;
+        cancel.body.cancel.target_op = RECV;
+
+        fake_give(&bed->fake, "client.1.0", &cancel);
+        fake_pass(&bed->fake, 0);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_CANCELLED);
+        ck_assert(answered(bed, send, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 0);
+        ck_assert(hold_ended(bed));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_failure_is_remembered_for_a_decode_that_comes_late)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 1}, true);
+        answer_reserve(bed, 0, SL_ERR_NO_SPACE);
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INCOMPLETE);
+        ck_assert(hold_ended(bed));
+
+        uint64_t recv =
+            side_send(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 1});
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(what_decode_never_fetches_is_given_back)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 1}, true);
+        ck_assert_int_eq(commit(bed, send, 1).code, SL_OK);
+        ck_assert(!hold_ended(bed));
+
+        if (_i == 0) {
+            ck_assert_int_eq(given_back(bed, ID), SL_OK);
+        } else {
+            fake_pass(&bed->fake, 30 * SL_NS_PER_S);
+        }
+
+        ck_assert(hold_ended(bed));
+        fake_pass(&bed->fake, 10 * SL_NS_PER_S);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_int_eq(given_back(bed, ID), SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_side_that_is_taken_is_refused)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 1},
+                         true);
+        (void)side_begin(bed, SL_MSG_STORE, (struct side){.op_id = SEND, .id = ID, .blocks = 1},
+                         false);
+
+        uint64_t other =
+            side_send(bed, SL_MSG_LOAD, (struct side){.op_id = 7, .id = ID, .blocks = 1});
+        ck_assert_int_eq(reply_to(bed, other).code, SL_ERR_BUSY);
+        other = side_send(bed, SL_MSG_STORE, (struct side){.op_id = 8, .id = ID, .blocks = 1});
+        ck_assert_int_eq(reply_to(bed, other).code, SL_ERR_BUSY);
+        struct sl_item_receipt early = receipt_of("b0", 1);
+        ck_assert_int_eq(arrived(bed, &early, 1, 0), SL_ERR_BUSY);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_hand_over_is_of_the_whole_input)
+    {
+        struct bed *bed = bed_make(NULL);
+        /* Ten tokens are two blocks and a half. */
+        uint64_t seq =
+            side_begin(bed, SL_MSG_STORE,
+                       (struct side){.op_id = SEND, .id = ID, .blocks = 2, .tokens = 10}, true);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_INVALID);
+
+        seq = side_send(bed, SL_MSG_STORE,
+                        (struct side){.op_id = 3, .id = ID + 1, .blocks = 3, .tokens = 10});
+        keys_known(bed, 2); /* a format without keys for half a block */
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "incomplete"));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(more_hand_overs_than_the_table_holds_are_refused)
+    {
+        const char *const settings[] = {"handovers_max", "1", NULL};
+        struct bed *bed = bed_make(settings);
+        (void)side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 1},
+                         true);
+
+        uint64_t seq =
+            side_send(bed, SL_MSG_LOAD, (struct side){.op_id = 3, .id = ID + 1, .blocks = 1});
+
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_LIMIT);
+        bed_end(bed);
+    }
+END_TEST
+
+/* ---- direct ---- */
+
+static uint64_t push_id; /* of the last PUSH_OPEN */
+
+/* Decode's side up to where prefill is waited for. */
+static uint64_t direct_begin(struct bed *bed, uint32_t blocks)
+{
+    uint64_t seq =
+        side_begin(bed, SL_MSG_LOAD,
+                   (struct side){.op_id = RECV, .id = ID, .blocks = blocks, .direct = true}, true);
+    struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE), open;
+    struct sl_item_grant grants[BLOCKS_MAX];
+    uint64_t count = reserve.body.reserve.items.count;
+    ck_assert_uint_eq(count, blocks * RANKS);
+    ck_assert_uint_eq(reserve.body.reserve.groups.count, 0);
+    ck_assert_str_eq(reserve.body.reserve.items.at[0].writer.at, "transporter.0");
+    for (uint64_t i = 0; i < count; i++) {
+        grants[i] = (struct sl_item_grant){
+            .ref = 1 + i, .generation = 100 + i, .offset_bytes = i * PART_BYTES};
+    }
+    answer(bed, "registrar", &reserve,
+           (struct sl_msg){.body.reserve_reply.items = {grants, count}});
+    open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
+    push_id = open.body.push_open.handover;
+    ck_assert_uint_eq(open.body.push_open.parts.count, count);
+    ck_assert_uint_eq(open.body.push_open.parts.at[1].generation, 101);
+    ck_assert_uint_eq(open.body.push_open.parts.at[1].length_bytes, PART_BYTES);
+    answer(bed, "transporter.0", &open,
+           (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
+    return seq;
+}
+
+static sl_err pushed(struct bed *bed, uint64_t state, sl_err code)
+{
+    struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED}, reply;
+    msg.body.push_arrived.handover = push_id;
+    msg.body.push_arrived.state = state;
+    msg.body.push_arrived.code = (uint64_t)code;
+    fake_give(&bed->fake, "transporter.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
+    fake_pass(&bed->fake, 0);
+    return reply.code;
+}
+
+static void closed(struct bed *bed, bool taken)
+{
+    struct sl_msg close = take(bed, "transporter.0", SL_MSG_PUSH_CLOSE);
+    ck_assert_uint_eq(close.body.push_close.handover, push_id);
+    ck_assert(close.body.push_close.taken == taken);
+    answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
+}
+
+static uint64_t claims_given_back(struct bed *bed)
+{
+    struct sl_msg abort;
+    return fake_take(&bed->fake, "registrar", SL_MSG_ABORT, &abort) ? abort.body.abort.items.count
+                                                                    : 0;
+}
+
+START_TEST(what_was_pushed_is_loaded_when_nothing_can_write_there_any_more)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t recv = direct_begin(bed, 2);
+        struct sl_msg ask = {.type = SL_MSG_TICKET}, reply;
+        ask.body.ticket.handover_id = ID;
+        fake_give(&bed->fake, "client.1.0", &ask);
+        ck_assert(answered(bed, ask.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.ticket_reply.ticket.at[0].block_end, 2);
+        ck_assert_mem_eq(reply.body.ticket_reply.ticket.at[0].bytes.at, "secret", 6);
+
+        ck_assert_int_eq(pushed(bed, 0, SL_OK), SL_OK);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
+        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY)); /* the ticket ends first */
+        closed(bed, true);
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        load_copied(bed);
+
+        reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
+        ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
+/* The ticket of a coordinator that died is of other extents than those of its successor. */
+START_TEST(what_was_pushed_under_another_ticket_counts_nothing)
+    {
+        struct bed *bed = bed_make(NULL);
+        (void)direct_begin(bed, 2);
+        push_id ^= UINT64_C(1) << 40;
+
+        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_ERR_NOT_FOUND);
+
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_ends_early_is_loaded_from_storage)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_receipt receipt = receipt_of("b1", 2);
+        uint64_t recv = direct_begin(bed, 2);
+        ck_assert_int_eq(pushed(bed, 2, SL_ERR_PEER_DIED), SL_OK);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        closed(bed, false);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_ends_early_is_a_502_when_configured)
+    {
+        const char *const settings[] = {"handover_push_fallback", "false", NULL};
+        struct bed *bed = bed_make(settings);
+        uint64_t recv = direct_begin(bed, 2);
+
+        ck_assert_int_eq(pushed(bed, 2, SL_ERR_PEER_DIED), SL_OK);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        closed(bed, false);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(extents_stay_reserved_until_the_ticket_has_ended)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t recv = direct_begin(bed, 2);
+
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        fake_pass(&bed->fake, 30 * SL_NS_PER_S); /* a transporter that is stopped */
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 1);
+        while (metric(bed, "handovers_active") == 1) { /* resent meanwhile; each is answered */
+            closed(bed, false);
+        }
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        bed_end(bed);
+    }
+END_TEST
+
+static struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
+{
+    struct sl_item_receipt receipt = receipt_of(last_key, block_end);
+    return (struct sl_item_ticket){.bytes = {"secret", 6},
+                                   .block_end = block_end,
+                                   .keys_low = receipt.keys_low,
+                                   .keys_high = receipt.keys_high};
+}
+
+/* Prefill's side up to the push. */
+static uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket)
+{
+    uint64_t send =
+        side_begin(bed, SL_MSG_STORE,
+                   (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = ticket}, true);
+    answer_reserve(bed, UINT32_MAX, SL_OK);
+    (void)answer_copy(bed, 0, UINT64_MAX);
+    (void)answer_copy(bed, 1, UINT64_MAX);
+    return send;
+}
+
+START_TEST(prefill_has_handed_over_when_decode_acknowledged)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        struct sl_msg reply;
+        uint64_t send = push_begin(bed, &ticket);
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        ck_assert(push.body.push_send.last);
+        ck_assert_uint_eq(push.body.push_send.pieces.count, 2 * RANKS);
+        ck_assert_uint_eq(push.body.push_send.pieces.at[3].part, 3);
+        ck_assert_uint_eq(push.body.push_send.pieces.at[3].digest_low, 2);
+        ck_assert_mem_eq(push.body.push_send.ticket.at, "secret", 6);
+        ck_assert(!answered(bed, send, &reply));
+
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+
+        reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert(!hold_ended(bed)); /* nothing was held */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_fails_goes_on_through_storage)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = push_begin(bed, &ticket);
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
+
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
+        ck_assert_int_eq(given_back(bed, ID), SL_OK);
+        ck_assert(hold_ended(bed));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_fails_is_an_error_when_configured)
+    {
+        const char *const settings[] = {"handover_push_fallback", "false", NULL};
+        struct bed *bed = bed_make(settings);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = push_begin(bed, &ticket);
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
+
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 0);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_ticket_of_another_input_is_refused)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_item_ticket tickets[] = {ticket_of("other", 2), ticket_of("b1", 3),
+                                           ticket_of("b1", 2)};
+        tickets[2].first_block = 2;
+
+        uint64_t send =
+            side_send(bed, SL_MSG_STORE,
+                      (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &tickets[_i]});
+        if (_i < 2) {
+            answer_engine(bed);
+            keys_known(bed, 2);
+        }
+
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INVALID);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        bed_end(bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator_handover");
+    TCase *sides = tcase_create("sides");
+    tcase_add_test(sides, prefill_holds_all_blocks_and_gets_a_receipt);
+    tcase_add_test(sides, on_one_node_decode_goes_on_when_prefill_has_committed);
+    tcase_add_test(sides, on_another_node_decode_goes_on_with_the_receipt);
+    tcase_add_test(sides, a_load_that_comes_again_brings_its_receipt);
+    tcase_add_test(sides, a_side_that_is_taken_is_refused);
+    tcase_add_test(sides, a_hand_over_is_of_the_whole_input);
+    tcase_add_test(sides, more_hand_overs_than_the_table_holds_are_refused);
+    suite_add_tcase(suite, sides);
+    TCase *ends = tcase_create("ends");
+    tcase_add_test(ends, less_than_all_is_a_502);
+    tcase_add_test(ends, less_than_all_can_be_computed_when_configured);
+    tcase_add_loop_test(ends, other_keys_than_prefills_are_a_502, 0, 2);
+    tcase_add_test(ends, decode_whose_prefill_never_comes_ends_by_its_deadline);
+    tcase_add_test(ends, failure_of_prefill_is_told_to_decode_at_once);
+    tcase_add_test(ends, decode_that_gave_up_ends_prefills_side);
+    tcase_add_test(ends, a_failure_is_remembered_for_a_decode_that_comes_late);
+    tcase_add_loop_test(ends, what_decode_never_fetches_is_given_back, 0, 2);
+    suite_add_tcase(suite, ends);
+    TCase *direct = tcase_create("direct");
+    tcase_add_test(direct, what_was_pushed_is_loaded_when_nothing_can_write_there_any_more);
+    tcase_add_test(direct, what_was_pushed_under_another_ticket_counts_nothing);
+    tcase_add_test(direct, a_push_that_ends_early_is_loaded_from_storage);
+    tcase_add_test(direct, a_push_that_ends_early_is_a_502_when_configured);
+    tcase_add_test(direct, extents_stay_reserved_until_the_ticket_has_ended);
+    tcase_add_test(direct, prefill_has_handed_over_when_decode_acknowledged);
+    tcase_add_test(direct, a_push_that_fails_goes_on_through_storage);
+    tcase_add_test(direct, a_push_that_fails_is_an_error_when_configured);
+    tcase_add_loop_test(direct, a_ticket_of_another_input_is_refused, 0, 3);
+    suite_add_tcase(suite, direct);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,291 @@
+/* tests/unit/movers_test.c - threads that move values of sockets. */
+#include "actors/transporter/movers.h"
+#include "runtime/sl_base.h"
+#include "runtime/sl_clock.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SLICE  65536u
+#define VALUE  (SLICE * 5 + 77)
+#define PAIRS  8u
+#define WAIT_S 30u
+
+static struct sl_movers *movers;
+static int wake_fd, ends[PAIRS][2]; /* [0]: ours */
+static struct sl_low_water lows[PAIRS];
+static unsigned char source[VALUE], target[PAIRS][VALUE + 16];
+
+static void setup(void)
+{
+    struct sl_error why = {0};
+    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sl_err err = sl_movers_open(2, 2 * PAIRS, SLICE, wake_fd, &movers, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends[i]), 0);
+        lows[i] = (struct sl_low_water){0};
+    }
+    for (uint32_t i = 0; i < VALUE; i++) {
+        source[i] = (unsigned char)(i * 2654435761u >> 11);
+    }
+    memset(target, 0x55, sizeof(target));
+}
+
+static void teardown(void)
+{
+    sl_movers_close(&movers);
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        close(ends[i][0]);
+        close(ends[i][1]);
+    }
+    close(wake_fd);
+}
+
+/* Waits for the next end. */
+static struct sl_mover_done take(void)
+{
+    struct sl_mover_done done = {0};
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + WAIT_S * SL_NS_PER_S;
+    sl_movers_flush(movers);
+    while (sl_movers_take(movers, &done, 1) == 0) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        struct pollfd wait = {.fd = wake_fd, .events = POLLIN};
+        uint64_t count = 0;
+        (void)poll(&wait, 1, 1000);
+        ssize_t got = read(wake_fd, &count, sizeof(count));
+        (void)got;
+    }
+    return done;
+}
+
+static void put(uint32_t pair, const void *at, size_t length_bytes)
+{
+    const unsigned char *bytes = at;
+    while (length_bytes > 0) {
+        ssize_t sent = send(ends[pair][1], bytes, length_bytes, MSG_NOSIGNAL);
+        ck_assert_int_gt(sent, 0);
+        bytes += sent;
+        length_bytes -= (size_t)sent;
+    }
+}
+
+static void receive(uint32_t pair, uint32_t length_bytes, struct sl_digest_stream *digest,
+                    void *after, uint32_t after_bytes)
+{
+    const struct sl_mover_receive what = {.fd = ends[pair][0],
+                                          .at = target[pair],
+                                          .length_bytes = length_bytes,
+                                          .after = after,
+                                          .after_bytes = after_bytes,
+                                          .low = &lows[pair],
+                                          .digest = digest};
+    sl_movers_receive(movers, 2 * pair, &what);
+}
+
+START_TEST(a_value_arrives_with_its_digest)
+    {
+        struct sl_digest_stream digest;
+        sl_digest_start(&digest);
+        receive(3, VALUE, &digest, NULL, 0);
+        sl_movers_flush(movers);
+
+        put(3, source, VALUE);
+        struct sl_mover_done done = take();
+
+        ck_assert_uint_eq(done.slot, 6);
+        ck_assert_int_eq(done.result, (int32_t)VALUE);
+        ck_assert_uint_eq(done.after_bytes, 0);
+        ck_assert_mem_eq(target[3], source, VALUE);
+        ck_assert_uint_eq(target[3][VALUE], 0x55);
+        ck_assert(sl_digest_equal(sl_digest_finish(&digest), sl_digest_of(source, VALUE)));
+    }
+END_TEST
+
+/* What is there behind the value comes along, up to its bound, and is not waited for. */
+START_TEST(what_follows_comes_along)
+    {
+        unsigned char after[24];
+        memset(after, 0x55, sizeof(after));
+        put(0, source, 1000);
+        put(0, source, 100);
+        receive(0, 1000, NULL, after, sizeof(after));
+        struct sl_mover_done done = take();
+        ck_assert_int_eq(done.result, 1000);
+        ck_assert_uint_eq(done.after_bytes, sizeof(after));
+        ck_assert_mem_eq(after, source, sizeof(after));
+
+        receive(0, 76, NULL, after, sizeof(after)); /* the rest, and nothing behind it */
+        done = take();
+        ck_assert_int_eq(done.result, 76);
+        ck_assert_uint_eq(done.after_bytes, 0);
+        ck_assert_mem_eq(target[0], source + 24, 76);
+    }
+END_TEST
+
+START_TEST(a_cancelled_receive_touches_nothing_more)
+    {
+        struct sl_digest_stream digest;
+        sl_digest_start(&digest);
+        uint32_t here_bytes = (uint32_t)_i * 40000u;
+        put(1, source, here_bytes);
+        receive(1, VALUE, &digest, NULL, 0);
+        sl_movers_flush(movers);
+        sl_movers_cancel(movers, 2);
+        sl_movers_cancel(movers, 2); /* once is enough */
+        struct sl_mover_done done = take();
+        ck_assert(done.result == -ECANCELED ||
+                  (done.result > 0 && (uint32_t)done.result <= here_bytes));
+        uint32_t got_bytes = done.result < 0 ? 0 : (uint32_t)done.result;
+
+        memset(target[1], 0x77, sizeof(target[1]));
+        put(1, source + here_bytes, 1000);
+        /* The next one is not hit by that cancel and finds every byte that was not taken. */
+        receive(1, here_bytes + 1000 - got_bytes, NULL, NULL, 0);
+        done = take();
+
+        ck_assert_int_eq(done.result, (int32_t)(here_bytes + 1000 - got_bytes));
+        ck_assert_mem_eq(target[1], source + got_bytes, here_bytes + 1000 - got_bytes);
+        ck_assert_uint_eq(target[1][here_bytes + 1000 - got_bytes], 0x77);
+        sl_movers_cancel(movers, 2); /* nothing is under way */
+        sl_movers_cancel(movers, 5); /* nothing ever was */
+        sl_movers_flush(movers);
+        ck_assert_uint_eq(sl_movers_take(movers, &done, 1), 0);
+    }
+END_TEST
+
+START_TEST(an_end_of_the_peer_is_an_end)
+    {
+        receive(2, VALUE, NULL, NULL, 0);
+        sl_movers_flush(movers);
+        put(2, source, 500);
+        ck_assert_int_eq(shutdown(ends[2][1], SHUT_WR), 0);
+        struct sl_mover_done done = take();
+        ck_assert_int_eq(done.result, 500); /* what came; the next one hears of the end */
+        receive(2, VALUE, NULL, NULL, 0);
+        done = take();
+        ck_assert_int_eq(done.result, 0);
+    }
+END_TEST
+
+START_TEST(a_message_goes_out_whole)
+    {
+        static unsigned char got[VALUE];
+        struct iovec parts[2] = {{.iov_base = source, .iov_len = 100},
+                                 {.iov_base = source + 100, .iov_len = VALUE - 100}};
+        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        sl_movers_send(movers, 9, ends[4][0], &message);
+        sl_movers_flush(movers);
+        for (size_t at = 0; at < VALUE;) {
+            ssize_t some = recv(ends[4][1], got + at, VALUE - at, 0);
+            ck_assert_int_gt(some, 0);
+            at += (size_t)some;
+        }
+        struct sl_mover_done done = take();
+        ck_assert_uint_eq(done.slot, 9);
+        ck_assert_int_eq(done.result, (int32_t)VALUE);
+        ck_assert_mem_eq(got, source, VALUE);
+    }
+END_TEST
+
+/* A peer that takes nothing, and is given up. */
+START_TEST(a_cancelled_send_ends)
+    {
+        struct iovec part = {.iov_base = source, .iov_len = VALUE};
+        const struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+        struct sl_mover_done done;
+        do { /* until the socket is full */
+            sl_movers_send(movers, 11, ends[5][0], &message);
+            sl_movers_flush(movers);
+            if (_i == 0) {
+                ck_assert_int_eq(shutdown(ends[5][0], SHUT_RDWR), 0);
+            }
+            sl_movers_cancel(movers, 11);
+            done = take();
+        } while (done.result == (int32_t)VALUE);
+        ck_assert_int_lt(done.result, (int32_t)VALUE);
+    }
+END_TEST
+
+START_TEST(all_move_at_once)
+    {
+        struct sl_digest_stream digests[PAIRS];
+        bool ended[PAIRS] = {false};
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            sl_digest_start(&digests[i]);
+            receive(i, VALUE, &digests[i], NULL, 0);
+        }
+        sl_movers_flush(movers);
+        for (uint32_t at = 0; at < VALUE; at += 7777) {
+            for (uint32_t i = 0; i < PAIRS; i++) {
+                put(i, source + at, SL_MIN(VALUE - at, 7777u));
+            }
+        }
+        for (uint32_t n = 0; n < PAIRS; n++) {
+            struct sl_mover_done done = take();
+            ck_assert(done.slot % 2 == 0 && !ended[done.slot / 2]);
+            ended[done.slot / 2] = true;
+            ck_assert_int_eq(done.result, (int32_t)VALUE);
+        }
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            ck_assert_mem_eq(target[i], source, VALUE);
+            ck_assert(sl_digest_equal(sl_digest_finish(&digests[i]), sl_digest_of(source, VALUE)));
+        }
+    }
+END_TEST
+
+START_TEST(closing_ends_what_is_under_way)
+    {
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            receive(i, VALUE, NULL, NULL, 0);
+        }
+        if (_i == 0) {
+            sl_movers_flush(movers);
+        }
+        sl_movers_close(&movers);
+        ck_assert_ptr_null(movers);
+        memset(target, 0x66, sizeof(target));
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            put(i, source, 1000);
+        }
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            ck_assert_uint_eq(target[i][0], 0x66);
+        }
+    }
+END_TEST
+
+START_TEST(half_of_the_cores_are_left)
+    {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        ck_assert_uint_eq(sl_movers_count(0), 0);
+        ck_assert_uint_le(sl_movers_count(64), (uint32_t)cores / 2);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *all = suite_create("movers");
+    TCase *tests = tcase_create("all");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, a_value_arrives_with_its_digest);
+    tcase_add_test(tests, what_follows_comes_along);
+    tcase_add_loop_test(tests, a_cancelled_receive_touches_nothing_more, 0, 5);
+    tcase_add_test(tests, an_end_of_the_peer_is_an_end);
+    tcase_add_test(tests, a_message_goes_out_whole);
+    tcase_add_loop_test(tests, a_cancelled_send_ends, 0, 2);
+    tcase_add_test(tests, all_move_at_once);
+    tcase_add_loop_test(tests, closing_ends_what_is_under_way, 0, 2);
+    tcase_add_test(tests, half_of_the_cores_are_left);
+    suite_add_tcase(all, tests);
+    SRunner *runner = srunner_create(all);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,541 @@
+/* tests/unit/registrar_prefetch_test.c - PREFETCH: who goes first, what it may take, how it ends.
+ * The tierer is played by the test. */
+#include "tests/unit/registrar_support.h"
+
+#define LENGTH (UINT64_C(64) * SL_KIB)
+#define KEYS   96u
+
+/* Memory for 64 values; a quarter of it is the most that may be read ahead and unread. */
+static const char *const settings[] = {"disk",   "64MiB",    "memory", "4MiB", "disk_prefetch",
+                                       "256KiB", "io_grace", "10s",    NULL};
+
+static const char *key_of(uint32_t n)
+{
+    static char keys[KEYS][16];
+    (void)snprintf(keys[n], sizeof(keys[n]), "k%u", n);
+    return keys[n];
+}
+
+static bool in_memory(struct node *node, uint32_t n)
+{
+    struct sl_entry entry;
+    return node_entry(node, key_of(n), &entry) && entry.extent.generation != 0;
+}
+
+/* Values 0 .. count - 1 are durable; as many of the last as fit are in memory, too. */
+static struct node *node_with(uint32_t count)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    node_client(node, "client.2", 12);
+    tierer_arrive(node, TIERER_PID);
+    tierer_ready(node);
+    for (uint32_t n = 0; n < count; n++) {
+        node_put(node, "client.1", key_of(n), LENGTH);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+    }
+    return node;
+}
+
+/* All that may leave memory has left it. */
+static struct node *node_on_disk(uint32_t count)
+{
+    struct node *node = node_with(count);
+    struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
+    ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
+    ck_assert(!in_memory(node, 0) && !in_memory(node, count - 1));
+    return node;
+}
+
+static uint64_t ask(struct node *node, uint32_t type, const char *sender, uint32_t from,
+                    uint32_t count, uint64_t budget_ns)
+{
+    struct sl_text texts[KEYS];
+    struct sl_msg msg = {.type = type, .budget_ns = budget_ns};
+    for (uint32_t i = 0; i < count; i++) {
+        texts[i] = sl_text_of(key_of(from + i));
+    }
+    msg.body.prefetch.keys = (struct sl_texts){.at = texts, .count = count}; /* PROMOTE's, too */
+    fake_give(&node->fake, sender, &msg);
+    return msg.seq;
+}
+
+static uint64_t prefetch(struct node *node, uint32_t from, uint32_t count)
+{
+    return ask(node, SL_MSG_PREFETCH, "client.1", from, count, 2 * SL_NS_PER_S);
+}
+
+static uint64_t promote(struct node *node, uint32_t n)
+{
+    return ask(node, SL_MSG_PROMOTE, "client.2", n, 1, 2 * SL_NS_PER_S);
+}
+
+/* SL_ERR_INCOMPLETE: no answer yet. */
+static sl_err answer(struct node *node, const char *sender, uint64_t seq, uint32_t index)
+{
+    static struct sl_msg reply;
+    static uint64_t codes[KEYS];
+    static uint64_t taken;
+    if (taken != seq) {
+        if (!fake_take_reply(&node->fake, sender, seq, &reply)) {
+            return SL_ERR_INCOMPLETE;
+        }
+        if (reply.code != SL_OK) {
+            return reply.code;
+        }
+        taken = seq;
+        memcpy(codes, reply.body.prefetch_reply.codes.at,
+               reply.body.prefetch_reply.codes.count * sizeof(*codes));
+    }
+    return (sl_err)codes[index];
+}
+
+static void answer_read(struct node *node, const struct sl_msg *request, uint32_t count)
+{
+    uint64_t codes[KEYS] = {SL_OK};
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = count};
+    fake_answer(&node->fake, "tierer.0", request, &reply);
+}
+
+START_TEST(prefetch_says_of_each_key_what_became_of_it)
+    {
+        struct node *node = node_with(66); /* the last 64 are in memory */
+        struct sl_text texts[] = {sl_text_of(key_of(0)), sl_text_of(key_of(65)),
+                                  sl_text_of("nowhere")};
+        struct sl_msg msg = {.type = SL_MSG_PREFETCH};
+        msg.body.prefetch.keys = (struct sl_texts){.at = texts, .count = SL_COUNT(texts)};
+        ck_assert(!in_memory(node, 0) && in_memory(node, 65));
+
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert_int_eq(answer(node, "client.1", msg.seq, 0), SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+
+        ck_assert_int_eq(answer(node, "client.1", msg.seq, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", msg.seq, 1), SL_ERR_EXISTS);
+        ck_assert_int_eq(answer(node, "client.1", msg.seq, 2), SL_ERR_NOT_FOUND);
+        ck_assert(in_memory(node, 0));
+        ck_assert_uint_eq(node_metric(node, "prefetched_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_in_flight_is_bounded_in_bytes)
+    {
+        struct node *node = node_on_disk(16);
+        struct sl_msg first, more;
+        uint64_t seq = prefetch(node, 0, 16);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &first));
+        ck_assert_uint_eq(first.body.disk_prefetch.items.count, 4); /* 256 KiB */
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        (void)promote(node, 15);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        (void)tierer_read(node, SL_OK);
+        answer_read(node, &first, 4);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 11);
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", seq, 14), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_value_larger_than_the_bound_is_read_alone)
+    {
+        struct node *node = node_start(settings);
+        struct sl_msg request;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", key_of(0), 512 * SL_KIB);
+        node_put(node, "client.1", key_of(1), LENGTH);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 2);
+        struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
+        ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
+
+        uint64_t seq = prefetch(node, 0, 2);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &request));
+        ck_assert_uint_eq(request.body.disk_prefetch.items.count, 1);
+        answer_read(node, &request, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_demand_load_overtakes_what_is_queued)
+    {
+        struct node *node = node_on_disk(40);
+        struct sl_msg ahead, read;
+        uint64_t asked = prefetch(node, 0, 12);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+
+        uint64_t wanted = promote(node, 39);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &read));
+        ck_assert_str_eq(read.body.disk_read.items.at[0].key.at, "k39");
+        answer_read(node, &read, 1);
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", asked, 0), SL_ERR_INCOMPLETE);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_queued_key_that_a_demand_load_wants_is_read_once_and_at_once)
+    {
+        struct node *node = node_on_disk(12);
+        struct sl_msg ahead, read;
+        uint64_t asked = prefetch(node, 0, 12);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+
+        uint64_t wanted = promote(node, 11);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &read));
+        ck_assert_uint_eq(read.body.disk_read.items.count, 1);
+        ck_assert_str_eq(read.body.disk_read.items.at[0].key.at, "k11");
+        answer_read(node, &read, 1);
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        answer_read(node, &ahead, 4);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 7); /* all but that one */
+        ck_assert_int_eq(answer(node, "client.1", asked, 11), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice)
+    {
+        struct node *node = node_on_disk(2);
+        struct sl_msg ahead, raise, none;
+        (void)prefetch(node, 0, 2);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+        uint64_t generation = ahead.body.disk_prefetch.items.at[1].generation;
+        struct sl_msg kept = ahead;
+
+        uint64_t wanted = promote(node, 1);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_RAISE, &raise));
+        ck_assert_uint_eq(raise.body.disk_raise.generation, generation);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &none));
+        answer_read(node, &kept, 2);
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads)
+    {
+        struct node *node = node_on_disk(64);
+        uint64_t seq = prefetch(node, 0, 20);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 16); /* 1 of 4 MiB */
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 15), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", seq, 16), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(answer(node, "client.1", seq, 19), SL_ERR_NO_SPACE);
+        uint64_t wanted = promote(node, 3); /* somebody reads one */
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        seq = prefetch(node, 16, 2);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(node_metric(node, "prefetch_used_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone)
+    {
+        struct node *node = node_with(66); /* 2 .. 65 in memory, 2 is the oldest */
+        struct sl_msg write;
+        uint64_t seq = prefetch(node, 0, 2);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_OK);
+        ck_assert(!in_memory(node, 2) && !in_memory(node, 3) && in_memory(node, 4));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_evicts_nothing_that_is_not_on_disk)
+    {
+        struct node *node = node_on_disk(2);
+        for (uint32_t n = 10; n < 74; n++) {
+            node_put(node, "client.1", key_of(n), LENGTH);
+        }
+
+        uint64_t seq = prefetch(node, 0, 2);
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(node_metric(node, "prefetch_refused_count"), 2);
+        for (uint32_t n = 10; n < 74; n++) {
+            ck_assert(in_memory(node, n));
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_evicts_nothing_that_is_pinned)
+    {
+        struct node *node = node_start(settings);
+        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                          .name = "client.1",
+                                          .self = proc_of(11),
+                                          .slot_count = 128,
+                                          .access_count = 16,
+                                          .pinned_bytes_max = 64 * SL_MIB};
+        struct sl_pins *pins = NULL;
+        ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
+        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t n = 0; n < 66; n++) {
+            node_put(node, "client.1", key_of(n), LENGTH);
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        }
+        sl_pin pin[3];
+        for (uint32_t n = 2; n < 5; n++) { /* the oldest in memory */
+            struct sl_entry entry;
+            ck_assert(node_entry(node, key_of(n), &entry));
+            ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin[n - 2]), SL_OK);
+        }
+
+        (void)prefetch(node, 0, 1);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert(in_memory(node, 2) && in_memory(node, 3) && in_memory(node, 4));
+        ck_assert(!in_memory(node, 5) && in_memory(node, 6));
+        sl_pins_give(pins, pin[1]);
+        (void)prefetch(node, 1, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert(in_memory(node, 2) && !in_memory(node, 3) && in_memory(node, 4));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_ends_at_its_deadline)
+    {
+        struct node *node = node_on_disk(12);
+        struct sl_msg ahead, more;
+        uint64_t seq = ask(node, SL_MSG_PREFETCH, "client.1", 0, 12, 50 * SL_NS_PER_MS);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+
+        fake_pass(&node->fake, 51 * SL_NS_PER_MS);
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_TIMEOUT);
+        ck_assert_int_eq(answer(node, "client.1", seq, 11), SL_ERR_TIMEOUT);
+        answer_read(node, &ahead, 4);
+        ck_assert(in_memory(node, 0)); /* it was on its way */
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_waits_for_who_waits_for_memory)
+    {
+        struct node *node = node_on_disk(2);
+        static struct grants grants;
+        struct want want = {.key = "large", .length = 3 * SL_MIB};
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 1, .wants = &want, .count = 1, .wait = true};
+        struct sl_msg none;
+        for (uint32_t n = 10; n < 40; n++) { /* half of memory, not on disk yet */
+            node_put(node, "client.1", key_of(n), LENGTH);
+        }
+        ck_assert(!node_reserve(node, &ask, &grants));
+
+        uint64_t seq = prefetch(node, 0, 2);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &none));
+        (void)tierer_write(node, 1, SL_OK);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetch_of_a_dead_tierer_goes_on_with_its_successor)
+    {
+        struct node *node = node_on_disk(2);
+        struct found found[2];
+        for (uint32_t n = 0; n < 2; n++) {
+            struct sl_entry entry;
+            ck_assert(node_entry(node, key_of(n), &entry));
+            found[n] = (struct found){.key = key_of(n),
+                                      .length = LENGTH,
+                                      .segment = 1,
+                                      .offset = entry.disk.offset_bytes};
+        }
+        uint64_t seq = prefetch(node, 0, 2);
+        struct sl_msg lost;
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &lost));
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, found, 2, true, true, NULL);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(prefetches_leave_room_for_promotions)
+    {
+        struct node *node = node_on_disk(2);
+        struct sl_msg reply;
+        sl_err last = SL_ERR_INCOMPLETE;
+        for (uint32_t i = 0; i < 1024; i++) {
+            uint64_t seq = prefetch(node, 0, 1);
+            if (fake_take_reply(&node->fake, "client.1", seq, &reply)) {
+                last = (sl_err)reply.code;
+            }
+        }
+        ck_assert_int_eq(last, SL_ERR_LIMIT);
+
+        uint64_t wanted = promote(node, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_node_without_a_disk_says_what_it_has)
+    {
+        static const char *const none[] = {"memory", "4MiB", NULL};
+        struct node *node = node_start(none);
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", key_of(0), 100);
+
+        uint64_t seq = prefetch(node, 0, 2);
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_EXISTS);
+        ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_ERR_NOT_FOUND);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- write-back ---- */
+
+static uint32_t writes_taken(struct node *node, struct sl_msg *last)
+{
+    uint32_t count = 0;
+    struct sl_msg request;
+    while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request)) {
+        *last = request;
+        count++;
+    }
+    return count;
+}
+
+/* A node whose memory is full of what is durable, and values that are not. */
+static struct node *node_writing(uint32_t count, bool wanted, bool ahead)
+{
+    struct node *node = node_with(66); /* 0 and 1 are on disk alone */
+    if (wanted || ahead) {
+        (void)(wanted ? promote(node, 0) : prefetch(node, 0, 1));
+    }
+    for (uint32_t n = 0; n < count; n++) {
+        node_put(node, "client.1", key_of(KEYS - 1 - n), LENGTH);
+    }
+    return node;
+}
+
+START_TEST(write_back_has_the_disk_when_nothing_is_read)
+    {
+        struct sl_msg last;
+        struct node *node = node_writing(13, false, false);
+
+        ck_assert_uint_eq(writes_taken(node, &last), 13); /* one value each */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(write_back_yields_to_reads)
+    {
+        struct sl_msg last;
+
+        struct node *node = node_writing(13, _i == 0, _i == 1);
+
+        uint32_t yielding = writes_taken(node, &last);
+        ck_assert_uint_ge(yielding, 1); /* never none */
+        ck_assert_uint_le(yielding, 2);
+        (void)(_i == 0 ? tierer_read(node, SL_OK) : tierer_prefetch(node, SL_OK));
+        ck_assert_uint_ge(writes_taken(node, &last), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(who_waits_for_memory_or_for_the_disk_raises_write_back)
+    {
+        struct sl_msg last;
+        static struct grants grants;
+        struct want want = {.key = "large", .length = 7 * SL_MIB / 2};
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 1, .wants = &want, .count = 1, .wait = true};
+        struct node *node = node_writing(13, true, false);
+        ck_assert_uint_le(writes_taken(node, &last), 2);
+
+        if (_i == 0) {
+            ck_assert(!node_reserve(node, &ask, &grants));
+        } else {
+            struct sl_msg flush = {.type = SL_MSG_FLUSH};
+            fake_give(&node->fake, "client.2", &flush);
+        }
+
+        ck_assert_uint_ge(writes_taken(node, &last), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_backlog_raises_write_back)
+    {
+        struct sl_msg last;
+        struct node *node = node_writing(20, true, false); /* more than a quarter of memory */
+
+        ck_assert_uint_gt(writes_taken(node, &last), 2);
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registrar_prefetch");
+    TCase *tcase = tcase_create("prefetch");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, prefetch_says_of_each_key_what_became_of_it);
+    tcase_add_test(tcase, prefetch_in_flight_is_bounded_in_bytes);
+    tcase_add_test(tcase, a_value_larger_than_the_bound_is_read_alone);
+    tcase_add_test(tcase, a_demand_load_overtakes_what_is_queued);
+    tcase_add_test(tcase, a_queued_key_that_a_demand_load_wants_is_read_once_and_at_once);
+    tcase_add_test(tcase, a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice);
+    tcase_add_test(tcase, prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads);
+    tcase_add_test(tcase, prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone);
+    tcase_add_test(tcase, prefetch_evicts_nothing_that_is_not_on_disk);
+    tcase_add_test(tcase, prefetch_evicts_nothing_that_is_pinned);
+    tcase_add_test(tcase, prefetch_ends_at_its_deadline);
+    tcase_add_test(tcase, prefetch_waits_for_who_waits_for_memory);
+    tcase_add_test(tcase, prefetch_of_a_dead_tierer_goes_on_with_its_successor);
+    tcase_add_test(tcase, prefetches_leave_room_for_promotions);
+    tcase_add_test(tcase, a_node_without_a_disk_says_what_it_has);
+    tcase_add_test(tcase, write_back_has_the_disk_when_nothing_is_read);
+    tcase_add_loop_test(tcase, write_back_yields_to_reads, 0, 2);
+    tcase_add_loop_test(tcase, who_waits_for_memory_or_for_the_disk_raises_write_back, 0, 2);
+    tcase_add_test(tcase, a_backlog_raises_write_back);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,416 @@
+/* tests/unit/registrar_reclaim_test.c - what a segment that goes takes along, and what is written
+ * anew. The tierer is played by the test. */
+#include "tests/unit/registrar_support.h"
+
+#define LENGTH     (UINT64_C(64) * SL_KIB)
+#define KEYS       32u
+#define WAIT_MS    250u
+#define SEGMENT    UINT64_C(1048576)
+#define SEGMENT_BY (SEGMENT / 4 / LENGTH) /* values that are kept of one */
+
+static const char *const settings[] = {"disk", "64MiB",    "disk_segment", "1MiB", "memory",
+                                       "4MiB", "io_grace", "10s",          NULL};
+
+static const char *key_of(uint32_t n)
+{
+    static char keys[4][16];
+    static uint32_t turn;
+    char *key = keys[turn++ % SL_COUNT(keys)];
+    (void)snprintf(key, 16, "k%u", n);
+    return key;
+}
+
+static bool on_disk(struct node *node, uint32_t n)
+{
+    struct sl_entry entry;
+    return node_entry(node, key_of(n), &entry) && entry.disk.valid != 0;
+}
+
+static bool in_memory(struct node *node, uint32_t n)
+{
+    struct sl_entry entry;
+    return node_entry(node, key_of(n), &entry) && entry.extent.generation != 0;
+}
+
+static uint64_t keys_ask(struct node *node, uint32_t type, uint32_t n)
+{
+    struct sl_text text = sl_text_of(key_of(n));
+    struct sl_msg msg = {.type = type};
+    if (type == SL_MSG_REMOVE) {
+        msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
+    } else {
+        msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+    }
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+/* Somebody wants it; what is on disk alone is read. */
+static void want(struct node *node, uint32_t n)
+{
+    struct sl_msg reply;
+    uint64_t seq = keys_ask(node, SL_MSG_PROMOTE, n);
+    (void)tierer_read(node, SL_OK);
+    ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+    ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+}
+
+/* All that may leave memory leaves it. */
+static void squeeze(struct node *node)
+{
+    struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
+    ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
+}
+
+/* Values 0.. of LENGTH bytes are in segment 1 and nowhere else, those of a bit in wanted were
+ * wanted since they were written. */
+static struct node *node_with(uint32_t count, uint32_t wanted)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    tierer_ready(node);
+    for (uint32_t n = 0; n < count; n++) {
+        node_put(node, "client.1", key_of(n), LENGTH);
+    }
+    ck_assert_uint_eq(tierer_write(node, 1, SL_OK), count);
+    for (uint32_t n = 0; n < count; n++) {
+        if ((wanted >> n & 1) != 0) {
+            want(node, n);
+        }
+    }
+    squeeze(node);
+    for (uint32_t n = 0; n < count; n++) {
+        ck_assert(on_disk(node, n) && !in_memory(node, n));
+    }
+    return node;
+}
+
+static uint64_t reclaim_ask(struct node *node, uint32_t segment)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_RECLAIM};
+    msg.body.disk_reclaim.segment = segment;
+    fake_give(&node->fake, "tierer.0", &msg);
+    return msg.seq;
+}
+
+static bool reclaimed(struct node *node, uint64_t seq)
+{
+    struct sl_msg reply;
+    bool answered = fake_take_reply(&node->fake, "tierer.0", seq, &reply);
+    ck_assert(!answered || reply.code == SL_OK);
+    return answered;
+}
+
+START_TEST(what_was_wanted_and_is_on_disk_alone_is_written_anew)
+    {
+        struct node *node = node_with(2, 1);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert(!reclaimed(node, seq));
+        ck_assert(on_disk(node, 0)); /* nothing has changed yet */
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(in_memory(node, 0) && !on_disk(node, 0));
+        ck_assert(!node_sees(node, key_of(1)));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        struct sl_entry entry;
+        ck_assert(node_entry(node, key_of(0), &entry));
+        ck_assert_uint_eq(entry.disk.segment, 2);
+        ck_assert_uint_eq(node_metric(node, "rewritten_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "rewritten_from_disk_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(nobody_wanted_it_since_so_it_goes_next_time)
+    {
+        struct node *node = node_with(1, 1);
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        squeeze(node); /* it is on disk again, and leaves memory first */
+        ck_assert(!in_memory(node, 0) && on_disk(node, 0));
+
+        seq = reclaim_ask(node, 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, key_of(0)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_share_of_the_segment_is_kept_what_was_wanted_last_first)
+    {
+        struct node *node = node_with(16, 0x000f);
+        ck_assert_uint_ge(16, 2 * SEGMENT_BY);
+        /* Then much was written, and others were wanted: their time is another. */
+        for (uint32_t i = 0; i < 40; i++) {
+            char key[16];
+            (void)snprintf(key, sizeof(key), "later%u", i);
+            node_put(node, "client.1", key, LENGTH);
+            ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        }
+        for (uint32_t n = 8; n < 8 + SEGMENT_BY; n++) {
+            want(node, n);
+        }
+        squeeze(node);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        (void)tierer_prefetch(node, SL_OK);
+
+        ck_assert(reclaimed(node, seq));
+        for (uint32_t n = 0; n < 16; n++) {
+            bool kept = n >= 8 && n < 8 + SEGMENT_BY;
+            ck_assert_msg(node_sees(node, key_of(n)) == kept, "value %u", n);
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_wanted_long_ago_is_not_kept)
+    {
+        struct node *node = node_with(1, 1);
+        for (uint32_t i = 0; i < 40; i++) { /* more than half of what the disk holds */
+            char key[16];
+            (void)snprintf(key, sizeof(key), "later%u", i);
+            node_put(node, "client.1", key, SL_MIB);
+            ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        }
+
+        uint64_t seq = reclaim_ask(node, 1);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, key_of(0)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_reclaim_waits_a_moment_and_no_longer)
+    {
+        struct node *node = node_with(1, 1);
+        uint64_t seq = reclaim_ask(node, 1);
+        fake_pass(&node->fake, (WAIT_MS - 1) * SL_NS_PER_MS);
+        ck_assert(!reclaimed(node, seq));
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_MS);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1); /* too late */
+        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_reclaim_that_is_asked_again_is_answered_once)
+    {
+        struct node *node = node_with(1, 1);
+        uint64_t first = reclaim_ask(node, 1);
+        uint64_t second = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+
+        ck_assert(!reclaimed(node, first)); /* given up by who asked */
+        ck_assert(reclaimed(node, second));
+        ck_assert(in_memory(node, 0));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(demand_is_read_before_what_is_kept)
+    {
+        struct node *node = node_with(2, 1);
+        struct sl_msg request, reply;
+        uint64_t seq = keys_ask(node, SL_MSG_PROMOTE, 1);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
+        uint64_t going = reclaim_ask(node, 1);
+        uint64_t wanted = keys_ask(node, SL_MSG_PROMOTE, 0); /* it is being read for the reclaim */
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_RAISE, &reply));
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", wanted, &reply));
+        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        ck_assert(reclaimed(node, going));
+        uint64_t codes[] = {SL_OK};
+        struct sl_msg read = {.code = SL_OK};
+        read.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
+        fake_answer(&node->fake, "tierer.0", &request, &read);
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_ne(reply.body.promote_reply.codes.at[0], SL_OK); /* its segment went */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_removed_while_it_is_kept_stays_removed)
+    {
+        struct node *node = node_with(1, 1);
+        struct sl_msg forget, reply;
+        uint64_t going = reclaim_ask(node, 1);
+
+        uint64_t removing = keys_ask(node, SL_MSG_REMOVE, 0);
+
+        ck_assert(!fake_take_reply(&node->fake, "client.1", removing, &reply));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+        ck_assert_uint_eq(forget.body.disk_forget.items.at[0].segment, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        ck_assert(reclaimed(node, going));
+        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* The tierer dies after the registrar's answer and before the file is gone: its successor finds the
+ * segment whole. */
+START_TEST(what_is_removed_after_its_segment_went_does_not_come_back)
+    {
+        struct node *node = node_with(2, 3);
+        struct found found[2];
+        struct sl_msg reply;
+        sl_err codes[2];
+        for (uint32_t n = 0; n < 2; n++) {
+            found[n] = (struct found){
+                .key = key_of(n), .length = LENGTH, .segment = 1, .offset = 4096 + n * LENGTH};
+        }
+        uint64_t going = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+        ck_assert(reclaimed(node, going));
+
+        uint64_t removing = keys_ask(node, SL_MSG_REMOVE, 0);
+        (void)tierer_write(node, 2, SL_OK);
+        bool promised = fake_take_reply(&node->fake, "client.1", removing, &reply);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, found, 2, true, true, codes);
+
+        ck_assert(!promised); /* not before a tombstone */
+        ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", removing, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        ck_assert(node_sees(node, key_of(1)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_tierer_that_dies_meanwhile_loses_nothing)
+    {
+        struct node *node = node_with(2, 1);
+        struct found found[2];
+        for (uint32_t n = 0; n < 2; n++) {
+            struct sl_entry entry;
+            ck_assert(node_entry(node, key_of(n), &entry));
+            found[n] = (struct found){.key = key_of(n),
+                                      .length = LENGTH,
+                                      .segment = 1,
+                                      .offset = entry.disk.offset_bytes};
+        }
+        (void)reclaim_ask(node, 1);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        ck_assert(on_disk(node, 0) && on_disk(node, 1));
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, found, 2, true, true, NULL);
+
+        ck_assert(on_disk(node, 0) && on_disk(node, 1));
+        want(node, 0);
+        want(node, 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_is_kept_whole_or_not_at_all)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put_block(node, "client.1", "m/b", 2, LENGTH, 0);
+        node_put_block(node, "client.1", "m/c", 8, LENGTH, 0); /* more than is kept */
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 10);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct sl_text text = sl_text_of(i == 0 ? "m/b/0" : "m/c/0");
+            struct sl_msg msg = {.type = SL_MSG_PROMOTE};
+            msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+            fake_give(&node->fake, "client.1", &msg);
+        }
+        squeeze(node);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(!node_sees(node, "m/c/0"));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_has_no_room_in_memory_goes_at_once)
+    {
+        struct node *node = node_with(4, 15);
+        for (uint32_t i = 0; i < 64; i++) { /* nothing of it is on disk */
+            char key[16];
+            (void)snprintf(key, sizeof(key), "new%u", i);
+            node_put(node, "client.1", key, LENGTH);
+        }
+
+        uint64_t seq = reclaim_ask(node, 1);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 0);
+        for (uint32_t n = 0; n < 4; n++) {
+            ck_assert(!node_sees(node, key_of(n)));
+        }
+        ck_assert(node_sees(node, "new0") && node_sees(node, "new63"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_cannot_be_read_any_more_goes)
+    {
+        struct node *node = node_with(1, 1);
+        uint64_t seq = reclaim_ask(node, 1);
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_ERR_CORRUPT), 1);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, key_of(0)));
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registrar_reclaim");
+    TCase *tcase = tcase_create("reclaim");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_was_wanted_and_is_on_disk_alone_is_written_anew);
+    tcase_add_test(tcase, nobody_wanted_it_since_so_it_goes_next_time);
+    tcase_add_test(tcase, a_share_of_the_segment_is_kept_what_was_wanted_last_first);
+    tcase_add_test(tcase, what_was_wanted_long_ago_is_not_kept);
+    tcase_add_test(tcase, a_reclaim_waits_a_moment_and_no_longer);
+    tcase_add_test(tcase, a_reclaim_that_is_asked_again_is_answered_once);
+    tcase_add_test(tcase, demand_is_read_before_what_is_kept);
+    tcase_add_test(tcase, what_is_removed_while_it_is_kept_stays_removed);
+    tcase_add_test(tcase, what_is_removed_after_its_segment_went_does_not_come_back);
+    tcase_add_test(tcase, a_tierer_that_dies_meanwhile_loses_nothing);
+    tcase_add_test(tcase, a_block_is_kept_whole_or_not_at_all);
+    tcase_add_test(tcase, what_has_no_room_in_memory_goes_at_once);
+    tcase_add_test(tcase, what_cannot_be_read_any_more_goes);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

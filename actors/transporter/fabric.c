@@ -266,11 +266,15 @@ void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_
     }
 }
 
+bool fabric_unit_checked(const struct fabric_lane *lane, const struct fabric_unit *unit)
+{
+    return unit->piece != FABRIC_NONE && lane->peer->fabric->pieces[unit->piece].check_digest;
+}
+
 struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane)
 {
-    const struct sl_fabric *fabric = lane->peer->fabric;
     const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
-    if (unit->piece == FABRIC_NONE || !fabric->pieces[unit->piece].check_digest) {
+    if (!fabric_unit_checked(lane, unit)) {
         return NULL;
     }
     if (unit->first && lane->arrived_bytes == 0) {

@@ -199,6 +199,8 @@ void fabric_unit_end(struct fabric_lane *lane, sl_err code);
 void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_err code);
 /* True when the unit's transfer was given up. */
 bool fabric_unit_given_up(const struct fabric_lane *lane, const struct fabric_unit *unit);
+/* Whether its bytes are checked against a digest. */
+bool fabric_unit_checked(const struct fabric_lane *lane, const struct fabric_unit *unit);
 /* What bytes of the oldest unit are fed to, in order, as they arrive in its local memory; NULL:
  * they are not checked, or not wanted any more. */
 struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane);

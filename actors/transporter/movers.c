@@ -28,8 +28,10 @@ struct order {
 
 /* What a mover knows of a slot. */
 struct work {
-    struct order order;
+    struct order order; /* its receive is the one under way */
     bool busy, cancelled;
+    bool in_head; /* the head of the next step is being received */
+    uint32_t head_bytes;
     uint32_t moved_bytes;
     struct msghdr message; /* the last slice, and what comes behind it */
     struct iovec parts[2];
@@ -57,8 +59,8 @@ struct mover {
     struct sl_error why;
     struct order *orders; /* capacity: ORDERS_A_SLOT */
     uint32_t order_count;
-    struct sl_mover_done *dones; /* capacity: one a slot */
-    uint32_t done_count;
+    struct sl_mover_done *dones; /* ring; capacity: a chain a slot, rounded to a power of two */
+    uint32_t done_head, done_count, done_capacity;
     bool stop;
 
     struct order *taken; /* the thread's own: orders as it took them */
@@ -116,6 +118,17 @@ static void mover_listen(struct mover *mover)
     io_uring_sqe_set_data64(sqe, TAG_WAKE);
 }
 
+static void head_submit(struct mover *mover, struct work *work)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    uint32_t left_bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
+    sl_low_water_set(receive->low, receive->fd, left_bytes);
+    io_uring_prep_recv(sqe, receive->fd, (unsigned char *)receive->after + work->head_bytes,
+                       left_bytes, 0);
+    io_uring_sqe_set_data64(sqe, work->order.slot);
+}
+
 static void receive_submit(struct mover *mover, struct work *work)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
@@ -136,23 +149,89 @@ static void receive_submit(struct mover *mover, struct work *work)
     io_uring_sqe_set_data64(sqe, work->order.slot);
 }
 
-static void mover_end(struct mover *mover, struct work *work, int32_t result, uint32_t after_bytes)
+static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
 {
-    work->busy = false;
     (void)pthread_mutex_lock(&mover->lock);
     bool first = mover->done_count == 0;
-    SL_ASSERT(mover->done_count < mover->movers->slot_count);
-    mover->dones[mover->done_count++] = (struct sl_mover_done){
-        .slot = work->order.slot, .result = result, .after_bytes = after_bytes};
+    SL_ASSERT(mover->done_count < mover->done_capacity);
+    uint32_t at = (mover->done_head + mover->done_count++) & (mover->done_capacity - 1);
+    mover->dones[at] = *done;
     (void)pthread_mutex_unlock(&mover->lock);
     if (first) {
         wake(mover->movers->wake_fd);
     }
 }
 
+static void mover_end(struct mover *mover, struct work *work, int32_t result, uint32_t after_bytes)
+{
+    const struct sl_mover_done done = {.slot = work->order.slot,
+                                       .result = result,
+                                       .after_bytes = after_bytes,
+                                       .in_head = work->in_head};
+    work->busy = false;
+    mover_tell(mover, &done);
+}
+
+/* The head of the next step is here. False: it is another one. */
+static bool step_begin(struct mover *mover, struct work *work)
+{
+    struct sl_mover_receive *receive = &work->order.receive;
+    const struct sl_mover_step *step = receive->steps;
+    if (memcmp(receive->after, step->head, SL_MOVER_HEAD_BYTES) != 0) {
+        return false;
+    }
+    receive->at = step->at;
+    receive->length_bytes = step->length_bytes;
+    receive->digest = step->digest;
+    receive->steps++;
+    receive->step_count--;
+    work->in_head = false;
+    work->moved_bytes = 0;
+    receive_submit(mover, work);
+    return true;
+}
+
+/* A value is whole, and head_bytes of what is behind it are here. */
+static void value_whole(struct mover *mover, struct work *work, uint32_t head_bytes)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    bool goes_on = receive->step_count > 0 && !work->cancelled &&
+                   (head_bytes < SL_MOVER_HEAD_BYTES ||
+                    memcmp(receive->after, receive->steps->head, SL_MOVER_HEAD_BYTES) == 0);
+    if (!goes_on) {
+        mover_end(mover, work, (int32_t)work->moved_bytes, head_bytes);
+        return;
+    }
+    const struct sl_mover_done done = {
+        .slot = work->order.slot, .result = (int32_t)work->moved_bytes, .more = true};
+    mover_tell(mover, &done);
+    work->head_bytes = head_bytes;
+    if (head_bytes == SL_MOVER_HEAD_BYTES) {
+        (void)step_begin(mover, work);
+        return;
+    }
+    work->in_head = true;
+    head_submit(mover, work);
+}
+
+static void head_moved(struct mover *mover, struct work *work, int32_t result)
+{
+    work->head_bytes += result > 0 ? (uint32_t)result : 0;
+    bool whole = work->head_bytes == SL_MOVER_HEAD_BYTES;
+    if (result <= 0 || work->cancelled || (whole && !step_begin(mover, work))) {
+        mover_end(mover, work, result, work->head_bytes);
+    } else if (!whole) {
+        head_submit(mover, work);
+    }
+}
+
 static void mover_moved(struct mover *mover, struct work *work, int32_t result)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
+    if (work->in_head) {
+        head_moved(mover, work, result);
+        return;
+    }
     if (work->order.kind == ORDER_SEND || result <= 0) {
         bool some = result <= 0 && work->moved_bytes > 0;
         mover_end(mover, work, some ? (int32_t)work->moved_bytes : result, 0);
@@ -163,11 +242,13 @@ static void mover_moved(struct mover *mover, struct work *work, int32_t result)
         sl_digest_feed(receive->digest, (unsigned char *)receive->at + work->moved_bytes, bytes);
     }
     work->moved_bytes += bytes;
-    if (work->moved_bytes == receive->length_bytes || work->cancelled) {
-        mover_end(mover, work, (int32_t)work->moved_bytes, (uint32_t)result - bytes);
-        return;
+    if (work->moved_bytes == receive->length_bytes) {
+        value_whole(mover, work, (uint32_t)result - bytes);
+    } else if (work->cancelled) {
+        mover_end(mover, work, (int32_t)work->moved_bytes, 0);
+    } else {
+        receive_submit(mover, work);
     }
-    receive_submit(mover, work);
 }
 
 static void mover_cancel(struct mover *mover, struct work *work, const struct order *order)
@@ -289,7 +370,11 @@ static sl_err mover_open(struct mover *mover, struct sl_error *why)
     uint32_t slots = mover->movers->slot_count;
     mover->orders = calloc(ORDERS_A_SLOT * (size_t)slots, sizeof(*mover->orders));
     mover->taken = calloc(ORDERS_A_SLOT * (size_t)slots, sizeof(*mover->taken));
-    mover->dones = calloc(slots, sizeof(*mover->dones));
+    mover->done_capacity = 1;
+    while (mover->done_capacity < slots * (SL_MOVER_STEPS_MAX + 1)) {
+        mover->done_capacity *= 2;
+    }
+    mover->dones = calloc(mover->done_capacity, sizeof(*mover->dones));
     mover->works = calloc(slots, sizeof(*mover->works));
     if (mover->orders == NULL || mover->taken == NULL || mover->dones == NULL ||
         mover->works == NULL) {
@@ -447,8 +532,10 @@ uint32_t sl_movers_take(struct sl_movers *movers, struct sl_mover_done *dones, u
         struct mover *mover = &movers->movers[i];
         (void)pthread_mutex_lock(&mover->lock);
         while (taken < count && mover->done_count > 0) {
-            dones[taken] = mover->dones[--mover->done_count];
-            movers->slots[dones[taken].slot].on = false;
+            dones[taken] = mover->dones[mover->done_head];
+            mover->done_head = (mover->done_head + 1) & (mover->done_capacity - 1);
+            mover->done_count--;
+            movers->slots[dones[taken].slot].on = dones[taken].more;
             taken++;
         }
         (void)pthread_mutex_unlock(&mover->lock);

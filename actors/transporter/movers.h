@@ -2,7 +2,8 @@
  * that one connection's copy runs beside another's.
  *
  * A slot is one operation at a time: started, perhaps cancelled, ended by exactly one
- * sl_mover_done. Memory, message and digest are lent from start to end. A slot's thread is fixed.
+ * sl_mover_done without `more`. Memory, message, digests and steps are lent from start to end. A
+ * slot's thread is fixed.
  *
  * All calls come from one thread, the owner's. Each mover has an io_uring of its own. */
 #ifndef SL_TRANSPORTER_MOVERS_H
@@ -15,6 +16,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#define SL_MOVER_HEAD_BYTES 24u
+#define SL_MOVER_STEPS_MAX  15u
+
 struct sl_movers;
 
 /* result: bytes moved (fewer than asked for only when it was cancelled or the peer closed), or
@@ -23,6 +27,8 @@ struct sl_mover_done {
     uint32_t slot;
     int32_t result;
     uint32_t after_bytes;
+    bool more;    /* a whole value of a chain: the next one is being received */
+    bool in_head; /* between two values of a chain: only after_bytes of the head came */
 };
 
 /* As many as are wanted, but no more than half of the processors that this process may use. */
@@ -42,6 +48,14 @@ struct sl_low_water {
 };
 void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes);
 
+/* A value that follows in a chain, when exactly this head stands before it. */
+struct sl_mover_step {
+    void *at;
+    uint32_t length_bytes;
+    struct sl_digest_stream *digest; /* NULL: none */
+    unsigned char head[SL_MOVER_HEAD_BYTES];
+};
+
 /* A receive. All that is pointed at is lent. */
 struct sl_mover_receive {
     int fd;
@@ -52,6 +66,11 @@ struct sl_mover_receive {
     struct sl_low_water *low; /* of the socket */
     /* Fed with what arrives, in order, slice by slice while it is in the cache; NULL: none. */
     struct sl_digest_stream *digest;
+    /* Values that are received in one go, with a done each, while their heads come as foretold.
+     * What else comes ends the chain: it lies in `after`, where the heads go (after_bytes =
+     * SL_MOVER_HEAD_BYTES). */
+    const struct sl_mover_step *steps;
+    uint32_t step_count; /* at most SL_MOVER_STEPS_MAX */
 };
 void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
                        const struct sl_mover_receive *receive);

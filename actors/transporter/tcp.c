@@ -70,11 +70,17 @@ static uint32_t mover_slot(const struct tcp_conn *conn, bool send)
     return 2 * conn->index + send;
 }
 
+bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes)
+{
+    return tcp_of(conn->fabric)->movers != NULL && value_bytes >= TCP_MOVE_BYTES;
+}
+
 void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
     bool discards = conn->rx == RX_DISCARD;
-    if (tcp->movers != NULL && !discards && conn->value_left >= TCP_MOVE_BYTES) {
+    if (!discards && tcp_moves(conn, conn->value_left)) {
+        const struct tcp_chain *chain = conn->chain;
         const struct sl_mover_receive receive = {
             .fd = conn->fd,
             .at = conn->value,
@@ -83,6 +89,8 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
             .after_bytes = conn->lane != NULL ? SL_WIRE_ANSWER_BYTES : sizeof(conn->heads_in),
             .low = &conn->low,
             .digest = digest,
+            .steps = chain == NULL ? NULL : chain->steps,
+            .step_count = chain == NULL || chain->count == 0 ? 0 : chain->count - 1,
         };
         sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
         conn->recv_on = conn->recv_moves = true;
@@ -158,8 +166,7 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
     conn->tx_zero = value_bytes >= TCP_ZERO_BYTES && tcp_of(fabric)->can_zero && !conn->zero_off &&
                     fabric->options.zero_copy != SL_FABRIC_COPY;
     /* Without a copy there is little to do, and its notices come to our ring. */
-    conn->send_moves =
-        value_bytes >= TCP_MOVE_BYTES && !conn->tx_zero && tcp_of(fabric)->movers != NULL;
+    conn->send_moves = !conn->tx_zero && tcp_moves(conn, value_bytes);
     tcp_due(
         conn, &conn->tx_due_ns,
         sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
@@ -417,11 +424,19 @@ static void tcp_moved(struct sl_fabric *fabric)
         tcp->movers == NULL ? 0 : sl_movers_take(tcp->movers, dones, COMPLETIONS_A_STEP);
     for (uint32_t i = 0; i < count; i++) {
         struct tcp_conn *conn = &tcp->conns[dones[i].slot / 2];
+        if (dones[i].more) {
+            if (conn->state != CONN_CLOSING) {
+                conn->progress_ns = fabric->now_ns;
+                tcp_lane_chained(conn);
+            }
+            continue;
+        }
         conn->ops_out--;
         if (dones[i].slot % 2 != 0) {
             tcp_send_done(conn, dones[i].result);
         } else {
             conn->after_bytes = dones[i].after_bytes;
+            conn->in_head = dones[i].in_head;
             tcp_recv_done(conn, dones[i].result);
         }
         if (conn->state == CONN_CLOSING && conn->ops_out == 0) {
@@ -609,7 +624,15 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     tcp->heads = calloc((size_t)tcp->lane_count * options->depth, SL_WIRE_REQUEST_BYTES);
     tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
     tcp->discard = malloc(TCP_DISCARD_BYTES);
-    if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL) {
+    if (options->movers > 0) {
+        tcp->chains = aligned_alloc(_Alignof(struct tcp_chain),
+                                    SL_MAX(tcp->lane_count, 1u) * sizeof(*tcp->chains));
+    }
+    for (uint32_t i = 0; tcp->chains != NULL && i < tcp->lane_count; i++) {
+        tcp->chains[i].count = tcp->chains[i].at = 0;
+    }
+    if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
+        (options->movers > 0 && tcp->chains == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
@@ -618,6 +641,7 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
         if (i < tcp->lane_count) {
             conn->lane = &fabric->lanes[i];
             conn->heads = tcp->heads + (size_t)i * options->depth * SL_WIRE_REQUEST_BYTES;
+            conn->chain = tcp->chains == NULL ? NULL : &tcp->chains[i];
             fabric->lanes[i].backend = conn;
         } else {
             conn->queue = tcp->queues + (size_t)(i - tcp->lane_count) * TCP_QUEUE_MAX;
@@ -717,6 +741,7 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     }
     free(tcp->conns);
     free(tcp->heads);
+    free(tcp->chains);
     free(tcp->queues);
     free(tcp->discard);
     free(tcp);

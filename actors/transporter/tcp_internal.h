@@ -41,6 +41,14 @@ struct tcp_served {
     unsigned char head[SL_WIRE_ANSWER_BYTES];
 };
 
+/* Units of a lane that a mover receives one after the other: the lane's head first. Until they end,
+ * all of them are lent to it. */
+struct tcp_chain {
+    uint32_t count, at; /* units; 0: none is under way. The one being received */
+    struct sl_mover_step steps[SL_MOVER_STEPS_MAX];
+    struct sl_digest_stream digests[SL_MOVER_STEPS_MAX];
+};
+
 struct tcp_conn {
     struct sl_fabric *fabric;
     uint32_t index;
@@ -49,6 +57,7 @@ struct tcp_conn {
     uint8_t rx;    /* enum tcp_rx */
     bool recv_on, send_on, recv_cancelled;
     bool recv_moves, send_moves; /* by a mover */
+    bool in_head;                /* a chain ended between two values */
     uint32_t ops_out;            /* submissions that hold the descriptor */
     struct sl_low_water low;
 
@@ -58,6 +67,7 @@ struct tcp_conn {
     unsigned char *value; /* where the value goes */
     uint32_t value_left;
     struct sl_digest_stream *digest; /* to feed with what our own ring receives; NULL: none */
+    struct tcp_chain *chain;         /* lane with movers: values received in one go */
     uint64_t rx_due_ns;
 
     struct msghdr message;
@@ -89,6 +99,7 @@ struct tcp {
     struct tcp_conn *conns; /* lanes of all peers, then the served ones */
     uint32_t lane_count, conn_count;
     unsigned char *heads;
+    struct tcp_chain *chains; /* of the lanes; NULL: no movers */
     struct tcp_served *queues;
     unsigned char *discard;
     uint64_t accept_at_ns;
@@ -103,8 +114,10 @@ static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
 /* ---- tcp.c ---- */
 void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes);
 void tcp_recv_cancel(struct tcp_conn *conn);
-/* The rest of the value or its next slice, or what is thrown away. digest: fed by who receives;
- * NULL: none. */
+/* Whether values of so many bytes go by a mover. */
+bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes);
+/* The rest of the value, with those of its chain behind it, or its next slice, or what is thrown
+ * away. digest: fed by who receives; NULL: none. */
 void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
 /* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
@@ -121,6 +134,8 @@ void tcp_lane_push(struct fabric_lane *lane);
 void tcp_lane_cancel(struct fabric_lane *lane);
 void tcp_lane_connected(struct tcp_conn *conn, int result);
 void tcp_lane_received(struct tcp_conn *conn, int result);
+/* A value of a chain is whole, the next one is being received. */
+void tcp_lane_chained(struct tcp_conn *conn);
 void tcp_lane_sent(struct tcp_conn *conn, int result);
 void tcp_lane_noticed(struct tcp_conn *conn);
 void tcp_lane_closed(struct tcp_conn *conn);

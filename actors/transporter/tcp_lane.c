@@ -33,6 +33,23 @@ static void lane_expect_head(struct tcp_conn *conn)
     tcp_recv(conn, conn->heads_in, SL_WIRE_ANSWER_BYTES);
 }
 
+static void chain_forget(struct tcp_conn *conn)
+{
+    if (conn->chain != NULL) {
+        conn->chain->count = 0;
+    }
+}
+
+/* Units from the lane's head on that a mover has. */
+static uint32_t lane_lent(const struct tcp_conn *conn)
+{
+    if (conn->rx != RX_VALUE || !conn->recv_on) {
+        return 0;
+    }
+    const struct tcp_chain *chain = conn->chain;
+    return chain == NULL || chain->count == 0 ? 1 : chain->count - chain->at;
+}
+
 /* ---- link ---- */
 
 static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *address)
@@ -41,6 +58,8 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     conn->rx = RX_NONE;
     conn->recv_on = conn->send_on = conn->recv_cancelled = conn->zero_off = conn->held = false;
     conn->ops_out = conn->low.bytes = conn->after_bytes = 0;
+    conn->in_head = false;
+    chain_forget(conn);
     conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
     conn->progress_mark = 0;
@@ -287,8 +306,8 @@ void tcp_lane_cancel(struct fabric_lane *lane)
         if (!fabric_unit_given_up(lane, unit)) {
             continue;
         }
-        if (i >= lane->sent || (unit->verb == SL_FABRIC_READ &&
-                                !(i == lane->head && conn->rx == RX_VALUE && conn->recv_on))) {
+        if (i >= lane->sent ||
+            (unit->verb == SL_FABRIC_READ && i - lane->head >= lane_lent(conn))) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
         } else if (unit->verb == SL_FABRIC_READ) {
             tcp_recv_cancel(conn); /* the kernel is writing to it */
@@ -299,9 +318,41 @@ void tcp_lane_cancel(struct fabric_lane *lane)
 
 /* ---- answers ---- */
 
+/* Behind the lane's head, whose value is about to be received: whole values that were asked for. */
+static void chain_make(struct tcp_conn *conn)
+{
+    const struct fabric_lane *lane = conn->lane;
+    struct tcp_chain *chain = conn->chain;
+    chain->count = 1;
+    chain->at = 0;
+    for (uint64_t i = lane->head + 1; i < lane->sent && chain->count <= SL_MOVER_STEPS_MAX; i++) {
+        const struct fabric_unit *unit = fabric_lane_unit(lane, i);
+        if (unit->verb != SL_FABRIC_READ || unit->piece == FABRIC_NONE ||
+            fabric_unit_given_up(lane, unit) || !unit->first || !unit->last ||
+            !tcp_moves(conn, unit->length_bytes)) {
+            break;
+        }
+        struct sl_mover_step *step = &chain->steps[chain->count - 1];
+        const struct sl_wire_answer head = {
+            .verb = SL_WIRE_READ, .sequence = (uint32_t)i, .length_bytes = unit->length_bytes};
+        sl_wire_answer_write(&head, step->head);
+        step->at = unit->local;
+        step->length_bytes = unit->length_bytes;
+        step->digest = fabric_unit_checked(lane, unit) ? &chain->digests[chain->count - 1] : NULL;
+        if (step->digest != NULL) {
+            sl_digest_start(step->digest);
+        }
+        chain->count++;
+    }
+}
+
 static void lane_expect_value(struct tcp_conn *conn)
 {
-    tcp_recv_value(conn, conn->rx == RX_VALUE ? fabric_unit_digest(conn->lane) : NULL);
+    bool wanted = conn->rx == RX_VALUE;
+    if (wanted && conn->chain != NULL && tcp_moves(conn, conn->value_left)) {
+        chain_make(conn);
+    }
+    tcp_recv_value(conn, wanted ? fabric_unit_digest(conn->lane) : NULL);
 }
 
 static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *answer)
@@ -394,19 +445,64 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     lane_next_head(conn);
 }
 
+/* The digest of the unit that a chain has come to, where the core looks for it. */
+static void chain_digest(struct tcp_conn *conn)
+{
+    const struct tcp_chain *chain = conn->chain;
+    if (chain->at > 0 && chain->steps[chain->at - 1].digest != NULL) {
+        conn->lane->digest = chain->digests[chain->at - 1];
+    }
+}
+
+void tcp_lane_chained(struct tcp_conn *conn)
+{
+    struct fabric_lane *lane = conn->lane;
+    struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
+    chain_digest(conn);
+    fabric_unit_arrived(lane, conn->value_left);
+    if (fabric_unit_given_up(lane, unit)) {
+        fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
+    }
+    fabric_unit_end(lane, SL_OK);
+    unit = fabric_lane_unit(lane, lane->head);
+    conn->chain->at++;
+    conn->value = unit->local;
+    conn->value_left = unit->length_bytes;
+}
+
+static void lane_received(struct tcp_conn *conn, uint32_t got_bytes)
+{
+    lane_skip(conn->lane);
+    if (conn->in_head) { /* of the next value nothing came but a part of its head */
+        conn->in_head = false;
+        conn->rx = RX_HEAD;
+        conn->heads_bytes = 0;
+        got_bytes = conn->after_bytes;
+        conn->after_bytes = 0;
+    }
+    if (conn->rx == RX_HEAD) {
+        lane_got_head(conn, got_bytes);
+    } else {
+        lane_got_value(conn, got_bytes);
+    }
+}
+
 void tcp_lane_received(struct tcp_conn *conn, int result)
 {
+    bool chained = conn->chain != NULL && conn->chain->count > 0;
+    if (chained) {
+        chain_digest(conn);
+        chain_forget(conn);
+    }
     if (result == -ECANCELED) {
         result = 0; /* only we cancel: nothing came; what comes now is thrown away */
     } else if (result <= 0) {
         lane_fail(conn, SL_ERR_PEER_DIED, result == 0 ? "closed by the peer" : "receive", -result);
         return;
     }
-    lane_skip(conn->lane);
-    if (conn->rx == RX_HEAD) {
-        lane_got_head(conn, (uint32_t)result);
-    } else {
-        lane_got_value(conn, (uint32_t)result);
+    lane_received(conn, (uint32_t)result);
+    if (chained && conn->state == CONN_OPEN) {
+        tcp_lane_cancel(conn->lane); /* what was given up and lent for the chain alone */
     }
 }
 

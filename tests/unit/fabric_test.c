@@ -364,6 +364,67 @@ START_TEST(cancelled_transfers_end_once)
     }
 END_TEST
 
+/* Values that are received in one go: some are given up on the way, and one has a wrong digest. */
+START_TEST(values_given_up_in_a_row_are_left_alone)
+    {
+        enum { COUNT = 40, BYTES = 160 * 1024 + 3 };
+        bool settled[COUNT] = {0};
+        uint32_t key = 0;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 7);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        for (uint64_t i = 0; i < COUNT; i++) {
+            struct sl_digest digest = sl_digest_of(b.bytes + i * BYTES, BYTES);
+            digest.low ^= i == 13;
+            const struct sl_fabric_piece piece = {.memory = a.memory,
+                                                  .key = key,
+                                                  .offset_bytes = i * BYTES,
+                                                  .remote_offset_bytes = i * BYTES,
+                                                  .length_bytes = BYTES,
+                                                  .digest = &digest};
+            const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                                        .peer = a.peer,
+                                                        .pieces = &piece,
+                                                        .piece_count = 1,
+                                                        .deadline_ns = SL_NEVER_NS,
+                                                        .cookie = 100 + i};
+            ck_assert_int_eq(sl_fabric_post(a.fabric, &transfer, NULL), SL_OK);
+        }
+        for (int i = 0; i < 2 * _i; i++) {
+            pair_step(&a, &b);
+        }
+        for (uint64_t i = 0; i < COUNT; i += 3) {
+            (void)sl_fabric_cancel(a.fabric, 100 + i);
+        }
+
+        for (unsigned left = COUNT; left > 0;) {
+            pair_step(&a, &b);
+            for (uint64_t i = 0; i < COUNT; i++) {
+                const struct end_done *done = settled[i] ? NULL : end_done_of(&a, 100 + i);
+                if (done != NULL) { /* from here on its memory is ours */
+                    settled[i] = true;
+                    left--;
+                    if (done->code != SL_OK) {
+                        memset(a.bytes + i * BYTES, 0x33, BYTES);
+                    }
+                }
+            }
+        }
+        turn(50);
+
+        for (uint64_t i = 0; i < COUNT; i++) {
+            sl_err code = end_done_of(&a, 100 + i)->code;
+            const unsigned char *at = a.bytes + i * BYTES;
+            bool whole = memcmp(at, b.bytes + i * BYTES, BYTES) == 0;
+            ck_assert(code == SL_OK ? whole : is_filled(at, BYTES, 0x33));
+            ck_assert(code == SL_OK || (i == 13 && code == SL_ERR_CORRUPT) ||
+                      (i % 3 == 0 && code == SL_ERR_CANCELLED));
+        }
+        ck_assert_int_eq(end_done_of(&a, 113)->code, SL_ERR_CORRUPT);
+        ck_assert_uint_eq(a.downs, 0);
+    }
+END_TEST
+
 /* ---- peers that die ---- */
 
 START_TEST(a_stalled_peer_is_dead_and_comes_back)
@@ -845,6 +906,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_loop_test(tests, an_ended_ticket_lets_nothing_land, 0, 12);
     tcase_add_loop_test(tests, a_silent_peer_costs_the_deadline, 0, 6);
     tcase_add_loop_test(tests, cancelled_transfers_end_once, 0, 10);
+    tcase_add_loop_test(tests, values_given_up_in_a_row_are_left_alone, 0, 12);
     tcase_add_test(tests, a_stalled_peer_is_dead_and_comes_back);
     tcase_add_test(tests, a_peer_that_ends_is_an_error_at_once);
     tcase_add_test(tests, a_wrong_greeting_is_shown_the_door);

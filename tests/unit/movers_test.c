@@ -239,6 +239,162 @@ START_TEST(all_move_at_once)
     }
 END_TEST
 
+/* ---- chains ---- */
+
+#define CHAIN       5u /* values of one receive */
+#define CHAIN_VALUE (SLICE + 1001)
+
+static struct {
+    struct sl_mover_step steps[CHAIN - 1];
+    struct sl_digest_stream digests[CHAIN];
+    unsigned char after[SL_MOVER_HEAD_BYTES];
+    unsigned char stream[CHAIN * (SL_MOVER_HEAD_BYTES + CHAIN_VALUE)]; /* as a peer sends it */
+} chain;
+
+/* Value i goes to target[i]; the stream begins with the first value's bytes. */
+static uint32_t chain_receive(void)
+{
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < CHAIN; i++) {
+        sl_digest_start(&chain.digests[i]);
+        if (i > 0) {
+            struct sl_mover_step *step = &chain.steps[i - 1];
+            *step = (struct sl_mover_step){
+                .at = target[i], .length_bytes = CHAIN_VALUE, .digest = &chain.digests[i]};
+            memset(step->head, (int)i, sizeof(step->head));
+            memcpy(chain.stream + bytes, step->head, sizeof(step->head));
+            bytes += SL_MOVER_HEAD_BYTES;
+        }
+        memcpy(chain.stream + bytes, source + i, CHAIN_VALUE);
+        bytes += CHAIN_VALUE;
+    }
+    const struct sl_mover_receive what = {.fd = ends[1][0],
+                                          .at = target[0],
+                                          .length_bytes = CHAIN_VALUE,
+                                          .after = chain.after,
+                                          .after_bytes = SL_MOVER_HEAD_BYTES,
+                                          .low = &lows[1],
+                                          .digest = &chain.digests[0],
+                                          .steps = chain.steps,
+                                          .step_count = CHAIN - 1};
+    sl_movers_receive(movers, 2, &what);
+    sl_movers_flush(movers);
+    return bytes;
+}
+
+static uint32_t stream_at(uint32_t value)
+{
+    return value * (SL_MOVER_HEAD_BYTES + CHAIN_VALUE);
+}
+
+static void check_value(uint32_t value, const struct sl_mover_done *done, bool more)
+{
+    ck_assert_uint_eq(done->slot, 2);
+    ck_assert_int_eq(done->result, (int32_t)CHAIN_VALUE);
+    ck_assert(done->more == more);
+    ck_assert(!done->in_head);
+    ck_assert_mem_eq(target[value], source + value, CHAIN_VALUE);
+    ck_assert_uint_eq(target[value][CHAIN_VALUE], 0x55);
+    ck_assert(sl_digest_equal(sl_digest_finish(&chain.digests[value]),
+                              sl_digest_of(source + value, CHAIN_VALUE)));
+}
+
+static const uint32_t pieces[] = {
+    7, 24, 4096, CHAIN_VALUE, CHAIN_VALUE + 10, CHAIN_VALUE + 24, sizeof(chain.stream)};
+
+START_TEST(a_chain_arrives_however_it_is_cut)
+    {
+        uint32_t bytes = chain_receive();
+        struct sl_mover_done done;
+        for (uint32_t at = 0; at < bytes; at += pieces[_i]) {
+            put(1, chain.stream + at, SL_MIN(pieces[_i], bytes - at));
+        }
+        for (uint32_t i = 0; i < CHAIN; i++) {
+            done = take();
+            check_value(i, &done, i < CHAIN - 1);
+        }
+        ck_assert_uint_eq(done.after_bytes, 0);
+    }
+END_TEST
+
+/* Another head than was foretold goes back to the owner, and nothing that stands behind it is
+ * touched. */
+START_TEST(another_head_ends_a_chain)
+    {
+        const uint32_t first = stream_at(2) - SL_MOVER_HEAD_BYTES;
+        bool late = _i != 0;
+        (void)chain_receive();
+        chain.stream[first + 23] ^= 1;
+        struct sl_mover_done done;
+        if (!late) {
+            put(1, chain.stream, first + SL_MOVER_HEAD_BYTES);
+            done = take();
+            check_value(0, &done, true);
+            done = take();
+            if (!done.more) { /* the head was there with the value's end */
+                check_value(1, &done, false);
+                ck_assert_uint_eq(done.after_bytes, SL_MOVER_HEAD_BYTES);
+                ck_assert_mem_eq(chain.after, chain.stream + first, SL_MOVER_HEAD_BYTES);
+                return;
+            }
+            check_value(1, &done, true);
+        } else {
+            put(1, chain.stream, first + 5);
+            done = take();
+            check_value(0, &done, true);
+            done = take();
+            check_value(1, &done, true);
+            put(1, chain.stream + first + 5, SL_MOVER_HEAD_BYTES - 5);
+        }
+        done = take();
+        ck_assert(done.in_head);
+        ck_assert(!done.more);
+        ck_assert_uint_eq(done.after_bytes, SL_MOVER_HEAD_BYTES);
+        ck_assert_mem_eq(chain.after, chain.stream + first, SL_MOVER_HEAD_BYTES);
+        ck_assert_uint_eq(target[2][0], 0x55);
+    }
+END_TEST
+
+/* After the end nothing is written, whether the chain stood in a value or in a head. */
+START_TEST(a_cancelled_chain_touches_nothing_more)
+    {
+        const uint32_t put_bytes = stream_at(2) + (_i == 0 ? 1000u : 0u) - (_i == 2 ? 20u : 0u);
+        uint32_t bytes = chain_receive();
+        put(1, chain.stream, put_bytes);
+        struct sl_mover_done done = take();
+        check_value(0, &done, true);
+        done = take();
+        check_value(1, &done, true);
+        sl_movers_cancel(movers, 2);
+        done = take();
+        ck_assert(!done.more);
+        uint32_t had_bytes = done.result > 0 && !done.in_head ? (uint32_t)done.result : 0;
+        ck_assert_uint_le(had_bytes, 1000);
+        memset(target[2] + had_bytes, 0x33, sizeof(target[2]) - had_bytes);
+        put(1, chain.stream + put_bytes, bytes - put_bytes);
+        const struct pollfd waits = {.fd = ends[1][0], .events = POLLIN};
+        struct pollfd wait_for = waits;
+        ck_assert_int_eq(poll(&wait_for, 1, 1000), 1); /* nobody takes it */
+        for (uint32_t i = had_bytes; i < sizeof(target[2]); i++) {
+            ck_assert_uint_eq(target[2][i], 0x33);
+        }
+    }
+END_TEST
+
+START_TEST(a_peer_that_ends_between_two_values_is_an_end)
+    {
+        (void)chain_receive();
+        put(1, chain.stream, stream_at(1) - SL_MOVER_HEAD_BYTES + 5);
+        ck_assert_int_eq(shutdown(ends[1][1], SHUT_WR), 0);
+        struct sl_mover_done done = take();
+        check_value(0, &done, true);
+        done = take();
+        ck_assert(done.in_head);
+        ck_assert_int_eq(done.result, 0);
+        ck_assert_uint_eq(done.after_bytes, 5);
+    }
+END_TEST
+
 START_TEST(closing_ends_what_is_under_way)
     {
         for (uint32_t i = 0; i < PAIRS; i++) {
@@ -280,6 +436,10 @@ int main(void)
     tcase_add_test(tests, a_message_goes_out_whole);
     tcase_add_loop_test(tests, a_cancelled_send_ends, 0, 2);
     tcase_add_test(tests, all_move_at_once);
+    tcase_add_loop_test(tests, a_chain_arrives_however_it_is_cut, 0, SL_COUNT(pieces));
+    tcase_add_loop_test(tests, another_head_ends_a_chain, 0, 2);
+    tcase_add_loop_test(tests, a_cancelled_chain_touches_nothing_more, 0, 3);
+    tcase_add_test(tests, a_peer_that_ends_between_two_values_is_an_end);
     tcase_add_loop_test(tests, closing_ends_what_is_under_way, 0, 2);
     tcase_add_test(tests, half_of_the_cores_are_left);
     suite_add_tcase(all, tests);

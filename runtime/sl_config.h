@@ -96,7 +96,7 @@ enum sl_setting_kind {
     X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \
     X(fabric_movers, COUNT, "4", 0, 16,                                                           \
-      "tcp: threads that copy and digest values, at most half of the cores; 0: none")             \
+      "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")           \
     X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
     X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                \
     X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \

@@ -79,7 +79,8 @@ struct sl_movers {
 
 uint32_t sl_movers_count(uint32_t wanted)
 {
-    return SL_MIN(wanted, sl_spin_cores() / 2);
+    uint32_t cores = sl_spin_cores();
+    return SL_MIN(wanted, cores == 2 ? cores : cores / 2);
 }
 
 void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes)

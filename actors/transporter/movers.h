@@ -31,7 +31,8 @@ struct sl_mover_done {
     bool in_head; /* between two values of a chain: only after_bytes of the head came */
 };
 
-/* As many as are wanted, but no more than half of the processors that this process may use. */
+/* As many as are wanted, but no more than half of the processors that this process may use; both of
+ * two: one mover alone sends no faster than the core that it fills. */
 uint32_t sl_movers_count(uint32_t wanted);
 
 /* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there. Errors:

@@ -318,18 +318,19 @@ void tcp_lane_cancel(struct fabric_lane *lane)
 
 /* ---- answers ---- */
 
-/* Behind the lane's head, whose value is about to be received: whole values that were asked for. */
+/* Behind the lane's head, whose value is about to be received: those that were asked for. Units of
+ * one piece stand side by side and are fed to one digest. */
 static void chain_make(struct tcp_conn *conn)
 {
-    const struct fabric_lane *lane = conn->lane;
+    struct fabric_lane *lane = conn->lane;
     struct tcp_chain *chain = conn->chain;
+    struct sl_digest_stream *digest = &lane->digest;
     chain->count = 1;
     chain->at = 0;
     for (uint64_t i = lane->head + 1; i < lane->sent && chain->count <= SL_MOVER_STEPS_MAX; i++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
         if (unit->verb != SL_FABRIC_READ || unit->piece == FABRIC_NONE ||
-            fabric_unit_given_up(lane, unit) || !unit->first || !unit->last ||
-            !tcp_moves(conn, unit->length_bytes)) {
+            fabric_unit_given_up(lane, unit) || !tcp_moves(conn, unit->length_bytes)) {
             break;
         }
         struct sl_mover_step *step = &chain->steps[chain->count - 1];
@@ -338,10 +339,11 @@ static void chain_make(struct tcp_conn *conn)
         sl_wire_answer_write(&head, step->head);
         step->at = unit->local;
         step->length_bytes = unit->length_bytes;
-        step->digest = fabric_unit_checked(lane, unit) ? &chain->digests[chain->count - 1] : NULL;
-        if (step->digest != NULL) {
-            sl_digest_start(step->digest);
+        if (unit->first) {
+            digest = &chain->digests[chain->count - 1];
+            sl_digest_start(digest);
         }
+        step->digest = fabric_unit_checked(lane, unit) ? digest : NULL;
         chain->count++;
     }
 }
@@ -445,12 +447,15 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     lane_next_head(conn);
 }
 
-/* The digest of the unit that a chain has come to, where the core looks for it. */
+/* The digest of the unit that a chain has come to, where the core looks for it. Nothing is fed to
+ * it meanwhile: the chain has ended, or goes on in another piece. */
 static void chain_digest(struct tcp_conn *conn)
 {
     const struct tcp_chain *chain = conn->chain;
-    if (chain->at > 0 && chain->steps[chain->at - 1].digest != NULL) {
-        conn->lane->digest = chain->digests[chain->at - 1];
+    const struct sl_digest_stream *digest =
+        chain->at == 0 ? NULL : chain->steps[chain->at - 1].digest;
+    if (digest != NULL && digest != &conn->lane->digest) {
+        conn->lane->digest = *digest;
     }
 }
 
@@ -458,7 +463,9 @@ void tcp_lane_chained(struct tcp_conn *conn)
 {
     struct fabric_lane *lane = conn->lane;
     struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
-    chain_digest(conn);
+    if (unit->last) {
+        chain_digest(conn);
+    }
     fabric_unit_arrived(lane, conn->value_left);
     if (fabric_unit_given_up(lane, unit)) {
         fabric_unit_release(lane, unit, SL_ERR_CANCELLED);

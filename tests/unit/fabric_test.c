@@ -367,20 +367,23 @@ END_TEST
 /* Values that are received in one go: some are given up on the way, and one has a wrong digest. */
 START_TEST(values_given_up_in_a_row_are_left_alone)
     {
-        enum { COUNT = 40, BYTES = 160 * 1024 + 3 };
-        bool settled[COUNT] = {0};
+        /* The larger ones are cut into a unit of 1 MiB and a rest. */
+        enum { MOST = 40, WRONG = 4 };
+        const bool large = _i % 2 != 0;
+        const uint64_t count = large ? 5 : MOST, bytes = (large ? 1624 : 160) * SL_KIB + 3;
+        bool settled[MOST] = {0};
         uint32_t key = 0;
         open_both();
         pattern_fill(b.bytes, MEMORY, 7);
         pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        for (uint64_t i = 0; i < COUNT; i++) {
-            struct sl_digest digest = sl_digest_of(b.bytes + i * BYTES, BYTES);
-            digest.low ^= i == 13;
+        for (uint64_t i = 0; i < count; i++) {
+            struct sl_digest digest = sl_digest_of(b.bytes + i * bytes, bytes);
+            digest.low ^= i == WRONG;
             const struct sl_fabric_piece piece = {.memory = a.memory,
                                                   .key = key,
-                                                  .offset_bytes = i * BYTES,
-                                                  .remote_offset_bytes = i * BYTES,
-                                                  .length_bytes = BYTES,
+                                                  .offset_bytes = i * bytes,
+                                                  .remote_offset_bytes = i * bytes,
+                                                  .length_bytes = bytes,
                                                   .digest = &digest};
             const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
                                                         .peer = a.peer,
@@ -393,34 +396,34 @@ START_TEST(values_given_up_in_a_row_are_left_alone)
         for (int i = 0; i < 2 * _i; i++) {
             pair_step(&a, &b);
         }
-        for (uint64_t i = 0; i < COUNT; i += 3) {
+        for (uint64_t i = 0; i < count; i += 3) {
             (void)sl_fabric_cancel(a.fabric, 100 + i);
         }
 
-        for (unsigned left = COUNT; left > 0;) {
+        for (uint64_t left = count; left > 0;) {
             pair_step(&a, &b);
-            for (uint64_t i = 0; i < COUNT; i++) {
+            for (uint64_t i = 0; i < count; i++) {
                 const struct end_done *done = settled[i] ? NULL : end_done_of(&a, 100 + i);
                 if (done != NULL) { /* from here on its memory is ours */
                     settled[i] = true;
                     left--;
                     if (done->code != SL_OK) {
-                        memset(a.bytes + i * BYTES, 0x33, BYTES);
+                        memset(a.bytes + i * bytes, 0x33, bytes);
                     }
                 }
             }
         }
         turn(50);
 
-        for (uint64_t i = 0; i < COUNT; i++) {
+        for (uint64_t i = 0; i < count; i++) {
             sl_err code = end_done_of(&a, 100 + i)->code;
-            const unsigned char *at = a.bytes + i * BYTES;
-            bool whole = memcmp(at, b.bytes + i * BYTES, BYTES) == 0;
-            ck_assert(code == SL_OK ? whole : is_filled(at, BYTES, 0x33));
-            ck_assert(code == SL_OK || (i == 13 && code == SL_ERR_CORRUPT) ||
+            const unsigned char *at = a.bytes + i * bytes;
+            bool whole = memcmp(at, b.bytes + i * bytes, bytes) == 0;
+            ck_assert(code == SL_OK ? whole : is_filled(at, bytes, 0x33));
+            ck_assert(code == SL_OK || (i == WRONG && code == SL_ERR_CORRUPT) ||
                       (i % 3 == 0 && code == SL_ERR_CANCELLED));
         }
-        ck_assert_int_eq(end_done_of(&a, 113)->code, SL_ERR_CORRUPT);
+        ck_assert_int_eq(end_done_of(&a, 100 + WRONG)->code, SL_ERR_CORRUPT);
         ck_assert_uint_eq(a.downs, 0);
     }
 END_TEST

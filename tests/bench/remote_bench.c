@@ -3,7 +3,8 @@
  *
  *   put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE     prints the seconds it took
  *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender
- *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took */
+ *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took
+ *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed */
 #include "client/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -90,7 +92,7 @@ static int objects(bool put, char **words)
 
 struct stream {
     int fd;
-    bool send;
+    bool send, plain;
     unsigned char *memory; /* total; faulted before the clock starts */
     uint64_t size, total;
     struct sl_digest digest;
@@ -111,7 +113,7 @@ static void *stream_run(void *context)
             }
             done += (uint64_t)now;
         }
-        if (!stream->send) {
+        if (!stream->send && !stream->plain) {
             struct sl_digest digest = sl_digest_of(memory + at, stream->size);
             stream->digest.low ^= digest.low;
         }
@@ -119,7 +121,20 @@ static void *stream_run(void *context)
     return NULL;
 }
 
-static int loop(bool send, char **words)
+/* As good as memory gets: in huge pages, faulted. */
+static unsigned char *memory_of(uint64_t length_bytes)
+{
+    uint64_t rounded_bytes = (length_bytes + 2 * SL_MIB - 1) / (2 * SL_MIB) * (2 * SL_MIB);
+    unsigned char *memory = aligned_alloc(2 * SL_MIB, rounded_bytes);
+    if (memory == NULL) {
+        fail("no memory");
+    }
+    (void)madvise(memory, rounded_bytes, MADV_HUGEPAGE);
+    memset(memory, 1, rounded_bytes);
+    return memory;
+}
+
+static int loop(bool send, bool plain, char **words)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)number(words[1], 65535))};
@@ -139,13 +154,9 @@ static int loop(bool send, char **words)
         }
     }
     for (uint32_t i = 0; i < count; i++) {
-        streams[i] =
-            (struct stream){.send = send, .size = size, .total = total / count / size * size};
-        streams[i].memory = malloc(streams[i].total);
-        if (streams[i].memory == NULL) {
-            fail("no memory");
-        }
-        memset(streams[i].memory, 1, streams[i].total);
+        streams[i] = (struct stream){
+            .send = send, .plain = plain, .size = size, .total = total / count / size * size};
+        streams[i].memory = memory_of(streams[i].total);
     }
     if (send) { /* who reads this word may connect */
         printf("listening\n");
@@ -178,9 +189,11 @@ int main(int argc, char **argv)
     if (argc == 8 && (strcmp(argv[1], "put") == 0 || strcmp(argv[1], "get") == 0)) {
         return objects(argv[1][0] == 'p', argv + 2);
     }
-    if (argc == 7 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "pull") == 0)) {
-        return loop(argv[1][0] == 's', argv + 2);
+    if (argc == 7 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "pull") == 0 ||
+                      strcmp(argv[1], "plain") == 0)) {
+        return loop(argv[1][0] == 's', strcmp(argv[1], "plain") == 0, argv + 2);
     }
-    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull ADDRESS PORT CONNECTIONS SIZE "
+    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull|plain ADDRESS PORT "
+         "CONNECTIONS SIZE "
          "TOTAL");
 }

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 """Figures: values of another node through FETCH, beside a send/recv loop that hashes what it receives, between the same
-two namespaces with as many connections, in turns. Medians; CPU is that of both ends (transporters, or the loop's two)."""
+two namespaces with as many connections, in turns. Medians; CPU is that of both ends (transporters, or the loop's two,
+with the faulting of its memory). The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
+deploy/install does.
 
+  remote_bench.py [ROUNDS]"""
+
+import json
 import os
 import resource
 import statistics
@@ -49,25 +54,32 @@ def fetch(cluster, prefix, size):
     return TOTAL / seconds, cpu / TOTAL * 1e9
 
 
-def loop(cluster, size):
+def loop(cluster, size, what="pull"):
     arguments = [Network.address(0), str(LOOP_PORT), str(CONNECTIONS), str(size), str(TOTAL)]
     before = cpu_of_children()
     sender = subprocess.Popen([*cluster.network.ports[0].enter(), PROGRAM, "serve", *arguments], stdout=subprocess.PIPE)
     sender.stdout.readline()
-    done = subprocess.run([*cluster.network.ports[1].enter(), PROGRAM, "pull", *arguments], stdout=subprocess.PIPE,
+    done = subprocess.run([*cluster.network.ports[1].enter(), PROGRAM, what, *arguments], stdout=subprocess.PIPE,
                           text=True, check=True)
     sender.communicate()
     return TOTAL / float(done.stdout), (cpu_of_children() - before) / TOTAL * 1e9
+
+
+def huge_pages(node):
+    actors = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+    return next(actor for actor in actors if actor["name"] == "registrar")["counters"]["huge_pages"] == 1
 
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     with Cluster(2, memory="768MiB", settings=["--fabric-lanes", str(CONNECTIONS)]) as cluster:
         wait_until(lambda: cluster.nodes[1].ctl("nodes").stdout.count(b" alive ") == 1, 10, "a is alive")
+        print(f"arenas in {'huge' if huge_pages(cluster.nodes[1]) else 'small'} pages", flush=True)
         fetch(cluster, "warm", 1 << 20)
         for size in (256 << 10, 1 << 20, 4 << 20):
-            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size)) for turn in range(rounds)]
-            for name, at in (("fetch", 0), ("loop, hashed", 1)):
+            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size), loop(cluster, size, "plain"))
+                       for turn in range(rounds)]
+            for name, at in (("fetch", 0), ("loop, hashed", 1), ("loop, plain", 2)):
                 print(f"{size >> 10:5} KiB  {name:13} {statistics.median(f[at][0] for f in figures) / 1e9:6.2f} GB/s  "
                       f"{statistics.median(f[at][1] for f in figures):.2f} CPU s/GB")
             print(f"{size >> 10:5} KiB  fetch to loop {statistics.median(f[0][0] / f[1][0] for f in figures):.2f} "

@@ -10,6 +10,10 @@
 
 #include <stdlib.h>
 
+/* Who looks so much later than an answer was due was stopped or starved itself. */
+#define LATE_NS   (100 * SL_NS_PER_MS)
+#define LATES_MAX 3u
+
 static uint32_t *claim_head(struct registrar *self, const struct reg_claim *claim)
 {
     bool live = claim->state == REG_CLAIM_RESERVED || claim->state == REG_CLAIM_PROMOTING;
@@ -167,6 +171,7 @@ static sl_err fence_send(struct registrar *self, uint32_t writer)
         peer->fence_seq = 0;
         return err;
     }
+    peer->fence_due_ns = deadline_ns;
     filled = 0;
     for (uint32_t slot = peer->held; slot != REG_NONE && filled < count;
          slot = self->claims[slot].node[REG_LIST_PEER].next) {
@@ -215,6 +220,7 @@ void reg_fence_reply(struct registrar *self, uint32_t writer, sl_err code)
         return;
     }
     peer->fence_seq = 0;
+    peer->fence_lates = 0;
     if (!reg_peer_alive(self, writer)) {
         return; /* a successor answered; the report of the death settles the claims */
     }
@@ -233,11 +239,32 @@ void reg_fence_reply(struct registrar *self, uint32_t writer, sl_err code)
     self->fences_due = true; /* what came since */
 }
 
+/* The answer may have come in time, or the writer may have a successor that said HELLO: neither is
+ * read yet by a registrar that was stopped itself. It asks again. */
+static void fence_again(struct registrar *self, uint32_t writer)
+{
+    struct reg_peer *peer = &self->peers[writer];
+    for (uint32_t slot = peer->held; slot != REG_NONE;
+         slot = self->claims[slot].node[REG_LIST_PEER].next) {
+        if (self->claims[slot].state == REG_CLAIM_ASKED) {
+            self->claims[slot].state = REG_CLAIM_UNASKED;
+        }
+    }
+    peer->fence_lates++;
+    self->fences_due = true;
+}
+
 void reg_fence_expired(struct registrar *self, uint32_t writer)
 {
     struct reg_peer *peer = &self->peers[writer];
-    if (peer->used && peer->fence_seq != 0) {
-        peer->fence_seq = 0;
+    if (!peer->used || peer->fence_seq == 0) {
+        return;
+    }
+    peer->fence_seq = 0;
+    if (self->env->now_ns > sl_deadline_ns(peer->fence_due_ns, LATE_NS) &&
+        peer->fence_lates < LATES_MAX) {
+        fence_again(self, writer);
+    } else {
         fence_kill(self, writer, "did not acknowledge");
     }
 }

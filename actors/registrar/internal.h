@@ -67,6 +67,8 @@ struct reg_peer {
     uint32_t owned;     /* first of the live claims it owns */
     uint32_t held;      /* first of the quarantined claims it may still write to */
     uint64_t fence_seq; /* of the FENCE in flight, 0: none */
+    uint64_t fence_due_ns;
+    uint32_t fence_lates; /* times in a row that we looked late for its answer */
 };
 
 /* ---- claims: extents granted to a writer, until they are committed or free again ---- */

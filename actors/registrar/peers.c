@@ -317,6 +317,7 @@ static void peer_died(struct registrar *self, uint32_t slot)
         sl_calls_forget(self->calls, peer->fence_seq);
         peer->fence_seq = 0;
     }
+    peer->fence_lates = 0;
     reg_parked_forget(self, proc);
     reg_promotes_forget(self, peer->name);
     reg_flushes_forget(self, peer->name);

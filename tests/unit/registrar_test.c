@@ -707,6 +707,70 @@ START_TEST(an_actor_that_acknowledges_no_fence_is_killed)
     }
 END_TEST
 
+/* A registrar that was stopped finds deadlines passed and answers unread: it looked late itself. */
+START_TEST(a_registrar_that_was_stopped_kills_nobody_for_it)
+    {
+        struct node *node = node_with_swappers();
+        struct reserve_ask ask = block_ask();
+        struct sl_msg fence, ok = {.code = SL_OK};
+        ck_assert(node_reserve(node, &ask, &grants));
+        fake_die(&node->fake, proc_of(20));
+        ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
+        ck_assert(fake_take(&node->fake, "swapper.1", SL_MSG_FENCE, &fence));
+
+        node->fake.env.now_ns += 5 * SL_NS_PER_S;
+        fake_pass(&node->fake, 0);
+
+        ck_assert_uint_eq(node->fake.killed_count, 0);
+        ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
+        fake_answer(&node->fake, "swapper.0", &fence, &ok);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
+        fake_pass(&node->fake, SL_NS_PER_S); /* the other one is silent still */
+        ck_assert_uint_eq(node->fake.killed_count, 1);
+        ck_assert(sl_proc_id_equal(node->fake.killed[0], proc_of(31)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_registrar_that_is_always_late_kills_at_last)
+    {
+        struct node *node = node_with_swappers();
+        struct reserve_ask ask = block_ask();
+        ck_assert(node_reserve(node, &ask, &grants));
+        fake_die(&node->fake, proc_of(20));
+
+        for (uint32_t i = 0; i < 4; i++) {
+            ck_assert_uint_eq(node->fake.killed_count, 0);
+            node->fake.env.now_ns += 5 * SL_NS_PER_S;
+            fake_pass(&node->fake, 0);
+        }
+
+        ck_assert_uint_eq(node->fake.killed_count, 2);
+        node_end(node);
+    }
+END_TEST
+
+/* The word of a predecessor's end comes with its successor's greeting. */
+START_TEST(a_successor_is_not_killed_for_what_its_predecessor_did_not_answer)
+    {
+        struct node *node = node_with_swappers();
+        struct reserve_ask ask = block_ask();
+        ck_assert(node_reserve(node, &ask, &grants));
+        fake_die(&node->fake, proc_of(20)); /* both are asked */
+        fake_pass(&node->fake, SL_NS_PER_S / 2);
+
+        fake_die(&node->fake, proc_of(30));
+        fake_die(&node->fake, proc_of(31));
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 40), SL_OK);
+        ck_assert_int_eq(node_hello(node, "swapper.1", "swapper", 41), SL_OK);
+        fake_pass(&node->fake, 10 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(node->fake.killed_count, 0);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_restarted_swapper_may_fill_what_its_predecessor_was_granted)
     {
         struct node *node = node_with_swappers();
@@ -840,6 +904,9 @@ static Suite *registrar_suite(void)
     tcase_add_test(ends, the_death_of_a_client_frees_what_it_reserved);
     tcase_add_test(ends, the_death_of_a_coordinator_fences_the_swappers);
     tcase_add_test(ends, an_actor_that_acknowledges_no_fence_is_killed);
+    tcase_add_test(ends, a_registrar_that_was_stopped_kills_nobody_for_it);
+    tcase_add_test(ends, a_registrar_that_is_always_late_kills_at_last);
+    tcase_add_test(ends, a_successor_is_not_killed_for_what_its_predecessor_did_not_answer);
     tcase_add_test(ends, a_restarted_swapper_may_fill_what_its_predecessor_was_granted);
     tcase_add_test(ends, a_successor_is_fenced_for_what_ended_while_it_was_away);
     suite_add_tcase(suite, ends);

@@ -739,9 +739,26 @@ static uint64_t trips_fence(struct transporter *self, const struct sl_msg *msg)
     return trips;
 }
 
+/* Repeated while it waits. */
+static bool fence_waits(const struct transporter *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+        const struct tr_fence *fence = &self->fences[i];
+        if (fence->used && fence->back.seq == msg->seq &&
+            strlen(fence->back.to) == msg->sender.length &&
+            memcmp(fence->back.to, msg->sender.at, msg->sender.length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Only reads into extents write here, and peers under tickets; both into claims of our own. */
 void tr_fence(struct transporter *self, const struct sl_msg *msg)
 {
+    if (fence_waits(self, msg)) {
+        return;
+    }
     uint32_t at = 0;
     while (at < TR_FENCES_MAX && self->fences[at].used) {
         at++;
@@ -755,8 +772,7 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     }
     self->env->ops->wake_at(self->env, 0);
     if (at == TR_FENCES_MAX) {
-        sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL); /* it is asked again */
-        return;
+        return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
     }
     self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .tickets = tickets};
     sl_return_keep(msg, &self->fences[at].back);

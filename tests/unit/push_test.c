@@ -1026,6 +1026,47 @@ START_TEST(closing_waits_for_the_grants)
     }
 END_TEST
 
+static uint32_t fences_waiting(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+        count += bed.self->fences[i].used ? 1 : 0;
+    }
+    return count;
+}
+
+/* Who refuses a fence is killed. */
+START_TEST(fences_wait_once_each_and_are_never_refused)
+    {
+        struct sl_msg reply;
+        decode_bed();
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
+        const struct sl_item_claim claim = {.ref = bed.parts[0].ref,
+                                            .generation = bed.parts[0].generation};
+        struct sl_msg fence = {.type = SL_MSG_FENCE};
+        fence.body.fence.items.at = &claim;
+        fence.body.fence.items.count = 1;
+        for (uint32_t i = 0; i < 3; i++) { /* the same one */
+            fake_give(&bed.fake, "registrar", &fence);
+        }
+        ck_assert_uint_eq(fences_waiting(), 1);
+        uint64_t last = 0;
+        for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+            last = fence_give(0);
+        }
+        ck_assert_uint_eq(fences_waiting(), TR_FENCES_MAX);
+        ck_assert(unanswered("registrar", last));
+        tick();
+        replied("registrar", fence.seq, SL_OK, NULL);
+        ck_assert_uint_eq(fences_waiting(), 0);
+        struct sl_msg again = {.type = SL_MSG_FENCE, .seq = last};
+        again.body.fence = fence.body.fence;
+        fake_give(&bed.fake, "registrar", &again);
+        replied("registrar", last, SL_OK, NULL);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(a_new_life_of_the_writer_needs_new_grants)
     {
         struct sl_msg reply;
@@ -1352,6 +1393,7 @@ static void add_peers(TCase *tests)
     tcase_add_test(tests, a_stale_capability_of_a_peer_gets_nothing);
     tcase_add_loop_test(tests, a_notice_out_of_range_is_refused, 0, SL_COUNT(bad_ranges));
     tcase_add_test(tests, closing_waits_for_the_grants);
+    tcase_add_test(tests, fences_wait_once_each_and_are_never_refused);
     tcase_add_test(tests, a_new_life_of_the_writer_needs_new_grants);
     tcase_add_test(tests, a_writer_that_is_gone_ends_the_ticket_by_name);
     tcase_add_test(tests, a_writer_that_gives_up_ends_the_ticket);

@@ -167,7 +167,6 @@ static void job_received(struct decode *self, struct decode_job *job,
                          const struct sl_op_result *result)
 {
     struct pd_report *report = self->engine.report;
-    struct pd_message done = {.word = PD_DONE, .id = job->id};
     loaded_check(self, job, result);
     if (result->code == SL_OK && result->block_count == job->input_blocks) {
         report->complete++;
@@ -180,7 +179,6 @@ static void job_received(struct decode *self, struct decode_job *job,
         error_note(self, &result->why);
         job->state = JOB_FAILED;
     }
-    (void)pd_say(&self->engine, &done);
     if (job->state != JOB_FAILED) {
         sl_op_release(&job->op);
         job_store(self, job);
@@ -298,7 +296,7 @@ int pd_decode_run(const struct ctl *ctl, const struct pd_options *options, struc
     }
     if (code == CTL_FINE) {
         decode_play(self);
-        const struct pd_message closing = {.word = PD_DONE};
+        const struct pd_message closing = {.word = PD_CLOSE};
         (void)pd_say(&self->engine, &closing);
     }
     pd_engine_close(&self->engine);

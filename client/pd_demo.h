@@ -22,7 +22,7 @@ struct pd_options {
 };
 
 /* What one side tells the other and no Sluice carries: an engine's own channel. */
-enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_DONE };
+enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE };
 struct pd_message {
     enum pd_word word;
     uint32_t slot; /* decode's */

@@ -17,8 +17,6 @@ struct prefill {
     struct pd_engine engine;
     struct pd_request request; /* scratch */
     struct prefill_job jobs[PD_CONCURRENCY_MAX];
-    uint64_t ended[PD_CONCURRENCY_MAX];
-    uint32_t ended_count;
     bool closing;
 };
 
@@ -103,30 +101,17 @@ static void job_look(struct prefill *self, struct prefill_job *job)
     }
 }
 
-static void ended_flush(struct prefill *self)
-{
-    sl_err codes[PD_CONCURRENCY_MAX];
-    if (self->ended_count > 0) {
-        (void)sl_handover_end(self->engine.client, self->ended, self->ended_count, codes,
-                              self->engine.options->op_timeout_ns, NULL);
-    }
-    self->ended_count = 0;
-}
-
 static bool messages_take(struct prefill *self)
 {
     struct pd_message message;
     bool any = false;
     struct prefill_job *job;
-    while ((job = job_free(self)) != NULL && self->ended_count < PD_CONCURRENCY_MAX &&
-           pd_hear(&self->engine, &message)) {
+    while ((job = job_free(self)) != NULL && pd_hear(&self->engine, &message)) {
         any = true;
         if (message.word == PD_ANNOUNCE) {
             job_start(self, job, &message);
-        } else if (message.word == PD_DONE && message.id == 0) {
+        } else if (message.word == PD_CLOSE) {
             self->closing = true;
-        } else if (message.word == PD_DONE) {
-            self->ended[self->ended_count++] = message.id;
         }
     }
     return any;
@@ -146,7 +131,6 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
         code = ctl_failed(ctl, &why);
     }
     atomic_store(&report->prefill_ready, code == CTL_FINE);
-    bool two_nodes = options->decode_instance != NULL || options->decode_config != NULL;
     while (code == CTL_FINE && !self->closing) {
         uint64_t began_ns = sl_clock_monotonic_ns();
         bool busy = messages_take(self);
@@ -155,10 +139,6 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
                 job_look(self, &self->jobs[i]);
             }
         }
-        if (two_nodes) {
-            ended_flush(self);
-        }
-        self->ended_count = 0;
         report->loop_longest_ns =
             SL_MAX(report->loop_longest_ns, sl_clock_monotonic_ns() - began_ns);
         if (!busy) {

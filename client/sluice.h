@@ -275,8 +275,8 @@ sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
  *   decode    sl_handover_arrived(receipts of a batch of first tokens); sl_op_poll
  *             SL_OK: all blocks are there; SL_ERR_HANDOVER: answer 502, after sl_op_wait_fenced the
  *             blocks are free. When it ends, decode alone stores what it added (sl_store_start).
- *   prefill   sl_handover_end, when it hears that decode is done. On one node not needed; else the
- *             hold ends by its time.
+ *   prefill   nothing: what its node holds goes when decode's node, a peer of it, says that decode
+ *             has it or failed, and at the latest by its time. sl_handover_end ends it by hand.
  *
  * Direct: decode's node makes a ticket (sl_op_ticket) that travels with the announcement; prefill's
  * node writes under it into memory of decode's node, and has handed over when decode's node has

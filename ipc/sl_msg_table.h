@@ -307,7 +307,11 @@
       "claims that ended; empty: all of the op id; op id 0 too: all that the sender asked for")
 
 /* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again */
-#define SL_BODY_HOLD_END(F, L) F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")
+#define SL_BODY_HOLD_END(F, L)                                                                \
+    F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                                           \
+    F(U64, keys_low, 0, UINT64_MAX,                                                           \
+      "on a peer's word: digest of the key of a block that is held, low half; 0, 0: on ours") \
+    F(U64, keys_high, 0, UINT64_MAX, "high half")
 
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
@@ -359,6 +363,10 @@
 #define SL_BODY_TICKET_REPLY(F, L) L(ticket, ticket, 4, "one: for prefill")
 #define SL_BODY_HANDOVER_END(F, L) \
     F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
+/* decode's coordinator -> its transporter -> prefill's (PEER_RELEASE) -> its coordinator */
+#define SL_BODY_HANDOVER_RELEASE(F, L)                                          \
+    F(TEXT, from, 0, 31, "node whose word it is; empty: the sender's own node") \
+    L(items, receipt, 64, "of hand-overs that decode has, or that failed there")
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
@@ -456,6 +464,8 @@
     F(BIN, ticket, 1, 128, "of the receiver") \
     F(U64, code, 0, 255, "why: sl_err")       \
     F(TEXT, text, 0, 240, "why, for people")
+#define SL_BODY_PEER_RELEASE(F, L) \
+    L(items, receipt, 64, "of hand-overs of the receiver's that the sender's decode is done with")
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
     F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
@@ -613,6 +623,11 @@
     X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
     X(PEER_TICKET_END, peer_ticket_end, 114, SL_BODY_PEER_TICKET_END, "the sender gives up")       \
     X(PEER_TICKET_END_REPLY, peer_ticket_end_reply, 115, SL_BODY_EMPTY, "noted")                   \
+    X(PEER_RELEASE, peer_release, 116, SL_BODY_PEER_RELEASE, "decode here is done with these")     \
+    X(PEER_RELEASE_REPLY, peer_release_reply, 117, SL_BODY_EMPTY, "passed on")                     \
+    X(HANDOVER_RELEASE, handover_release, 118, SL_BODY_HANDOVER_RELEASE,                           \
+      "decode is done with them: what is held goes")                                               \
+    X(HANDOVER_RELEASE_REPLY, handover_release_reply, 119, SL_BODY_CODES, "told, or ended")        \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

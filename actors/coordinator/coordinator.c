@@ -52,6 +52,8 @@ static void metrics_define(struct coordinator *self)
         {&metric->handover_gone_count, "handovers_gone"},
         {&metric->handover_pushed_count, "handovers_pushed"},
         {&metric->handover_fallback_count, "handovers_fallen_back"},
+        {&metric->handover_released_count, "handovers_released_by_peers"},
+        {&metric->release_refused_count, "releases_refused"},
     };
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].metric = sl_metric_define(page, names[i].name);
@@ -290,6 +292,9 @@ static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
         break;
     case SL_MSG_HANDOVER_END:
         co_handover_end(self, msg);
+        break;
+    case SL_MSG_HANDOVER_RELEASE:
+        co_release_handle(self, msg);
         break;
     case SL_MSG_TICKET:
         co_handover_ticket(self, msg);

@@ -26,6 +26,9 @@ sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
         heads *= 2;
     }
     self->handover_mask = heads - 1;
+    if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
+        self->node[0] = '\0'; /* without a name it has no peers */
+    }
     self->handover_next_ns = SL_NEVER_NS;
     self->handovers = calloc(self->handover_max, sizeof(*self->handovers));
     self->handover_heads = calloc(heads, sizeof(struct co_handover *));
@@ -166,11 +169,14 @@ static void handover_abort(struct coordinator *self, struct co_handover *row, sl
 
 /* ---- giving back ---- */
 
-/* False: it could not be sent; the hold ends by its time. */
-static bool hold_end_send(struct coordinator *self, uint64_t id, uint64_t trace_id, uint64_t cookie)
+/* keys: what a peer knows of it; 0: nothing is asked. False: it could not be sent; the hold ends by
+ * its time. */
+static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_digest keys,
+                          uint64_t trace_id, uint64_t cookie)
 {
     struct sl_msg end = {.type = SL_MSG_HOLD_END, .trace_id = trace_id};
-    end.body.hold_end.hold_id = id;
+    end.body.hold_end =
+        (struct sl_body_hold_end){.hold_id = id, .keys_low = keys.low, .keys_high = keys.high};
     return sl_calls_send(self->calls, "registrar", &end,
                          sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, NULL) == SL_OK;
 }
@@ -217,7 +223,7 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
         claims_give(self, row);
     }
     if (machine->loans == SL_HANDOVER_HELD && !row->ending) {
-        row->ending = hold_end_send(self, row->id, row->trace_id,
+        row->ending = hold_end_send(self, row->id, (struct sl_digest){0}, row->trace_id,
                                     co_cookie(CO_CALL_HOLD, 0, (uint32_t)(row - self->handovers)));
         if (row->ending) {
             return;
@@ -419,8 +425,7 @@ static sl_err receipt_make(const struct coordinator *self, const struct co_op *o
     *receipt = (struct co_receipt){.known = true,
                                    .block_end = op->first_block + op->block_count,
                                    .keys = sl_digest_of(text, (uint64_t)length)};
-    (void)snprintf(receipt->node, sizeof(receipt->node), "%s",
-                   sl_config_text(self->env->config, SL_SET_node_name));
+    (void)snprintf(receipt->node, sizeof(receipt->node), "%.31s", self->node);
     return SL_OK;
 }
 
@@ -525,6 +530,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
 {
     struct co_handover *row = op->handover;
     row->receive = NULL;
+    co_release_send(self, &row->receipt, row->id, row->trace_id);
     bool loading = row->machine.state == SL_HANDOVER_COMMITTED;
     bool whole = code == SL_OK && op->at == op->block_count;
     bool prefix = (code == SL_OK || code == SL_ERR_INCOMPLETE) &&
@@ -592,19 +598,38 @@ static bool received_already(const struct coordinator *self, uint64_t id)
     return false;
 }
 
-static sl_err arrived_one(struct coordinator *self, const struct sl_item_receipt *item)
+/* Whoever comes late with its receipt need not be waited for. */
+static bool failed_already(const struct coordinator *self, const struct co_handover *row,
+                           uint64_t id)
+{
+    if (row != NULL) {
+        return row->received && !row->sent_here && row->machine.state == SL_HANDOVER_ABORTED;
+    }
+    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
+        if (op->kind == CO_LOAD && op->handover_id == id) {
+            return op->code != SL_OK;
+        }
+    }
+    return false;
+}
+
+static sl_err arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
+                          uint64_t trace_id)
 {
     struct co_handover *row = handover_find(self, item->handover_id);
     struct co_receipt receipt;
+    receipt_keep(&receipt, item);
     if (row != NULL ? row->machine.state == SL_HANDOVER_CONSUMED
                     : received_already(self, item->handover_id)) {
         return SL_OK;
     }
     if (row == NULL || row->receive == NULL || row->machine.state > SL_HANDOVER_COMMITTED) {
         sl_metric_add(self->env->metrics, self->metric.handover_gone_count, 1);
+        if (failed_already(self, row, item->handover_id)) {
+            co_release_send(self, &receipt, item->handover_id, trace_id);
+        }
         return SL_ERR_NOT_FOUND;
     }
-    receipt_keep(&receipt, item);
     if (row->machine.state == SL_HANDOVER_COMMITTED) {
         return row->arrived || receipt_equal(&receipt, &row->receipt) ? SL_OK : SL_ERR_INVALID;
     }
@@ -623,7 +648,7 @@ void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
     uint64_t codes[1024];
     uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
-        codes[i] = (uint64_t)arrived_one(self, &msg->body.arrived.items.at[i]);
+        codes[i] = (uint64_t)arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
@@ -694,11 +719,34 @@ static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
     struct co_handover *row = handover_find(self, id);
     if (row == NULL || (row->machine.loans & SL_HANDOVER_HELD) == 0) {
         /* A coordinator before us may have known it. */
-        (void)hold_end_send(self, id, trace_id, co_cookie(CO_CALL_NOBODY, 0, 0));
+        (void)hold_end_send(self, id, (struct sl_digest){0}, trace_id,
+                            co_cookie(CO_CALL_NOBODY, 0, 0));
         return SL_ERR_NOT_FOUND;
     }
     if (row->send != NULL || row->receive != NULL) {
         return SL_ERR_BUSY;
+    }
+    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+    handover_settle(self, row);
+    return SL_OK;
+}
+
+sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
+                         uint64_t trace_id)
+{
+    struct co_handover *row = handover_find(self, item->handover_id);
+    struct co_receipt receipt;
+    receipt_keep(&receipt, item);
+    if (row == NULL) { /* a coordinator before us may have known it: the registrar judges */
+        (void)hold_end_send(self, item->handover_id, receipt.keys, trace_id,
+                            co_cookie(CO_CALL_NOBODY, 0, 0));
+        return SL_ERR_NOT_FOUND;
+    }
+    if (row->send != NULL || row->receive != NULL) {
+        return SL_ERR_BUSY; /* no receipt of it was given out, or decode is here */
+    }
+    if (!row->receipt.known || !receipt_equal(&receipt, &row->receipt)) {
+        return SL_ERR_PERMISSION;
     }
     (void)handover_step(self, row, SL_HANDOVER_CONSUME);
     handover_settle(self, row);

@@ -2,6 +2,7 @@
 #ifndef SL_COORDINATOR_INTERNAL_H
 #define SL_COORDINATOR_INTERNAL_H
 
+#include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
@@ -264,7 +265,8 @@ struct co_metrics {
         length_mismatch_count, client_died_count;
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
         handover_aborted_count, handover_recomputed_count, handover_gone_count,
-        handover_pushed_count, handover_fallback_count;
+        handover_pushed_count, handover_fallback_count, handover_released_count,
+        release_refused_count;
     sl_histogram store_ns, load_ns, handover_ns;
 };
 
@@ -295,7 +297,8 @@ struct coordinator {
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
 
-    struct co_handover *handovers; /* handover_max */
+    char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
+    struct co_handover *handovers;    /* handover_max */
     struct co_handover **handover_heads, *handover_free;
     uint32_t handover_max, handover_mask, handover_count;
     uint64_t handover_next_ns; /* no deadline of one is before it */
@@ -395,6 +398,10 @@ bool co_handover_failed(struct coordinator *self, struct co_op *op);
 bool co_handover_is_tail(const struct co_op *op, uint32_t block);
 void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg); /* ARRIVED */
 void co_handover_end(struct coordinator *self, const struct sl_msg *msg);     /* HANDOVER_END */
+/* A peer's decode is done with it. Errors: SL_ERR_NOT_FOUND (no row; the registrar was asked),
+ * SL_ERR_BUSY (it is under way here), SL_ERR_PERMISSION (not this receipt). */
+sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
+                         uint64_t trace_id);
 void co_handover_hold_ended(struct coordinator *self, uint32_t index);
 void co_handovers_tick(struct coordinator *self, uint64_t now_ns);
 
@@ -403,6 +410,12 @@ void co_handover_push_arrived(struct coordinator *self,
                               const struct sl_msg *msg); /* PUSH_ARRIVED */
 void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
                                const struct sl_msg *reply);
+
+/* ---- release.c: a hold at prefill's node ends when decode at another is done with it ---- */
+/* Tells prefill's node, if it is another one. A lost word costs the time of the hold. */
+void co_release_send(struct coordinator *self, const struct co_receipt *receipt,
+                     uint64_t handover_id, uint64_t trace_id);
+void co_release_handle(struct coordinator *self, const struct sl_msg *msg);
 
 /* ---- push.c ---- */
 void co_push_start(struct coordinator *self, struct co_op *op);

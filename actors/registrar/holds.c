@@ -2,7 +2,8 @@
  *
  * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
  * between a block's commit and its hold. It ends by HOLD_END or by its time; nobody's death ends
- * it, since decode may come after prefill is gone. The time also stands in the block's record
+ * it, since decode may come after prefill is gone. On a peer's word it ends only when that names
+ * the key of a block that is held. The time also stands in the block's record
  * (where its deadline was while it was written): a registrar that starts anew keeps what is held
  * until then.
  */
@@ -290,14 +291,38 @@ void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)
 
 /* ---- ends ---- */
 
+/* Whether whoever wants it to end knows what it holds: the digest of a key. */
+static bool hold_is_known(const struct registrar *self, const struct reg_hold *hold,
+                          struct sl_digest keys)
+{
+    struct sl_entry entry;
+    for (uint32_t at = hold->first; at != REG_NONE; at = self->holds.held[at].hold_next) {
+        if (held_stands(self, &self->holds.held[at])) {
+            sl_index_read(self->index, self->holds.held[at].group, &entry);
+            if (sl_digest_equal(keys, sl_digest_of(entry.key, entry.key_length))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void reg_hold_end(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     struct reg_hold *hold = hold_find(self, msg->body.hold_end.hold_id);
+    struct sl_digest keys = {.low = msg->body.hold_end.keys_low,
+                             .high = msg->body.hold_end.keys_high};
     if (hold == NULL) {
         (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016llx",
                       (unsigned long long)msg->body.hold_end.hold_id);
         sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
+        return;
+    }
+    if ((keys.low != 0 || keys.high != 0) && !hold_is_known(self, hold, keys)) {
+        (void)sl_fail(&why, SL_ERR_PERMISSION, "hand-over %016llx holds no block of these keys",
+                      (unsigned long long)msg->body.hold_end.hold_id);
+        sl_reply_code(self->env, msg, SL_ERR_PERMISSION, &why);
         return;
     }
     hold_remove(self, hold);

@@ -337,6 +337,10 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg);
 /* A ticket that the fences of these bits waited for is over. */
 void tr_fences_ticket_over(struct transporter *self, uint64_t fences);
 
+/* ---- release.c ---- */
+void tr_release(struct transporter *self, const struct sl_msg *msg);
+void tr_release_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+
 /* ---- push.c: direct hand-over ---- */
 sl_err tr_push_init(struct transporter *self, struct sl_error *why);
 void tr_push_fini(struct transporter *self);

@@ -458,6 +458,7 @@ static bool frame_is_expected(const struct sl_control_frame *frame, const struct
     case SL_MSG_PEER_TICKET:
     case SL_MSG_PEER_PUSH:
     case SL_MSG_PEER_TICKET_END:
+    case SL_MSG_PEER_RELEASE:
         return !frame->answer;
     case SL_MSG_PEER_HELLO_REPLY:
     case SL_MSG_PEER_PIN_REPLY:
@@ -465,6 +466,7 @@ static bool frame_is_expected(const struct sl_control_frame *frame, const struct
     case SL_MSG_PEER_TICKET_REPLY:
     case SL_MSG_PEER_PUSH_REPLY:
     case SL_MSG_PEER_TICKET_END_REPLY:
+    case SL_MSG_PEER_RELEASE_REPLY:
         return frame->answer;
     default:
         return false;
@@ -489,7 +491,11 @@ static void frame_dispatch(struct transporter *self, struct tr_peer *peer, const
     case SL_MSG_PEER_UNPIN:
         tr_holder_unpin(self, peer, msg);
         break;
-    case SL_MSG_PEER_UNPIN_REPLY: /* nobody waits for it */
+    case SL_MSG_PEER_RELEASE:
+        tr_release_frame(self, peer, msg);
+        break;
+    case SL_MSG_PEER_UNPIN_REPLY: /* nobody waits for these */
+    case SL_MSG_PEER_RELEASE_REPLY:
         break;
     default:
         tr_push_frame(self, peer, msg);
@@ -587,6 +593,8 @@ static void request_handle(struct transporter *self, const struct sl_msg *msg)
         tr_nodes(self, msg);
     } else if (msg->type == SL_MSG_FENCE) {
         tr_fence(self, msg);
+    } else if (msg->type == SL_MSG_HANDOVER_RELEASE) {
+        tr_release(self, msg);
     } else if (msg->type == SL_MSG_FETCH && self->calls != NULL) {
         tr_fetch(self, msg);
     } else if (!tr_push_request(self, msg)) {

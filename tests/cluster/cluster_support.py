@@ -1,6 +1,7 @@
 """Several real nodes, each in a network namespace of its own, joined by a bridge. Everything goes with its processes."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -100,6 +101,14 @@ class ClusterNode(Node):
     def ctl_start(self, *arguments):
         return subprocess.Popen([CTL, *arguments, *self.where], env=self.environment, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
+
+    def kill(self):
+        """The machine dies: the supervisor first, so that nobody is restarted."""
+        with open(self.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+            os.kill(int(line.read().split()[0]), signal.SIGKILL)
+        for pid, *_ in self.processes().values():
+            if pid != 0:
+                os.kill(pid, signal.SIGKILL)
 
     def listening(self):
         """What listens on any network interface of the namespace, loopback included."""

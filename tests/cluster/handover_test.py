@@ -55,7 +55,12 @@ class Handover(unittest.TestCase):
             report = self.demo(a, b, "--requests", "1000", "--ranks", "2", "--concurrency", "32", "--op-timeout", "30s")
             self.assertEqual(report["complete"], 1000, report)
             self.assertGreater(report["from_remote"], 1000)
+            # Prefill's engine ends no hold: decode's node says that it has everything.
             self.assert_nothing_is_left(a, b)
+            wait_until(lambda: counter(a, "registrar", "held_count") == 0, 10, "no block is held")
+            self.assertEqual(counter(a, "coordinator", "handovers_released_by_peers"), 1000)
+            self.assertEqual(counter(a, "coordinator", "releases_refused"), 0)
+            self.assertEqual(counter(a, "coordinator", "handovers_aborted"), 0)
 
     def test_a_thousand_requests_pushed(self):
         with Cluster(2, ranks=2, memory="256MiB") as cluster:
@@ -110,6 +115,24 @@ class Handover(unittest.TestCase):
             self.assertGreater(report["errors_502"], 0)
             self.assertEqual(report["complete"] + report["errors_502"], 400, report)
             self.assert_nothing_is_left(a, b)
+
+    def test_decodes_node_dies_in_the_middle(self):
+        # Nobody says any more that decode has what is held for it: that goes by its time.
+        with Cluster(2, memory="256MiB", settings=["--handover-hold", "3s"]) as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            demo = subprocess.Popen([CTL, "pd-demo", "--json", "--prefill-config", config_of(a), "--decode-config", config_of(b),
+                                     "--requests", "100000", "--op-timeout", "60s", "--concurrency", "64"],
+                                    stdout=subprocess.DEVNULL, env=a.environment)
+            try:
+                wait_until(lambda: counter(b, "coordinator", "handovers_consumed") > 30, 20, "it runs")
+                b.kill()
+                wait_until(lambda: counter(a, "coordinator", "handovers_aborted") > 0, 20, "a hand-over ends by its time")
+            finally:
+                demo.kill()
+                demo.wait()
+            self.assert_nothing_is_left(a)
+            wait_until(lambda: counter(a, "registrar", "held_count") == 0, 10, "no block is held")
 
     def test_prefills_node_dies_in_the_middle(self):
         with Cluster(2, memory="256MiB") as cluster:

@@ -244,6 +244,169 @@ START_TEST(a_load_that_comes_again_brings_its_receipt)
     }
 END_TEST
 
+/* ---- what is held elsewhere ---- */
+
+static const char *const named[] = {"node_name", "d", NULL};
+
+static struct sl_item_receipt receipt_of_node(const char *node, const char *last_key,
+                                              uint32_t block_end)
+{
+    struct sl_item_receipt receipt = receipt_of(last_key, block_end);
+    receipt.node = sl_text_of(node);
+    return receipt;
+}
+
+/* Whether prefill's node is told that this hand-over is done with. */
+static bool release_told(struct bed *bed, const struct sl_item_receipt *receipt)
+{
+    struct sl_msg release;
+    if (!fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_RELEASE, &release)) {
+        return false;
+    }
+    ck_assert_uint_eq(release.body.handover_release.items.count, 1);
+    const struct sl_item_receipt *item = release.body.handover_release.items.at;
+    ck_assert_uint_eq(item->handover_id, receipt->handover_id);
+    ck_assert_uint_eq(item->block_end, receipt->block_end);
+    ck_assert_uint_eq(item->keys_low, receipt->keys_low);
+    ck_assert_uint_eq(item->keys_high, receipt->keys_high);
+    ck_assert_str_eq(item->node.at, receipt->node.at);
+    answer(bed, "transporter.0", &release, (struct sl_msg){.code = SL_OK});
+    return true;
+}
+
+START_TEST(decode_tells_prefills_node_when_all_is_loaded)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt receipt = receipt_of_node("p", "b0", 1);
+        index_put(bed, 0, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID, .blocks = 1, .receipt = &receipt}, true);
+        ck_assert(!release_told(bed, &receipt));
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        ck_assert(release_told(bed, &receipt));
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
+        ck_assert(!release_told(bed, &receipt)); /* once */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(decode_that_failed_tells_prefills_node)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
+        index_put(bed, 0, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID, .blocks = 2, .receipt = &receipt}, true);
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        ck_assert(release_told(bed, &receipt));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_receipt_that_comes_after_the_failure_is_passed_on)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
+        uint64_t recv =
+            side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        ck_assert(!release_told(bed, &receipt));
+
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
+
+        ck_assert(release_told(bed, &receipt));
+        receipt.handover_id = ID + 1; /* nobody here knows it: its load may still come */
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
+        ck_assert(!release_told(bed, &receipt));
+        bed_end(bed);
+    }
+END_TEST
+
+static const char *const not_elsewhere[] = {"", "d"};
+
+START_TEST(nobody_else_is_told_of_what_is_held_here)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt receipt = receipt_of_node(not_elsewhere[_i], "b0", 1);
+        index_put(bed, 0, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID, .blocks = 1, .receipt = &receipt}, true);
+        load_copied(bed);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        ck_assert(!release_told(bed, &receipt));
+        bed_end(bed);
+    }
+END_TEST
+
+static sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
+{
+    struct sl_msg msg = {.type = SL_MSG_HANDOVER_RELEASE}, reply;
+    msg.body.handover_release.from = sl_text_of("decodes-node");
+    msg.body.handover_release.items.at = receipt;
+    msg.body.handover_release.items.count = 1;
+    fake_give(&bed->fake, "transporter.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.handover_release_reply.codes.count, 1);
+    return (sl_err)reply.body.handover_release_reply.codes.at[0];
+}
+
+START_TEST(a_peers_word_ends_the_hold_of_its_receipt_alone)
+    {
+        struct bed *bed = bed_make(named);
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 2}, true);
+        struct sl_item_receipt right = receipt_of_node("d", "b1", 2), wrong = right;
+        ck_assert_int_eq(peer_releases(bed, &right), SL_ERR_BUSY); /* guessed: not given out yet */
+        struct sl_msg reply = commit(bed, send, 2);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_str_eq(reply.body.store_reply.receipt.at[0].node.at, "d");
+
+        wrong.keys_high ^= 1;
+        ck_assert_int_eq(peer_releases(bed, &wrong), SL_ERR_PERMISSION);
+        wrong = right;
+        wrong.block_end = 1;
+        ck_assert_int_eq(peer_releases(bed, &wrong), SL_ERR_PERMISSION);
+        wrong = right;
+        wrong.node = sl_text_of("e");
+        ck_assert_int_eq(peer_releases(bed, &wrong), SL_ERR_PERMISSION);
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_END));
+        ck_assert_uint_eq(metric(bed, "releases_refused"), 4);
+        ck_assert_int_eq(peer_releases(bed, &right), SL_OK);
+        ck_assert_int_eq(peer_releases(bed, &right), SL_OK); /* repeated */
+
+        ck_assert(hold_ended(bed));
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_int_eq(given_back(bed, ID), SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
+/* A coordinator before this one may have handed it over: the registrar knows the keys. */
+START_TEST(a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt receipt = receipt_of_node("d", "b1", 2);
+
+        ck_assert_int_eq(peer_releases(bed, &receipt), SL_ERR_NOT_FOUND);
+
+        struct sl_msg end = take(bed, "registrar", SL_MSG_HOLD_END);
+        ck_assert_uint_eq(end.body.hold_end.hold_id, ID);
+        ck_assert_uint_eq(end.body.hold_end.keys_low, receipt.keys_low);
+        ck_assert_uint_eq(end.body.hold_end.keys_high, receipt.keys_high);
+        bed_end(bed);
+    }
+END_TEST
+
 /* A prefix is worse than nothing: it would be decoded on. */
 START_TEST(less_than_all_is_a_502)
     {
@@ -740,6 +903,12 @@ int main(void)
     tcase_add_test(sides, more_hand_overs_than_the_table_holds_are_refused);
     suite_add_tcase(suite, sides);
     TCase *ends = tcase_create("ends");
+    tcase_add_test(ends, decode_tells_prefills_node_when_all_is_loaded);
+    tcase_add_test(ends, decode_that_failed_tells_prefills_node);
+    tcase_add_test(ends, a_receipt_that_comes_after_the_failure_is_passed_on);
+    tcase_add_test(ends, a_peers_word_ends_the_hold_of_its_receipt_alone);
+    tcase_add_test(ends, a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge);
+    tcase_add_loop_test(ends, nobody_else_is_told_of_what_is_held_here, 0, SL_COUNT(not_elsewhere));
     tcase_add_test(ends, less_than_all_is_a_502);
     tcase_add_test(ends, less_than_all_can_be_computed_when_configured);
     tcase_add_loop_test(ends, other_keys_than_prefills_are_a_502, 0, 2);

@@ -256,11 +256,14 @@ static const struct {
 } foreign[] = {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
     {"b", SL_MSG_PEER_UNPIN, false, false},
+    {"b", SL_MSG_PEER_RELEASE, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
     {"b", SL_MSG_DRAIN, true, false},
     {"b", SL_MSG_FETCH, true, false},
+    {"b", SL_MSG_HANDOVER_RELEASE, true, false},
+    {"b", SL_MSG_HOLD_END, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
     {"b", SL_MSG_HELLO_REPLY, true, true},
@@ -280,6 +283,8 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
         } else if (msg.type == SL_MSG_PEER_UNPIN) {
             static const uint64_t id = 1;
             msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
+        } else if (msg.type == SL_MSG_HOLD_END) {
+            msg.body.hold_end.hold_id = 1;
         }
 
         peer_says("b", foreign[_i].sender, msg, foreign[_i].answer);
@@ -413,6 +418,72 @@ START_TEST(pins_end_by_their_owners_word_alone)
 
         ck_assert_uint_eq(pinned(), 0);
         unpin("b", id); /* once more changes nothing */
+        bed_close();
+    }
+END_TEST
+
+/* ---- hand-overs that decode is done with ---- */
+
+static const struct sl_item_receipt done_with = {
+    .handover_id = 77, .block_end = 3, .keys_low = 5, .keys_high = 6, .node = {"b", 1}};
+
+static void receipt_is(const struct sl_item_receipt *got)
+{
+    ck_assert_uint_eq(got->handover_id, done_with.handover_id);
+    ck_assert_uint_eq(got->block_end, done_with.block_end);
+    ck_assert_uint_eq(got->keys_low, done_with.keys_low);
+    ck_assert_uint_eq(got->keys_high, done_with.keys_high);
+    ck_assert_str_eq(got->node.at, done_with.node.at);
+}
+
+START_TEST(prefills_node_is_told_that_decode_is_done)
+    {
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_RELEASE}, reply, told;
+        struct sl_item_receipt items[] = {done_with, done_with, done_with, done_with};
+        items[1].node = sl_text_of("stranger");
+        items[2].node = sl_text_of("");
+        items[3].node = sl_text_of("asks"); /* its address is not known */
+        bed_open("b@host:1");
+        (void)peer_says("asks", "asks", hello_of("asks", 3), false);
+        msg.body.handover_release.items.at = items;
+        msg.body.handover_release.items.count = SL_COUNT(items);
+
+        fake_give(&bed.fake, "coordinator", &msg);
+
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        const uint64_t *codes = reply.body.handover_release_reply.codes.at;
+        ck_assert_uint_eq(codes[0], SL_OK);
+        ck_assert_uint_eq(codes[1], SL_ERR_UNREACHABLE);
+        ck_assert_uint_eq(codes[2], SL_ERR_UNREACHABLE);
+        ck_assert_uint_eq(codes[3], SL_ERR_UNREACHABLE);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_RELEASE), 1);
+        ck_assert(letter_last("b", SL_MSG_PEER_RELEASE, &told));
+        ck_assert_uint_eq(told.body.peer_release.items.count, 1);
+        receipt_is(told.body.peer_release.items.at);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(what_a_peer_is_done_with_goes_to_the_coordinator)
+    {
+        struct sl_msg msg = {.type = SL_MSG_PEER_RELEASE}, told, reply;
+        msg.body.peer_release.items.at = &done_with;
+        msg.body.peer_release.items.count = 1;
+        bed_open("");
+        (void)peer_says("b", "b", hello_of("b", 3), false);
+
+        (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
+        uint64_t seq = peer_says("b", "b", msg, false);
+        bed.fake.unreachable[0] = '\0'; /* the first connection takes a moment */
+        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+
+        ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_RELEASE, &told));
+        ck_assert_str_eq(told.body.handover_release.from.at, "b");
+        ck_assert_uint_eq(told.body.handover_release.items.count, 1);
+        receipt_is(told.body.handover_release.items.at);
+        ck_assert(letter_last("b", SL_MSG_PEER_RELEASE_REPLY, &reply));
+        ck_assert_uint_eq(reply.reply_to, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
         bed_close();
     }
 END_TEST
@@ -1305,6 +1376,8 @@ int main(void)
     tcase_add_test(tests, peers_are_bounded);
     tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
+    tcase_add_test(tests, prefills_node_is_told_that_decode_is_done);
+    tcase_add_test(tests, what_a_peer_is_done_with_goes_to_the_coordinator);
     tcase_add_test(tests, pins_expire_by_our_limit_not_the_readers);
     tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
     tcase_add_test(tests, an_earlier_life_counts_once_the_later_one_is_silent);

@@ -53,13 +53,20 @@ static void pressure(struct node *node)
     round++;
 }
 
-static sl_err hold_end(struct node *node, uint64_t hold_id)
+/* On the word of a peer that knows this key. */
+static sl_err hold_end_as(struct node *node, uint64_t hold_id, struct sl_digest keys)
 {
     struct sl_msg msg = {.type = SL_MSG_HOLD_END}, reply;
-    msg.body.hold_end.hold_id = hold_id;
+    msg.body.hold_end =
+        (struct sl_body_hold_end){.hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high};
     fake_give(&node->fake, "coordinator", &msg);
     ck_assert(fake_take_reply(&node->fake, "coordinator", msg.seq, &reply));
     return reply.code;
+}
+
+static sl_err hold_end(struct node *node, uint64_t hold_id)
+{
+    return hold_end_as(node, hold_id, (struct sl_digest){0});
 }
 
 static struct node *node_with_client(void)
@@ -117,6 +124,43 @@ START_TEST(a_block_of_two_hand_overs_is_held_until_both_have_ended)
 
         pressure(node);
         ck_assert(!node_sees(node, "m/a/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_peers_word_ends_a_hold_whose_keys_it_knows)
+    {
+        struct node *node = node_with_client();
+        struct sl_digest held = sl_digest_of("m/b", 3), other = sl_digest_of("m/x", 3);
+        block_hand_over(node, "m/a", 5);
+        block_hand_over(node, "m/b", 5);
+        block_hand_over(node, "m/x", 6);
+
+        ck_assert_int_eq(hold_end_as(node, 5, other), SL_ERR_PERMISSION);
+        held.low ^= 1;
+        ck_assert_int_eq(hold_end_as(node, 5, held), SL_ERR_PERMISSION);
+        held.low ^= 1;
+        ck_assert_int_eq(hold_end_as(node, 7, held), SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(node_metric(node, "held_count"), 3);
+        ck_assert_int_eq(hold_end_as(node, 5, held), SL_OK);
+
+        ck_assert_uint_eq(node_metric(node, "held_count"), 1);
+        ck_assert_int_eq(hold_end_as(node, 5, held), SL_ERR_NOT_FOUND);
+        node_end(node);
+    }
+END_TEST
+
+/* Its record may be another's: what lies there now proves nothing. */
+START_TEST(a_key_that_is_gone_is_known_to_nobody)
+    {
+        struct node *node = node_with_client();
+        block_hand_over(node, "m/a", 5);
+        ck_assert_int_eq(node_remove(node, "client.1", "m/a"), SL_OK);
+        pressure(node);
+
+        ck_assert_int_eq(hold_end_as(node, 5, sl_digest_of("m/a", 3)), SL_ERR_PERMISSION);
+
+        ck_assert_int_eq(hold_end(node, 5), SL_OK);
         node_end(node);
     }
 END_TEST
@@ -240,6 +284,8 @@ int main(void)
     tcase_add_test(holds, a_held_block_is_not_evicted_until_its_hold_ends);
     tcase_add_test(holds, a_block_that_exists_is_held_too);
     tcase_add_test(holds, a_block_of_two_hand_overs_is_held_until_both_have_ended);
+    tcase_add_test(holds, a_peers_word_ends_a_hold_whose_keys_it_knows);
+    tcase_add_test(holds, a_key_that_is_gone_is_known_to_nobody);
     tcase_add_test(holds, a_hold_ends_by_its_time);
     tcase_add_test(holds, a_restart_keeps_what_is_held);
     tcase_add_test(holds, a_block_with_a_time_to_live_lives_while_it_is_held);

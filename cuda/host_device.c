@@ -143,27 +143,31 @@ static void host_layers_remove(struct sl_device *device, uint32_t layers_index)
 
 /* ---- moving ---- */
 
-static void copy_value(struct sl_move *move, unsigned char *device, uint64_t length_bytes,
-                       bool to_host, bool digest)
+static void copy_value(struct sl_move *move, unsigned char *value, unsigned char *device,
+                       uint64_t length_bytes, bool to_host, bool digest)
 {
     if (!to_host) {
-        memcpy(device, move->host, length_bytes);
+        memcpy(device, value, length_bytes);
     } else if (digest) {
-        move->digest = sl_digest_copy(move->host, device, length_bytes);
+        move->digest = sl_digest_copy(value, device, length_bytes);
     } else {
-        memcpy(move->host, device, length_bytes);
+        memcpy(value, device, length_bytes);
     }
     move->done = 1;
 }
 
-static void host_move_runs(const struct sl_layer_table *table, struct sl_move *moves,
-                           uint32_t count, bool to_host, bool digests)
+static void host_move_runs(const struct sl_layer_table *table, const struct sl_plan_range *range,
+                           struct sl_move *moves, uint32_t count, bool to_host, bool digests)
 {
     const struct sl_swap_layer *layer = &table->layers[0];
+    bool whole = range->length_bytes == table->value_bytes;
     for (uint32_t i = 0; i < count;) {
-        uint32_t run = digests && to_host ? 1 : sl_plan_run(table, moves + i, count - i);
-        unsigned char *device = layer->base + moves[i].device_block * layer->stride_bytes;
-        copy_value(&moves[i], device, run * table->value_bytes, to_host, digests);
+        bool alone = !whole || (digests && to_host);
+        uint32_t run = alone ? 1 : sl_plan_run(table, moves + i, count - i);
+        unsigned char *device =
+            layer->base + moves[i].device_block * layer->stride_bytes + range->offset_bytes;
+        copy_value(&moves[i], moves[i].host + range->offset_bytes, device,
+                   run * range->length_bytes, to_host, digests);
         for (uint32_t k = 1; k < run; k++) {
             moves[i + k].done = 1;
         }
@@ -182,15 +186,15 @@ static void copy_and_feed(struct sl_digest_stream *stream, unsigned char *to,
     }
 }
 
-static void host_move_pieces(const struct sl_layer_table *table, struct sl_move *moves,
-                             uint32_t count, bool to_host, bool digests)
+static void host_move_pieces(const struct sl_layer_table *table, const struct sl_plan_range *range,
+                             struct sl_move *moves, uint32_t count, bool to_host, bool digests)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct sl_digest_stream stream;
         if (digests) {
             sl_digest_start(&stream);
         }
-        for (uint32_t l = 0; l < table->layer_count; l++) {
+        for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
             const struct sl_swap_layer *layer = &table->layers[l];
             unsigned char *device = layer->base + moves[i].device_block * layer->stride_bytes;
             unsigned char *value = moves[i].host + layer->value_offset_bytes;
@@ -209,38 +213,41 @@ static void host_move_pieces(const struct sl_layer_table *table, struct sl_move 
     }
 }
 
-/* As many whole values as half of the staging holds. */
+/* As many ranges of values as half of the staging holds. */
 static void host_move_batch(struct host_device *host, const struct sl_layer_table *table,
-                            struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+                            const struct sl_plan_range *range, struct sl_move *moves,
+                            uint32_t count, bool to_host, bool digests)
 {
-    SL_ASSERT(count <= HOST_BATCH_BLOCKS && count * table->value_bytes <= host->half_bytes);
+    SL_ASSERT(count <= HOST_BATCH_BLOCKS && count * range->length_bytes <= host->half_bytes);
     for (uint32_t i = 0; i < count; i++) {
         host->block_ids[i] = moves[i].device_block;
     }
     struct sl_swap swap =
-        sl_plan_swap(table, 0, table->layer_count, host->block_ids, count, host->staging);
+        sl_plan_swap(table, range->first_layer, range->layer_end - range->first_layer,
+                     host->block_ids, count, host->staging);
     if (to_host) {
         sl_gather_body(&swap, 0, 1);
     }
     for (uint32_t i = 0; i < count; i++) {
-        copy_value(&moves[i], host->staging + i * table->value_bytes, table->value_bytes, to_host,
-                   digests);
+        copy_value(&moves[i], moves[i].host + range->offset_bytes,
+                   host->staging + i * range->length_bytes, range->length_bytes, to_host, digests);
     }
     if (!to_host) {
         sl_scatter_body(&swap, 0, 1);
     }
 }
 
-/* One value that is larger than half of the staging: layer slice by layer slice. */
+/* One range that is larger than half of the staging: layer slice by layer slice. */
 static void host_move_sliced(struct host_device *host, const struct sl_layer_table *table,
-                             struct sl_move *move, bool to_host, bool digests)
+                             const struct sl_plan_range *range, struct sl_move *move, bool to_host,
+                             bool digests)
 {
     struct sl_digest_stream stream;
     if (digests) {
         sl_digest_start(&stream);
     }
-    for (uint32_t first = 0; first < table->layer_count;) {
-        uint32_t layers = sl_plan_slice(table, first, host->half_bytes);
+    for (uint32_t first = range->first_layer; first < range->layer_end;) {
+        uint32_t layers = sl_plan_slice(table, first, range->layer_end, host->half_bytes);
         struct sl_swap swap =
             sl_plan_swap(table, first, layers, &move->device_block, 1, host->staging);
         unsigned char *value = move->host + table->layers[first].value_offset_bytes;
@@ -272,28 +279,25 @@ static void host_move_sliced(struct host_device *host, const struct sl_layer_tab
 }
 
 static void host_move_staged(struct host_device *host, const struct sl_layer_table *table,
-                             struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+                             const struct sl_plan_range *range, struct sl_move *moves,
+                             uint32_t count, bool to_host, bool digests)
 {
-    uint64_t room = SL_MIN(host->half_bytes / table->value_bytes, (uint64_t)HOST_BATCH_BLOCKS);
+    uint64_t room = SL_MIN(host->half_bytes / range->length_bytes, (uint64_t)HOST_BATCH_BLOCKS);
     for (uint32_t i = 0; i < count;) {
         if (room == 0) {
-            host_move_sliced(host, table, &moves[i++], to_host, digests);
+            host_move_sliced(host, table, range, &moves[i++], to_host, digests);
             continue;
         }
         uint32_t batch = (uint32_t)SL_MIN(room, (uint64_t)(count - i));
-        host_move_batch(host, table, moves + i, batch, to_host, digests);
+        host_move_batch(host, table, range, moves + i, batch, to_host, digests);
         i += batch;
     }
 }
 
-static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_t count,
-                        bool to_host, bool digests, struct sl_error *why)
+static sl_err host_moves_check(const struct host_device *host, const struct sl_move *moves,
+                               uint32_t count, struct sl_error *why)
 {
-    struct host_device *host = host_of(device);
-    digests = digests && to_host;
-    for (uint32_t i = 0; i < count; i++) {
-        moves[i].done = 0;
-    }
+    struct sl_plan_range range;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = moves[i].layers_index;
         if (index >= host->table_count || host->tables[index].layers == NULL) {
@@ -304,27 +308,45 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
                            (unsigned long long)moves[i].device_block,
                            (unsigned long long)host->tables[index].block_count);
         }
+        sl_err err = sl_plan_range_of(&host->tables[index], &moves[i], &range, why);
+        if (err != SL_OK) {
+            return err;
+        }
     }
-    for (uint32_t i = 0; i < count;) {
+    return SL_OK;
+}
+
+static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                        bool to_host, bool digests, struct sl_error *why)
+{
+    struct host_device *host = host_of(device);
+    digests = digests && to_host;
+    for (uint32_t i = 0; i < count; i++) {
+        moves[i].done = 0;
+    }
+    sl_err err = host_moves_check(host, moves, count, why);
+    for (uint32_t i = 0; err == SL_OK && i < count;) {
         const struct sl_layer_table *table = &host->tables[moves[i].layers_index];
-        uint32_t same = 1;
-        while (i + same < count && moves[i + same].layers_index == moves[i].layers_index) {
-            same++;
+        uint32_t same = sl_plan_same(moves + i, count - i);
+        struct sl_plan_range range;
+        err = sl_plan_range_of(table, &moves[i], &range, why);
+        if (err != SL_OK) {
+            break;
         }
         switch (table->path) {
         case SL_PLAN_RUNS:
-            host_move_runs(table, moves + i, same, to_host, digests);
+            host_move_runs(table, &range, moves + i, same, to_host, digests);
             break;
         case SL_PLAN_PIECES:
-            host_move_pieces(table, moves + i, same, to_host, digests);
+            host_move_pieces(table, &range, moves + i, same, to_host, digests);
             break;
         case SL_PLAN_STAGED:
-            host_move_staged(host, table, moves + i, same, to_host, digests);
+            host_move_staged(host, table, &range, moves + i, same, to_host, digests);
             break;
         }
         i += same;
     }
-    return SL_OK;
+    return err;
 }
 
 static void host_destroy(struct sl_device *device)

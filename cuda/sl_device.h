@@ -39,13 +39,15 @@ struct sl_layer {
 };
 
 /* One part to move: device block <-> value at host (in an arena). The value is the layers' pieces
- * one after the other: value = [layer][piece_bytes of that layer]. */
+ * one after the other: value = [layer][piece_bytes of that layer]. A range of layers is moved from
+ * and to its place in the value; the rest of the value is left alone. */
 struct sl_move {
-    unsigned char *host;
+    unsigned char *host; /* of the value, whatever the range */
     uint64_t device_block;
-    uint32_t layers_index;   /* which registered layer table */
-    uint32_t done;           /* out: 1 when moved */
-    struct sl_digest digest; /* out, device to host: of the value */
+    uint32_t layers_index;           /* which registered layer table */
+    uint32_t first_layer, layer_end; /* layers [first, end) of the table; 0, 0: all */
+    uint32_t done;                   /* out: 1 when moved */
+    struct sl_digest digest;         /* out, device to host: of the bytes that were moved */
 };
 
 struct sl_device_ops {

@@ -96,6 +96,34 @@ void sl_layer_table_fini(struct sl_layer_table *table)
     *table = (struct sl_layer_table){0};
 }
 
+sl_err sl_plan_range_of(const struct sl_layer_table *table, const struct sl_move *move,
+                        struct sl_plan_range *out, struct sl_error *why)
+{
+    bool all = move->first_layer == 0 && move->layer_end == 0;
+    struct sl_plan_range range = {.first_layer = move->first_layer,
+                                  .layer_end = all ? table->layer_count : move->layer_end};
+    if (range.first_layer >= range.layer_end || range.layer_end > table->layer_count) {
+        return sl_fail(why, SL_ERR_INVALID, "layers %u to %u of %u", range.first_layer,
+                       range.layer_end, table->layer_count);
+    }
+    const struct sl_swap_layer *last = &table->layers[range.layer_end - 1];
+    range.offset_bytes = table->layers[range.first_layer].value_offset_bytes;
+    range.length_bytes = last->value_offset_bytes + last->piece_bytes - range.offset_bytes;
+    *out = range;
+    return SL_OK;
+}
+
+uint32_t sl_plan_same(const struct sl_move *moves, uint32_t count)
+{
+    uint32_t same = 1;
+    while (same < count && moves[same].layers_index == moves[0].layers_index &&
+           moves[same].first_layer == moves[0].first_layer &&
+           moves[same].layer_end == moves[0].layer_end) {
+        same++;
+    }
+    return same;
+}
+
 uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *moves,
                      uint32_t count)
 {
@@ -111,12 +139,12 @@ uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *m
     return length;
 }
 
-uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer,
+uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer, uint32_t layer_end,
                        uint64_t room_bytes)
 {
     uint64_t used_bytes = 0;
     uint32_t i = first_layer;
-    while (i < table->layer_count && used_bytes + table->layers[i].piece_bytes <= room_bytes) {
+    while (i < layer_end && used_bytes + table->layers[i].piece_bytes <= room_bytes) {
         used_bytes += table->layers[i++].piece_bytes;
     }
     return SL_MAX(i - first_layer, 1u);

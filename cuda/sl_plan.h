@@ -31,15 +31,27 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
                            struct sl_error *why);
 void sl_layer_table_fini(struct sl_layer_table *table);
 
-/* How many moves from moves[0] on lie one after the other both on the device and on the host, so
- * that one copy does them: 1..count. Only for SL_PLAN_RUNS. */
+/* What of a value a move is of. */
+struct sl_plan_range {
+    uint32_t first_layer, layer_end;
+    uint64_t offset_bytes, length_bytes; /* in the value */
+};
+/* Errors: SL_ERR_INVALID (the table has no such layers). */
+sl_err sl_plan_range_of(const struct sl_layer_table *table, const struct sl_move *move,
+                        struct sl_plan_range *out, struct sl_error *why);
+/* How many moves from moves[0] on are of the same layers of the same table: 1..count. */
+uint32_t sl_plan_same(const struct sl_move *moves, uint32_t count);
+
+/* How many moves of whole values from moves[0] on lie one after the other both on the device and on
+ * the host, so that one copy does them: 1..count. Only for SL_PLAN_RUNS. */
 uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *moves,
                      uint32_t count);
 
-/* Layers from first_layer on whose pieces fit into room_bytes: at least 1, whatever it needs. */
-uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer,
+/* Layers of [first_layer, layer_end) whose pieces fit into room_bytes: at least 1, whatever it
+ * needs. */
+uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer, uint32_t layer_end,
                        uint64_t room_bytes);
-/* The kernel's view of layers [first, +count) for the given blocks. */
+/* The kernel's view of layers [first, +count) for the given blocks; values are of these alone. */
 struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_layer,
                             uint32_t layer_count, const uint64_t *block_ids, uint64_t block_count,
                             unsigned char *values);

@@ -134,13 +134,17 @@ static void bed_free(struct bed *bed)
     free(bed);
 }
 
-/* The old loop: a copy for each block and layer, on the copies of both memories. */
-static void bed_plain_loop(struct bed *bed, bool to_host)
+/* The old loop: a copy for each block and layer of [first, end), on the copies of both memories. */
+static void bed_plain_loop(struct bed *bed, bool to_host, uint32_t first, uint32_t end)
 {
     for (uint32_t i = 0; i < bed->move_count; i++) {
         unsigned char *value = bed->host_copy + bed->host_offsets[i];
-        for (uint32_t l = 0; l < bed->layer_count; l++) {
+        for (uint32_t l = 0; l < end; l++) {
             const struct sl_layer *layer = &bed->layers[l];
+            if (l < first) {
+                value += layer->piece_bytes;
+                continue;
+            }
             unsigned char *piece = bed->device_copy + (layer->base - bed->device) +
                                    bed->blocks[i] * layer->block_stride_bytes;
             if (to_host) {
@@ -161,7 +165,18 @@ static void bed_assert_equal(const struct bed *bed, const char *what)
                   "%s: host memory differs", what);
 }
 
-static void move_and_compare(const struct shape *shape, bool to_host, bool digests, uint64_t *seed)
+static uint64_t bed_bytes(const struct bed *bed, uint32_t first, uint32_t end)
+{
+    uint64_t bytes = 0;
+    for (uint32_t l = first; l < end; l++) {
+        bytes += bed->layers[l].piece_bytes;
+    }
+    return bytes;
+}
+
+/* ranged: some of the layers, whichever. */
+static void move_and_compare(const struct shape *shape, bool to_host, bool digests, bool ranged,
+                             uint64_t *seed)
 {
     struct sl_device *device = NULL;
     struct sl_error why = {0};
@@ -169,6 +184,9 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
     char what[160];
     struct bed *bed = bed_make(shape, seed);
     struct sl_move *moves = calloc(shape->move_count + 1u, sizeof(*moves));
+    uint32_t first = ranged ? (uint32_t)(random_next(seed) % shape->layer_count) : 0;
+    uint32_t end = ranged ? first + 1 + (uint32_t)(random_next(seed) % (shape->layer_count - first))
+                          : shape->layer_count;
     snprintf(what, sizeof(what),
              "%u layers of %llu + %llu, gap %llu, skew %llu, %u of %u blocks, %s",
              shape->layer_count, (unsigned long long)shape->piece_bytes,
@@ -182,11 +200,13 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
     for (uint32_t i = 0; i < shape->move_count; i++) {
         moves[i] = (struct sl_move){.host = bed->host + bed->host_offsets[i],
                                     .device_block = bed->blocks[i],
-                                    .layers_index = table};
+                                    .layers_index = table,
+                                    .first_layer = first,
+                                    .layer_end = ranged ? end : 0};
     }
 
     sl_err err = device->ops->move(device, moves, shape->move_count, to_host, digests, &why);
-    bed_plain_loop(bed, to_host);
+    bed_plain_loop(bed, to_host, first, end);
 
     ck_assert_msg(err == SL_OK, "%s: %s", what, why.text);
     bed_assert_equal(bed, what);
@@ -194,7 +214,8 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
         ck_assert_uint_eq(moves[i].done, 1);
         if (to_host && digests) {
             struct sl_digest want =
-                sl_digest_of(bed->host_copy + bed->host_offsets[i], bed->value_bytes);
+                sl_digest_of(bed->host_copy + bed->host_offsets[i] + bed_bytes(bed, 0, first),
+                             bed_bytes(bed, first, end));
             ck_assert_msg(sl_digest_equal(moves[i].digest, want), "%s: digest of move %u", what, i);
         }
     }
@@ -251,7 +272,8 @@ START_TEST(planned_paths_equal_the_plain_loop)
     {
         uint64_t seed = (uint64_t)_i;
         for (unsigned mode = 0; mode < 3; mode++) {
-            move_and_compare(&shapes[_i], mode != 2, mode == 1, &seed);
+            move_and_compare(&shapes[_i], mode != 2, mode == 1, false, &seed);
+            move_and_compare(&shapes[_i], mode != 2, mode == 1, true, &seed);
         }
     }
 END_TEST
@@ -273,7 +295,8 @@ START_TEST(random_shapes_equal_the_plain_loop)
             bool to_host = random_next(&seed) % 2 == 0;
             shape.move_count = (uint32_t)(random_next(&seed) % (shape.block_count + 1u));
             shape.repeated = to_host && random_next(&seed) % 4 == 0;
-            move_and_compare(&shape, to_host, random_next(&seed) % 2 == 0, &seed);
+            move_and_compare(&shape, to_host, random_next(&seed) % 2 == 0,
+                             random_next(&seed) % 2 == 0, &seed);
         }
     }
 END_TEST
@@ -304,7 +327,7 @@ static void run_bodies(const struct shape *shape, uint64_t workers, bool gather,
             sl_scatter_body(&swap, worker, workers);
         }
     }
-    bed_plain_loop(bed, gather);
+    bed_plain_loop(bed, gather, 0, bed->layer_count);
 
     bed_assert_equal(bed, gather ? "gather" : "scatter");
     sl_layer_table_fini(&table);
@@ -511,6 +534,12 @@ START_TEST(moves_outside_the_table_touch_nothing)
 
         ck_assert_int_eq(device->ops->move(device, moves, 2, true, false, NULL), SL_ERR_INVALID);
         ck_assert_uint_eq(moves[0].done, 0);
+        ck_assert_uint_eq(host[0], 0);
+        moves[1] = (struct sl_move){.host = host, .layers_index = table, .layer_end = 2};
+        ck_assert_int_eq(device->ops->move(device, moves, 2, true, false, NULL), SL_ERR_INVALID);
+        moves[1] =
+            (struct sl_move){.host = host, .layers_index = table, .first_layer = 1, .layer_end = 1};
+        ck_assert_int_eq(device->ops->move(device, moves, 2, true, false, NULL), SL_ERR_INVALID);
         ck_assert_uint_eq(host[0], 0);
 
         device->ops->layers_remove(device, table);

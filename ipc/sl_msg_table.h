@@ -76,14 +76,16 @@
     F(U64, block_stride_bytes, 1, UINT64_MAX, "from block i to block i + 1")                  \
     F(U64, piece_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of one block in this layer; <= stride") \
     F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")
-#define SL_ITEM_PIECE(F, L)                                                      \
-    F(U64, pool, 0, 7, "index into the engine's pools")                          \
-    F(U64, device_block, 0, UINT32_MAX, "block id on the device")                \
-    F(U64, arena, 0, 65535, "arena id")                                          \
-    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")            \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")             \
-    F(U64, ref, 1, UINT32_MAX, "record: out checks that the claim still stands") \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")
+#define SL_ITEM_PIECE(F, L)                                                                \
+    F(U64, pool, 0, 7, "index into the engine's pools")                                    \
+    F(U64, device_block, 0, UINT32_MAX, "block id on the device")                          \
+    F(U64, arena, 0, 65535, "arena id")                                                    \
+    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                      \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")                       \
+    F(U64, ref, 1, UINT32_MAX, "record: out checks that the claim still stands")           \
+    F(U64, generation, 1, UINT64_MAX, "generation of the extent")                          \
+    F(U64, first_layer, 0, 4095, "layers [first, end) of the part alone; 0, 0: all of it") \
+    F(U64, layer_end, 0, 4096, "with first_layer")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
@@ -318,19 +320,25 @@
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
 
 /* client -> coordinator */
-#define SL_BODY_STORE(F, L)                                                                 \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                              \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                  \
-      "token ids, u32 little-endian, from the start of the prompt")                         \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none") \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")             \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                               \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                 \
-      "device block of every block from first_block on, the same on all ranks")             \
-    F(U64, handover_id, 0, UINT64_MAX,                                                      \
-      "0: none; else all or nothing for decode, held until it has it")                      \
-    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")    \
-    L(ticket, ticket, 4, "one: push to decode; none: through storage")
+#define SL_BODY_STORE(F, L)                                                                   \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                \
+    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                    \
+      "token ids, u32 little-endian, from the start of the prompt")                           \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")   \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")               \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                 \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                   \
+      "device block of every block from first_block on, the same on all ranks")               \
+    F(U64, handover_id, 0, UINT64_MAX,                                                        \
+      "0: none; else all or nothing for decode, held until it has it")                        \
+    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")      \
+    L(ticket, ticket, 4, "one: push to decode; none: through storage")                        \
+    F(U64S, layer_ends, 0, 32768,                                                             \
+      "by layers: for each layer of the forward pass, for each pool, how many of the pool's " \
+      "layers belong to it or to those before; empty: all at once")                           \
+    F(U64, layers_ready, 0, 4096, "by layers: so many are computed already")                  \
+    F(U64S, layered_blocks, 0, SL_BATCH_MAX,                                                  \
+      "by layers: device_blocks, which is empty then: who does not know layers stores nothing")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -348,7 +356,10 @@
     F(U64, handover_id, 0, UINT64_MAX,                                                       \
       "0: none; else waits until prefill has committed, and loads all or fails")             \
     L(receipt, receipt, 4, "one, when it has come already")                                  \
-    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")
+    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")                       \
+    F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                  \
+    F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                  \
+    F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -370,6 +381,14 @@
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
+/* of ops by layers: told once and not waited for; the STORE says it too when it comes again */
+#define SL_BODY_LAYERS(F, L)                                  \
+    F(U64, target_op, 1, UINT64_MAX, "op id of the op meant") \
+    F(U64, layers, 1, 4096, "the first so many layers")
+#define SL_BODY_LAYER_WAIT_REPLY(F, L)        \
+    F(U64, layers, 0, 4096, "so many are in") \
+    F(U64, block_count, 0, UINT32_MAX,        \
+      "of so many blocks: what the load ends with, unless it fails")
 
 #define SL_BODY_KEYS(F, L)                                                 \
     F(TEXT, format, 1, 31, "as in sluicectl keys --format")                \
@@ -385,10 +404,14 @@
     F(U64, engine_id, 1, UINT64_MAX, "engine")                          \
     F(U64, rank, 0, 63, "rank")                                         \
     F(BOOL, out, 0, 1, "true: device to arena, false: arena to device") \
-    L(items, piece, SL_BATCH_MAX, "parts")
-#define SL_BODY_COPY_REPLY(F, L)                       \
-    F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items") \
-    F(BIN, digests, 0, 1048576, "out: 16 bytes an item: low, high, u64 little-endian")
+    L(items, piece, SL_BATCH_MAX, "parts")                              \
+    F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests")
+#define SL_BODY_COPY_REPLY(F, L)                                                            \
+    F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items")                                      \
+    F(BIN, digests, 0, 1048576,                                                             \
+      "out: 16 bytes an item: low, high, u64 little-endian; of the bytes that were copied") \
+    F(BIN, chunks, 0, 8388608,                                                              \
+      "out, if asked: u64 little-endian of every chunk of a part that is whole now, item by item")
 
 #define SL_BODY_DISK_WRITE(F, L)       L(items, spill, SL_BATCH_MAX, "values to make durable")
 #define SL_BODY_DISK_WRITE_REPLY(F, L) L(items, spilled, SL_BATCH_MAX, "one for each value")
@@ -573,6 +596,11 @@
       "SL_OK brought in, SL_ERR_EXISTS was in memory, SL_ERR_NO_SPACE no room")                    \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \
+    X(LAYER_READY, layer_ready, 62, SL_BODY_LAYERS, "layers of a STORE are computed")              \
+    X(LAYER_READY_REPLY, layer_ready_reply, 63, SL_BODY_EMPTY, "noted")                            \
+    X(LAYER_WAIT, layer_wait, 64, SL_BODY_LAYERS, "answered when layers of a LOAD are in")         \
+    X(LAYER_WAIT_REPLY, layer_wait_reply, 65, SL_BODY_LAYER_WAIT_REPLY,                            \
+      "they are, or the op's code")                                                                \
     X(DISK_PREFETCH, disk_prefetch, 66, SL_BODY_DISK_READ, "read into extents, behind all others") \
     X(DISK_PREFETCH_REPLY, disk_prefetch_reply, 67, SL_BODY_CODES, "read and verified")            \
     X(DISK_RAISE, disk_raise, 68, SL_BODY_DISK_RAISE,                                              \

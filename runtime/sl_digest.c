@@ -74,6 +74,16 @@ struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes)
     return digest_pass(NULL, NULL, value, length_bytes);
 }
 
+uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes)
+{
+    return DIGEST_HASH_64(chunk, (size_t)length_bytes);
+}
+
+struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count)
+{
+    return digest_from(XXH3_128bits(hashes, (size_t)count * sizeof(*hashes)));
+}
+
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes)
 {
     bool aligned = ((uintptr_t)to & (SL_COPY_ALIGN_BYTES - 1)) == 0;

@@ -22,6 +22,22 @@ static inline bool sl_digest_equal(struct sl_digest a, struct sl_digest b)
 
 struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes);
 
+/* For who has the value a range at a time: the hash of one chunk, the digest of all hashes, and the
+ * chunks that are whole when [from, end) is there behind all that is before it. */
+uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes);
+struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count);
+struct sl_digest_span {
+    uint64_t first, count; /* chunks; before `from` there is none that is not whole but the first */
+};
+static inline struct sl_digest_span sl_digest_span_of(uint64_t from, uint64_t end,
+                                                      uint64_t length_bytes)
+{
+    uint64_t first = from / SL_DIGEST_CHUNK_BYTES;
+    uint64_t behind =
+        (end == length_bytes ? end + SL_DIGEST_CHUNK_BYTES - 1 : end) / SL_DIGEST_CHUNK_BYTES;
+    return (struct sl_digest_span){.first = first, .count = behind - first};
+}
+
 /* The same in pieces, in order, of any sizes. One owner at a time; no allocation. */
 struct sl_digest_stream {
     _Alignas(64) unsigned char state[1216]; /* two XXH3_state_t */

@@ -148,14 +148,19 @@ static sl_err pool_make(struct sl_device *device, const struct sl_body_engine_ge
     }
     sl_err err = pool_layers(body, rank, pool, engine, plan, layers, &layer_count, why);
     if (err == SL_OK && layer_count > 0) {
-        err = device->ops->layers_add(device, layers, layer_count, &out->layers_index, why);
+        out->layer_offsets = calloc(layer_count + 1u, sizeof(*out->layer_offsets));
+        err = out->layer_offsets != NULL
+                  ? device->ops->layers_add(device, layers, layer_count, &out->layers_index, why)
+                  : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
     }
     if (err == SL_OK && layer_count > 0) {
         out->present = true;
+        out->layer_count = layer_count;
         out->value_bytes = 0;
         out->block_count = UINT64_MAX;
         for (uint32_t i = 0; i < layer_count; i++) {
             out->value_bytes += layers[i].piece_bytes;
+            out->layer_offsets[i + 1] = out->value_bytes;
             out->block_count = SL_MIN(out->block_count, layers[i].block_count);
         }
     }
@@ -196,6 +201,7 @@ void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine 
         if (engine->pools[i].present) {
             device->ops->layers_remove(device, engine->pools[i].layers_index);
         }
+        free(engine->pools[i].layer_offsets);
         engine->pools[i] = (struct sl_swapper_pool){0};
     }
     for (uint32_t i = 0; i < engine->mapping_count; i++) {

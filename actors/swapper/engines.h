@@ -16,6 +16,9 @@ enum sl_swapper_engine_state {
 struct sl_swapper_pool {
     bool present; /* this rank has layers of it */
     uint32_t layers_index;
+    uint32_t layer_count;
+    uint64_t
+        *layer_offsets; /* layer_count + 1: where each begins in the value, and its end; owned */
     uint64_t value_bytes;
     uint64_t block_count;
 };

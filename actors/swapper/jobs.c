@@ -40,9 +40,11 @@ static void job_free_buffers(struct sl_swapper_job *job)
     free(job->items);
     free(job->done);
     free(job->digests);
+    free(job->chunks);
     job->items = NULL;
     job->done = NULL;
     job->digests = NULL;
+    job->chunks = NULL;
     job->item_capacity = 0;
 }
 
@@ -176,6 +178,11 @@ sl_err sl_swapper_jobs_add(struct sl_swapper_jobs *jobs, const struct sl_msg *ms
     sl_return_keep(msg, &job->back);
     job->state = SL_SWAPPER_JOB_QUEUED;
     job->out = body->out;
+    job->chunked = body->out && body->chunks;
+    free(job->chunks);
+    job->chunks = NULL;
+    job->chunk_bytes = 0;
+    job->chunk_at = 0;
     job->checked = false;
     job->engine_id = body->engine_id;
     job->turn = ++jobs->turn;

@@ -19,6 +19,7 @@ enum sl_swapper_job_state { SL_SWAPPER_JOB_FREE, SL_SWAPPER_JOB_QUEUED, SL_SWAPP
 struct sl_swapper_job {
     enum sl_swapper_job_state state;
     bool out;
+    bool chunked; /* hashes of chunks are answered instead of digests */
     bool checked; /* items against the engine's pools and the arenas */
     struct sl_return back;
     uint64_t engine_id;
@@ -30,6 +31,9 @@ struct sl_swapper_job {
     struct sl_item_piece *items; /* owned */
     unsigned char *done;         /* bitmap */
     unsigned char *digests;      /* 16 bytes an item */
+    unsigned char *chunks;       /* hashes, 8 bytes each; NULL: none are asked for */
+    uint64_t chunk_bytes;        /* of all items */
+    uint64_t chunk_at;           /* where those of next_item go */
     sl_err code;                 /* of the answer */
     struct sl_error why;
 };

@@ -14,7 +14,8 @@
 /* Bounds of one slice: about a millisecond of copying. */
 #define SLICE_ITEMS_MAX 256u
 #define SLICE_BYTES_MAX (8 * SL_MIB)
-#define ARENAS_MAX      64u /* one a rank at most */
+#define ARENAS_MAX      64u          /* one a rank at most */
+#define CHUNK_BYTES_MAX (8 * SL_MIB) /* of an answer: of the message table */
 /* An idle engine's registration is asked for again so often; what ended is unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
 
@@ -32,6 +33,7 @@ struct swapper {
     /* Of the slice in progress. */
     struct sl_move moves[SLICE_ITEMS_MAX];
     uint32_t move_items[SLICE_ITEMS_MAX];
+    uint64_t move_chunks[SLICE_ITEMS_MAX]; /* where their hashes go */
     struct {
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped;
@@ -111,7 +113,10 @@ static void job_send_answer(struct swapper *self, const struct sl_swapper_job *j
     if (job->item_count > 0) {
         reply.body.copy_reply.done =
             (struct sl_bytes){.at = job->done, .length = (job->item_count + 7) / 8};
-        if (job->out) {
+        if (job->chunked) {
+            reply.body.copy_reply.chunks =
+                (struct sl_bytes){.at = job->chunks, .length = job->chunk_bytes};
+        } else if (job->out) {
             reply.body.copy_reply.digests =
                 (struct sl_bytes){.at = job->digests, .length = (uint64_t)job->item_count * 16};
         }
@@ -306,8 +311,59 @@ static void swapper_engine_died(struct swapper *self, const struct sl_body_local
 
 /* ---- copying ---- */
 
+struct extent { /* what of a part is to be copied */
+    uint64_t from, end;
+};
+
+static struct extent item_extent(const struct sl_swapper_engine *engine,
+                                 const struct sl_item_piece *item)
+{
+    const struct sl_swapper_pool *pool = &engine->pools[item->pool];
+    uint64_t end = item->layer_end != 0 ? pool->layer_offsets[item->layer_end] : pool->value_bytes;
+    return (struct extent){.from = pool->layer_offsets[item->first_layer], .end = end};
+}
+
+static struct sl_digest_span item_span(const struct sl_swapper_engine *engine,
+                                       const struct sl_item_piece *item)
+{
+    struct extent extent = item_extent(engine, item);
+    return sl_digest_span_of(extent.from, extent.end, item->length_bytes);
+}
+
+static sl_err item_layers_check(const struct sl_item_piece *item,
+                                const struct sl_swapper_pool *pool, uint32_t number,
+                                struct sl_error *why)
+{
+    bool all = item->first_layer == 0 && item->layer_end == 0;
+    return all || (item->first_layer < item->layer_end && item->layer_end <= pool->layer_count)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "items[%u].layer_end: layers %llu to %llu of %u",
+                         number, (unsigned long long)item->first_layer,
+                         (unsigned long long)item->layer_end, pool->layer_count);
+}
+
+/* Room for the hashes that are answered. */
+static sl_err job_chunks(struct sl_swapper_job *job, const struct sl_swapper_engine *engine,
+                         struct sl_error *why)
+{
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        job->chunk_bytes += item_span(engine, &job->items[i]).count * sizeof(uint64_t);
+    }
+    if (job->chunk_bytes > CHUNK_BYTES_MAX) {
+        job->chunk_bytes = 0;
+        return sl_fail(why, SL_ERR_LIMIT, "more than %llu bytes of hashes were asked for",
+                       (unsigned long long)CHUNK_BYTES_MAX);
+    }
+    job->chunks = calloc(1, SL_MAX(job->chunk_bytes, UINT64_C(1)));
+    if (job->chunks == NULL) {
+        job->chunk_bytes = 0;
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for hashes");
+    }
+    return SL_OK;
+}
+
 /* Everything a slice relies on; refuses the whole COPY before a byte is touched. */
-static sl_err job_check(struct swapper *self, const struct sl_swapper_job *job,
+static sl_err job_check(struct swapper *self, struct sl_swapper_job *job,
                         const struct sl_swapper_engine *engine, struct sl_error *why)
 {
     uint64_t arena = 0;
@@ -331,6 +387,10 @@ static sl_err job_check(struct swapper *self, const struct sl_swapper_job *job,
                 why, SL_ERR_INVALID, "items[%u].length_bytes: %llu, parts of the pool have %llu", i,
                 (unsigned long long)item->length_bytes, (unsigned long long)pool->value_bytes);
         }
+        err = item_layers_check(item, pool, i, why);
+        if (err != SL_OK) {
+            return err;
+        }
         if (i == 0 || item->arena != arena) {
             arena = item->arena;
             err = swapper_arena(self, arena, why);
@@ -342,7 +402,7 @@ static sl_err job_check(struct swapper *self, const struct sl_swapper_job *job,
                            (unsigned long long)item->offset_bytes, (unsigned long long)arena);
         }
     }
-    return err;
+    return err == SL_OK && job->chunked ? job_chunks(job, engine, why) : err;
 }
 
 /* Picks the moves of one slice: what may still be written, up to the bounds. */
@@ -355,10 +415,13 @@ static uint32_t job_pick(struct swapper *self, struct sl_swapper_job *job,
          looked++) {
         uint32_t i = job->next_item;
         const struct sl_item_piece *item = &job->items[i];
-        if (bytes > 0 && bytes + item->length_bytes > SLICE_BYTES_MAX) {
+        struct extent extent = item_extent(engine, item);
+        if (bytes > 0 && bytes + (extent.end - extent.from) > SLICE_BYTES_MAX) {
             break;
         }
         job->next_item++;
+        self->move_chunks[count] = job->chunk_at;
+        job->chunk_at += job->chunked ? item_span(engine, item).count * sizeof(uint64_t) : 0;
         /* A claim that ended between here and the copy is still quarantined: its extent is reused
          * only after this actor has answered a FENCE, which it cannot do in the middle of a slice.
          */
@@ -373,12 +436,14 @@ static uint32_t job_pick(struct swapper *self, struct sl_swapper_job *job,
         if (host == NULL) {
             continue;
         }
-        bytes += item->length_bytes;
+        bytes += extent.end - extent.from;
         self->move_items[count] = i;
         self->moves[count++] = (struct sl_move){
             .host = host,
             .device_block = item->device_block,
             .layers_index = engine->pools[item->pool].layers_index,
+            .first_layer = (uint32_t)item->first_layer,
+            .layer_end = (uint32_t)item->layer_end,
         };
     }
     return count;
@@ -388,6 +453,21 @@ static void put_u64(unsigned char *out, uint64_t value)
 {
     for (unsigned i = 0; i < 8; i++) {
         out[i] = (unsigned char)(value >> (8 * i));
+    }
+}
+
+/* The hashes of what is whole now: a chunk may have begun with layers that were copied before,
+ * which lie in the extent under the same claim. Just copied, it is in the cache. */
+static void chunks_hash(struct swapper *self, struct sl_swapper_job *job,
+                        const struct sl_swapper_engine *engine, uint32_t move)
+{
+    const struct sl_item_piece *item = &job->items[self->move_items[move]];
+    struct sl_digest_span span = item_span(engine, item);
+    for (uint64_t i = 0; i < span.count; i++) {
+        uint64_t at = (span.first + i) * SL_DIGEST_CHUNK_BYTES;
+        put_u64(job->chunks + self->move_chunks[move] + i * sizeof(uint64_t),
+                sl_digest_chunk(self->moves[move].host + at,
+                                SL_MIN(item->length_bytes - at, (uint64_t)SL_DIGEST_CHUNK_BYTES)));
     }
 }
 
@@ -411,7 +491,8 @@ static sl_err job_slice(struct swapper *self, struct sl_swapper_job *job,
     }
     uint32_t count = job_pick(self, job, engine);
     if (count > 0) {
-        err = self->device->ops->move(self->device, self->moves, count, job->out, job->out, why);
+        err = self->device->ops->move(self->device, self->moves, count, job->out,
+                                      job->out && !job->chunked, why);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t item = self->move_items[i];
@@ -420,8 +501,11 @@ static sl_err job_slice(struct swapper *self, struct sl_swapper_job *job,
         }
         job->done[item >> 3] = (unsigned char)(job->done[item >> 3] | 1u << (item & 7));
         job->done_count++;
-        job->bytes += job->items[item].length_bytes;
-        if (job->out) {
+        struct extent extent = item_extent(engine, &job->items[item]);
+        job->bytes += extent.end - extent.from;
+        if (job->chunked) {
+            chunks_hash(self, job, engine, i);
+        } else if (job->out) {
             put_u64(job->digests + (size_t)item * 16, self->moves[i].digest.low);
             put_u64(job->digests + (size_t)item * 16 + 8, self->moves[i].digest.high);
         }

@@ -22,6 +22,10 @@
 #define VALUE       (LAYERS * PIECE)
 #define WIDE_VALUE  SL_MIB /* pool 1: one layer */
 #define WIDE_BLOCKS 20u
+#define DEEP_LAYERS 7u /* pool 2: layers that begin and end anywhere in the digest's chunks */
+#define DEEP_PIECE  9001u
+#define DEEP_VALUE  (DEEP_LAYERS * DEEP_PIECE)
+#define DEEP_BLOCKS 4u
 #define POOL_BYTES  (LAYERS * BLOCKS * STRIDE)
 #define ITEMS_MAX   1200u
 
@@ -29,8 +33,8 @@ static struct stepped bed;
 static char shm_dir[64];
 static struct sl_arena *arena;
 static struct sl_index *node_index;
-static int pool_fds[2];
-static unsigned char *pools[2];
+static int pool_fds[3];
+static unsigned char *pools[3];
 static uint64_t next_offset;
 static struct sl_item_piece items[ITEMS_MAX];
 
@@ -64,6 +68,7 @@ static void setup(void)
                   why.text);
     make_pool(0, POOL_BYTES);
     make_pool(1, WIDE_VALUE * WIDE_BLOCKS);
+    make_pool(2, DEEP_VALUE * DEEP_BLOCKS);
     next_offset = 0;
     stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
 }
@@ -76,7 +81,7 @@ static void teardown(void)
     (void)sl_segment_remove(shm_dir, "index", NULL);
     (void)sl_segment_remove(shm_dir, "arena.0", NULL);
     rmdir(shm_dir);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         close(pool_fds[i]);
     }
 }
@@ -121,8 +126,9 @@ static struct sl_msg copy_request(bool out, uint64_t count)
 /* What the registrar answers to ENGINE_GET. */
 static void answer_engine(sl_err code)
 {
-    struct sl_item_pool pool_items[2] = {{.name = sl_text_of("kv")}, {.name = sl_text_of("wide")}};
-    struct sl_item_region regions[LAYERS + 2];
+    struct sl_item_pool pool_items[3] = {
+        {.name = sl_text_of("kv")}, {.name = sl_text_of("wide")}, {.name = sl_text_of("deep")}};
+    struct sl_item_region regions[LAYERS + 2 + DEEP_LAYERS];
     struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY, .code = code};
     char to[32];
     ck_assert(stepped_take(&bed, &asked, to));
@@ -153,6 +159,20 @@ static void answer_engine(sl_err code)
     regions[LAYERS + 1] = regions[0]; /* of another rank: not ours to map */
     regions[LAYERS + 1].rank = 0;
     regions[LAYERS + 1].fd = 99999;
+    for (uint64_t l = 0; l < DEEP_LAYERS; l++) {
+        regions[LAYERS + 2 + l] =
+            (struct sl_item_region){.rank = RANK,
+                                    .pool = 2,
+                                    .layer = l,
+                                    .handle_kind = SL_MEMORY_SHARED_FD,
+                                    .pid = (uint64_t)getpid(),
+                                    .fd = (uint64_t)pool_fds[2],
+                                    .offset_bytes = l * DEEP_BLOCKS * DEEP_PIECE,
+                                    .length_bytes = DEEP_BLOCKS * DEEP_PIECE,
+                                    .block_stride_bytes = DEEP_PIECE,
+                                    .piece_bytes = DEEP_PIECE,
+                                    .block_count = DEEP_BLOCKS};
+    }
     struct sl_proc_id self = sl_proc_id_self();
     if (code == SL_OK) {
         reply.body.engine_get_reply.engine_id = ENGINE;
@@ -160,7 +180,7 @@ static void answer_engine(sl_err code)
         reply.body.engine_get_reply.start_time = self.start_time;
         reply.body.engine_get_reply.world = 2;
         reply.body.engine_get_reply.pools.at = pool_items;
-        reply.body.engine_get_reply.pools.count = 2;
+        reply.body.engine_get_reply.pools.count = 3;
         reply.body.engine_get_reply.regions.at = regions;
         reply.body.engine_get_reply.regions.count = SL_COUNT(regions);
     }
@@ -253,6 +273,115 @@ START_TEST(in_writes_the_device_blocks_and_nothing_else)
         device_value(599, want);
         ck_assert_int_eq(memcmp(want, sl_arena_at(arena, items[0].offset_bytes, VALUE), VALUE), 0);
         free(copy);
+    }
+END_TEST
+
+static void deep_value(uint64_t block, unsigned char out[DEEP_VALUE])
+{
+    for (uint64_t l = 0; l < DEEP_LAYERS; l++) {
+        memcpy(out + l * DEEP_PIECE, pools[2] + (l * DEEP_BLOCKS + block) * DEEP_PIECE, DEEP_PIECE);
+    }
+}
+
+/* Copies layers [first, end) of `count` blocks out; the answer. */
+static struct sl_msg copy_layers(uint32_t count, uint64_t first, uint64_t end, bool chunks)
+{
+    struct sl_msg reply, msg = copy_request(true, count);
+    msg.body.copy.chunks = chunks;
+    for (uint32_t i = 0; i < count; i++) {
+        items[i].first_layer = first;
+        items[i].layer_end = end;
+    }
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    ck_assert_int_eq(reply.code, SL_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        ck_assert(bit(&reply, i));
+    }
+    return reply;
+}
+
+static void reserve_deep(uint32_t count)
+{
+    with_engine();
+    for (uint32_t i = 0; i < count; i++) {
+        reserve(&items[i], 2, i, DEEP_VALUE);
+        memset(sl_arena_at(arena, items[i].offset_bytes, DEEP_VALUE), 0xee, DEEP_VALUE);
+    }
+}
+
+START_TEST(layers_that_are_copied_leave_the_rest_alone)
+    {
+        unsigned char want[DEEP_VALUE];
+        reserve_deep(2);
+
+        struct sl_msg reply = copy_layers(2, 2, 5, false);
+
+        for (uint64_t i = 0; i < 2; i++) {
+            const unsigned char *value = sl_arena_at(arena, items[i].offset_bytes, DEEP_VALUE);
+            struct sl_digest digest;
+            memcpy(&digest, (const unsigned char *)reply.body.copy_reply.digests.at + 16 * i, 16);
+            deep_value(i, want);
+            memset(want, 0xee, 2 * DEEP_PIECE);
+            memset(want + 5 * DEEP_PIECE, 0xee, 2 * DEEP_PIECE);
+            ck_assert_int_eq(memcmp(value, want, DEEP_VALUE), 0);
+            ck_assert(sl_digest_equal(
+                digest, sl_digest_of(want + 2 * DEEP_PIECE, 3 * (uint64_t)DEEP_PIECE)));
+        }
+    }
+END_TEST
+
+/* Where each COPY ends: layer by layer, several at once, all at once. */
+static const uint64_t deep_ends[][DEEP_LAYERS] = {
+    {1, 2, 3, 4, 5, 6, 7}, {3, 4, 7}, {6, 7}, {7}, {1, 7}};
+
+START_TEST(hashes_of_chunks_make_the_digest_of_the_value)
+    {
+        unsigned char want[DEEP_VALUE];
+        uint64_t hashes[DEEP_BLOCKS][4] = {{0}};
+        reserve_deep(DEEP_BLOCKS);
+        for (uint64_t k = 0, first = 0; k < DEEP_LAYERS && deep_ends[_i][k] != 0; k++) {
+            uint64_t end = deep_ends[_i][k];
+            struct sl_digest_span span =
+                sl_digest_span_of(first * DEEP_PIECE, end * DEEP_PIECE, DEEP_VALUE);
+
+            struct sl_msg reply = copy_layers(DEEP_BLOCKS, first, end, true);
+
+            const unsigned char *at = reply.body.copy_reply.chunks.at;
+            ck_assert_uint_eq(reply.body.copy_reply.digests.length, 0);
+            ck_assert_uint_eq(reply.body.copy_reply.chunks.length, DEEP_BLOCKS * span.count * 8);
+            for (uint64_t i = 0; i < DEEP_BLOCKS && span.count > 0; i++) {
+                memcpy(&hashes[i][span.first], at + i * span.count * 8, span.count * 8);
+            }
+            first = end;
+        }
+        for (uint64_t i = 0; i < DEEP_BLOCKS; i++) {
+            deep_value(i, want);
+            ck_assert_int_eq(
+                memcmp(sl_arena_at(arena, items[i].offset_bytes, DEEP_VALUE), want, DEEP_VALUE), 0);
+            ck_assert(
+                sl_digest_equal(sl_digest_of_chunks(hashes[i], 4), sl_digest_of(want, DEEP_VALUE)));
+        }
+    }
+END_TEST
+
+START_TEST(layers_are_copied_in_without_the_others)
+    {
+        unsigned char before[DEEP_VALUE], after[DEEP_VALUE];
+        struct sl_msg reply, msg;
+        reserve_deep(1);
+        deep_value(0, before);
+        items[0].first_layer = 1;
+        items[0].layer_end = 4;
+        msg = copy_request(false, 1);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        deep_value(0, after);
+        memset(before + DEEP_PIECE, 0xee, 3 * DEEP_PIECE);
+        ck_assert_int_eq(memcmp(before, after, DEEP_VALUE), 0);
     }
 END_TEST
 
@@ -462,15 +591,20 @@ END_TEST
 static const struct {
     uint64_t pool, block, length, arena, offset;
     const char *names;
+    uint64_t first_layer, layer_end;
 } bad_items[] = {
-    {2, 0, VALUE, 0, 0, "items[1].pool"},
-    {7, 0, VALUE, 0, 0, "items[1].pool"},
-    {0, BLOCKS, VALUE, 0, 0, "items[1].device_block"},
-    {1, WIDE_BLOCKS, WIDE_VALUE, 0, 0, "items[1].device_block"},
-    {0, 0, VALUE - 1, 0, 0, "items[1].length_bytes"},
-    {0, 0, VALUE, 0, 64 * SL_MIB - 1, "items[1].offset_bytes"},
-    {0, 0, VALUE, 0, UINT64_MAX - 10, "items[1].offset_bytes"},
-    {0, 0, VALUE, 70, 0, "arena 70"},
+    {0, 0, VALUE, 0, 0, "items[1].layer_end", 0, LAYERS + 1},
+    {0, 0, VALUE, 0, 0, "items[1].layer_end", 1, 1},
+    {0, 0, VALUE, 0, 0, "items[1].layer_end", 1, 0},
+    {0, 0, VALUE, 0, 0, "items[1].layer_end", LAYERS, LAYERS},
+    {3, 0, VALUE, 0, 0, "items[1].pool", 0, 0},
+    {7, 0, VALUE, 0, 0, "items[1].pool", 0, 0},
+    {0, BLOCKS, VALUE, 0, 0, "items[1].device_block", 0, 0},
+    {1, WIDE_BLOCKS, WIDE_VALUE, 0, 0, "items[1].device_block", 0, 0},
+    {0, 0, VALUE - 1, 0, 0, "items[1].length_bytes", 0, 0},
+    {0, 0, VALUE, 0, 64 * SL_MIB - 1, "items[1].offset_bytes", 0, 0},
+    {0, 0, VALUE, 0, UINT64_MAX - 10, "items[1].offset_bytes", 0, 0},
+    {0, 0, VALUE, 70, 0, "arena 70", 0, 0},
 };
 
 START_TEST(items_that_do_not_fit_refuse_the_copy_untouched)
@@ -485,7 +619,9 @@ START_TEST(items_that_do_not_fit_refuse_the_copy_untouched)
                                           .arena = bad_items[_i].arena,
                                           .offset_bytes = bad_items[_i].offset,
                                           .ref = 1,
-                                          .generation = 1};
+                                          .generation = 1,
+                                          .first_layer = bad_items[_i].first_layer,
+                                          .layer_end = bad_items[_i].layer_end};
         struct sl_msg msg = copy_request(true, 2);
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
@@ -718,6 +854,10 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, out_writes_the_layers_one_after_the_other_with_their_digest);
     tcase_add_test(cases, in_writes_the_device_blocks_and_nothing_else);
+    tcase_add_test(cases, layers_that_are_copied_leave_the_rest_alone);
+    tcase_add_loop_test(cases, hashes_of_chunks_make_the_digest_of_the_value, 0,
+                        SL_COUNT(deep_ends));
+    tcase_add_test(cases, layers_are_copied_in_without_the_others);
     tcase_add_test(cases, claims_that_ended_are_not_written);
     tcase_add_test(cases, large_copies_are_done_in_slices);
     tcase_add_test(cases, many_small_parts_are_bounded_by_count_and_take_turns);

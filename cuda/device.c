@@ -30,3 +30,34 @@ void sl_device_close(struct sl_device **device)
         *device = NULL;
     }
 }
+
+sl_err sl_device_memory_create(struct sl_device *device, uint64_t length_bytes,
+                               struct sl_device_memory *out, struct sl_error *why)
+{
+    if (device->ops->memory_create == NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s makes no memory for others",
+                       device->ops->name);
+    }
+    if (length_bytes == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "device %s: memory of 0 bytes", device->ops->name);
+    }
+    return device->ops->memory_create(device, length_bytes, out, why);
+}
+
+sl_err sl_device_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
+                               struct sl_memory_handle *out, struct sl_error *why)
+{
+    if (device->ops->memory_export == NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s makes no memory for others",
+                       device->ops->name);
+    }
+    return device->ops->memory_export(device, memory, out, why);
+}
+
+void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *memory)
+{
+    if (device->ops->memory_free != NULL && memory->length_bytes != 0) {
+        device->ops->memory_free(device, memory);
+    }
+    *memory = (struct sl_device_memory){.fd = -1};
+}

@@ -104,6 +104,45 @@ static void host_unmap(struct sl_device *device, struct sl_mapping *mapping)
     *mapping = (struct sl_mapping){0};
 }
 
+/* ---- memory for others ---- */
+
+/* A memfd: no name in a file system that a death could leave behind, and the kernel keeps it until
+ * the last process that has it is gone. */
+static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes,
+                                 struct sl_device_memory *out, struct sl_error *why)
+{
+    (void)device;
+    int fd = memfd_create("sluice-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "memfd of %llu bytes", (unsigned long long)length_bytes);
+    }
+    /* Whoever maps it may rely on its size. */
+    if (length_bytes > INT64_MAX || ftruncate(fd, (off_t)length_bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int os_code = length_bytes > INT64_MAX ? EFBIG : errno;
+        (void)close(fd);
+        return sl_fail_os(why, os_code, "memfd of %llu bytes", (unsigned long long)length_bytes);
+    }
+    *out = (struct sl_device_memory){.length_bytes = length_bytes, .fd = fd};
+    return SL_OK;
+}
+
+static sl_err host_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
+                                 struct sl_memory_handle *out, struct sl_error *why)
+{
+    (void)device;
+    (void)why;
+    *out = (struct sl_memory_handle){
+        .kind = SL_MEMORY_SHARED_FD, .pid = (uint32_t)getpid(), .fd = memory->fd};
+    return SL_OK;
+}
+
+static void host_memory_free(struct sl_device *device, struct sl_device_memory *memory)
+{
+    (void)device;
+    (void)close(memory->fd);
+}
+
 /* ---- tables ---- */
 
 static sl_err host_layers_add(struct sl_device *device, const struct sl_layer *layers,
@@ -364,6 +403,9 @@ static const struct sl_device_ops host_ops = {
     .name = "host",
     .map = host_map,
     .unmap = host_unmap,
+    .memory_create = host_memory_create,
+    .memory_export = host_memory_export,
+    .memory_free = host_memory_free,
     .layers_add = host_layers_add,
     .layers_remove = host_layers_remove,
     .move = host_move,

@@ -23,6 +23,14 @@ struct sl_memory_handle {
     unsigned char ipc[64];
 };
 
+/* Memory that a back end made for others to map. */
+struct sl_device_memory {
+    void *base; /* device address here; NULL: not mapped here, map() it as others do */
+    uint64_t length_bytes;
+    int fd; /* what the handle names; -1: none */
+    void *private_data;
+};
+
 struct sl_device; /* base of the back ends */
 struct sl_mapping {
     void *base;
@@ -57,6 +65,13 @@ struct sl_device_ops {
     sl_err (*map)(struct sl_device *device, const struct sl_memory_handle *handle,
                   uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
     void (*unmap)(struct sl_device *device, struct sl_mapping *mapping);
+    /* The memory of a pool that Sluice creates; NULL: the back end has none of the three. Use
+     * sl_device_memory_create and its siblings. */
+    sl_err (*memory_create)(struct sl_device *device, uint64_t length_bytes,
+                            struct sl_device_memory *out, struct sl_error *why);
+    sl_err (*memory_export)(struct sl_device *device, const struct sl_device_memory *memory,
+                            struct sl_memory_handle *out, struct sl_error *why);
+    void (*memory_free)(struct sl_device *device, struct sl_device_memory *memory);
     /* Makes a table of layers known once; gives its number. The layers are copied. */
     sl_err (*layers_add)(struct sl_device *device, const struct sl_layer *layers,
                          uint32_t layer_count, uint32_t *layers_index, struct sl_error *why);
@@ -77,5 +92,19 @@ struct sl_device {
 sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
                       struct sl_device **out, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
+
+/* Gives *out zero-filled memory that other processes can map; free it before the device is closed.
+ * Errors: SL_ERR_INVALID (0 bytes), SL_ERR_NO_MEMORY, SL_ERR_OS, SL_ERR_DEVICE, SL_ERR_UNSUPPORTED
+ * (the back end makes none; the text says so). */
+sl_err sl_device_memory_create(struct sl_device *device, uint64_t length_bytes,
+                               struct sl_device_memory *out, struct sl_error *why);
+/* How others map it. The handle of a descriptor (SL_MEMORY_SHARED_FD, SL_MEMORY_CUDA_FD) is good as
+ * long as the process in it has the descriptor; the memory itself lives as long as anybody has a
+ * descriptor or a mapping of it, so a death of its maker loses nothing that others have. That of
+ * SL_MEMORY_CUDA_IPC ends with its maker. Errors: SL_ERR_DEVICE, SL_ERR_UNSUPPORTED. */
+sl_err sl_device_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
+                               struct sl_memory_handle *out, struct sl_error *why);
+/* Accepts what is all zero or was freed. */
+void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *memory);
 
 #endif

@@ -520,6 +520,51 @@ START_TEST(mapping_refuses_what_is_not_there)
     }
 END_TEST
 
+START_TEST(memory_made_for_others_is_zero_and_shared)
+    {
+        struct sl_device *device = host_device();
+        struct sl_device_memory memory = {.fd = -1};
+        struct sl_memory_handle handle;
+        struct sl_mapping mine = {0}, theirs = {0};
+        struct sl_error why = {0};
+
+        ck_assert_msg(sl_device_memory_create(device, 10000, &memory, &why) == SL_OK, "%s",
+                      why.text);
+        ck_assert_int_eq(sl_device_memory_export(device, &memory, &handle, &why), SL_OK);
+
+        ck_assert_int_eq(device->ops->map(device, &handle, 10000, &mine, &why), SL_OK);
+        ck_assert_int_eq(device->ops->map(device, &handle, 10000, &theirs, &why), SL_OK);
+        ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 0);
+        ((unsigned char *)mine.base)[9999] = 5;
+        ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 5);
+        ck_assert_int_ne(ftruncate(memory.fd, 1), 0); /* nobody takes it away below a mapping */
+        sl_device_memory_free(device, &memory);
+        sl_device_memory_free(device, &memory);
+        ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 5); /* lives with its mappings */
+        ck_assert_int_eq(sl_device_memory_create(device, 0, &memory, &why), SL_ERR_INVALID);
+        ck_assert_int_ne(sl_device_memory_create(device, UINT64_MAX, &memory, &why), SL_OK);
+        device->ops->unmap(device, &mine);
+        device->ops->unmap(device, &theirs);
+        sl_device_close(&device);
+    }
+END_TEST
+
+START_TEST(a_back_end_that_makes_no_memory_says_so)
+    {
+        static const struct sl_device_ops none = {.name = "none"};
+        struct sl_device device = {.ops = &none};
+        struct sl_device_memory memory = {.fd = -1};
+        struct sl_memory_handle handle;
+        struct sl_error why = {0};
+
+        ck_assert_int_eq(sl_device_memory_create(&device, 1, &memory, &why), SL_ERR_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(why.text, "none"));
+        ck_assert_int_eq(sl_device_memory_export(&device, &memory, &handle, &why),
+                         SL_ERR_UNSUPPORTED);
+        sl_device_memory_free(&device, &memory);
+    }
+END_TEST
+
 START_TEST(moves_outside_the_table_touch_nothing)
     {
         static unsigned char memory[256], host[256];
@@ -597,6 +642,8 @@ int main(void)
     tcase_add_loop_test(cases, impossible_layers_are_refused, 0, SL_COUNT(bad_layers));
     tcase_add_test(cases, mapping_shares_the_memory_behind_a_descriptor);
     tcase_add_test(cases, mapping_refuses_what_is_not_there);
+    tcase_add_test(cases, memory_made_for_others_is_zero_and_shared);
+    tcase_add_test(cases, a_back_end_that_makes_no_memory_says_so);
     tcase_add_test(cases, moves_outside_the_table_touch_nothing);
     tcase_add_test(cases, removed_tables_make_room);
     tcase_add_test(cases, back_ends_that_cannot_run_say_why);

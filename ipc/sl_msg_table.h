@@ -75,7 +75,8 @@
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of the layer's tensor")                        \
     F(U64, block_stride_bytes, 1, UINT64_MAX, "from block i to block i + 1")                  \
     F(U64, piece_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of one block in this layer; <= stride") \
-    F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")
+    F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")      \
+    F(U64, pool_epoch, 0, UINT64_MAX, "of the memory in the table of pools; 0: it is not there")
 #define SL_ITEM_PIECE(F, L)                                                                \
     F(U64, pool, 0, 7, "index into the engine's pools")                                    \
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                          \
@@ -209,6 +210,20 @@
     F(U64, keys_low, 0, UINT64_MAX, "digest of model and last key, low half")              \
     F(U64, keys_high, 0, UINT64_MAX, "high half")                                          \
     F(TEXT, node, 0, 31, "name of prefill's node; empty: it has none")
+/* One row of the table of pools: the device memory of one pool of one rank, and who has it. */
+#define SL_ITEM_HOLDING(F, L)                                                             \
+    F(TEXT, name, 1, 63, "deployment")                                                    \
+    F(U64, rank, 0, 63, "rank")                                                           \
+    F(TEXT, pool, 1, 31, "pool name")                                                     \
+    F(U64, state, 0, 3, "0 absent, 1 allocating, 2 ready, 3 revoking")                    \
+    F(U64, epoch, 0, UINT64_MAX, "of this memory; never reused")                          \
+    F(U64, length_bytes, 0, UINT64_MAX, "bytes")                                          \
+    F(BOOL, sluice, 0, 1, "a swapper made it; false: its owner did")                      \
+    F(TEXT, owner, 0, 31, "who makes or made it")                                         \
+    F(U64, owner_pid, 0, UINT32_MAX, "its process; 0: gone, others have the memory")      \
+    F(U64, mapper_count, 0, UINT32_MAX, "processes that map it, swappers included")       \
+    F(TEXT, mappers, 0, 1023, "their names, for people; cut when there are many of them") \
+    F(U64, waiter_count, 0, UINT32_MAX, "requests that wait for a change of its state")
 
 /* X(item, TABLE) makes struct sl_item_ITEM */
 #define SL_ITEM_TABLE(X)                \
@@ -238,7 +253,8 @@
     X(arrived, SL_ITEM_ARRIVED)         \
     X(door, SL_ITEM_DOOR)               \
     X(receipt, SL_ITEM_RECEIPT)         \
-    X(ticket, SL_ITEM_TICKET)
+    X(ticket, SL_ITEM_TICKET)           \
+    X(holding, SL_ITEM_HOLDING)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -314,6 +330,61 @@
     F(U64, keys_low, 0, UINT64_MAX,                                                           \
       "on a peer's word: digest of the key of a block that is held, low half; 0, 0: on ours") \
     F(U64, keys_high, 0, UINT64_MAX, "high half")
+
+/* Device memory of pools, one owner each (DESIGN 5.6). client -> registrar */
+#define SL_BODY_POOL_TAKE(F, L)                                          \
+    F(TEXT, name, 1, 63, "deployment: what one model replica is called") \
+    F(U64, rank, 0, 63, "rank")                                          \
+    F(TEXT, pool, 1, 31, "pool name: [a-z0-9_-]")                        \
+    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the memory")           \
+    F(BOOL, sluice, 0, 1,                                                \
+      "the rank's swapper makes it, answered when it is ready; false: the sender does")
+#define SL_BODY_POOL_AWAIT(F, L)       \
+    F(TEXT, name, 1, 63, "deployment") \
+    F(U64, rank, 0, 63, "rank")        \
+    F(TEXT, pool, 1, 31, "pool name")  \
+    F(U64, epoch, 0, UINT64_MAX,       \
+      "0: until it is ready, the sender maps it then; else until the memory of this epoch is not")
+#define SL_BODY_POOL_STATE(F, L)                                                        \
+    F(U64, state, 0, 3, "0 absent, 1 allocating, 2 ready, 3 revoking")                  \
+    F(U64, epoch, 0, UINT64_MAX, "of this memory; never reused")                        \
+    F(U64, length_bytes, 0, UINT64_MAX, "bytes")                                        \
+    F(U64, handle_kind, 0, 7, "ready: enum sl_memory_kind")                             \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                                 \
+    F(U64, start_time, 0, UINT64_MAX, "of that process, clock ticks since boot")        \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                             \
+    F(BIN, handle, 0, 64, "device IPC handle")                                          \
+    F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
+    F(BOOL, sluice, 0, 1, "a swapper made it")
+#define SL_BODY_POOL_READY(F, L)                                      \
+    F(U64, epoch, 1, UINT64_MAX, "as POOL_TAKE gave it")              \
+    F(U64, handle_kind, 1, 7, "enum sl_memory_kind")                  \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd: the sender's") \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")           \
+    F(BIN, handle, 0, 64, "device IPC handle")                        \
+    F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory")
+#define SL_BODY_POOL_MAPPED(F, L)                              \
+    F(U64, epoch, 1, UINT64_MAX, "of the memory")              \
+    F(BOOL, has_fd, 0, 1, "the mapper has a descriptor of it") \
+    F(U64, fd, 0, UINT32_MAX, "which others may map it by when the one before is gone")
+#define SL_BODY_POOL_RELEASE(F, L)     \
+    F(TEXT, name, 1, 63, "deployment") \
+    F(U64, rank, 0, 63, "rank")        \
+    F(TEXT, pool, 1, 31, "pool name")  \
+    F(U64, epoch, 0, UINT64_MAX, "of the memory; 0: whichever, and waiting ends too")
+#define SL_BODY_POOL_EPOCH(F, L)  F(U64, epoch, 1, UINT64_MAX, "of the memory")
+#define SL_BODY_POOLS_REPLY(F, L) L(pools, holding, 65536, "all of them")
+/* registrar -> the rank's swapper */
+#define SL_BODY_POOL_MAKE(F, L)                            \
+    F(U64, epoch, 1, UINT64_MAX, "of the memory")          \
+    F(U64, length_bytes, 1, UINT64_MAX, "bytes, all zero") \
+    F(TEXT, name, 1, 63, "deployment, for people")         \
+    F(TEXT, pool, 1, 31, "pool name, for people")
+#define SL_BODY_POOL_MAKE_REPLY(F, L)                       \
+    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")        \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd")     \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process") \
+    F(BIN, handle, 0, 64, "device IPC handle")
 
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
@@ -656,6 +727,28 @@
     X(HANDOVER_RELEASE, handover_release, 118, SL_BODY_HANDOVER_RELEASE,                           \
       "decode is done with them: what is held goes")                                               \
     X(HANDOVER_RELEASE_REPLY, handover_release_reply, 119, SL_BODY_CODES, "told, or ended")        \
+    X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \
+    X(POOL_TAKE_REPLY, pool_take_reply, 131, SL_BODY_POOL_STATE,                                   \
+      "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner makes it")                           \
+    X(POOL_AWAIT, pool_await, 132, SL_BODY_POOL_AWAIT, "answered when the pool is, or is over")    \
+    X(POOL_AWAIT_REPLY, pool_await_reply, 133, SL_BODY_POOL_STATE,                                 \
+      "SL_ERR_PEER_DIED: its owner died while it was waited for")                                  \
+    X(POOL_READY, pool_ready, 134, SL_BODY_POOL_READY, "its owner has made it")                    \
+    X(POOL_READY_REPLY, pool_ready_reply, 135, SL_BODY_EMPTY, "others may map it")                 \
+    X(POOL_MAPPED, pool_mapped, 136, SL_BODY_POOL_MAPPED, "the sender maps it")                    \
+    X(POOL_MAPPED_REPLY, pool_mapped_reply, 137, SL_BODY_EMPTY,                                    \
+      "SL_ERR_STALE: it is over, unmap it")                                                        \
+    X(POOL_RELEASE, pool_release, 138, SL_BODY_POOL_RELEASE, "the sender maps it no more")         \
+    X(POOL_RELEASE_REPLY, pool_release_reply, 139, SL_BODY_EMPTY, "noted")                         \
+    X(POOL_REVOKE, pool_revoke, 140, SL_BODY_POOL_EPOCH, "its memory goes: all shall unmap it")    \
+    X(POOL_REVOKE_REPLY, pool_revoke_reply, 141, SL_BODY_EMPTY, "nobody maps it any more")         \
+    X(POOLS, pools, 142, SL_BODY_EMPTY, "the table of pools")                                      \
+    X(POOLS_REPLY, pools_reply, 143, SL_BODY_POOLS_REPLY, "all of them")                           \
+    X(POOL_MAKE, pool_make, 144, SL_BODY_POOL_MAKE, "make memory for others")                      \
+    X(POOL_MAKE_REPLY, pool_make_reply, 145, SL_BODY_POOL_MAKE_REPLY,                              \
+      "made, the same when asked again")                                                           \
+    X(POOL_DROP, pool_drop, 146, SL_BODY_POOL_EPOCH, "unmap it, and free what was made here")      \
+    X(POOL_DROP_REPLY, pool_drop_reply, 147, SL_BODY_EMPTY, "it is not mapped here, nor will be")  \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

@@ -73,6 +73,7 @@ enum sl_setting_kind {
     X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "bytes one client may pin; 0: half of memory")                                              \
     X(engines_max, COUNT, "16", 1, 1024, "registered engines")                                    \
+    X(pools_max, COUNT, "512", 1, 65536, "pools of the table of pools: ranks times pools")        \
     X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \
     X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \

@@ -365,7 +365,8 @@ void reg_engine_register(struct registrar *self, const struct sl_msg *msg)
         if (again != NULL) {
             id = again->id;
         } else {
-            err = engine_add(self, msg, proc, &id, &why);
+            err = reg_pools_lend(self, body, proc, &why);
+            err = err == SL_OK ? engine_add(self, msg, proc, &id, &why) : err;
         }
     }
     if (err != SL_OK) {
@@ -436,6 +437,32 @@ void reg_engines_died(struct registrar *self, struct sl_proc_id proc)
             reg_log(self, SL_LOG_INFO, 0, "engine %llu ended: process %u is gone",
                     (unsigned long long)self->engines[i].id, proc.pid);
             engine_remove(self, &self->engines[i]);
+        }
+    }
+}
+
+static bool engine_uses(struct registrar *self, const struct reg_engine *engine, uint64_t epoch)
+{
+    struct sl_msg kept;
+    bool uses = false;
+    if (sl_codec_decode(self->codec, engine->frame, engine->frame_bytes, &kept, NULL) != SL_OK) {
+        return false; /* nobody can be told of its regions either */
+    }
+    const struct sl_body_engine_get_reply *body = &kept.body.engine_get_reply;
+    for (uint64_t i = 0; i < body->regions.count && !uses; i++) {
+        uses = body->regions.at[i].pool_epoch == epoch;
+    }
+    return uses;
+}
+
+void reg_engines_pool_over(struct registrar *self, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < self->set.engines_max; i++) {
+        struct reg_engine *engine = &self->engines[i];
+        if (engine->used && engine_uses(self, engine, epoch)) {
+            reg_log(self, SL_LOG_INFO, 0, "engine %llu ended: memory of it is revoked",
+                    (unsigned long long)engine->id);
+            engine_remove(self, engine);
         }
     }
 }

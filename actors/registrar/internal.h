@@ -433,6 +433,64 @@ struct reg_engine {
     uint32_t blob_count;
 };
 
+/* ---- pools: device memory of one pool of one rank, with one owner ---- */
+#define REG_POOL_MAPPERS_MAX  64u
+#define REG_POOL_NAME_BYTES   64u
+#define REG_POOL_IPC_BYTES    64u
+#define REG_POOL_MAPPERS_TEXT 1024u
+/* How long a swapper may take to make the memory. */
+#define REG_POOL_MAKE_NS (30 * SL_NS_PER_S)
+enum reg_pool_state { /* as in messages */
+                      REG_POOL_ABSENT,
+                      REG_POOL_ALLOCATING,
+                      REG_POOL_READY,
+                      REG_POOL_REVOKING,
+};
+struct reg_pool_handle {    /* how others map it */
+    struct sl_proc_id proc; /* that has the descriptor */
+    uint64_t kind, fd, offset_bytes, ipc_bytes;
+    unsigned char ipc[REG_POOL_IPC_BYTES];
+};
+struct reg_pool_mapper { /* a client that maps it, or was told how to */
+    struct sl_proc_id proc;
+    char name[REG_NAME_BYTES];
+    uint64_t fd;
+    uint64_t has_fd; /* 1: others may map it by fd */
+};
+struct reg_pool {
+    bool used;     /* absent ones too, while somebody waits for them */
+    bool sluice;   /* the rank's swapper made it, or makes it */
+    bool lent;     /* an engine was registered with it: the rank's swapper may map it */
+    bool dropping; /* the swapper has not said yet that it unmapped it */
+    bool unnoted;  /* the index had no room for its last change */
+    enum reg_pool_state state;
+    char name[REG_POOL_NAME_BYTES];
+    char pool[REG_NAME_BYTES];
+    uint64_t rank, epoch, length_bytes;
+    struct sl_proc_id owner; /* none: gone, others have the memory */
+    char owner_name[REG_NAME_BYTES];
+    struct reg_pool_handle handle;
+    struct reg_pool_mapper mappers[REG_POOL_MAPPERS_MAX];
+    uint32_t mapper_count;
+    uint64_t call_seq; /* POOL_MAKE or POOL_DROP in flight, 0: none */
+    sl_ref blob;
+};
+enum reg_pool_wait {
+    REG_POOL_WAIT_NONE,
+    REG_POOL_WAIT_READY,  /* POOL_AWAIT until it is; POOL_TAKE of what a swapper makes */
+    REG_POOL_WAIT_END,    /* POOL_AWAIT until it is not any more */
+    REG_POOL_WAIT_TAKE,   /* POOL_TAKE until what is being revoked is gone */
+    REG_POOL_WAIT_REVOKE, /* POOL_REVOKE until nobody maps it */
+};
+struct reg_pool_waiter {
+    enum reg_pool_wait kind;
+    uint32_t pool;
+    bool sluice; /* of a TAKE */
+    uint64_t epoch, length_bytes;
+    struct sl_proc_id proc;
+    struct sl_return back;
+};
+
 /* ---- ghosts ---- */
 enum reg_ghost_reason {
     REG_GHOST_EVICTED = 1,
@@ -522,7 +580,7 @@ struct reg_metrics {
     sl_metric prefetched_count, prefetched_bytes, prefetch_used_count, prefetch_refused_count;
     sl_metric fence_count, killed_count, peer_count, died_count, engine_count, forget_pending_count;
     sl_metric forget_skipped_count, refused_count, index_bytes, segment_count;
-    sl_metric held_count, held_bytes, hold_lapsed_count;
+    sl_metric held_count, held_bytes, hold_lapsed_count, pool_count, pool_bytes;
 };
 
 struct reg_settings {
@@ -530,8 +588,8 @@ struct reg_settings {
         reservation_ttl_ns, fence_timeout_ns, io_grace_ns;
     uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max,
         held_bytes_max;
-    uint32_t holds_max, reservations_max, grants_ahead_max, clients_max, engines_max, evict_batch,
-        ranks, populate_threads, queue_messages;
+    uint32_t holds_max, reservations_max, grants_ahead_max, clients_max, engines_max, pools_max,
+        evict_batch, ranks, populate_threads, queue_messages;
 };
 
 struct reg_populate { /* lent to the helper threads */
@@ -633,6 +691,10 @@ struct registrar {
 
     struct reg_engine *engines;
     uint32_t engine_count;
+    struct reg_pool *pools;
+    struct reg_pool_waiter *pool_waiters;
+    uint32_t pool_high, pool_waiter_count; /* no row from here on is used; that wait */
+    bool pools_due;                        /* something of them is left to the next tick */
     struct reg_ghosts ghosts;
     uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
     bool draining;
@@ -648,7 +710,8 @@ enum reg_call_kind {
     REG_CALL_READ,
     REG_CALL_FORGET,
     REG_CALL_DISK_FENCE,
-    REG_CALL_MEMBERS
+    REG_CALL_MEMBERS,
+    REG_CALL_POOL
 };
 static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)
 {
@@ -1033,6 +1096,75 @@ void reg_engines_check(struct registrar *self);
 /* Errors: SL_ERR_INVALID (names what is wrong). */
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
 
+/* An engine registered with memory that is being revoked is over. */
+void reg_engines_pool_over(struct registrar *self, uint64_t epoch);
+
+/* ---- pools.c ---- */
+sl_err reg_pools_init(struct registrar *self, struct sl_error *why);
+void reg_pools_fini(struct registrar *self);
+/* Rows by key and by epoch; REG_NONE: none. row_make gives a row that is absent when there is none
+ * yet; REG_NONE: the table is full. */
+uint32_t reg_pool_find(const struct registrar *self, const char *name, uint64_t rank,
+                       const char *pool);
+uint32_t reg_pool_by_epoch(const struct registrar *self, uint64_t epoch);
+uint32_t reg_pool_row_make(struct registrar *self, const char *name, uint64_t rank,
+                           const char *pool);
+void reg_pool_row_tidy(struct registrar *self, uint32_t row); /* absent and not waited for: free */
+struct reg_pool_taker { /* who wants to make a pool, or have it made */
+    struct sl_proc_id proc;
+    const char *name;
+    uint64_t length_bytes;
+    bool sluice;
+};
+/* absent -> allocating. Errors: SL_ERR_INVALID (rank), SL_ERR_LIMIT, SL_ERR_NO_SPACE. */
+sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_pool_taker *taker,
+                      struct sl_error *why);
+/* allocating -> ready. Errors: SL_ERR_NO_SPACE (it stays allocating). */
+sl_err reg_pool_publish(struct registrar *self, uint32_t row, const struct reg_pool_handle *handle,
+                        struct sl_error *why);
+/* ready, allocating -> revoking -> absent as soon as nobody maps it. */
+void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason);
+/* allocating -> absent: who waits for it hears the code. */
+void reg_pool_fail(struct registrar *self, uint32_t row, sl_err code, const char *text);
+uint32_t reg_pool_mapper(const struct reg_pool *pool, const char *name); /* REG_NONE */
+/* Errors: SL_ERR_LIMIT, SL_ERR_NO_SPACE. */
+sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row, struct sl_proc_id proc,
+                           const char *name, struct sl_error *why);
+void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *name);
+/* It stands in the index again; false: not yet, and it is tried again. */
+bool reg_pool_note(struct registrar *self, uint32_t row);
+void reg_pools_tick(struct registrar *self);
+void reg_pools_died(struct registrar *self, struct sl_proc_id proc);
+void reg_pool_reply(struct registrar *self, uint32_t row, const struct sl_msg *msg);
+void reg_pool_call_expired(struct registrar *self, uint32_t row);
+/* Whether an engine of this process may be registered with these regions; what it uses is lent
+ * from then on. Errors: SL_ERR_STALE, SL_ERR_INVALID (beyond the memory, another rank),
+ * SL_ERR_PERMISSION, SL_ERR_NO_SPACE. */
+sl_err reg_pools_lend(struct registrar *self, const struct sl_body_engine_register *engine,
+                      struct sl_proc_id proc, struct sl_error *why);
+void reg_pool_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                      uint32_t length_bytes);
+void reg_pools_check(struct registrar *self);
+void reg_pools_gauges(struct registrar *self);
+
+/* ---- pool_requests.c ---- */
+void reg_pool_take(struct registrar *self, const struct sl_msg *msg);
+void reg_pool_await(struct registrar *self, const struct sl_msg *msg);
+void reg_pool_ready(struct registrar *self, const struct sl_msg *msg);
+void reg_pool_mapped(struct registrar *self, const struct sl_msg *msg);
+void reg_pool_release(struct registrar *self, const struct sl_msg *msg);
+void reg_pool_revoke_asked(struct registrar *self, const struct sl_msg *msg);
+void reg_pools_list(struct registrar *self, const struct sl_msg *msg);
+/* The pool's state changed: who waits for that is answered. */
+void reg_pool_wake(struct registrar *self, uint32_t row);
+/* Those that wait for it to be ready hear the code. */
+void reg_pool_tell(struct registrar *self, uint32_t row, sl_err code, const char *text);
+uint32_t reg_pool_waiters(const struct registrar *self, uint32_t row);
+bool reg_pool_is_awaited(const struct registrar *self, uint32_t row); /* to be ready */
+void reg_pool_waiters_expire(struct registrar *self, uint64_t now_ns);
+void reg_pool_waiters_forget(struct registrar *self, struct sl_proc_id proc);
+uint64_t reg_pool_waiters_next(const struct registrar *self);
+
 /* ---- ghosts.c ---- */
 sl_err reg_ghosts_init(struct reg_ghosts *ghosts, uint64_t capacity, struct sl_error *why);
 void reg_ghosts_fini(struct reg_ghosts *ghosts);
@@ -1055,7 +1187,8 @@ enum {
     REG_BLOB_ENGINE = 2,
     REG_BLOB_FORGET = 3,
     REG_BLOB_DISK = 4,
-    REG_BLOB_MEMBERS = 5
+    REG_BLOB_MEMBERS = 5,
+    REG_BLOB_POOL = 6
 };
 
 #endif

@@ -358,6 +358,7 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
         sl_metric_add(self->env->metrics, self->metric.died_count, 1);
     }
     reg_engines_died(self, proc);
+    reg_pools_died(self, proc);
     reg_retired_scan(self, 0);
     self->space_freed = true;
 }

@@ -115,6 +115,8 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
     }
     if (bytes != NULL && tag == REG_BLOB_ENGINE) {
         reg_engine_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_POOL) {
+        reg_pool_restore(self, ref, bytes, length);
     } else if (bytes != NULL && tag == REG_BLOB_FORGET) {
         reg_forget_restore(self, ref, bytes, length);
     } else if (bytes != NULL && tag == REG_BLOB_DISK) {
@@ -452,6 +454,7 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     }
     reg_peers_check(self);
     reg_engines_check(self);
+    reg_pools_check(self);
     /* Blocks whose owner is not among the processes any more. */
     for (uint32_t i = 0; i < self->group_high; i++) {
         if (self->groups[i].used && !self->groups[i].found &&

@@ -92,6 +92,7 @@ static void settings_read(struct registrar *self)
         set->held_bytes_max = set->memory / 2;
     }
     set->engines_max = (uint32_t)sl_config_u64(config, SL_SET_engines_max);
+    set->pools_max = (uint32_t)sl_config_u64(config, SL_SET_pools_max);
     set->evict_batch = (uint32_t)sl_config_u64(config, SL_SET_evict_batch);
     set->ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
     set->populate_threads = (uint32_t)sl_config_u64(config, SL_SET_populate_threads);
@@ -174,6 +175,8 @@ static void metrics_define(struct registrar *self)
         {&metric->peer_count, "peer_count"},
         {&metric->died_count, "died_count"},
         {&metric->engine_count, "engine_count"},
+        {&metric->pool_count, "pool_count"},
+        {&metric->pool_bytes, "pool_bytes"},
     };
     for (uint32_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].at = sl_metric_define(page, names[i].name);
@@ -239,6 +242,7 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     err = err == SL_OK ? reg_promotes_init(self, why) : err;
     err = err == SL_OK ? reg_holds_init(self, why) : err;
     err = err == SL_OK ? reg_engines_init(self, why) : err;
+    err = err == SL_OK ? reg_pools_init(self, why) : err;
     err = err == SL_OK ? reg_ghosts_init(&self->ghosts,
                                          sl_config_u64(self->env->config, SL_SET_ghosts_max), why)
                        : err;
@@ -339,6 +343,7 @@ static void registrar_fini(void *state)
     }
     reg_segments_fini(self);
     reg_engines_fini(self);
+    reg_pools_fini(self);
     reg_ghosts_fini(&self->ghosts);
     reg_peers_fini(self);
     reg_claims_fini(self);
@@ -393,6 +398,7 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->held_bytes, self->holds.bytes);
     sl_metric_set(page, metric->peer_count, self->peer_count);
     sl_metric_set(page, metric->engine_count, self->engine_count);
+    reg_pools_gauges(self);
 }
 
 static void registrar_health(struct registrar *self)
@@ -432,6 +438,7 @@ static void registrar_schedule(struct registrar *self)
     at_ns = SL_MIN(at_ns, reg_timers_next(&self->timers));
     at_ns = SL_MIN(at_ns, reg_transients_next(self));
     at_ns = SL_MIN(at_ns, reg_holds_next(self));
+    at_ns = SL_MIN(at_ns, reg_pool_waiters_next(self));
     at_ns = SL_MIN(at_ns, reg_parked_next(self));
     at_ns = SL_MIN(at_ns, reg_promotes_next(self));
     at_ns = SL_MIN(at_ns, reg_flushes_next(self));
@@ -493,6 +500,9 @@ static void call_expired(struct registrar *self, uint64_t cookie)
     case REG_CALL_MEMBERS:
         reg_members_reply(self, index, SL_ERR_TIMEOUT);
         break;
+    case REG_CALL_POOL:
+        reg_pool_call_expired(self, index);
+        break;
     }
 }
 
@@ -519,6 +529,8 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     reg_timers_expire(self, now_ns);
     reg_ahead_settle(self);
     reg_holds_expire(self, now_ns);
+    reg_pool_waiters_expire(self, now_ns);
+    reg_pools_tick(self);
     reg_transients_expire(self, now_ns);
     reg_parked_expire(self, now_ns);
     reg_promotes_expire(self, now_ns);
@@ -593,6 +605,9 @@ static void registrar_reply_arrived(struct registrar *self, const struct sl_msg 
     case REG_CALL_MEMBERS:
         reg_members_reply(self, index, msg->code);
         break;
+    case REG_CALL_POOL:
+        reg_pool_reply(self, index, msg);
+        break;
     }
 }
 
@@ -641,6 +656,27 @@ static void registrar_request(struct registrar *self, const struct sl_msg *msg)
         break;
     case SL_MSG_ENGINE_END:
         reg_engine_end(self, msg);
+        break;
+    case SL_MSG_POOL_TAKE:
+        reg_pool_take(self, msg);
+        break;
+    case SL_MSG_POOL_AWAIT:
+        reg_pool_await(self, msg);
+        break;
+    case SL_MSG_POOL_READY:
+        reg_pool_ready(self, msg);
+        break;
+    case SL_MSG_POOL_MAPPED:
+        reg_pool_mapped(self, msg);
+        break;
+    case SL_MSG_POOL_RELEASE:
+        reg_pool_release(self, msg);
+        break;
+    case SL_MSG_POOL_REVOKE:
+        reg_pool_revoke_asked(self, msg);
+        break;
+    case SL_MSG_POOLS:
+        reg_pools_list(self, msg);
         break;
     case SL_MSG_DISK_FOUND:
         reg_disk_found(self, msg);

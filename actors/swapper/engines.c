@@ -168,11 +168,43 @@ static sl_err pool_make(struct sl_device *device, const struct sl_body_engine_ge
     return err;
 }
 
+bool sl_swapper_engine_is_of(const struct sl_swapper_engine *engine, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < engine->epoch_count; i++) {
+        if (engine->epochs[i] == epoch) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static sl_err epochs_note(const struct sl_body_engine_get_reply *body, uint64_t rank,
+                          struct sl_swapper_engine *engine, struct sl_error *why)
+{
+    engine->epoch_count = 0;
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        uint64_t epoch = body->regions.at[i].pool_epoch;
+        if (body->regions.at[i].rank != rank || epoch == 0 ||
+            sl_swapper_engine_is_of(engine, epoch)) {
+            continue;
+        }
+        if (engine->epoch_count == SL_SWAPPER_EPOCHS_MAX) {
+            return sl_fail(why, SL_ERR_LIMIT, "region %llu: of more than %u pools",
+                           (unsigned long long)i, SL_SWAPPER_EPOCHS_MAX);
+        }
+        engine->epochs[engine->epoch_count++] = epoch;
+    }
+    return SL_OK;
+}
+
 sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
                              uint64_t rank, struct sl_swapper_engine *engine, struct sl_error *why)
 {
     struct plan plan = {0};
-    sl_err err = plan_make(body, rank, &plan, why);
+    sl_err err = epochs_note(body, rank, engine, why);
+    if (err == SL_OK) {
+        err = plan_make(body, rank, &plan, why);
+    }
     if (err == SL_OK) {
         engine->mappings = calloc(plan.mapped_count + 1u, sizeof(*engine->mappings));
         if (engine->mappings == NULL) {
@@ -210,4 +242,5 @@ void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine 
     free(engine->mappings);
     engine->mappings = NULL;
     engine->mapping_count = 0;
+    engine->epoch_count = 0;
 }

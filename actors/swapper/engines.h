@@ -6,6 +6,8 @@
 #include "ipc/sl_msg.h"
 
 #define SL_SWAPPER_POOLS_MAX 8u /* of the message table */
+/* Distinct memory of the table of pools that one rank of an engine lies in. */
+#define SL_SWAPPER_EPOCHS_MAX 64u
 
 enum sl_swapper_engine_state {
     SL_SWAPPER_ENGINE_FREE,
@@ -31,14 +33,17 @@ struct sl_swapper_engine {
     struct sl_proc_id proc;
     struct sl_mapping *mappings; /* owned, each with what it maps */
     uint32_t mapping_count;
+    uint64_t epochs[SL_SWAPPER_EPOCHS_MAX]; /* that it is mapped of */
+    uint32_t epoch_count;
     struct sl_swapper_pool pools[SL_SWAPPER_POOLS_MAX];
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
  * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
- * double, sizes that do not fit). */
+ * double, sizes that do not fit); SL_ERR_LIMIT. */
 sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
                              uint64_t rank, struct sl_swapper_engine *engine, struct sl_error *why);
+bool sl_swapper_engine_is_of(const struct sl_swapper_engine *engine, uint64_t epoch);
 /* Also accepts one that is not mapped. Leaves state, id and times alone. */
 void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine *engine);
 

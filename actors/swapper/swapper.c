@@ -5,6 +5,7 @@
 
 #include "actors/swapper/engines.h"
 #include "actors/swapper/jobs.h"
+#include "actors/swapper/pools.h"
 #include "ipc/sl_index.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct swapper {
     struct sl_swapper_engine *engines;
     uint32_t engine_count;
     struct sl_swapper_jobs *jobs;
+    struct sl_swapper_pools pools;
     bool draining;
     /* Of the slice in progress. */
     struct sl_move moves[SLICE_ITEMS_MAX];
@@ -36,7 +38,7 @@ struct swapper {
     uint64_t move_chunks[SLICE_ITEMS_MAX]; /* where their hashes go */
     struct {
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
-            fences, queued, engines_mapped;
+            fences, queued, engines_mapped, pools_made, pool_bytes;
     } metrics;
 };
 
@@ -58,6 +60,8 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
     self->metrics.fences = sl_metric_define(page, "fences");
     self->metrics.queued = sl_metric_define(page, "copies_queued");
     self->metrics.engines_mapped = sl_metric_define(page, "engines_mapped");
+    self->metrics.pools_made = sl_metric_define(page, "pools_made");
+    self->metrics.pool_bytes = sl_metric_define(page, "pool_bytes");
     self->engines = calloc(self->engine_count, sizeof(*self->engines));
     if (self->engines == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", self->engine_count);
@@ -246,7 +250,16 @@ static void engine_map(struct swapper *self, struct sl_swapper_engine *engine,
     struct sl_env *env = self->env;
     struct sl_error why = {0};
     struct sl_proc_id proc = {.pid = (uint32_t)body->pid, .start_time = body->start_time};
-    sl_err err = sl_swapper_engine_map(self->device, body, self->rank, engine, &why);
+    sl_err err = SL_OK;
+    for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
+        if (sl_swapper_pool_is_over(&self->pools, body->regions.at[i].pool_epoch)) {
+            err = sl_fail(&why, SL_ERR_NOT_FOUND, "region %llu: its memory was revoked",
+                          (unsigned long long)i);
+        }
+    }
+    if (err == SL_OK) {
+        err = sl_swapper_engine_map(self->device, body, self->rank, engine, &why);
+    }
     bool watched = false;
     for (uint32_t i = 0; i < self->engine_count; i++) {
         watched |= self->engines[i].state == SL_SWAPPER_ENGINE_READY &&
@@ -654,6 +667,59 @@ static void swapper_fence(struct swapper *self, const struct sl_msg *msg)
     sl_reply_code(env, msg, SL_OK, NULL);
 }
 
+static void swapper_pool_make(struct swapper *self, const struct sl_msg *msg)
+{
+    const struct sl_body_pool_make *body = &msg->body.pool_make;
+    struct sl_memory_handle handle = {0};
+    struct sl_error why = {0};
+    struct sl_msg reply = {.code = SL_OK};
+    uint32_t before = sl_swapper_pools_made(&self->pools);
+    sl_err err = self->draining ? sl_fail(&why, SL_ERR_DRAINING, "the swapper makes no more memory")
+                                : sl_swapper_pool_make(&self->pools, self->device, body->epoch,
+                                                       body->length_bytes, &handle, &why);
+    if (err != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id, "pool %s/%s not made: %s",
+                     body->name.at, body->pool.at, why.text);
+        sl_reply_code(self->env, msg, err, &why);
+        return;
+    }
+    if (sl_swapper_pools_made(&self->pools) > before) {
+        sl_metric_add(self->env->metrics, self->metrics.pools_made, 1);
+        sl_metric_add(self->env->metrics, self->metrics.pool_bytes, body->length_bytes);
+        sl_log_write(self->env->log, SL_LOG_INFO, msg->trace_id, "pool %s/%s made: %llu bytes",
+                     body->name.at, body->pool.at, (unsigned long long)body->length_bytes);
+    }
+    reply.body.pool_make_reply.handle_kind = handle.kind;
+    reply.body.pool_make_reply.pid = self->env->self.pid;
+    reply.body.pool_make_reply.fd = handle.fd < 0 ? 0 : (uint64_t)handle.fd;
+    if (handle.kind == SL_MEMORY_CUDA_IPC) {
+        reply.body.pool_make_reply.handle =
+            (struct sl_bytes){.at = handle.ipc, .length = sizeof(handle.ipc)};
+    }
+    sl_reply(self->env, msg, &reply);
+}
+
+/* Nothing is in progress between two messages: what is unmapped here is touched no more. */
+static void swapper_pool_drop(struct swapper *self, const struct sl_msg *msg)
+{
+    uint64_t epoch = msg->body.pool_drop.epoch;
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        struct sl_swapper_engine *engine = &self->engines[i];
+        if (engine->state == SL_SWAPPER_ENGINE_READY && sl_swapper_engine_is_of(engine, epoch)) {
+            struct sl_error why = {0};
+            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its memory was revoked",
+                          (unsigned long long)engine->engine_id);
+            engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
+        }
+    }
+    uint64_t freed_bytes = sl_swapper_pool_drop(&self->pools, self->device, epoch);
+    if (freed_bytes > 0) {
+        sl_metric_add(self->env->metrics, self->metrics.pools_made, UINT64_MAX); /* one less */
+        sl_metric_add(self->env->metrics, self->metrics.pool_bytes, 0 - freed_bytes);
+    }
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+}
+
 static sl_err swapper_handle(void *state, const struct sl_msg *msg)
 {
     struct swapper *self = state;
@@ -662,6 +728,12 @@ static sl_err swapper_handle(void *state, const struct sl_msg *msg)
         return swapper_copy(self, msg);
     case SL_MSG_FENCE:
         swapper_fence(self, msg);
+        return swapper_step(self);
+    case SL_MSG_POOL_MAKE:
+        swapper_pool_make(self, msg);
+        return swapper_step(self);
+    case SL_MSG_POOL_DROP:
+        swapper_pool_drop(self, msg);
         return swapper_step(self);
     case SL_MSG_ENGINE_GET_REPLY:
         swapper_engine_answer(self, msg);
@@ -766,6 +838,7 @@ static void swapper_fini(void *state)
         }
     }
     free(self->engines);
+    sl_swapper_pools_fini(&self->pools, self->device);
     sl_device_close(&self->device);
     sl_calls_destroy(&self->calls);
     sl_swapper_jobs_destroy(&self->jobs);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ENGINE      41u
@@ -124,6 +125,8 @@ static struct sl_msg copy_request(bool out, uint64_t count)
 }
 
 /* What the registrar answers to ENGINE_GET. */
+static uint64_t pool_epoch; /* of the first pool's regions in that answer */
+
 static void answer_engine(sl_err code)
 {
     struct sl_item_pool pool_items[3] = {
@@ -145,7 +148,8 @@ static void answer_engine(sl_err code)
                                              .length_bytes = BLOCKS * STRIDE,
                                              .block_stride_bytes = STRIDE,
                                              .piece_bytes = PIECE,
-                                             .block_count = BLOCKS};
+                                             .block_count = BLOCKS,
+                                             .pool_epoch = pool_epoch};
     }
     regions[LAYERS] = (struct sl_item_region){.rank = RANK,
                                               .pool = 1,
@@ -725,6 +729,77 @@ START_TEST(a_dead_engine_is_unmapped)
     }
 END_TEST
 
+static sl_err pool_drop(uint64_t epoch)
+{
+    struct sl_msg drop = {.type = SL_MSG_POOL_DROP}, reply;
+    drop.body.pool_drop.epoch = epoch;
+    ck_assert_int_eq(stepped_give(&bed, "registrar", &drop), SL_OK);
+    while (stepped_take(&bed, &reply, NULL)) { /* behind the ends of copies */
+        if (reply.type == SL_MSG_POOL_DROP_REPLY) {
+            return reply.code;
+        }
+    }
+    ck_abort_msg("no answer");
+    return SL_ERR_INTERNAL;
+}
+
+START_TEST(memory_that_is_revoked_is_unmapped_before_the_answer)
+    {
+        struct sl_msg reply;
+        pool_epoch = 900;
+        with_engine();
+        reserve(&items[0], 0, 0, VALUE);
+        reserve(&items[1], 1, 0, WIDE_VALUE);
+        struct sl_msg msg = copy_request(true, 2);
+        ck_assert_int_eq(pool_drop(901), SL_OK); /* of nobody here */
+        ck_assert_uint_eq(bed.watch_count, 1);
+
+        ck_assert_int_eq(pool_drop(900), SL_OK);
+
+        ck_assert_uint_eq(bed.watch_count, 0);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        answer_engine(SL_OK); /* on its way when it was revoked: not mapped again */
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "revoked"));
+        ck_assert_uint_eq(bed.watch_count, 0);
+    }
+END_TEST
+
+static struct sl_msg pool_made(uint64_t epoch, uint64_t bytes)
+{
+    struct sl_msg make = {.type = SL_MSG_POOL_MAKE}, reply;
+    make.body.pool_make.epoch = epoch;
+    make.body.pool_make.length_bytes = bytes;
+    make.body.pool_make.name = sl_text_of("deployment");
+    make.body.pool_make.pool = sl_text_of("kv");
+    ck_assert_int_eq(stepped_give(&bed, "registrar", &make), SL_OK);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    ck_assert_uint_eq(reply.type, SL_MSG_POOL_MAKE_REPLY);
+    return reply;
+}
+
+START_TEST(memory_is_made_once_and_freed_when_it_is_dropped)
+    {
+        struct sl_msg first = pool_made(910, 8192), again = pool_made(910, 8192);
+        ck_assert_int_eq(first.code, SL_OK);
+        ck_assert_uint_eq(again.body.pool_make_reply.fd, first.body.pool_make_reply.fd);
+        ck_assert_uint_eq(first.body.pool_make_reply.handle_kind, SL_MEMORY_SHARED_FD);
+        struct stat about;
+        int fd = (int)first.body.pool_make_reply.fd;
+        ck_assert_int_eq(fstat(fd, &about), 0);
+        ck_assert_int_eq(about.st_size, 8192);
+
+        ck_assert_int_eq(pool_drop(910), SL_OK);
+        ck_assert_int_eq(pool_drop(910), SL_OK);
+
+        ck_assert_int_ne(fstat(fd, &about), 0);
+        ck_assert_int_eq(pool_made(910, 8192).code, SL_ERR_STALE); /* a late question */
+        ck_assert_int_ne(pool_made(911, UINT64_MAX).code, SL_OK);
+        ck_assert_int_eq(pool_made(912, 4096).code, SL_OK); /* freed by fini */
+    }
+END_TEST
+
 START_TEST(an_idle_engine_whose_registration_ended_is_unmapped)
     {
         struct sl_msg reply;
@@ -873,6 +948,8 @@ int main(void)
     tcase_add_test(cases, parked_copies_end_at_their_deadline);
     tcase_add_test(cases, slow_copies_end_at_their_deadline_with_what_was_done);
     tcase_add_test(cases, a_dead_engine_is_unmapped);
+    tcase_add_test(cases, memory_that_is_revoked_is_unmapped_before_the_answer);
+    tcase_add_test(cases, memory_is_made_once_and_freed_when_it_is_dropped);
     tcase_add_test(cases, an_idle_engine_whose_registration_ended_is_unmapped);
     tcase_add_test(cases, too_many_engines_make_room_or_are_refused);
     tcase_add_test(cases, full_queue_answers_limit);

@@ -1,0 +1,105 @@
+/* actors/swapper/pools.c - memory made for others: one row an epoch. Asking again gives the same
+ * memory: an answer may be lost with the registrar that it was for. */
+#include "actors/swapper/pools.h"
+
+#include <stdlib.h>
+
+static struct sl_swapper_made *made_find(const struct sl_swapper_pools *pools, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < pools->made_high; i++) {
+        if (pools->made[i].epoch == epoch) {
+            return &pools->made[i];
+        }
+    }
+    return NULL;
+}
+
+static sl_err made_row(struct sl_swapper_pools *pools, struct sl_swapper_made **out,
+                       struct sl_error *why)
+{
+    struct sl_swapper_made *row = made_find(pools, 0);
+    if (pools->made == NULL) {
+        pools->made = calloc(SL_SWAPPER_MADE_MAX, sizeof(*pools->made));
+        if (pools->made == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of pools");
+        }
+    }
+    if (row == NULL && pools->made_high == SL_SWAPPER_MADE_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SL_SWAPPER_MADE_MAX);
+    }
+    *out = row != NULL ? row : &pools->made[pools->made_high++];
+    return SL_OK;
+}
+
+sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *device,
+                            uint64_t epoch, uint64_t length_bytes, struct sl_memory_handle *out,
+                            struct sl_error *why)
+{
+    struct sl_swapper_made *row = made_find(pools, epoch);
+    if (row != NULL) {
+        return sl_device_memory_export(device, &row->memory, out, why);
+    }
+    if (sl_swapper_pool_is_over(pools, epoch)) {
+        return sl_fail(why, SL_ERR_STALE, "pool epoch %llu is over", (unsigned long long)epoch);
+    }
+    struct sl_device_memory memory = {.fd = -1};
+    sl_err err = sl_device_memory_create(device, length_bytes, &memory, why);
+    if (err == SL_OK) {
+        err = sl_device_memory_export(device, &memory, out, why);
+    }
+    if (err == SL_OK) {
+        err = made_row(pools, &row, why);
+    }
+    if (err != SL_OK) {
+        sl_device_memory_free(device, &memory);
+        return err;
+    }
+    *row = (struct sl_swapper_made){.epoch = epoch, .memory = memory};
+    return SL_OK;
+}
+
+uint64_t sl_swapper_pool_drop(struct sl_swapper_pools *pools, struct sl_device *device,
+                              uint64_t epoch)
+{
+    uint64_t length_bytes = 0;
+    struct sl_swapper_made *row = made_find(pools, epoch);
+    if (!sl_swapper_pool_is_over(pools, epoch)) {
+        pools->over[pools->over_next++ % SL_SWAPPER_OVER_MAX] = epoch;
+    }
+    if (row != NULL) {
+        length_bytes = row->memory.length_bytes;
+        sl_device_memory_free(device, &row->memory);
+        row->epoch = 0;
+    }
+    return length_bytes;
+}
+
+uint32_t sl_swapper_pools_made(const struct sl_swapper_pools *pools)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < pools->made_high; i++) {
+        count += pools->made[i].epoch != 0;
+    }
+    return count;
+}
+
+bool sl_swapper_pool_is_over(const struct sl_swapper_pools *pools, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < SL_SWAPPER_OVER_MAX; i++) {
+        if (epoch != 0 && pools->over[i] == epoch) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void sl_swapper_pools_fini(struct sl_swapper_pools *pools, struct sl_device *device)
+{
+    for (uint32_t i = 0; i < pools->made_high; i++) {
+        if (pools->made[i].epoch != 0) {
+            sl_device_memory_free(device, &pools->made[i].memory);
+        }
+    }
+    free(pools->made);
+    *pools = (struct sl_swapper_pools){0};
+}

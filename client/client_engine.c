@@ -1,5 +1,6 @@
 /* client/client_engine.c - an engine: its pools' memory, and its registration at the node. */
 #include "client/client_engine.h"
+#include "client/client_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -159,10 +160,30 @@ static sl_err memory_borrow(int fd, struct sl_engine_memory *memory, struct sl_e
     return SL_OK;
 }
 
+static sl_err memory_of_pool(const struct sl_pool *pool, uint32_t rank,
+                             struct sl_engine_memory *memory, struct sl_error *why)
+{
+    if (pool == NULL || pool->rank != rank) {
+        return sl_fail(why, SL_ERR_INVALID, "rank %u: no pool, or one of rank %u", rank,
+                       pool == NULL ? 0 : pool->rank);
+    }
+    if (pool->length_bytes < memory->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s has %ju bytes, not %ju",
+                       pool->deployment, pool->rank, pool->name, (uintmax_t)pool->length_bytes,
+                       (uintmax_t)memory->length_bytes);
+    }
+    memory->from = pool;
+    memory->base = pool->at;
+    return SL_OK;
+}
+
 static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine_pool *pool,
                           uint32_t rank, struct sl_engine_memory *memory, struct sl_error *why)
 {
     memory->length_bytes = pool->memory_bytes;
+    if (pool->from != NULL) {
+        return memory_of_pool(pool->from[rank], rank, memory, why);
+    }
     sl_err err = pool->fds == NULL ? memory_make(engine, memory, why)
                                    : memory_borrow(pool->fds[rank], memory, why);
     if (err != SL_OK) {
@@ -182,7 +203,7 @@ static void memories_close(struct sl_engine *engine)
 {
     for (uint32_t i = 0; engine->memories != NULL && i < engine->world * engine->pool_count; i++) {
         struct sl_engine_memory *memory = &engine->memories[i];
-        if (memory->base != NULL) {
+        if (memory->base != NULL && memory->from == NULL) {
             (void)munmap(memory->base, memory->length_bytes);
         }
         if (memory->fd >= 0) {
@@ -216,6 +237,34 @@ static sl_err memories_open(struct sl_engine *engine, const struct sl_engine_opt
 
 /* ---- registration ---- */
 
+/* Where the memory is, for the swapper. Of a pool it is our own descriptor where we have one, so
+ * that it can be mapped also when its maker is gone. */
+static struct sl_item_region memory_handle(const struct sl_engine *engine,
+                                           const struct sl_engine_memory *memory)
+{
+    const struct sl_pool *pool = memory->from;
+    struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
+                                    .pid = engine->client->self.pid,
+                                    .fd = (uint64_t)memory->fd};
+    if (pool == NULL) {
+        return region;
+    }
+    region.pool_epoch = pool->epoch;
+    region.offset_bytes = pool->memory.offset_bytes;
+    region.handle_kind = (uint64_t)pool->memory.kind;
+    if (pool->fd >= 0) {
+        region.fd = (uint64_t)pool->fd;
+    } else if (pool->memory.kind == SL_POOL_MEMORY_CUDA_IPC) {
+        region.fd = 0;
+        region.handle =
+            (struct sl_bytes){.at = pool->memory.handle, .length = sizeof pool->memory.handle};
+    } else {
+        region.pid = pool->memory.pid;
+        region.fd = (uint64_t)pool->memory.fd;
+    }
+    return region;
+}
+
 static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_options *options,
                            struct sl_error *why)
 {
@@ -231,19 +280,20 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
         const struct sl_engine_pool *pool = &options->pools[i % engine->pool_count];
         for (uint32_t l = 0; l < pool->layer_count; l++) {
-            engine->regions[engine->region_count++] = (struct sl_item_region){
-                .rank = i / engine->pool_count,
-                .pool = i % engine->pool_count,
-                .layer = l,
-                .handle_kind = SL_MEMORY_SHARED_FD,
-                .pid = engine->client->self.pid,
-                .fd = (uint64_t)engine->memories[i].fd,
-                .offset_bytes = pool->layers[l].offset_bytes,
-                .length_bytes = pool->layers[l].length_bytes,
-                .block_stride_bytes = pool->layers[l].block_stride_bytes,
-                .piece_bytes = pool->layers[l].piece_bytes,
-                .block_count = options->block_count,
-            };
+            struct sl_item_region region = memory_handle(engine, &engine->memories[i]);
+            if (__builtin_add_overflow(region.offset_bytes, pool->layers[l].offset_bytes,
+                                       &region.offset_bytes)) {
+                return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: its offset overflows",
+                               pool->name, l);
+            }
+            region.rank = i / engine->pool_count;
+            region.pool = i % engine->pool_count;
+            region.layer = l;
+            region.length_bytes = pool->layers[l].length_bytes;
+            region.block_stride_bytes = pool->layers[l].block_stride_bytes;
+            region.piece_bytes = pool->layers[l].piece_bytes;
+            region.block_count = options->block_count;
+            engine->regions[engine->region_count++] = region;
         }
     }
     return SL_OK;

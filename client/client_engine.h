@@ -12,6 +12,7 @@ struct sl_engine_memory {
     void *base;
     uint64_t length_bytes;
     int fd;
+    const struct sl_pool *from; /* of the table of pools, which has the mapping; NULL: ours */
 };
 
 struct sl_engine {

@@ -100,6 +100,7 @@ struct sl_client {
     uint32_t orphan_count;
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
     _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
+    struct sl_pool *pools;      /* that this client has */
 };
 
 /* ---- client_attach.c ---- */

@@ -156,6 +156,162 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
                struct sl_error *why);
 sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out);
 
+/* ---- pools: device memory with one owner ----
+ *
+ * The device memory of one pool of one rank is made once, by the engine or by Sluice
+ * (sl_pool_owner_decide), and every other process that needs it waits for it, maps it, and hears
+ * when it is over:
+ *
+ *   owner   sl_pool_create, fill it, sl_pool_publish ... sl_pool_revoke, sl_pool_release
+ *   others  sl_pool_await, or sl_pool_acquire where Sluice makes it ... sl_pool_wait_over,
+ *           sl_pool_release
+ *
+ * What an engine made ends with its process. What Sluice made lives as long as a client has it,
+ * also when the process that made it dies; the last client's release or death gives it back. Memory
+ * of the host device is mapped here; of CUDA memory the handle is given (sl_pool_memory_get).
+ *
+ * A sl_pool is used by one thread at a time, but sl_pool_wait_over may run beside reading it. A
+ * client has one sl_pool of a key at a time. Release all before the client is closed. After a node
+ * was stopped and started anew it knows no pools: sl_pool_wait_over says so. */
+enum sl_pool_creator { SL_POOL_BY_ENGINE = 0, SL_POOL_BY_SLUICE = 1 };
+struct sl_pool_situation {
+    bool profiling;       /* the engine measures how much memory it can have */
+    uint64_t host_blocks; /* blocks of host memory below those of the device */
+    bool storage;         /* there is a storage backend */
+    bool split;           /* prefill and decode are different processes */
+};
+/* Who creates a deployment's device pools: while profiling the engine; else the engine only where
+ * there are no host blocks, no storage backend and no split; else Sluice. Pure; any thread. */
+enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situation);
+
+struct sl_pool_key {
+    const char *deployment; /* what one model replica is called on this node: 1..63 bytes, UTF-8 */
+    uint32_t rank;          /* 0..63 */
+    const char *pool;       /* [a-z0-9_-]{1,31}, as in sl_engine_pool */
+};
+enum sl_pool_memory_kind {
+    SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */
+    SL_POOL_MEMORY_CUDA_IPC = 2, /* cudaIpcMemHandle_t in handle */
+    SL_POOL_MEMORY_CUDA_FD = 3,  /* shareable handle: descriptor fd of process pid */
+};
+struct sl_pool_memory { /* how others map it */
+    enum sl_pool_memory_kind kind;
+    uint32_t pid; /* when it is published: ignored, it is the caller's */
+    int fd;
+    unsigned char handle[64];
+    uint64_t offset_bytes; /* where the pool starts in that memory */
+};
+struct sl_pool; /* opaque */
+
+/* Takes the right to make the pool: nobody else gets it until this is released, revoked, or this
+ * process dies. Gives *out with length_bytes (> 0) of zero-filled shared memory, mapped; it has to
+ * be published. Waits while a former one is being revoked. Errors: SL_ERR_BUSY (another makes it;
+ * or a former one is still mapped; the text names who), SL_ERR_EXISTS (it is ready; names the
+ * owner), SL_ERR_LIMIT (pools_max), SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pool_create(struct sl_client *client, const struct sl_pool_key *key,
+                      uint64_t length_bytes, uint64_t timeout_ns, struct sl_pool **out,
+                      struct sl_error *why);
+/* Says that it is ready. memory: memory of the caller's own instead of that of sl_pool_create,
+ * which is given back then; it has to stay until the pool is revoked. NULL: that of sl_pool_create.
+ * Errors: SL_ERR_STALE (it was revoked, or the node forgot it), SL_ERR_INVALID, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory,
+                       uint64_t timeout_ns, struct sl_error *why);
+/* Waits until somebody has made the pool, and maps it. Errors: SL_ERR_PEER_DIED (its owner died
+ * before it was ready: at once), SL_ERR_CANCELLED (its owner gave it up), SL_ERR_TIMEOUT (the text
+ * says who makes it, or that nobody does), SL_ERR_EXISTS (this client has it already),
+ * SL_ERR_LIMIT, SL_ERR_INVALID, SL_ERR_UNREACHABLE. */
+sl_err sl_pool_await(struct sl_client *client, const struct sl_pool_key *key, uint64_t timeout_ns,
+                     struct sl_pool **out, struct sl_error *why);
+/* The same where Sluice makes it: the rank's swapper does, when nobody has yet. A swapper that dies
+ * meanwhile is replaced and asked again until the timeout. Errors: as sl_pool_await; SL_ERR_BUSY,
+ * SL_ERR_EXISTS (an engine makes or made it); SL_ERR_INVALID (it has another length, the node has
+ * no such rank); SL_ERR_UNSUPPORTED (the device makes no memory for others), SL_ERR_NO_MEMORY. */
+sl_err sl_pool_acquire(struct sl_client *client, const struct sl_pool_key *key,
+                       uint64_t length_bytes, uint64_t timeout_ns, struct sl_pool **out,
+                       struct sl_error *why);
+/* Waits until the memory is over: it is being revoked, its owner died, or the node forgot it.
+ * SL_OK: stop using it and release it. Errors: SL_ERR_TIMEOUT (it stands), SL_ERR_UNREACHABLE. */
+sl_err sl_pool_wait_over(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
+/* Owner (or, of what Sluice made, any client that has it): all others shall unmap it. SL_OK when
+ * every mapper did or is dead: the memory may go. Swappers that do not within fence_timeout are
+ * killed; a client that does not keeps it. Engines registered with it end. Of what Sluice made the
+ * mapping here ends first. The pool is released by the caller afterwards. Errors: SL_ERR_TIMEOUT
+ * (the text names who still maps it; ask again), SL_ERR_PERMISSION (not its owner),
+ * SL_ERR_UNREACHABLE. */
+sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
+/* Unmaps and says so. An owner's: what was not ready is given up, what was is revoked without
+ * waiting. Accepts NULL. */
+void sl_pool_release(struct sl_pool **pool);
+/* Where it is mapped here, 16-byte aligned at least; NULL: it is not, as CUDA memory. */
+void *sl_pool_at(const struct sl_pool *pool);
+uint64_t sl_pool_length(const struct sl_pool *pool); /* bytes */
+uint64_t sl_pool_epoch(const struct sl_pool *pool);  /* of this memory; never reused */
+void sl_pool_memory_get(const struct sl_pool *pool, struct sl_pool_memory *out);
+
+/* One row of the node's table of pools. */
+struct sl_pool_info {
+    char deployment[64], pool[32];
+    uint32_t rank;
+    char state[16]; /* absent (somebody waits for it), allocating, ready, revoking */
+    uint64_t epoch, length_bytes;
+    bool by_sluice;
+    char owner[32];
+    uint32_t owner_pid; /* 0: gone */
+    uint32_t mapper_count, waiter_count;
+    char mappers[256]; /* names; cut when there are many */
+};
+/* Fills *count rows, at most count_max; *count is how many there are. Errors: SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pools(struct sl_client *client, struct sl_pool_info *infos, uint32_t count_max,
+                uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+
+/* ---- what a store in a process of its own has to map (hybrid models) ---- */
+struct sl_pool_buffer {
+    uint64_t start_addr; /* 0: this pool is missing, whatever its length */
+    uint64_t length_bytes;
+};
+#define SL_POOL_BUFFERS_MAX 65536u
+/* *required_bytes: the sum over distinct buffers. A missing or empty one counts zero; of those with
+ * the same start the longest counts; two of different starts that share a byte are an error. Pure;
+ * count 0..SL_POOL_BUFFERS_MAX. Errors: SL_ERR_INVALID (overlap, an end or a sum beyond 64 bits;
+ * names the buffers), SL_ERR_LIMIT (count), SL_ERR_NO_MEMORY. */
+sl_err sl_pool_required_bytes(const struct sl_pool_buffer *buffers, uint32_t count,
+                              uint64_t *required_bytes, struct sl_error *why);
+/* Whether a buffer that is registered later lies in what is mapped: in one of the buffers, or
+ * across several that adjoin. Pure. Errors: SL_ERR_INVALID (null, empty, beyond 64 bits, or a byte
+ * of it is not mapped; names it), SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
+                            struct sl_pool_buffer late, struct sl_error *why);
+
+/* ---- modes of a store ---- */
+enum sl_store_mode {
+    SL_STORE_EMBEDDED = 0,   /* each rank contributes memory */
+    SL_STORE_STANDALONE = 1, /* "standalone-store": memory and disk belong to the node's actors */
+};
+struct sl_store_settings {           /* texts as they stand in a configuration; NULL: not given */
+    const char *mode;                /* "embedded", "standalone-store" */
+    const char *global_segment_size; /* what the rank contributes */
+    const char *local_buffer_size;
+    const char *enable_offload; /* strict: true false yes no on off 1 0, any case */
+    bool connector; /* of an engine's connector; false: handed to the raw module's setup */
+};
+struct sl_store_config {
+    enum sl_store_mode mode;
+    uint64_t global_segment_bytes; /* embedded: > 0; standalone-store: 0 */
+    uint64_t local_buffer_bytes;   /* > 0 in a connector's configuration */
+    bool enable_offload;
+};
+/* Checks all texts, whichever mode they are for, before what they say together. Sizes: a whole
+ * number with optional b, kb, mb, gb, tb or k, m, g, t, any case, powers of 1024 as engines'
+ * connectors read them; 0 or at least 1024 bytes; local_buffer_size at most 1 TiB. Not given: mode
+ * embedded; a connector's sizes 4 GiB, but a standalone-store's segment 0; the raw module's 16 MiB,
+ * and its mode follows from the segment; enable_offload false. Pure; any thread. Errors:
+ * SL_ERR_CONFIG (names field and value). */
+sl_err sl_store_config_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
+                             struct sl_error *why);
+
 /* ---- engines ---- */
 struct sl_engine; /* one engine process with all its ranks' pools, seen from the process that
                      registers them */
@@ -190,6 +346,9 @@ struct sl_engine_pool {
     uint64_t memory_bytes;                /* of one rank */
     /* Host device: a descriptor of shared memory per rank, or NULL: allocated here (memfd). */
     const int *fds;
+    /* A pool of the table of pools per rank, or NULL: as fds say. Borrowed until the engine ended;
+     * memory_bytes of each are there. One that is revoked ends the registration. */
+    const struct sl_pool *const *from;
 };
 struct sl_engine_options {
     const char *name;
@@ -202,6 +361,8 @@ struct sl_engine_options {
     uint32_t pool_count;
     const struct sl_engine_pool *pools;
 };
+/* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
+ * SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
 sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
 void sl_engine_end(

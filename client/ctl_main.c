@@ -70,6 +70,11 @@ static const struct ctl_command commands[] = {
      "tiers\n\nMemory, each disk and remote: bytes, objects, share of the loaded blocks, queue, "
      "latency, errors, health.\nReads the actors' metrics pages and disturbs nobody." COMMON,
      ctl_tiers},
+    {"pools", "device memory of deployments, and who has it",
+     "pools\n\nThe table of pools: the memory of each pool of each rank, its state (absent: "
+     "somebody waits for it; allocating; ready;\nrevoking), epoch, bytes, who made it, who waits, "
+     "and who maps it." COMMON,
+     ctl_pools},
     {"nodes", "the nodes this one knows",
      "nodes\n\nEach peer: state (alive; away: it does not answer; broken: it fails and is left "
      "alone for a while; asks: it reads\nfrom us, we do not ask it), the link that carries bytes, "

@@ -7,3 +7,8 @@ add_executable(death_probe ${CMAKE_CURRENT_LIST_DIR}/death_probe.c)
 target_link_libraries(death_probe PRIVATE sl_flags sluice)
 set_target_properties(death_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(death LABEL node SCRIPT node/death_test.py TIMEOUT 600)
+# Owners, waiters and mappers of pools, killed and stopped; a hybrid engine.
+add_executable(pool_probe ${CMAKE_CURRENT_LIST_DIR}/pool_probe.c)
+target_link_libraries(pool_probe PRIVATE sl_flags sluice)
+set_target_properties(pool_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(pools LABEL node SCRIPT node/pools_test.py TIMEOUT 600)

@@ -635,6 +635,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
     disk->sweeping = disk->unseen > 0;
     disk->sweep_cursor = 0;
     self->space_freed = true;
+    reg_holds_bring(self);
 }
 
 /* A scan begins: which disk is it of? */

@@ -187,7 +187,7 @@ void reg_fetch_end(struct registrar *self, uint32_t slot, sl_err code)
     }
     *at = fetch->hash_next;
     if (fetch->kept_for != 0) {
-        reg_reclaim_read(self, fetch->disk, fetch->kept_for);
+        reg_reclaim_read(self, fetch->disk, fetch->kept_for, fetch->held && code == SL_OK);
     }
     self->ahead_fetches -= fetch->ahead;
     fetch->used = false;
@@ -201,6 +201,13 @@ bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *
     for (uint32_t at = fetch->waiters; at != REG_NONE; at = self->waiters[at].next) {
         const struct reg_promote *promote = &self->promotes[self->waiters[at].op];
         if (promote->used && promote->serial == self->waiters[at].serial) {
+            return true;
+        }
+    }
+    if (fetch->held && sl_index_ref_live(self->index, fetch->source)) {
+        struct sl_entry source;
+        sl_index_read(self->index, fetch->source, &source);
+        if ((sl_index_links(self->index, reg_unit_of(&source))->flags & REG_FLAG_HELD) != 0) {
             return true;
         }
     }

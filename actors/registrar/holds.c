@@ -3,9 +3,10 @@
  * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
  * between a block's commit and its hold. It ends by HOLD_END or by its time; nobody's death ends
  * it, since decode may come after prefill is gone. On a peer's word it ends only when that names
- * the key of a block that is held. The time also stands in the block's record
- * (where its deadline was while it was written): a registrar that starts anew keeps what is held
- * until then.
+ * the key of a block that is held. What is on disk alone is brought into memory at once, so that
+ * decode need not read it and no reclaim takes it along; until it has come, a reclaim waits for it.
+ * The time also stands in the block's record (where its deadline was while it was written): a
+ * registrar that starts anew keeps what is held until then.
  */
 #include "actors/registrar/internal.h"
 
@@ -256,16 +257,27 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
         if (held != NULL) {
             held->until_ns = SL_MAX(held->until_ns, until_ns);
             until_write(self, held->group);
-            continue;
+        } else {
+            held_add(self, (struct reg_held){.version = entry.version,
+                                             .bytes = self->scratch.groups[i].bytes,
+                                             .until_ns = until_ns,
+                                             .group = entry.ref,
+                                             .hold = slot,
+                                             .hold_next = REG_NONE});
         }
-        held_add(self, (struct reg_held){.version = entry.version,
-                                         .bytes = self->scratch.groups[i].bytes,
-                                         .until_ns = until_ns,
-                                         .group = entry.ref,
-                                         .hold = slot,
-                                         .hold_next = REG_NONE});
+        reg_promote_held(self, entry.ref);
     }
     return SL_OK;
+}
+
+void reg_holds_bring(struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->holds.held_high; i++) {
+        const struct reg_held *held = &self->holds.held[i];
+        if (held->group != 0 && held_stands(self, held)) {
+            reg_promote_held(self, held->group);
+        }
+    }
 }
 
 void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)

@@ -208,6 +208,7 @@ struct reg_fetch { /* one key on its way from disk to memory */
     sl_ref source;
     uint64_t source_version;
     uint32_t kept_for; /* number of the reclaim that waits for it, 0: none */
+    bool held;         /* it was brought for a hold: awaited as long as that lasts */
     uint32_t waiters;  /* first */
     uint32_t next;     /* in the queue of its disk, or in the free list */
     uint32_t previous; /* in the queue */
@@ -287,8 +288,9 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
     uint32_t segment;
     struct sl_return back;
     uint64_t until_ns;
-    uint32_t number; /* of this one, never 0 */
-    uint32_t left;   /* values that are on their way */
+    uint32_t number;    /* of this one, never 0 */
+    uint32_t left;      /* values that are on their way */
+    uint32_t held_left; /* values that a hand-over holds and that are not in memory yet */
 };
 enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
 #define REG_RECLAIMED_MAX 1024u
@@ -817,6 +819,8 @@ void reg_holds_fini(struct registrar *self);
 sl_err reg_hold_take(struct registrar *self, const struct reg_request *req);
 /* One that a registrar before us gave. */
 void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns);
+/* A disk can be read: what is held and on it alone is brought into memory. */
+void reg_holds_bring(struct registrar *self);
 /* Until when the block is held; 0: it is not. */
 uint64_t reg_held_until(const struct registrar *self, sl_ref group);
 void reg_hold_end(struct registrar *self, const struct sl_msg *msg);
@@ -937,6 +941,8 @@ uint64_t reg_promotes_next(const struct registrar *self);
 
 /* ---- promote.c ---- */
 void reg_promote(struct registrar *self, const struct sl_msg *msg); /* PROMOTE, PREFETCH */
+/* Brings the parts of a held block into memory that are on disk alone, as far as they can be. */
+void reg_promote_held(struct registrar *self, sl_ref group);
 void reg_promotes_pump(struct registrar *self);
 void reg_read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg);
 void reg_read_expired(struct registrar *self, uint32_t index);
@@ -947,8 +953,9 @@ void reg_promotes_expire(struct registrar *self, uint64_t now_ns);
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg);
 void reg_reclaims_run(struct registrar *self); /* ends those that wait for nothing any more */
 void reg_reclaim_forget(struct registrar *self, uint32_t disk); /* its tierer died */
-/* A value that the reclaim of this number waited for has come, or will not. */
-void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number);
+/* A value that the reclaim of this number waited for has come, or will not. held: it has, and is
+ * held. */
+void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number, bool held);
 bool reg_reclaim_waits(const struct registrar *self, uint32_t disk, uint32_t number);
 uint64_t reg_reclaims_next(const struct registrar *self);
 

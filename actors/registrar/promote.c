@@ -47,6 +47,22 @@ static void read_raise(struct registrar *self, const struct reg_fetch *fetch)
     }
 }
 
+/* REG_NONE: too many are on their way. */
+static uint32_t fetch_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
+{
+    uint32_t fetch = reg_fetch_find(self, entry);
+    if (fetch == REG_NONE) {
+        return reg_fetch_make(self, entry, ahead);
+    }
+    if (!ahead && self->fetches[fetch].ahead) {
+        reg_fetch_raise(self, fetch);
+        if (self->fetches[fetch].reading) {
+            read_raise(self, &self->fetches[fetch]);
+        }
+    }
+    return fetch;
+}
+
 /* SL_ERR_INCOMPLETE: it is being fetched for item of op. */
 static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
                           const struct sl_text *key)
@@ -66,19 +82,30 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
     if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
     }
-    uint32_t fetch = reg_fetch_find(self, &entry);
-    if (fetch == REG_NONE) {
-        fetch = reg_fetch_make(self, &entry, ahead);
-    } else if (!ahead && self->fetches[fetch].ahead) {
-        reg_fetch_raise(self, fetch);
-        if (self->fetches[fetch].reading) {
-            read_raise(self, &self->fetches[fetch]);
-        }
-    }
+    uint32_t fetch = fetch_for(self, &entry, ahead);
     if (fetch == REG_NONE || !reg_waiter_add(self, fetch, op, item)) {
         return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
     }
     return SL_ERR_INCOMPLETE;
+}
+
+void reg_promote_held(struct registrar *self, sl_ref group)
+{
+    struct reg_parts parts;
+    reg_unit_parts(self, group, &parts);
+    for (uint32_t i = 0; self->tier.on && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == 0 &&
+            entry.disk.valid != 0 && !self->tier.disks[entry.disk.disk].gone &&
+            !reg_disk_away(self, entry.disk.disk)) {
+            uint32_t fetch = fetch_for(self, &entry, false);
+            if (fetch == REG_NONE) {
+                return; /* decode asks for the rest, and a reclaim waits for it */
+            }
+            self->fetches[fetch].held = true;
+        }
+    }
 }
 
 static void promote_without_disk(struct registrar *self, const struct sl_msg *msg,

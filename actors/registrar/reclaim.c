@@ -4,7 +4,9 @@
  * What is kept and on disk alone is read into memory first, behind all other reads. The reclaim is
  * answered when all of that has come, or after a moment without it; the places in the segment are
  * cleared in the same step, and then write-behind treats what was kept like any new value. Until
- * then nothing has changed: should anybody die, everything is where it was. */
+ * then nothing has changed: should anybody die, everything is where it was. What a hand-over holds
+ * is kept whatever its size and waited for longer; a segment from which it cannot be read stays
+ * (SL_ERR_BUSY: the tierer asks again). */
 #include "actors/registrar/internal.h"
 
 #include <stdlib.h>
@@ -18,10 +20,14 @@
 #define KEEP_AGE_MAX (REG_WANTED_TICKS / 2)
 /* Writers may wait for the room. A disk reads a quarter of a segment in a fraction of it. */
 #define KEEP_WAIT_NS (250 * SL_NS_PER_MS)
+/* A disk that cannot read what is held within this time fails; half of the tierer's patience bounds
+ * it, too. */
+#define HELD_WAIT_NS (4 * SL_NS_PER_S)
 
 struct kept { /* a unit with parts in the segment */
     sl_ref unit;
     uint32_t age;
+    bool held;
     uint64_t bytes, read_bytes; /* of these parts; of those on disk alone */
 };
 
@@ -50,6 +56,11 @@ static bool placed_there(struct registrar *self, sl_ref ref, uint32_t slot, uint
            entry->disk.disk == slot && entry->disk.segment == segment;
 }
 
+static bool unit_is_held(struct registrar *self, sl_ref unit)
+{
+    return (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
+}
+
 /* Units that somebody wanted lately, once each. Gives how many. */
 static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segment,
                           const sl_ref *refs, uint32_t count, struct kept *out)
@@ -62,13 +73,14 @@ static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segmen
             continue;
         }
         sl_ref unit = reg_unit_of(&entry);
-        bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
+        bool held = unit_is_held(self, unit);
         uint32_t age = held ? 0 : reg_unit_age(self, unit);
         sl_index_links(self->index, unit)->flags &= (uint16_t)~REG_FLAG_KEPT; /* of a time before */
         uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
         if (age <= KEEP_AGE_MAX) {
             out[found++] = (struct kept){.unit = unit,
                                          .age = age,
+                                         .held = held,
                                          .bytes = bytes,
                                          .read_bytes = entry.extent.generation != 0 ? 0 : bytes};
         }
@@ -86,19 +98,25 @@ static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segmen
     return units;
 }
 
-/* Marks those that were wanted last, as many as may be kept. */
-static void kept_mark(struct registrar *self, const struct kept *units, uint32_t count)
+/* Marks those that were wanted last, as many as may be kept, and all that is held and would go: its
+ * bytes have a bound of their own. True: something held has to be read. */
+static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t count)
 {
     uint64_t segment = SL_MIN(self->set.disk_segment, self->set.disk / self->tier.path_count / 4);
     uint64_t room = segment / KEEP_SEGMENT_SHARE;
     uint64_t read_room = self->set.memory / KEEP_MEMORY_SHARE;
+    bool held = false;
     for (uint32_t i = 0; i < count; i++) {
-        if (units[i].bytes <= room && units[i].read_bytes <= read_room) {
+        if (units[i].held && units[i].read_bytes > 0) {
+            sl_index_links(self->index, units[i].unit)->flags |= REG_FLAG_KEPT;
+            held = true;
+        } else if (units[i].bytes <= room && units[i].read_bytes <= read_room) {
             room -= units[i].bytes;
             read_room -= units[i].read_bytes;
             sl_index_links(self->index, units[i].unit)->flags |= REG_FLAG_KEPT;
         }
     }
+    return held;
 }
 
 static bool is_kept(struct registrar *self, const struct sl_entry *entry)
@@ -117,11 +135,17 @@ static void kept_read(struct registrar *self, uint32_t slot, const sl_ref *refs,
             continue;
         }
         uint32_t fetch = reg_fetch_find(self, &entry);
+        bool held = unit_is_held(self, reg_unit_of(&entry));
         if (fetch == REG_NONE) {
-            fetch = reg_fetch_make(self, &entry, true);
+            fetch = reg_fetch_make(self, &entry, !held);
         }
+        reclaim->held_left += held;
         if (fetch == REG_NONE) {
-            return; /* too much is being read: the rest goes */
+            continue; /* too much is being read: it goes, or the segment stays */
+        }
+        if (held) {
+            reg_fetch_raise(self, fetch);
+            self->fetches[fetch].held = true;
         }
         self->fetches[fetch].kept_for = reclaim->number;
         reclaim->left++;
@@ -135,13 +159,13 @@ static void kept_read(struct registrar *self, uint32_t slot, const sl_ref *refs,
 static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl_msg *msg)
 {
     struct reg_reclaim *reclaim = &self->tier.disks[slot].reclaim;
-    uint64_t wait_ns = SL_MIN(KEEP_WAIT_NS, msg->budget_ns / 2);
+    uint64_t patience_ns = msg->budget_ns / 2;
     self->tier.reclaim_number += self->tier.reclaim_number == UINT32_MAX ? 2 : 1; /* never 0 */
     *reclaim = (struct reg_reclaim){
         .active = true,
         .segment = (uint32_t)msg->body.disk_reclaim.segment,
         .number = self->tier.reclaim_number,
-        .until_ns = sl_deadline_ns(self->env->now_ns, wait_ns),
+        .until_ns = sl_deadline_ns(self->env->now_ns, SL_MIN(KEEP_WAIT_NS, patience_ns)),
     };
     sl_return_keep(msg, &reclaim->back);
     self->tier.reclaim_count++;
@@ -149,7 +173,10 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
     const sl_ref *refs = reg_segment_refs(self, slot, reclaim->segment, &count);
     struct kept *units = count == 0 ? NULL : malloc(count * sizeof(*units));
     if (units != NULL) { /* else nothing is kept */
-        kept_mark(self, units, kept_find(self, slot, reclaim->segment, refs, count, units));
+        if (kept_mark(self, units, kept_find(self, slot, reclaim->segment, refs, count, units))) {
+            reclaim->until_ns =
+                sl_deadline_ns(self->env->now_ns, SL_MIN(HELD_WAIT_NS, patience_ns));
+        }
         kept_read(self, slot, refs, count);
     }
     free(units);
@@ -191,6 +218,34 @@ static void reclaim_finish(struct registrar *self, uint32_t slot)
     self->tier.reclaim_count--;
 }
 
+/* Whether something that is held would go with the segment; holds end meanwhile. */
+static bool reclaim_would_lose(struct registrar *self, uint32_t slot)
+{
+    const struct reg_reclaim *reclaim = &self->tier.disks[slot].reclaim;
+    uint32_t count = 0;
+    const sl_ref *refs = reg_segment_refs(self, slot, reclaim->segment, &count);
+    for (uint32_t i = 0; reclaim->held_left > 0 && i < count; i++) {
+        struct sl_entry entry;
+        if (placed_there(self, refs[i], slot, reclaim->segment, &entry) &&
+            entry.extent.generation == 0 && unit_is_held(self, reg_unit_of(&entry))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void reclaim_refuse(struct registrar *self, uint32_t slot)
+{
+    const struct reg_reclaim *reclaim = &self->tier.disks[slot].reclaim;
+    struct sl_msg reply = {.code = SL_ERR_BUSY};
+    reply.text = sl_text_of("what a hand-over holds could not be read");
+    reg_log(self, SL_LOG_WARN, reclaim->back.trace_id,
+            "segment %u of tierer.%u stays: %u values that a hand-over holds could not be read",
+            reclaim->segment, self->tier.disks[slot].path, reclaim->held_left);
+    sl_return_reply(self->env, &reclaim->back, &reply);
+    reg_reclaim_forget(self, slot);
+}
+
 void reg_disk_reclaim(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t path = reg_path_of(self, msg);
@@ -217,7 +272,10 @@ void reg_reclaims_run(struct registrar *self)
 {
     for (uint32_t i = 0; self->tier.reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         const struct reg_reclaim *reclaim = &self->tier.disks[i].reclaim;
-        if (reclaim->active && (reclaim->left == 0 || self->env->now_ns >= reclaim->until_ns)) {
+        bool late = self->env->now_ns >= reclaim->until_ns;
+        if (reclaim->active && late && reclaim_would_lose(self, i)) {
+            reclaim_refuse(self, i);
+        } else if (reclaim->active && (late || reclaim->left + reclaim->held_left == 0)) {
             reclaim_finish(self, i);
         }
     }
@@ -236,11 +294,12 @@ bool reg_reclaim_waits(const struct registrar *self, uint32_t slot, uint32_t num
     return reclaim->active && reclaim->number == number;
 }
 
-void reg_reclaim_read(struct registrar *self, uint32_t slot, uint32_t number)
+void reg_reclaim_read(struct registrar *self, uint32_t slot, uint32_t number, bool held)
 {
     struct reg_reclaim *reclaim = &self->tier.disks[slot].reclaim;
     if (reg_reclaim_waits(self, slot, number) && reclaim->left > 0) {
         reclaim->left--;
+        reclaim->held_left -= held && reclaim->held_left > 0 ? 1 : 0;
     }
 }
 

@@ -355,6 +355,207 @@ START_TEST(a_block_is_kept_whole_or_not_at_all)
     }
 END_TEST
 
+/* ---- what a hand-over holds ---- */
+
+/* Block "m/h" of so many parts lies in segment 1 alone. */
+static struct node *node_with_block(uint32_t parts)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    tierer_ready(node);
+    node_put_block(node, "client.1", "m/h", parts, LENGTH, 0);
+    ck_assert_uint_eq(tierer_write(node, 1, SL_OK), parts);
+    squeeze(node);
+    return node;
+}
+
+static bool block_is(struct node *node, uint32_t parts, bool memory)
+{
+    for (uint32_t i = 0; i < parts; i++) {
+        char key[16];
+        struct sl_entry entry;
+        (void)snprintf(key, sizeof(key), "m/h/%u", i);
+        if (!node_entry(node, key, &entry) || (entry.extent.generation != 0) != memory) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void block_hold(struct node *node, uint32_t parts)
+{
+    static struct grants grants;
+    struct want wants[16];
+    char keys[16][16];
+    for (uint32_t i = 0; i < parts; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "m/h/%u", i);
+        wants[i] = (struct want){.key = keys[i], .length = LENGTH, .group = 1, .part = i};
+    }
+    struct reserve_ask ask = {.sender = "client.1",
+                              .wants = wants,
+                              .count = parts,
+                              .group_key = "m/h",
+                              .part_count = parts,
+                              .hold_id = 5,
+                              .hold_ns = 60 * SL_NS_PER_S};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_ERR_EXISTS);
+}
+
+/* Everything is tried to make room for what cannot have it. */
+static void squeeze_in_vain(struct node *node)
+{
+    static struct grants grants;
+    struct want want = {.key = "squeeze", .length = 4 * SL_MIB};
+    struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+}
+
+static void block_let_go(struct node *node)
+{
+    struct sl_msg msg = {.type = SL_MSG_HOLD_END};
+    msg.body.hold_end.hold_id = 5;
+    fake_give(&node->fake, "coordinator", &msg);
+}
+
+START_TEST(what_is_held_and_on_disk_alone_comes_into_memory)
+    {
+        struct node *node = node_with_block(2);
+        block_hold(node, 2);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 2);
+        ck_assert(block_is(node, 2, true));
+        squeeze_in_vain(node);
+        ck_assert(block_is(node, 2, true));
+        block_hold(node, 2); /* nothing is read twice */
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
+
+        block_let_go(node);
+        squeeze(node);
+
+        ck_assert(block_is(node, 2, false));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_held_in_memory_outlives_its_segment)
+    {
+        struct node *node = node_with_block(8);
+        block_hold(node, 8);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 8);
+
+        ck_assert(reclaimed(node, reclaim_ask(node, 1)));
+
+        squeeze_in_vain(node);
+        ck_assert(block_is(node, 8, true));
+        node_end(node);
+    }
+END_TEST
+
+/* Twice what is kept of a segment. */
+START_TEST(what_is_held_and_being_read_is_waited_for)
+    {
+        struct node *node = node_with_block(2 * SEGMENT_BY);
+        block_hold(node, 2 * SEGMENT_BY);
+        uint64_t seq = reclaim_ask(node, 1);
+        fake_pass(&node->fake, 2 * WAIT_MS * SL_NS_PER_MS);
+        ck_assert(!reclaimed(node, seq));
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 2 * SEGMENT_BY);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(block_is(node, 2 * SEGMENT_BY, true));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2 * SEGMENT_BY);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
+    {
+        struct node *node = node_with_block(2);
+        struct sl_msg reply;
+        block_hold(node, 2);
+        ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 2);
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 2);
+        ck_assert(!reclaimed(node, seq)); /* not at once: the tierer would ask in a circle */
+
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        ck_assert(block_is(node, 2, false));
+        block_let_go(node);
+        ck_assert(reclaimed(node, reclaim_ask(node, 1)));
+        ck_assert(!node_sees(node, "m/h/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_hold_that_ends_meanwhile_keeps_no_segment)
+    {
+        struct node *node = node_with_block(2);
+        block_hold(node, 2);
+        uint64_t seq = reclaim_ask(node, 1);
+        block_let_go(node);
+
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, "m/h/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_new_registrar_brings_what_is_held_into_memory)
+    {
+        struct node *node = node_with_block(1);
+        struct sl_entry entry;
+        block_hold(node, 1);
+        ck_assert(node_entry(node, "m/h/0", &entry));
+        struct found found = {.key = "m/h/0",
+                              .group = "m/h",
+                              .parts = 1,
+                              .length = LENGTH,
+                              .segment = 1,
+                              .offset = entry.disk.offset_bytes};
+
+        node_restart(node);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &found, 1, true, true, NULL);
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        squeeze_in_vain(node);
+        ck_assert(block_is(node, 1, true));
+        node_end(node);
+    }
+END_TEST
+
+/* Memory is full of what is not on disk: there is no room to read into, and nothing is lost. */
+START_TEST(what_is_held_stays_on_disk_when_memory_is_full)
+    {
+        struct node *node = node_with_block(2);
+        for (uint32_t i = 0; i < 64; i++) {
+            char key[16];
+            (void)snprintf(key, sizeof(key), "new%u", i);
+            node_put(node, "client.1", key, LENGTH);
+        }
+        block_hold(node, 2);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert(!reclaimed(node, seq));
+
+        (void)tierer_write(node, 2, SL_OK); /* some of it may leave */
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(block_is(node, 2, true));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_has_no_room_in_memory_goes_at_once)
     {
         struct node *node = node_with(4, 15);
@@ -398,6 +599,13 @@ int main(void)
     tcase_add_test(tcase, nobody_wanted_it_since_so_it_goes_next_time);
     tcase_add_test(tcase, a_share_of_the_segment_is_kept_what_was_wanted_last_first);
     tcase_add_test(tcase, what_was_wanted_long_ago_is_not_kept);
+    tcase_add_test(tcase, what_is_held_and_on_disk_alone_comes_into_memory);
+    tcase_add_test(tcase, what_is_held_in_memory_outlives_its_segment);
+    tcase_add_test(tcase, what_is_held_and_being_read_is_waited_for);
+    tcase_add_test(tcase, a_segment_stays_when_what_is_held_there_cannot_be_read);
+    tcase_add_test(tcase, a_hold_that_ends_meanwhile_keeps_no_segment);
+    tcase_add_test(tcase, a_new_registrar_brings_what_is_held_into_memory);
+    tcase_add_test(tcase, what_is_held_stays_on_disk_when_memory_is_full);
     tcase_add_test(tcase, a_reclaim_waits_a_moment_and_no_longer);
     tcase_add_test(tcase, a_reclaim_that_is_asked_again_is_answered_once);
     tcase_add_test(tcase, demand_is_read_before_what_is_kept);

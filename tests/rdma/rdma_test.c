@@ -310,14 +310,14 @@ START_TEST(a_killed_peer_is_an_error)
     }
 END_TEST
 
-static double read_speed(uint32_t key, uint64_t length, uint64_t total);
+static double best_read_speed(uint32_t key);
 
 START_TEST(a_cable_that_is_pulled_and_put_back)
     {
         join(MEMORY);
         uint32_t key = remote_key(&remote, &end, SL_FABRIC_READ, 0, MEMORY);
         remote_fill(&remote, &end, 7);
-        double before = read_speed(key, SL_MIB, 2 * MEMORY);
+        double before = best_read_speed(key);
         ck_assert_int_eq(system("ip link set eth1 down"), 0);
         uint64_t start_ns = sl_clock_monotonic_ns();
         sl_err err = move(SL_FABRIC_READ, key, 0, SL_MIB);
@@ -332,10 +332,7 @@ START_TEST(a_cable_that_is_pulled_and_put_back)
             ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
         } while (move(SL_FABRIC_READ, key, 0, 4096) != SL_OK);
         double back_s = (double)(sl_clock_monotonic_ns() - start_ns) / 1e9;
-        double after = 0;
-        for (int i = 0; i < 3; i++) { /* the best of three: the machine has other work too */
-            after = SL_MAX(after, read_speed(key, SL_MIB, 2 * MEMORY));
-        }
+        double after = best_read_speed(key);
         ck_assert(pattern_is(end.bytes, MEMORY, 7));
         printf("cable: error after %.2f s, back %.2f s after it was put back, %.2f of the speed\n",
                took_s, back_s, after / before);
@@ -370,9 +367,14 @@ static double move_speed(enum sl_fabric_verb verb, uint32_t key, uint64_t length
            ((double)(sl_clock_monotonic_ns() - start_ns) / 1e9); /* MB/s */
 }
 
-static double read_speed(uint32_t key, uint64_t length, uint64_t total)
+/* Of three: the machine has other work too. */
+static double best_read_speed(uint32_t key)
 {
-    return move_speed(SL_FABRIC_READ, key, length, total);
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        best = SL_MAX(best, move_speed(SL_FABRIC_READ, key, SL_MIB, 2 * MEMORY));
+    }
+    return best;
 }
 
 /* MB/s as perftest measures it; 0: it did not run. */
@@ -385,8 +387,11 @@ static double perftest(const char *tool, uint64_t length, uint64_t total)
     double peak = 0;
     port++;
     snprintf(command, sizeof(command),
-             "%s -d rxe1 -x 1 -F -q %u -t %u -s %llu -n %llu -p %d >/dev/null 2>&1 & sleep 1; "
-             "%s -d rxe0 -x 1 -F -q %u -t %u -s %llu -n %llu -p %d 10.0.0.2 2>/dev/null; wait",
+             /* -u 20: an emulated responder may take longer than the usual 70 ms */
+             "%s -d rxe1 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d >/dev/null 2>&1 & "
+             "sleep 1; "
+             "%s -d rxe0 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d 10.0.0.2 2>/dev/null; "
+             "wait",
              tool, LANES, DEPTH, (unsigned long long)length,
              (unsigned long long)(total / length / LANES), port, tool, LANES, DEPTH,
              (unsigned long long)length, (unsigned long long)(total / length / LANES), port);
@@ -410,7 +415,7 @@ static int by_value(const void *a, const void *b)
 
 START_TEST(figures)
     {
-        enum { ROUNDS = 3 };
+        enum { ROUNDS = 5 };
         static const struct {
             enum sl_fabric_verb verb;
             uint64_t length, total;

@@ -117,13 +117,14 @@ bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct 
 {
     uint64_t now_ns = push_now(push);
     uint64_t silent_ns = now_ns - peer->heard_ns;
-    bool gone = peer->address[0] != '\0'
-                    ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY
-                    : silent_ns > peer->health.limits.silence_ns;
-    if (!gone || (peer->heard_ns == 0 && now_ns < push->grace_ns)) {
+    bool asked = peer->address[0] != '\0'; /* one that greeted us may not have answered us yet */
+    uint64_t first_ns = asked ? peer->health.heard_ns : peer->heard_ns;
+    bool gone = asked ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY
+                      : silent_ns > peer->health.limits.silence_ns;
+    if (!gone || (first_ns == 0 && now_ns < push->grace_ns)) {
         return false;
     }
-    if (peer->heard_ns == 0) {
+    if (first_ns == 0) {
         (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s was never heard of", peer->name);
     } else {
         (void)sl_fail(why, SL_ERR_PEER_DIED, "node %s was last heard of %" PRIu64 " ms ago",

@@ -1293,6 +1293,25 @@ START_TEST(a_node_that_is_gone_ends_its_batches_by_name)
     }
 END_TEST
 
+/* It has begun and greets us; our greeting is on its way. */
+START_TEST(a_node_that_has_not_answered_yet_is_not_gone)
+    {
+        struct sl_ticket ticket = {.node = "b", .incarnation = 3, .number = 1, .part_count = PARTS};
+        bed_open("b@host:1", NULL);
+        bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
+        peer_greets("b", 3);
+        struct sl_msg send = push_msg(NULL, 0, true);
+        send.budget_ns = 100 * SL_NS_PER_S;
+        fake_give(&bed.fake, PREFILL, &send);
+        pass(SL_NS_PER_S);
+        ck_assert(unanswered(PREFILL, send.seq));
+        pass(3 * SL_NS_PER_S); /* it never does */
+        replied(PREFILL, send.seq, SL_ERR_UNREACHABLE, "never heard of");
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
 START_TEST(a_new_life_of_the_node_ends_its_tickets)
     {
         prefill_bed(NULL);
@@ -1403,6 +1422,7 @@ static void add_peers(TCase *tests)
     tcase_add_loop_test(tests, a_refusal_ends_the_ticket_for_all, 0, SL_COUNT(refusals));
     tcase_add_test(tests, a_batch_ends_by_its_deadline_with_the_cause);
     tcase_add_test(tests, a_node_that_is_gone_ends_its_batches_by_name);
+    tcase_add_test(tests, a_node_that_has_not_answered_yet_is_not_gone);
     tcase_add_test(tests, a_new_life_of_the_node_ends_its_tickets);
     tcase_add_test(tests, a_node_that_is_no_peer_is_not_reached);
     tcase_add_test(tests, giving_up_tells_the_other_side_until_it_heard);

@@ -42,22 +42,10 @@ static sl_err key_check(const struct sl_pool_key *key, struct sl_error *why)
 
 /* A client has one of a key: two would be one mapper to the registrar, and the first release would
  * end both. */
-static sl_err pool_new(struct sl_client *client, const struct sl_pool_key *key,
-                       struct sl_pool **out, struct sl_error *why)
+static sl_err pool_list(struct sl_pool *pool, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
-    if (err == SL_OK) {
-        err = key_check(key, why);
-    }
-    struct sl_pool *pool = err == SL_OK ? calloc(1, sizeof *pool) : NULL;
-    if (pool == NULL) {
-        return err != SL_OK ? err : sl_fail(why, SL_ERR_NO_MEMORY, "pool: %zu bytes", sizeof *pool);
-    }
-    pool->client = client;
-    pool->rank = key->rank;
-    pool->fd = -1;
-    (void)snprintf(pool->deployment, sizeof pool->deployment, "%s", key->deployment);
-    (void)snprintf(pool->name, sizeof pool->name, "%s", key->pool);
+    struct sl_client *client = pool->client;
+    sl_err err = SL_OK;
     pthread_mutex_lock(&client->lock);
     for (const struct sl_pool *at = client->pools; at != NULL && err == SL_OK; at = at->next) {
         if (at->rank == pool->rank && strcmp(at->deployment, pool->deployment) == 0 &&
@@ -71,12 +59,36 @@ static sl_err pool_new(struct sl_client *client, const struct sl_pool_key *key,
         client->pools = pool;
     }
     pthread_mutex_unlock(&client->lock);
-    if (err != SL_OK) {
-        free(pool);
-        return err;
+    return err;
+}
+
+/* NULL: *err says why. */
+static struct sl_pool *pool_new(struct sl_client *client, const struct sl_pool_key *key,
+                                sl_err *err, struct sl_error *why)
+{
+    *err = sl_client_talks(client, why);
+    if (*err == SL_OK) {
+        *err = key_check(key, why);
     }
-    *out = pool;
-    return SL_OK;
+    if (*err != SL_OK) {
+        return NULL;
+    }
+    struct sl_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL) {
+        *err = sl_fail(why, SL_ERR_NO_MEMORY, "pool: %zu bytes", sizeof *pool);
+        return NULL;
+    }
+    pool->client = client;
+    pool->rank = key->rank;
+    pool->fd = -1;
+    (void)snprintf(pool->deployment, sizeof pool->deployment, "%s", key->deployment);
+    (void)snprintf(pool->name, sizeof pool->name, "%s", key->pool);
+    *err = pool_list(pool, why);
+    if (*err != SL_OK) {
+        free(pool);
+        return NULL;
+    }
+    return pool;
 }
 
 /* ---- memory ---- */
@@ -264,13 +276,13 @@ sl_err sl_pool_create(struct sl_client *client, const struct sl_pool_key *key,
                       struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    struct sl_pool *pool = NULL;
     struct pool_state state = {0};
+    sl_err err = SL_OK;
     if (length_bytes == 0) {
         return sl_fail(why, SL_ERR_INVALID, "pool: 0 bytes");
     }
-    sl_err err = pool_new(client, key, &pool, why);
-    if (err != SL_OK) {
+    struct sl_pool *pool = pool_new(client, key, &err, why);
+    if (pool == NULL) {
         return err;
     }
     pool->owner = true;
@@ -362,9 +374,9 @@ static sl_err pool_acquire(struct sl_client *client, const struct sl_pool_key *k
                            uint64_t length_bytes, uint64_t deadline_ns, struct sl_pool **out,
                            struct sl_error *why)
 {
-    struct sl_pool *pool = NULL;
-    sl_err err = pool_new(client, key, &pool, why);
-    if (err != SL_OK) {
+    sl_err err = SL_OK;
+    struct sl_pool *pool = pool_new(client, key, &err, why);
+    if (pool == NULL) {
         return err;
     }
     for (;;) {

@@ -64,8 +64,11 @@ int ctl_pools(struct ctl *ctl, int argc, char **argv)
         return ctl_wrong(ctl, "pools takes no arguments");
     }
     struct sl_pool_info *pools = calloc(POOLS_SHOWN_MAX, sizeof *pools);
-    sl_err err = pools != NULL ? ctl_open(ctl, false, &client, &why)
-                               : sl_fail(&why, SL_ERR_NO_MEMORY, "list of pools");
+    if (pools == NULL) {
+        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "list of pools");
+        return ctl_failed(ctl, &why);
+    }
+    sl_err err = ctl_open(ctl, false, &client, &why);
     if (err == SL_OK) {
         err = sl_pools(client, pools, POOLS_SHOWN_MAX, &count, 0, &why);
     }

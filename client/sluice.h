@@ -185,9 +185,10 @@ struct sl_pool_situation {
 enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situation);
 
 struct sl_pool_key {
-    const char *deployment; /* what one model replica is called on this node: 1..63 bytes, UTF-8 */
-    uint32_t rank;          /* 0..63 */
-    const char *pool;       /* [a-z0-9_-]{1,31}, as in sl_engine_pool */
+    const char
+        *deployment;  /* what one model replica is called on this node: 1..63 of printable ASCII */
+    uint32_t rank;    /* 0..63 */
+    const char *pool; /* [a-z0-9_-]{1,31}, as in sl_engine_pool */
 };
 enum sl_pool_memory_kind {
     SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */

@@ -10,10 +10,6 @@
 
 #include <stdlib.h>
 
-/* Who looks so much later than an answer was due was stopped or starved itself. */
-#define LATE_NS   (100 * SL_NS_PER_MS)
-#define LATES_MAX 3u
-
 static uint32_t *claim_head(struct registrar *self, const struct reg_claim *claim)
 {
     bool live = claim->state == REG_CLAIM_RESERVED || claim->state == REG_CLAIM_PROMOTING;
@@ -261,8 +257,8 @@ void reg_fence_expired(struct registrar *self, uint32_t writer)
         return;
     }
     peer->fence_seq = 0;
-    if (self->env->now_ns > sl_deadline_ns(peer->fence_due_ns, LATE_NS) &&
-        peer->fence_lates < LATES_MAX) {
+    if (self->env->now_ns > sl_deadline_ns(peer->fence_due_ns, REG_LATE_NS) &&
+        peer->fence_lates < REG_LATES_MAX) {
         fence_again(self, writer);
     } else {
         fence_kill(self, writer, "did not acknowledge");

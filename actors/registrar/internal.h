@@ -35,6 +35,11 @@
 /* A node with a disk tier is ready when it knows what is there, or after so long. */
 #define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
 
+/* Who looks so much later than an answer was due was stopped or starved itself: it asks again, so
+ * often in a row. */
+#define REG_LATE_NS   (100 * SL_NS_PER_MS)
+#define REG_LATES_MAX 3u
+
 /* ---- timers.c: a heap of deadlines by id, each id in it at most once ---- */
 struct reg_timers {
     uint32_t *ids;      /* the heap */
@@ -475,6 +480,8 @@ struct reg_pool {
     struct reg_pool_mapper mappers[REG_POOL_MAPPERS_MAX];
     uint32_t mapper_count;
     uint64_t call_seq; /* POOL_MAKE or POOL_DROP in flight, 0: none */
+    uint64_t call_due_ns;
+    uint32_t call_lates; /* times in a row that we looked late for the answer */
     sl_ref blob;
 };
 enum reg_pool_wait {
@@ -1109,6 +1116,8 @@ void reg_engines_pool_over(struct registrar *self, uint64_t epoch);
 /* ---- pools.c ---- */
 sl_err reg_pools_init(struct registrar *self, struct sl_error *why);
 void reg_pools_fini(struct registrar *self);
+/* The deployment in printable ASCII, the pool of [a-z0-9_-]; neither empty. */
+bool reg_pool_names_fit(const char *name, const char *pool);
 /* Rows by key and by epoch; REG_NONE: none. row_make gives a row that is absent when there is none
  * yet; REG_NONE: the table is full. */
 uint32_t reg_pool_find(const struct registrar *self, const char *name, uint64_t rank,

@@ -279,11 +279,12 @@ static bool key_check(struct registrar *self, const struct sl_msg *msg, const st
                       const struct sl_text *pool)
 {
     struct sl_error why = {0};
-    size_t good = strspn(pool->at, "abcdefghijklmnopqrstuvwxyz0123456789_-");
-    if (good != pool->length || name->length >= REG_POOL_NAME_BYTES ||
+    if (!reg_pool_names_fit(name->at, pool->at) || name->length >= REG_POOL_NAME_BYTES ||
         pool->length >= REG_NAME_BYTES) {
-        (void)sl_fail(&why, SL_ERR_INVALID, "%s.pool: '%s' is not of [a-z0-9_-]",
-                      sl_msg_name(msg->type), pool->at);
+        (void)sl_fail(&why, SL_ERR_INVALID,
+                      "%s: '%.63s' is no printable ASCII, or '%s' not of "
+                      "[a-z0-9_-]",
+                      sl_msg_name(msg->type), name->at, pool->at);
         sl_reply_code(self->env, msg, SL_ERR_INVALID, &why);
         return false;
     }

@@ -19,6 +19,7 @@
 /* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
 #define MEMORY_KIND_FD      1u
 #define MEMORY_KIND_CUDA_FD 3u
+#define MEMORY_KIND_MAX     3u
 
 struct pool_note { /* a BLOB, followed by the mappers */
     uint32_t version, state, sluice, lent;
@@ -50,6 +51,17 @@ void reg_pools_fini(struct registrar *self)
 }
 
 /* ---- rows ---- */
+
+bool reg_pool_names_fit(const char *name, const char *pool)
+{
+    for (const char *at = name; *at != '\0'; at++) {
+        if (*at < ' ' || *at > '~') {
+            return false;
+        }
+    }
+    size_t good = strspn(pool, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    return name[0] != '\0' && pool[0] != '\0' && pool[good] == '\0';
+}
 
 uint32_t reg_pool_find(const struct registrar *self, const char *name, uint64_t rank,
                        const char *pool)
@@ -203,9 +215,9 @@ static void drop_send(struct registrar *self, uint32_t row)
     struct sl_msg msg = {.type = SL_MSG_POOL_DROP};
     swapper_name(pool, to);
     msg.body.pool_drop.epoch = pool->epoch;
-    if (sl_calls_send(self->calls, to, &msg,
-                      sl_deadline_ns(self->env->now_ns, self->set.fence_timeout_ns),
-                      reg_cookie(REG_CALL_POOL, row), &pool->call_seq) != SL_OK) {
+    pool->call_due_ns = sl_deadline_ns(self->env->now_ns, self->set.fence_timeout_ns);
+    if (sl_calls_send(self->calls, to, &msg, pool->call_due_ns, reg_cookie(REG_CALL_POOL, row),
+                      &pool->call_seq) != SL_OK) {
         pool->call_seq = 0;
         self->pools_due = true;
     }
@@ -341,6 +353,7 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason)
     call_forget(self, pool);
     pool->state = REG_POOL_REVOKING;
     pool->dropping = pool->lent || pool->sluice;
+    pool->call_lates = 0;
     (void)reg_pool_note(self, row);
     /* From now on no swapper learns of it, and who asks later hears that the engine is over. */
     reg_engines_pool_over(self, pool->epoch);
@@ -561,6 +574,14 @@ void reg_pool_reply(struct registrar *self, uint32_t row, const struct sl_msg *m
 
 void reg_pool_call_expired(struct registrar *self, uint32_t row)
 {
+    struct reg_pool *pool = &self->pools[row];
+    if (pool->state == REG_POOL_REVOKING && pool->call_lates < REG_LATES_MAX &&
+        self->env->now_ns > sl_deadline_ns(pool->call_due_ns, REG_LATE_NS)) {
+        pool->call_seq = 0; /* the answer may lie unread */
+        pool->call_lates++;
+        pool_settle(self, row);
+        return;
+    }
     struct sl_msg none = {.code = SL_ERR_TIMEOUT};
     reg_pool_reply(self, row, &none);
 }
@@ -634,16 +655,34 @@ static bool text_ends(const char *text, size_t room)
     return memchr(text, '\0', room) != NULL;
 }
 
-static bool note_fits(const struct pool_note *note, uint32_t length_bytes)
+static bool mappers_fit(const struct pool_note *note, const void *bytes)
+{
+    for (uint32_t i = 0; i < note->mapper_count; i++) {
+        struct reg_pool_mapper mapper;
+        memcpy(&mapper, (const unsigned char *)bytes + i * sizeof(mapper), sizeof(mapper));
+        if (!text_ends(mapper.name, sizeof(mapper.name)) ||
+            !sl_actor_name_is_clean(mapper.name, strlen(mapper.name)) ||
+            reg_proc_none(mapper.proc) || mapper.fd > UINT32_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first part of the bytes is the note. */
+static bool note_fits(const struct pool_note *note, const void *bytes, uint32_t length_bytes)
 {
     return note->version == POOL_NOTE_VERSION && note->state > REG_POOL_ABSENT &&
            note->state <= REG_POOL_REVOKING && note->epoch != 0 && note->length_bytes != 0 &&
            note->rank < 64 && note->mapper_count <= REG_POOL_MAPPERS_MAX &&
-           note->handle.ipc_bytes <= REG_POOL_IPC_BYTES &&
+           note->handle.ipc_bytes <= REG_POOL_IPC_BYTES && note->handle.kind <= MEMORY_KIND_MAX &&
+           note->handle.fd <= UINT32_MAX &&
            length_bytes == sizeof(*note) + note->mapper_count * sizeof(struct reg_pool_mapper) &&
            text_ends(note->name, sizeof(note->name)) && text_ends(note->pool, sizeof(note->pool)) &&
-           text_ends(note->owner_name, sizeof(note->owner_name)) && note->name[0] != '\0' &&
-           note->pool[0] != '\0';
+           text_ends(note->owner_name, sizeof(note->owner_name)) &&
+           reg_pool_names_fit(note->name, note->pool) &&
+           sl_actor_name_is_clean(note->owner_name, strlen(note->owner_name)) &&
+           mappers_fit(note, (const unsigned char *)bytes + sizeof(*note));
 }
 
 static void pool_fill(struct reg_pool *pool, const struct pool_note *note, const void *mappers)
@@ -658,9 +697,6 @@ static void pool_fill(struct reg_pool *pool, const struct pool_note *note, const
     pool->handle = note->handle;
     pool->mapper_count = note->mapper_count;
     memcpy(pool->mappers, mappers, note->mapper_count * sizeof(pool->mappers[0]));
-    for (uint32_t i = 0; i < pool->mapper_count; i++) {
-        pool->mappers[i].name[REG_NAME_BYTES - 1] = '\0';
-    }
 }
 
 void reg_pool_restore(struct registrar *self, sl_ref blob, const void *bytes, uint32_t length_bytes)
@@ -671,7 +707,7 @@ void reg_pool_restore(struct registrar *self, sl_ref blob, const void *bytes, ui
         return;
     }
     memcpy(&note, bytes, sizeof(note));
-    uint32_t row = note_fits(&note, length_bytes)
+    uint32_t row = note_fits(&note, bytes, length_bytes)
                        ? reg_pool_row_make(self, note.name, note.rank, note.pool)
                        : REG_NONE;
     struct reg_pool *pool = row == REG_NONE ? NULL : &self->pools[row];

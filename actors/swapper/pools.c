@@ -14,21 +14,22 @@ static struct sl_swapper_made *made_find(const struct sl_swapper_pools *pools, u
     return NULL;
 }
 
-static sl_err made_row(struct sl_swapper_pools *pools, struct sl_swapper_made **out,
-                       struct sl_error *why)
+/* A free row; NULL: none, why says so. */
+static struct sl_swapper_made *made_row(struct sl_swapper_pools *pools, struct sl_error *why)
 {
     struct sl_swapper_made *row = made_find(pools, 0);
     if (pools->made == NULL) {
         pools->made = calloc(SL_SWAPPER_MADE_MAX, sizeof(*pools->made));
         if (pools->made == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of pools");
+            (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of pools");
+            return NULL;
         }
     }
     if (row == NULL && pools->made_high == SL_SWAPPER_MADE_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SL_SWAPPER_MADE_MAX);
+        (void)sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SL_SWAPPER_MADE_MAX);
+        return NULL;
     }
-    *out = row != NULL ? row : &pools->made[pools->made_high++];
-    return SL_OK;
+    return row != NULL ? row : &pools->made[pools->made_high++];
 }
 
 sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *device,
@@ -48,11 +49,11 @@ sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *de
         err = sl_device_memory_export(device, &memory, out, why);
     }
     if (err == SL_OK) {
-        err = made_row(pools, &row, why);
+        row = made_row(pools, why);
     }
-    if (err != SL_OK) {
+    if (row == NULL) {
         sl_device_memory_free(device, &memory);
-        return err;
+        return err != SL_OK ? err : why->code;
     }
     *row = (struct sl_swapper_made){.epoch = epoch, .memory = memory};
     return SL_OK;

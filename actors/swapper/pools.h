@@ -22,7 +22,8 @@ struct sl_swapper_pools {
 };
 
 /* Makes memory for the epoch, or finds what was made before, and says how others map it. Errors:
- * those of sl_device_memory_create; SL_ERR_LIMIT, SL_ERR_STALE (the epoch is over). */
+ * those of sl_device_memory_create; SL_ERR_LIMIT, SL_ERR_STALE (the epoch is over). why is not
+ * NULL. */
 sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *device,
                             uint64_t epoch, uint64_t length_bytes, struct sl_memory_handle *out,
                             struct sl_error *why);

@@ -15,11 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ITEMS_MAX 512u
 
 static const uint32_t requests[] = {
-    SL_MSG_RESERVE,    SL_MSG_RESERVE,    SL_MSG_RESERVE,      SL_MSG_COMMIT,
-    SL_MSG_COMMIT,     SL_MSG_ABORT,      SL_MSG_REMOVE,       SL_MSG_PROMOTE,
-    SL_MSG_PROMOTE,    SL_MSG_LOOKUP,     SL_MSG_FLUSH,        SL_MSG_HELLO,
-    SL_MSG_DISK_FOUND, SL_MSG_DISK_FOUND, SL_MSG_DISK_RECLAIM, SL_MSG_ENGINE_REGISTER,
-    SL_MSG_ENGINE_GET, SL_MSG_ENGINE_END, SL_MSG_PING,         SL_MSG_PREFETCH,
+    SL_MSG_RESERVE,      SL_MSG_RESERVE,     SL_MSG_RESERVE,      SL_MSG_COMMIT,
+    SL_MSG_COMMIT,       SL_MSG_ABORT,       SL_MSG_REMOVE,       SL_MSG_PROMOTE,
+    SL_MSG_PROMOTE,      SL_MSG_LOOKUP,      SL_MSG_FLUSH,        SL_MSG_HELLO,
+    SL_MSG_DISK_FOUND,   SL_MSG_DISK_FOUND,  SL_MSG_DISK_RECLAIM, SL_MSG_ENGINE_REGISTER,
+    SL_MSG_ENGINE_GET,   SL_MSG_ENGINE_END,  SL_MSG_PING,         SL_MSG_PREFETCH,
+    SL_MSG_POOL_TAKE,    SL_MSG_POOL_AWAIT,  SL_MSG_POOL_READY,   SL_MSG_POOL_MAPPED,
+    SL_MSG_POOL_RELEASE, SL_MSG_POOL_REVOKE, SL_MSG_POOLS,
 };
 
 struct world {
@@ -29,6 +31,7 @@ struct world {
     uint64_t grant_count;
     uint32_t grant_owner;
     uint64_t next_offset; /* on the disk */
+    uint64_t pool_epoch;  /* last told of */
 };
 
 static void prepare(struct hostile *hostile)
@@ -120,12 +123,20 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
     } else if (request->type == SL_MSG_DISK_FORGET && how < 200) {
         count = SL_MIN(request->body.disk_forget.items.count, SL_COUNT(codes));
         reply->body.disk_forget_reply.codes = (struct sl_u64s){codes, count};
+    } else if (request->type == SL_MSG_POOL_MAKE) {
+        reply->body.pool_make_reply.handle_kind = 1;
+        reply->body.pool_make_reply.pid = hostile_proc(how < 200 ? 3 : 4).pid;
+        reply->body.pool_make_reply.fd = how;
     }
 }
 
 static void replied(struct hostile *hostile, const char *to, const struct sl_msg *reply)
 {
     struct world *world = hostile->own;
+    bool pool = reply->type == SL_MSG_POOL_TAKE_REPLY || reply->type == SL_MSG_POOL_AWAIT_REPLY;
+    if (pool && reply->code == SL_OK && reply->body.pool_await_reply.epoch != 0) {
+        world->pool_epoch = reply->body.pool_await_reply.epoch;
+    }
     if (reply->type != SL_MSG_RESERVE_REPLY || reply->code != SL_OK) {
         return;
     }
@@ -252,6 +263,9 @@ static void move_engine(struct hostile *hostile, uint64_t how)
                                     .block_stride_bytes = 64,
                                     .piece_bytes = 64,
                                     .block_count = 64};
+    if (how >= 128) {
+        region.pool_epoch = ((const struct world *)hostile->own)->pool_epoch;
+    }
     msg.body.engine_register = (struct sl_body_engine_register){
         .pid = hostile_proc((uint32_t)how & 3).pid,
         .start_time = hostile_proc(0).start_time,
@@ -264,6 +278,55 @@ static void move_engine(struct hostile *hostile, uint64_t how)
         .regions = {&region, 1},
     };
     hostile_give(hostile, hostile_senders[how >> 2 & 3], &msg);
+}
+
+/* One of three pools of two clients: taken, made, waited for, mapped, lent to an engine, given
+ * back.
+ */
+static void move_pool(struct hostile *hostile, uint64_t how)
+{
+    static const char *const pools[] = {"kv", "mamba", "conv"};
+    struct world *world = hostile->own;
+    uint64_t what = hostile_byte(&hostile->input);
+    uint32_t client = how & 1;
+    struct sl_text pool = sl_text_of(pools[(how >> 1) % SL_COUNT(pools)]);
+    struct sl_text name = sl_text_of("deployment");
+    struct sl_msg msg = {0};
+    switch (what % 8) {
+    case 0:
+    case 1:
+        msg.type = SL_MSG_POOL_TAKE;
+        msg.body.pool_take = (struct sl_body_pool_take){
+            .name = name, .pool = pool, .length_bytes = 4096, .sluice = (what & 1) != 0};
+        break;
+    case 2:
+        msg.type = SL_MSG_POOL_READY;
+        msg.body.pool_ready = (struct sl_body_pool_ready){.epoch = SL_MAX(world->pool_epoch, 1),
+                                                          .handle_kind = 1,
+                                                          .pid = hostile_proc(client).pid};
+        break;
+    case 3:
+    case 4:
+        msg.type = SL_MSG_POOL_AWAIT;
+        msg.body.pool_await = (struct sl_body_pool_await){
+            .name = name, .pool = pool, .epoch = what % 8 == 3 ? 0 : world->pool_epoch};
+        break;
+    case 5:
+        msg.type = SL_MSG_POOL_MAPPED;
+        msg.body.pool_mapped = (struct sl_body_pool_mapped){
+            .epoch = SL_MAX(world->pool_epoch, 1), .has_fd = what < 200, .fd = what};
+        break;
+    case 6:
+        msg.type = SL_MSG_POOL_RELEASE;
+        msg.body.pool_release = (struct sl_body_pool_release){
+            .name = name, .pool = pool, .epoch = what < 128 ? world->pool_epoch : 0};
+        break;
+    default:
+        msg.type = SL_MSG_POOL_REVOKE;
+        msg.body.pool_revoke.epoch = SL_MAX(world->pool_epoch, 1);
+        break;
+    }
+    hostile_give(hostile, hostile_senders[client], &msg);
 }
 
 static void move(struct hostile *hostile)
@@ -297,6 +360,9 @@ static void move(struct hostile *hostile)
     case 13:
         (void)hostile_answer_all(hostile);
         break;
+    case 14:
+        move_pool(hostile, how);
+        break;
     default:
         pins_change(hostile);
         break;
@@ -318,6 +384,7 @@ static void check(struct hostile *hostile, bool end)
     HOSTILE_MUST(self->claim_count == 0 && self->retired_count == 0);
     HOSTILE_MUST(self->quarantined_bytes == 0 && self->engine_count == 0);
     HOSTILE_MUST(self->parked_count == 0 && self->promote_count == 0 && self->remove_count == 0);
+    HOSTILE_MUST(self->pool_high == 0 && self->pool_waiter_count == 0);
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
         HOSTILE_MUST(!self->peers[i].used || !self->peers[i].present);
         HOSTILE_MUST(!self->peers[i].used || !self->peers[i].client);
@@ -332,10 +399,11 @@ static void check(struct hostile *hostile, bool end)
     HOSTILE_MUST(again.objects == tally.objects && again.claims == 0);
 }
 
-#define SETTINGS                                                                              \
-    "memory", "1MiB", "memory_chunk", "1MiB", "index_memory", "512KiB", "index_keys", "40",   \
-        "reservations_max", "48", "clients_max", "8", "engines_max", "3", "ghosts_max", "64", \
-        "queue_messages", "16", "ranks", "2", "populate_threads", "1", "evict_batch", "4"
+#define SETTINGS                                                                            \
+    "memory", "1MiB", "memory_chunk", "1MiB", "index_memory", "512KiB", "index_keys", "40", \
+        "reservations_max", "48", "clients_max", "8", "engines_max", "3", "pools_max", "4", \
+        "ghosts_max", "64", "queue_messages", "16", "ranks", "2", "populate_threads", "1",  \
+        "evict_batch", "4"
 static const char *const without_disk[] = {SETTINGS, NULL};
 static const char *const with_disk[] = {SETTINGS, "disk", "8MiB", "disk_segment", "1MiB", NULL};
 

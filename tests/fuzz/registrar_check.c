@@ -71,6 +71,38 @@ static void check_list(struct registrar *self, const struct reg_units *units, ui
     HOSTILE_MUST(older == units->newest && count == units->count);
 }
 
+/* A pool that is there stands in a note; one that is not is there for those who wait for it. */
+static void check_pools(struct registrar *self)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < self->set.pools_max; i++) {
+        const struct reg_pool *pool = &self->pools[i];
+        HOSTILE_MUST(!pool->used || i < self->pool_high);
+        if (!pool->used) {
+            continue;
+        }
+        HOSTILE_MUST(reg_pool_find(self, pool->name, pool->rank, pool->pool) == i);
+        if (pool->state == REG_POOL_ABSENT) {
+            HOSTILE_MUST(pool->blob == 0 && pool->epoch == 0 && pool->call_seq == 0);
+            HOSTILE_MUST(pool->mapper_count == 0 && reg_pool_waiters(self, i) > 0);
+            continue;
+        }
+        HOSTILE_MUST(reg_pool_by_epoch(self, pool->epoch) == i);
+        HOSTILE_MUST(pool->blob != 0 && sl_index_ref_live(self->index, pool->blob));
+        HOSTILE_MUST(pool->mapper_count <= REG_POOL_MAPPERS_MAX);
+        HOSTILE_MUST(pool->state == REG_POOL_REVOKING || !pool->dropping);
+        HOSTILE_MUST(pool->state != REG_POOL_REVOKING || pool->dropping || pool->mapper_count > 0);
+    }
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        const struct reg_pool_waiter *waiter = &self->pool_waiters[i];
+        if (waiter->kind != REG_POOL_WAIT_NONE) {
+            HOSTILE_MUST(self->pools[waiter->pool].used);
+            waiting++;
+        }
+    }
+    HOSTILE_MUST(waiting == self->pool_waiter_count);
+}
+
 struct registrar_tally registrar_check(struct registrar *self)
 {
     struct registrar_tally tally = {0};
@@ -79,6 +111,7 @@ struct registrar_tally registrar_check(struct registrar *self)
     HOSTILE_MUST(tally.retired == self->retired_count);
     check_list(self, &self->hot, REG_FLAG_HOT);
     check_list(self, &self->cold, REG_FLAG_COLD);
+    check_pools(self);
     HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
     return tally;
 }

@@ -369,7 +369,7 @@ END_TEST
 START_TEST(a_request_sent_again_waits_once)
     {
         struct node *node = node_ready();
-        struct sl_item_holding row;
+        struct sl_item_holding row = {0};
         struct sl_msg msg = {.type = SL_MSG_POOL_AWAIT, .budget_ns = SL_NS_PER_S};
         msg.body.pool_await.name = sl_text_of("deployment");
         msg.body.pool_await.pool = sl_text_of("attention");
@@ -536,6 +536,28 @@ START_TEST(a_swapper_that_does_not_answer_is_killed)
         expect(node, ENGINE, asked, SL_ERR_TIMEOUT, SWAPPER); /* its second was over before */
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
         fake_die(&node->fake, proc_of(SWAPPER_PID));
+        ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_registrar_that_was_stopped_itself_asks_again_before_it_kills)
+    {
+        struct node *node = node_ready();
+        struct sl_msg drop;
+        uint64_t epoch = engine_owns(node);
+        (void)engine_lent(node, epoch);
+        (void)revoke(node, ENGINE, epoch);
+        ck_assert(drop_asked(node, &drop));
+        while (drop_asked(node, &drop)) { /* that was repeated */
+        }
+
+        node->fake.env.now_ns += 3 * SL_NS_PER_S; /* SIGSTOP, SIGCONT */
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert_uint_eq(node->fake.killed_count, 0);
+        ck_assert(drop_asked(node, &drop));
+        drop_answered(node, &drop);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
         node_end(node);
     }
@@ -800,10 +822,10 @@ START_TEST(a_new_registrar_knows_the_pools)
         ck_assert_uint_eq(row_state(node, mappers, NULL), 2);
         ck_assert_str_eq(mappers, OTHER ", " SWAPPER);
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 4)), SL_OK);
-        uint64_t asked = revoke(node, ENGINE, epoch);
+        (void)revoke(node, ENGINE, epoch);
         node_restart(node); /* in the middle of it */
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
-        asked = revoke(node, ENGINE, epoch);
+        uint64_t asked = revoke(node, ENGINE, epoch);
         ck_assert(drop_asked(node, &drop));
         drop_answered(node, &drop);
         ck_assert_int_eq(code_of(node, OTHER, release(node, OTHER, epoch)), SL_OK);
@@ -912,6 +934,7 @@ int main(void)
     tcase_add_test(cases, a_revoke_waits_for_every_mapper);
     tcase_add_test(cases, a_mapper_that_dies_has_acknowledged);
     tcase_add_test(cases, a_swapper_that_does_not_answer_is_killed);
+    tcase_add_test(cases, a_registrar_that_was_stopped_itself_asks_again_before_it_kills);
     tcase_add_test(cases, a_client_that_does_not_answer_keeps_it_until_it_dies);
     tcase_add_test(cases, a_take_behind_a_revoke_says_who_is_in_its_way);
     tcase_add_test(cases, what_an_engine_made_ends_with_it);

@@ -16,7 +16,7 @@
 
 /* What a TAKE or an AWAIT answered. */
 struct pool_state {
-    uint64_t state, epoch, length_bytes, start_time;
+    uint64_t state, epoch, length_bytes, start_time, inode;
     struct sl_pool_memory memory;
 };
 enum { STATE_READY = 2 }; /* as in messages */
@@ -141,21 +141,34 @@ static sl_err fd_map(struct sl_pool *pool, struct sl_error *why)
     return SL_OK;
 }
 
-/* Opens what another process has. A process that lived after the open had its descriptor then: its
- * number was not another's. SL_ERR_PEER_DIED: it is gone. */
-static sl_err peer_map(struct sl_pool *pool, uint64_t start_time, struct sl_error *why)
+static sl_err inode_of(int fd, uint64_t *inode, struct sl_error *why)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0) {
+        return sl_fail_os(why, errno, "fstat of descriptor %d", fd);
+    }
+    *inode = (uint64_t)about.st_ino;
+    return SL_OK;
+}
+
+/* Opens what another process has. Its number may be another process's by now, and the descriptor
+ * another file: SL_ERR_PEER_DIED, as when it is gone. */
+static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, struct sl_error *why)
 {
     char path[64];
-    struct sl_proc_id holder = {.pid = pool->memory.pid, .start_time = start_time};
+    uint64_t inode = 0;
+    struct sl_proc_id holder = {.pid = pool->memory.pid, .start_time = state->start_time};
     if (pool->memory.kind != SL_POOL_MEMORY_FD) {
         return SL_OK; /* the caller's to map */
     }
     (void)snprintf(path, sizeof path, "/proc/%u/fd/%d", holder.pid, pool->memory.fd);
     pool->fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int os_code = errno;
-    if (!sl_proc_alive(holder)) {
+    if (!sl_proc_alive(holder) || (pool->fd < 0 && os_code == ENOENT) ||
+        (pool->fd >= 0 && (inode_of(pool->fd, &inode, why) != SL_OK ||
+                           (state->inode != 0 && inode != state->inode)))) {
         pool_unmap(pool);
-        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u that has it is gone",
+        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u has it no more",
                        pool->deployment, pool->rank, pool->name, holder.pid);
     }
     if (pool->fd < 0) {
@@ -199,6 +212,7 @@ static void state_taken(void *context, const struct sl_msg *reply)
         .epoch = body->epoch,
         .length_bytes = body->length_bytes,
         .start_time = body->start_time,
+        .inode = body->inode,
         .memory = {.kind = (enum sl_pool_memory_kind)body->handle_kind,
                    .pid = (uint32_t)body->pid,
                    .fd = body->fd > INT32_MAX ? -1 : (int)body->fd,
@@ -315,7 +329,15 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     if (told->kind != SL_POOL_MEMORY_CUDA_IPC && told->fd < 0) {
         return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is none", told->fd);
     }
+    uint64_t inode = 0;
+    if (told->kind == SL_POOL_MEMORY_FD) {
+        sl_err known = inode_of(told->fd, &inode, why);
+        if (known != SL_OK) {
+            return known;
+        }
+    }
     call.msg.type = SL_MSG_POOL_READY;
+    call.msg.body.pool_ready.inode = inode;
     call.msg.body.pool_ready.epoch = pool->epoch;
     call.msg.body.pool_ready.handle_kind = told->kind;
     call.msg.body.pool_ready.pid = pool->client->self.pid;
@@ -358,7 +380,7 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
     pool->epoch = state.epoch;
     pool->length_bytes = state.length_bytes;
     pool->memory = state.memory;
-    err = peer_map(pool, state.start_time, why);
+    err = peer_map(pool, &state, why);
     bool gone = err == SL_ERR_PEER_DIED;
     if (err == SL_OK) {
         err = mapped_tell(pool, deadline_ns, why);

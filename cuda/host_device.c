@@ -53,6 +53,10 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
         return sl_fail(why, SL_ERR_PERMISSION, "descriptor %d of process %u belongs to uid %u",
                        handle->fd, handle->pid, status.st_uid);
     }
+    if (handle->inode != 0 && handle->inode != (uint64_t)status.st_ino) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %u is another file now",
+                       handle->fd, handle->pid);
+    }
     if (length_bytes == 0 || (uint64_t)status.st_size < length_bytes) {
         return sl_fail(
             why, SL_ERR_INVALID, "descriptor %d of process %u has %lld bytes, %llu are registered",
@@ -130,10 +134,15 @@ static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes
 static sl_err host_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
                                  struct sl_memory_handle *out, struct sl_error *why)
 {
+    struct stat status;
     (void)device;
-    (void)why;
-    *out = (struct sl_memory_handle){
-        .kind = SL_MEMORY_SHARED_FD, .pid = (uint32_t)getpid(), .fd = memory->fd};
+    if (fstat(memory->fd, &status) != 0) {
+        return sl_fail_os(why, errno, "fstat of descriptor %d", memory->fd);
+    }
+    *out = (struct sl_memory_handle){.kind = SL_MEMORY_SHARED_FD,
+                                     .pid = (uint32_t)getpid(),
+                                     .fd = memory->fd,
+                                     .inode = (uint64_t)status.st_ino};
     return SL_OK;
 }
 

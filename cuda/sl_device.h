@@ -21,6 +21,8 @@ struct sl_memory_handle {
     int32_t fd;
     uint32_t device_index;
     unsigned char ipc[64];
+    uint64_t
+        inode; /* SL_MEMORY_SHARED_FD: of the file; what is another by now is refused. 0: any */
 };
 
 /* Memory that a back end made for others to map. */

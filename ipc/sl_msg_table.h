@@ -355,14 +355,16 @@
     F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                             \
     F(BIN, handle, 0, 64, "device IPC handle")                                          \
     F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
-    F(BOOL, sluice, 0, 1, "a swapper made it")
-#define SL_BODY_POOL_READY(F, L)                                      \
-    F(U64, epoch, 1, UINT64_MAX, "as POOL_TAKE gave it")              \
-    F(U64, handle_kind, 1, 7, "enum sl_memory_kind")                  \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd: the sender's") \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")           \
-    F(BIN, handle, 0, 64, "device IPC handle")                        \
-    F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory")
+    F(BOOL, sluice, 0, 1, "a swapper made it")                                          \
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
+#define SL_BODY_POOL_READY(F, L)                                                        \
+    F(U64, epoch, 1, UINT64_MAX, "as POOL_TAKE gave it")                                \
+    F(U64, handle_kind, 1, 7, "enum sl_memory_kind")                                    \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd: the sender's")                   \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                             \
+    F(BIN, handle, 0, 64, "device IPC handle")                                          \
+    F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
 #define SL_BODY_POOL_MAPPED(F, L)                              \
     F(U64, epoch, 1, UINT64_MAX, "of the memory")              \
     F(BOOL, has_fd, 0, 1, "the mapper has a descriptor of it") \
@@ -384,8 +386,8 @@
     F(U64, handle_kind, 0, 7, "enum sl_memory_kind")        \
     F(U64, pid, 0, UINT32_MAX, "process that holds fd")     \
     F(U64, fd, 0, UINT32_MAX, "descriptor in that process") \
-    F(BIN, handle, 0, 64, "device IPC handle")
-
+    F(BIN, handle, 0, 64, "device IPC handle")              \
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")

@@ -455,7 +455,7 @@ enum reg_pool_state { /* as in messages */
 };
 struct reg_pool_handle {    /* how others map it */
     struct sl_proc_id proc; /* that has the descriptor */
-    uint64_t kind, fd, offset_bytes, ipc_bytes;
+    uint64_t kind, fd, inode, offset_bytes, ipc_bytes;
     unsigned char ipc[REG_POOL_IPC_BYTES];
 };
 struct reg_pool_mapper { /* a client that maps it, or was told how to */

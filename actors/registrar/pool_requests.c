@@ -35,6 +35,7 @@ static void state_reply(struct registrar *self, const struct sl_return *to,
         body->pid = pool->handle.proc.pid;
         body->start_time = pool->handle.proc.start_time;
         body->fd = pool->handle.fd;
+        body->inode = pool->handle.inode;
         body->handle = (struct sl_bytes){.at = pool->handle.ipc, .length = pool->handle.ipc_bytes};
         body->offset_bytes = pool->handle.offset_bytes;
     }
@@ -474,6 +475,7 @@ void reg_pool_ready(struct registrar *self, const struct sl_msg *msg)
         struct reg_pool_handle handle = {.proc = proc,
                                          .kind = body->handle_kind,
                                          .fd = body->fd,
+                                         .inode = body->inode,
                                          .offset_bytes = body->offset_bytes,
                                          .ipc_bytes = body->handle.length};
         if (body->handle.length > 0) { /* at most 64: the table of messages */

@@ -31,9 +31,9 @@ struct pool_note { /* a BLOB, followed by the mappers */
     struct reg_pool_handle handle;
     uint32_t mapper_count, reserved;
 };
-_Static_assert(sizeof(struct reg_pool_handle) == 112, "part of a pool's note");
+_Static_assert(sizeof(struct reg_pool_handle) == 120, "part of a pool's note");
 _Static_assert(sizeof(struct reg_pool_mapper) == 64, "part of a pool's note");
-_Static_assert(sizeof(struct pool_note) == 304, "format of a pool's note");
+_Static_assert(sizeof(struct pool_note) == 312, "format of a pool's note");
 
 sl_err reg_pools_init(struct registrar *self, struct sl_error *why)
 {
@@ -406,9 +406,31 @@ static void mapper_out(struct reg_pool *pool, uint32_t mapper)
     pool->mappers[mapper] = pool->mappers[--pool->mapper_count];
 }
 
-/* After a mapper, the owner or the swapper is gone. */
-static void pool_left(struct registrar *self, uint32_t row)
+/* The process that the handle names has it no more: another one that has a descriptor stands in.
+ * False: the memory is lost to whoever does not map it yet. */
+static bool handle_carry(struct reg_pool *pool)
 {
+    bool carried = pool->handle.kind == MEMORY_KIND_FD || pool->handle.kind == MEMORY_KIND_CUDA_FD;
+    for (uint32_t i = 0; carried && i < pool->mapper_count; i++) {
+        if (pool->mappers[i].has_fd != 0) {
+            pool->handle.proc = pool->mappers[i].proc;
+            pool->handle.fd = pool->mappers[i].fd;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* After a mapper, the owner or the swapper is gone; `carrier`: it was the one that the handle
+ * names.
+ */
+static void pool_left(struct registrar *self, uint32_t row, bool carrier)
+{
+    struct reg_pool *pool = &self->pools[row];
+    if (carrier && pool->state == REG_POOL_READY && pool->mapper_count > 0 && !handle_carry(pool)) {
+        reg_pool_revoke(self, row, "the process that had its memory is gone");
+        return;
+    }
     if (pool_is_unwanted(self, row)) {
         reg_pool_revoke(self, row, "its last client is gone");
         return;
@@ -422,27 +444,15 @@ void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *na
     struct reg_pool *pool = &self->pools[row];
     uint32_t mapper = reg_pool_mapper(pool, name);
     if (mapper != REG_NONE) {
+        const struct reg_pool_mapper *gone = &pool->mappers[mapper];
+        bool carrier = pool->sluice && gone->has_fd != 0 && gone->fd == pool->handle.fd &&
+                       sl_proc_id_equal(gone->proc, pool->handle.proc);
         mapper_out(pool, mapper);
-        pool_left(self, row);
+        pool_left(self, row, carrier);
     }
 }
 
 /* ---- deaths ---- */
-
-/* The process that the handle names is gone: another one that has a descriptor stands in. False:
- * the memory is lost to whoever does not map it yet. */
-static bool handle_carry(struct reg_pool *pool)
-{
-    bool carried = pool->handle.kind == MEMORY_KIND_FD || pool->handle.kind == MEMORY_KIND_CUDA_FD;
-    for (uint32_t i = 0; carried && i < pool->mapper_count; i++) {
-        if (pool->mappers[i].has_fd != 0) {
-            pool->handle.proc = pool->mappers[i].proc;
-            pool->handle.fd = pool->mappers[i].fd;
-            return true;
-        }
-    }
-    return false;
-}
 
 static void owner_died(struct registrar *self, uint32_t row)
 {
@@ -495,11 +505,7 @@ static void pool_process_died(struct registrar *self, uint32_t row, struct sl_pr
     if (!pool->used || !(concerned || carrier)) {
         return;
     }
-    if (carrier && pool->state == REG_POOL_READY && pool->mapper_count > 0 && !handle_carry(pool)) {
-        reg_pool_revoke(self, row, "the process that had its memory died");
-        return;
-    }
-    pool_left(self, row);
+    pool_left(self, row, carrier);
 }
 
 void reg_pools_died(struct registrar *self, struct sl_proc_id proc)
@@ -529,6 +535,7 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
         struct reg_pool_handle handle = {.proc = self->peers[swapper].proc,
                                          .kind = body->handle_kind,
                                          .fd = body->fd,
+                                         .inode = body->inode,
                                          .ipc_bytes = body->handle.length};
         if (body->handle.length > 0) { /* at most 64: the table of messages */
             memcpy(handle.ipc, body->handle.at, body->handle.length);

@@ -692,6 +692,7 @@ static void swapper_pool_make(struct swapper *self, const struct sl_msg *msg)
     reply.body.pool_make_reply.handle_kind = handle.kind;
     reply.body.pool_make_reply.pid = self->env->self.pid;
     reply.body.pool_make_reply.fd = handle.fd < 0 ? 0 : (uint64_t)handle.fd;
+    reply.body.pool_make_reply.inode = handle.inode;
     if (handle.kind == SL_MEMORY_CUDA_IPC) {
         reply.body.pool_make_reply.handle =
             (struct sl_bytes){.at = handle.ipc, .length = sizeof(handle.ipc)};

@@ -534,6 +534,11 @@ START_TEST(memory_made_for_others_is_zero_and_shared)
 
         ck_assert_int_eq(device->ops->map(device, &handle, 10000, &mine, &why), SL_OK);
         ck_assert_int_eq(device->ops->map(device, &handle, 10000, &theirs, &why), SL_OK);
+        struct sl_memory_handle other = handle; /* its number became another file's */
+        other.inode++;
+        struct sl_mapping none = {0};
+        ck_assert_int_eq(device->ops->map(device, &other, 10000, &none, &why), SL_ERR_NOT_FOUND);
+        ck_assert_ptr_null(none.base);
         ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 0);
         ((unsigned char *)mine.base)[9999] = 5;
         ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 5);

@@ -139,6 +139,7 @@ static void make_answered(struct node *node, const struct sl_msg *make, uint32_t
     reply.body.pool_make_reply.handle_kind = code == SL_OK ? 1 : 0;
     reply.body.pool_make_reply.pid = pid;
     reply.body.pool_make_reply.fd = 33;
+    reply.body.pool_make_reply.inode = 4711;
     fake_answer(&node->fake, SWAPPER, make, &reply);
 }
 
@@ -706,6 +707,25 @@ START_TEST(what_a_swapper_made_outlives_it_where_another_has_it)
     }
 END_TEST
 
+START_TEST(who_lets_go_does_not_carry_it_any_more)
+    {
+        struct node *node = node_ready();
+        uint64_t epoch = sluice_owns(node);
+        (void)state_of(node, OTHER, await(node, OTHER, 0));
+        ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 6)), SL_OK);
+        fake_die(&node->fake, proc_of(SWAPPER_PID)); /* the engine's descriptor stands in */
+
+        ck_assert_int_eq(code_of(node, ENGINE, release(node, ENGINE, epoch)), SL_OK);
+
+        struct sl_body_pool_await_reply state = state_of(node, ENGINE, await(node, ENGINE, 0));
+        ck_assert_uint_eq(state.epoch, epoch);
+        ck_assert_uint_eq(state.pid, OTHER_PID);
+        ck_assert_uint_eq(state.fd, 6);
+        ck_assert_uint_eq(state.inode, 4711);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_a_swapper_made_is_lost_with_it_where_nobody_has_it)
     {
         struct node *node = node_ready();
@@ -942,6 +962,7 @@ int main(void)
     tcase_add_test(cases, a_swapper_that_cannot_says_why);
     tcase_add_test(cases, a_swapper_that_dies_making_it_is_heard_at_once);
     tcase_add_test(cases, what_a_swapper_made_outlives_it_where_another_has_it);
+    tcase_add_test(cases, who_lets_go_does_not_carry_it_any_more);
     tcase_add_test(cases, what_a_swapper_made_is_lost_with_it_where_nobody_has_it);
     tcase_add_test(cases, what_a_swapper_made_goes_with_its_last_client);
     tcase_add_test(cases, a_client_that_dies_while_it_is_made_leaves_nothing);

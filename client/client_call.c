@@ -385,14 +385,15 @@ sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, str
     return call->code;
 }
 
-void sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
                     uint64_t budget_ns)
 {
     pthread_mutex_lock(&client->lock);
-    (void)frame_send(client, to, msg, client->next_seq++, budget_ns, NULL);
+    bool sent = frame_send(client, to, msg, client->next_seq++, budget_ns, NULL) == SL_OK;
     (void)pump(client); /* what is left, the next waiter takes */
     kick(client);
     pthread_mutex_unlock(&client->lock);
+    return sent;
 }
 
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count)

@@ -131,8 +131,8 @@ bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, 
 void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call);
 /* start and wait; the result is the reply's code, or why there was none. */
 sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
-/* Sends once, without waiting for an answer. */
-void sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+/* Sends once, without waiting for an answer. False: it could not be sent now. */
+bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
                     uint64_t budget_ns);
 /* Says hello to the registrar when it does not know us (yet, or any more). */
 sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);

@@ -1,34 +1,11 @@
 /* client/client_op.c - store and load: started, awaited, cancelled, fenced. */
-#include "client/client_engine.h"
+#include "client/client_op.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FENCE_PAUSE_NS (5 * SL_NS_PER_MS) /* between two questions whether the blocks are free */
-#define TOKENS_MAX     (SL_TOKENS_BYTES_MAX / 4u)
-
-struct sl_op {
-    struct sl_engine *engine;
-    struct sl_client_call call; /* lends what follows */
-    uint32_t *tokens;
-    uint64_t *device_blocks;
-    char *extras;
-    uint32_t block_count;
-    bool store, cancelled;
-    uint64_t handover_id;           /* 0: none */
-    struct sl_item_receipt receipt; /* store: what came with the answer; load: what it waits for */
-    char receipt_node[32];
-    struct sl_item_ticket ticket; /* store: where to push; in ticket_bytes */
-    unsigned char ticket_bytes[128];
-    bool has_receipt;
-    _Atomic bool fenced;
-    bool settled;
-    bool impossible; /* the answer contradicts the request */
-    struct sl_op_result result;
-    unsigned char *stored, *existed; /* bitmaps over block_count */
-    uint64_t bitmap_bytes;
-};
+#define TOKENS_MAX (SL_TOKENS_BYTES_MAX / 4u)
 
 static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes from, uint32_t *count)
 {
@@ -101,6 +78,7 @@ static void op_free(struct sl_op *op)
     free(op->extras);
     free(op->stored);
     free(op->existed);
+    free(op->layers.ends);
     free(op);
 }
 
@@ -163,9 +141,15 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
     };
     msg->op_id = op->result.op_id;
     msg->trace_id = op->result.trace_id;
+    const struct sl_u64s ends = {.at = op->layers.ends, .count = op->layers.entry_count};
     if (op->store) {
         msg->type = SL_MSG_STORE;
         msg->body.store = body;
+        msg->body.store.layer_ends = ends;
+        if (op->layers.count > 0) {
+            msg->body.store.layered_blocks = body.device_blocks;
+            msg->body.store.device_blocks.count = 0;
+        }
         if (side != NULL && side->ticket != NULL) {
             op->ticket = *side->ticket;
             memcpy(op->ticket_bytes, side->ticket->bytes.at, side->ticket->bytes.length);
@@ -182,7 +166,8 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                                .partial = body.partial,
                                                .device_blocks = body.device_blocks,
                                                .handover_id = op->handover_id,
-                                               .direct = side != NULL && side->direct};
+                                               .direct = side != NULL && side->direct,
+                                               .layer_ends = ends};
         if (op->has_receipt) {
             msg->body.load.receipt.at = &op->receipt;
             msg->body.load.receipt.count = 1;
@@ -210,6 +195,12 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
     if (op == NULL) {
         atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
         return sl_fail(why, SL_ERR_NO_MEMORY, "op of %u tokens", request->token_count);
+    }
+    err = sl_op_layers_make(op, request, why);
+    if (err != SL_OK) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        op_free(op);
+        return err;
     }
     op->result.op_id = sl_client_op_id(engine->client);
     op->result.trace_id = request->trace_id != 0 ? request->trace_id : sl_client_random();
@@ -297,8 +288,7 @@ static void handover_settle(struct sl_op *op)
     }
 }
 
-/* The end of an op, seen for the first time. */
-static void op_settle(struct sl_op *op)
+void sl_op_settle(struct sl_op *op)
 {
     struct sl_client *client = op->engine->client;
     pthread_mutex_lock(&client->lock);
@@ -313,6 +303,11 @@ static void op_settle(struct sl_op *op)
         if (op->cancelled &&
             (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
             op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");
+        }
+        if (op->store && op->layers.count > 0 && op->result.code == SL_OK &&
+            op->result.block_count != op->block_count) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_VERSION,
+                                      "the node's coordinator does not know layers");
         }
         if (op->handover_id != 0) {
             handover_settle(op);
@@ -335,7 +330,7 @@ sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *re
             return SL_ERR_TIMEOUT;
         }
     }
-    op_settle(op);
+    sl_op_settle(op);
     *result = op->result;
     result->fenced = atomic_load_explicit(&op->fenced, memory_order_acquire);
     return SL_OK;

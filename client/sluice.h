@@ -384,7 +384,11 @@ struct sl_op_request {
         *device_blocks; /* of every block from first_block on; lent until the op is fenced */
     uint32_t device_block_count;
     uint64_t timeout_ns;
-    uint64_t trace_id; /* 0: one is made */
+    uint64_t trace_id;    /* 0: one is made */
+    uint32_t layer_count; /* 0: all at once; else by layers (below): those of the forward pass */
+    /* [layer_count][pools]: how many of the pool's layers belong to that layer or to those before.
+     * NULL: the layers of every pool go evenly into layer_count. */
+    const uint32_t *layer_ends;
 };
 struct sl_op_result {
     sl_err code;
@@ -422,6 +426,33 @@ void sl_op_release(struct sl_op **op);
 /* The same without waiting: SL_ERR_BUSY while it runs. For a loop that must not stop. */
 sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
 
+/* ---- by layers ----
+ *
+ * A store or load whose request says layer_count overlaps its copies with the engine's computation.
+ * A layer is one of the forward pass, counted from 0; of each pool it has a run of the pool's
+ * layers, so a pool that is used this way registers them in the order of the forward pass (K and V
+ * of layer 0, K and V of layer 1, ...). With 64 layers in a pool and layer_count 32, layer i is 2i
+ * and 2i + 1; pools that take part in some layers only say so in layer_ends.
+ *
+ * A store reads nothing of a layer before it is said to be ready, and commits when all are stored:
+ * without the last layer it ends at its deadline. Pushed under a ticket, a layer is on its way to
+ * decode while the next ones are computed. What does not fit into one round (a quarter of the
+ * node's memory, or 4096 parts) is read when all layers are ready.
+ *
+ * A load tells its layers one by one, all of the same number of blocks: those it ends with. From
+ * the first layer told it brings all of these or fails, and then nothing of them may be used. In a
+ * load that is larger than one round the first layer comes when all but the last round are in. */
+#define SL_LAYERS_MAX 4096u
+/* Layer by layer, in order. Costs one message, is not waited for. Errors: SL_ERR_INVALID (no store
+ * by layers, no such layer, one before it is missing), SL_ERR_EXISTS (said before), the op's code
+ * when it has failed. */
+sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why);
+/* Waits until this layer of *block_count blocks is on the device. Errors: SL_ERR_INVALID (no load
+ * by layers, no such layer), SL_ERR_TIMEOUT (not yet), the op's code when it has failed: then what
+ * was told before counts for nothing. */
+sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
+                        uint32_t *block_count, struct sl_error *why);
+
 /* ---- prefill -> decode ----
  *
  * One request goes from an engine that computes its input to one that decodes it, on this node or
@@ -444,6 +475,9 @@ sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
  * node writes under it into memory of decode's node, and has handed over when decode's node has
  * acknowledged all. A push that fails goes on through storage when the node's setting
  * handover_push_fallback says so; so the receipt travels with the first token in both modes.
+ *
+ * Both sides may be by layers, each for itself: prefill's so that layers go while others are
+ * computed, decode's so that it begins with the first while others come.
  */
 enum sl_handover_mode {
     SL_HANDOVER_BY_ENVIRONMENT = 0, /* as sl_handover_mode_get says */

@@ -54,6 +54,8 @@ static void metrics_define(struct coordinator *self)
         {&metric->handover_fallback_count, "handovers_fallen_back"},
         {&metric->handover_released_count, "handovers_released_by_peers"},
         {&metric->release_refused_count, "releases_refused"},
+        {&metric->layered_count, "ops_by_layers"},
+        {&metric->layers_copied_count, "layers_copied"},
     };
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].metric = sl_metric_define(page, names[i].name);
@@ -187,6 +189,10 @@ static void op_answered(struct coordinator *self, struct co_op *op, const struct
         co_op_end(self, op, SL_ERR_TIMEOUT);
         return;
     }
+    if (op->layers.pushing) {
+        co_layers_pushed(self, op, reply);
+        return;
+    }
     switch (op->phase) {
     case CO_KEYS:
         co_op_keys(self, op, reply);
@@ -214,6 +220,7 @@ static void op_answered(struct coordinator *self, struct co_op *op, const struct
     case CO_LOOK:
     case CO_FETCH:
     case CO_COPY:
+    case CO_LAYERS:
     case CO_SETTLE:
     case CO_OTHERS:
     case CO_ZOMBIE:
@@ -287,6 +294,12 @@ static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
     case SL_MSG_OP_FENCED:
         co_op_fenced(self, msg);
         break;
+    case SL_MSG_LAYER_READY:
+        co_layer_ready(self, msg);
+        break;
+    case SL_MSG_LAYER_WAIT:
+        co_layer_wait(self, msg);
+        break;
     case SL_MSG_ARRIVED:
         co_handover_arrived(self, msg);
         break;
@@ -335,6 +348,9 @@ static uint64_t op_next(const struct co_op *op)
     }
     for (uint32_t i = 0; i < op->waiter_count; i++) {
         next_ns = SL_MIN(next_ns, op->waiters[i].deadline_ns);
+    }
+    for (uint32_t i = 0; i < op->layers.waiter_count; i++) {
+        next_ns = SL_MIN(next_ns, op->layers.waiters[i].back.deadline_ns);
     }
     return next_ns;
 }
@@ -386,7 +402,7 @@ static void coordinator_fini(void *state)
     sl_index_view_close(&self->view);
     co_ops_fini(self);
     co_handovers_fini(self);
-    free(self->engines);
+    co_engines_fini(self);
 }
 
 const struct sl_actor sl_coordinator_actor = {

@@ -89,11 +89,13 @@ static enum co_part_state copied_from(const struct co_op *op)
     return op->kind == CO_STORE ? CO_PART_GRANTED : CO_PART_PINNED;
 }
 
-static void slice_copied(struct coordinator *self, struct co_op *op)
+void co_slice_copied(struct coordinator *self, struct co_op *op)
 {
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
                    op->kind == CO_STORE ? "copied out" : "copied in", "", op->slice_count);
-    if (op->kind == CO_STORE) {
+    if (co_by_layers(op)) {
+        co_layers_copied(self, op);
+    } else if (op->kind == CO_STORE) {
         co_store_copied(self, op);
     } else {
         co_load_copied(self, op);
@@ -108,7 +110,8 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, enum co_part_s
     for (uint32_t i = 0; i < op->slice_count; i++) {
         for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
             const struct co_part *part = co_part_at(op, i, rank, pool);
-            if (part->state != (uint8_t)state) {
+            struct co_range range;
+            if (part->state != (uint8_t)state || !co_layers_range(op, rank, pool, &range)) {
                 continue;
             }
             items[count++] = (struct sl_item_piece){
@@ -119,10 +122,51 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, enum co_part_s
                 .length_bytes = engine->part_bytes[rank][pool],
                 .ref = part->ref,
                 .generation = part->generation,
+                .first_layer = range.first_layer,
+                .layer_end = range.layer_end,
             };
         }
     }
     return count;
+}
+
+/* Marks what a rank has done. An answer of another size than asked says nothing. */
+static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy_reply *body)
+{
+    const struct co_engine *engine = op->engine;
+    const uint8_t *done = body->done.at, *digests = body->digests.at, *hashes = body->chunks.at;
+    uint32_t count = op->shares[rank].item_count, item = 0;
+    bool chunked = co_layers_chunked(op), partial = co_layers_partial(op);
+    bool whole = body->done.length == co_bits_bytes(count) &&
+                 (op->kind == CO_LOAD || chunked ||
+                  body->digests.length == (uint64_t)count * sizeof(struct sl_digest));
+    uint64_t hash_at = 0;
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
+            struct co_part *part = co_part_at(op, i, rank, pool);
+            struct co_range range;
+            if (part->state != (uint8_t)copied_from(op) ||
+                !co_layers_range(op, rank, pool, &range)) {
+                continue;
+            }
+            bool copied = whole && item < count && co_bit(done, item);
+            uint64_t hash_from = hash_at;
+            hash_at += chunked ? co_layers_hash_bytes(&range) : 0;
+            copied = copied && (!chunked || hash_at <= body->chunks.length);
+            if (copied && chunked) {
+                co_layers_hashes(part, &range, hashes + hash_from);
+            } else if (copied && op->kind == CO_STORE) {
+                memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
+                       sizeof(part->digest));
+            }
+            if (copied && !partial) {
+                part->state = CO_PART_COPIED;
+            } else if (!copied && co_by_layers(op)) {
+                part->state = CO_PART_BROKEN;
+            }
+            item++;
+        }
+    }
 }
 
 static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
@@ -133,29 +177,46 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     rank_name(rank, name);
     co_rank_learn(self, rank);
     struct sl_msg copy = {.type = SL_MSG_COPY, .op_id = op->id, .trace_id = op->trace_id};
-    copy.body.copy = (struct sl_body_copy){
-        .engine_id = op->engine_id, .rank = rank, .out = op->kind == CO_STORE};
+    copy.body.copy = (struct sl_body_copy){.engine_id = op->engine_id,
+                                           .rank = rank,
+                                           .out = op->kind == CO_STORE,
+                                           .chunks = co_layers_chunked(op)};
     copy.body.copy.items.at = items;
     copy.body.copy.items.count = count;
     sl_err err =
         sl_calls_send(self->calls, name, &copy, op->deadline_ns,
                       co_cookie(CO_CALL_SHARE, rank, (uint32_t)(op - self->ops)), &share->call_seq);
-    if (err != SL_OK) { /* its parts stay what they are: not copied */
+    share->item_count = count;
+    if (err != SL_OK) { /* its parts are not copied */
         share->call_seq = 0;
         co_reason(op, "COPY to %s: %s", name, sl_err_text(err));
+        take_done(op, rank, &(struct sl_body_copy_reply){0});
         return;
     }
     share->proc = self->ranks[rank].proc;
     share->sent_ns = self->env->now_ns;
-    share->item_count = count;
     op->shares_open++;
+}
+
+/* By layers there are many COPYs of a slice, which share their room. */
+static struct sl_item_piece *copy_items(struct co_op *op)
+{
+    uint32_t room = op->slice_count * op->engine->pool_count;
+    struct co_layers *layers = &op->layers;
+    if (!co_by_layers(op)) {
+        return co_arena_take(&op->work, room, sizeof(struct sl_item_piece));
+    }
+    if (layers->items == NULL || layers->item_room < room) {
+        layers->items = co_arena_take(&op->life, room, sizeof(*layers->items));
+        layers->item_room = room;
+    }
+    return layers->items;
 }
 
 void co_copy_start(struct coordinator *self, struct co_op *op, enum co_part_state state)
 {
     const struct co_engine *engine = op->engine;
-    struct sl_item_piece *items =
-        co_arena_take(&op->work, (size_t)op->slice_count * engine->pool_count, sizeof(*items));
+    struct sl_item_piece *items = copy_items(op);
     op->phase = CO_COPY;
     if (items == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
@@ -168,34 +229,7 @@ void co_copy_start(struct coordinator *self, struct co_op *op, enum co_part_stat
         }
     }
     if (op->shares_open == 0) {
-        slice_copied(self, op);
-    }
-}
-
-/* Marks what a rank has done. An answer of another size than asked says nothing. */
-static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy_reply *body)
-{
-    const struct co_engine *engine = op->engine;
-    const uint8_t *done = body->done.at, *digests = body->digests.at;
-    uint32_t count = op->shares[rank].item_count, item = 0;
-    bool whole =
-        body->done.length == co_bits_bytes(count) &&
-        (op->kind == CO_LOAD || body->digests.length == (uint64_t)count * sizeof(struct sl_digest));
-    for (uint32_t i = 0; whole && i < op->slice_count; i++) {
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
-            struct co_part *part = co_part_at(op, i, rank, pool);
-            if (part->state != (uint8_t)copied_from(op)) {
-                continue;
-            }
-            if (item < count && co_bit(done, item)) {
-                part->state = CO_PART_COPIED;
-                if (op->kind == CO_STORE) {
-                    memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
-                           sizeof(part->digest));
-                }
-            }
-            item++;
-        }
+        co_slice_copied(self, op);
     }
 }
 
@@ -226,7 +260,7 @@ static void copy_answered(struct coordinator *self, struct co_op *op, uint32_t r
         return;
     }
     if (op->unsettled == 0) {
-        slice_copied(self, op);
+        co_slice_copied(self, op);
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
@@ -289,7 +323,7 @@ static void rank_fenced(struct coordinator *self, struct co_op *op, uint32_t ran
     if (op->phase == CO_ZOMBIE) {
         co_op_done(self, op);
     } else {
-        slice_copied(self, op);
+        co_slice_copied(self, op);
     }
 }
 

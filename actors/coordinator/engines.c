@@ -16,6 +16,20 @@ sl_err co_engines_init(struct coordinator *self, struct sl_error *why)
     return SL_OK;
 }
 
+static void engine_clear(struct co_engine *engine)
+{
+    free(engine->layer_offsets);
+    *engine = (struct co_engine){0};
+}
+
+void co_engines_fini(struct coordinator *self)
+{
+    for (uint32_t i = 0; self->engines != NULL && i < self->engine_max; i++) {
+        engine_clear(&self->engines[i]);
+    }
+    free(self->engines);
+}
+
 /* A process may have registered several; it is watched once. */
 static bool process_is_shared(const struct coordinator *self, const struct co_engine *engine)
 {
@@ -35,7 +49,7 @@ void co_engine_forget(struct coordinator *self, struct co_engine *engine)
         self->env->ops->unwatch(self->env, engine->proc);
     }
     SL_ASSERT(engine->ops == 0);
-    *engine = (struct co_engine){0};
+    engine_clear(engine);
 }
 
 /* A free row, else the one that was idle longest. */
@@ -119,6 +133,44 @@ static void text_keep(char *to, size_t room, struct sl_text from)
     to[length] = '\0';
 }
 
+/* Each layer of a part once, none missing: then its place is known. */
+static sl_err engine_layers(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
+                            struct sl_error *why)
+{
+    uint32_t at = 0;
+    engine->layer_offsets = calloc(body->regions.count + engine->part_count, sizeof(uint64_t));
+    if (engine->layer_offsets == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
+    }
+    for (uint32_t rank = 0; rank < engine->world; rank++) {
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
+            engine->layer_at[rank][pool] = at;
+            at += engine->layer_counts[rank][pool] + 1;
+        }
+    }
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        uint64_t *bytes = &engine->layer_offsets[engine->layer_at[region->rank][region->pool]];
+        if (region->layer >= engine->layer_counts[region->rank][region->pool] ||
+            bytes[region->layer + 1] != 0) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "regions[%" PRIu64 "]: layer %" PRIu64 " of rank %" PRIu64
+                           " is double, or one of %u is missing",
+                           i, region->layer, region->rank,
+                           engine->layer_counts[region->rank][region->pool]);
+        }
+        bytes[region->layer + 1] = region->piece_bytes;
+    }
+    for (uint32_t k = 0; k < engine->part_count; k++) {
+        uint32_t rank = k / engine->pool_count, pool = k % engine->pool_count;
+        uint64_t *bytes = &engine->layer_offsets[engine->layer_at[rank][pool]];
+        for (uint32_t i = 0; i < engine->layer_counts[rank][pool]; i++) {
+            bytes[i + 1] += bytes[i];
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                              struct sl_error *why)
 {
@@ -131,6 +183,7 @@ static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engi
                            i, region->rank, engine->world, region->pool, engine->pool_count);
         }
         engine->part_bytes[region->rank][region->pool] += region->piece_bytes;
+        engine->layer_counts[region->rank][region->pool]++;
         engine->device_block_max = SL_MIN(engine->device_block_max, region->block_count - 1);
     }
     for (uint32_t rank = 0; rank < engine->world; rank++) {
@@ -144,7 +197,7 @@ static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engi
             engine->block_bytes += bytes;
         }
     }
-    return SL_OK;
+    return engine_layers(engine, body, why);
 }
 
 static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,
@@ -182,8 +235,10 @@ static void engine_failed(struct coordinator *self, struct co_engine *engine, sl
             co_op_end(self, op, code);
         }
     }
+    free(engine->layer_offsets); /* of a registration that does not hold */
+    engine->layer_offsets = NULL;
     if (engine->ops == 0) {
-        *engine = (struct co_engine){0};
+        engine_clear(engine);
     }
 }
 

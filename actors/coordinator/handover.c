@@ -468,6 +468,9 @@ void co_handover_await(struct coordinator *self, struct co_op *op)
     }
     op->phase = CO_AWAIT;
     if (row->machine.state < SL_HANDOVER_COMMITTED && !op->push_over) {
+        if (op->direct && co_by_layers(op)) {
+            co_layers_go(self, op);
+        }
         return; /* whoever commits it wakes us; time ends it otherwise */
     }
     if (op->direct && ticket) {
@@ -688,6 +691,9 @@ static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_a
         return SL_ERR_NOT_FOUND;
     }
     (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
+    if (body->state != 2 && co_by_layers(row->receive)) {
+        co_layers_arrived(self, row->receive, body);
+    }
     if (body->state == 1 && !row->arrived) {
         row->arrived = true;
         (void)handover_step(self, row, SL_HANDOVER_COMMIT);

@@ -25,6 +25,8 @@
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      160u
+#define CO_LAYERS_MAX        4096u
+#define CO_LAYER_WAITERS_MAX 4u
 
 /* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
 struct co_chunk;
@@ -71,6 +73,11 @@ struct co_engine {
     uint64_t device_block_max; /* largest block id that every region has */
     uint32_t world, pool_count, part_count, block_tokens;
     uint32_t ops; /* that use it now */
+    /* Where the layers of a part begin in it, and its end: layer_counts + 1 for each rank and pool.
+     */
+    uint64_t *layer_offsets; /* owned */
+    uint32_t layer_at[CO_RANKS_MAX][CO_POOLS_MAX];
+    uint32_t layer_counts[CO_RANKS_MAX][CO_POOLS_MAX];
     char model[33];
     char key_format[32];
     char seed[256];
@@ -97,6 +104,7 @@ enum co_phase {
     CO_FETCH,   /* load: the transporter brings blocks in from other nodes */
     CO_RESERVE, /* store: the registrar looks for room */
     CO_COPY,    /* swappers work */
+    CO_LAYERS,  /* store by layers: the engine computes the next ones; others may be pushed */
     CO_SETTLE,  /* copies may have been asked for twice: swappers are fenced before the slice counts
                  */
     CO_COMMIT,  /* store: the registrar makes blocks visible */
@@ -111,11 +119,15 @@ enum co_part_state {
     CO_PART_ON_DISK,
     CO_PART_GRANTED,
     CO_PART_COPIED,
+    CO_PART_BROKEN, /* by layers: granted or pinned, and one of its layers was not copied */
     CO_PART_GONE
 };
 struct co_part {
     uint64_t generation, offset_bytes;
-    struct sl_digest digest;
+    struct sl_digest digest;        /* by layers: of those that were copied last */
+    struct sl_digest pushed_digest; /* by layers: of those that are being pushed */
+    uint64_t *chunks;       /* store by layers: hashes of the chunks; in the slice's memory */
+    uint64_t arrived_bytes; /* direct load by layers: from its start */
     sl_ref ref;
     sl_pin pin;
     uint16_t arena;
@@ -139,6 +151,33 @@ struct co_share {
     uint64_t sent_ns;
     struct sl_proc_id proc; /* that the COPY was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
+};
+
+struct co_layer_waiter { /* LAYER_WAIT */
+    struct sl_return back;
+    uint32_t layers;
+};
+/* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
+ * request says. Layers are counted from the first: "3" is the first three. */
+struct co_layers {
+    uint32_t count;       /* 0: the op is not by layers */
+    bool checked;         /* count is what it says: the engine is known */
+    uint32_t *ends;       /* [count][pool]: in the pool's layers; in the op's memory */
+    uint64_t entry_count; /* of ends */
+    uint32_t ready;       /* may be copied */
+    uint32_t asked, done; /* copied when the COPYs in flight are done; copied */
+    /* direct store: acknowledged by decode, and when the batches in flight are */
+    uint32_t pushed, push_end;
+    bool pushing;                /* PUSH_SEND is in flight */
+    sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
+    bool last;                   /* load: no slice follows this one */
+    uint32_t in;                 /* load: told, or may have been */
+    uint32_t block_count;        /* of so many blocks */
+    struct sl_item_piece *items; /* scratch of COPYs */
+    uint32_t item_room;
+    struct sl_item_pushed *pieces; /* scratch of PUSH_SENDs */
+    struct co_layer_waiter waiters[CO_LAYER_WAITERS_MAX];
+    uint32_t waiter_count;
 };
 
 struct co_receipt { /* what decode must know before it loads */
@@ -191,6 +230,7 @@ struct co_op {
     uint64_t unsettled; /* ranks whose COPY may have been asked for twice */
     struct co_share shares[CO_RANKS_MAX];
     uint32_t shares_open;
+    struct co_layers layers;
 
     /* The answer. */
     bool answered, client_gone;
@@ -266,7 +306,7 @@ struct co_metrics {
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
         handover_aborted_count, handover_recomputed_count, handover_gone_count,
         handover_pushed_count, handover_fallback_count, handover_released_count,
-        release_refused_count;
+        release_refused_count, layered_count, layers_copied_count;
     sl_histogram store_ns, load_ns, handover_ns;
 };
 
@@ -280,6 +320,7 @@ struct coordinator {
     uint64_t boot_generation; /* of the registrar that knows our pins; 0: none does */
     uint64_t hello_seq, hello_due_ns;
     uint64_t load_bytes_max, store_bytes_max; /* of a slice; one block always goes */
+    uint64_t layered_bytes_max; /* of a slice by layers: its hashes fit into a message */
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
@@ -319,6 +360,7 @@ void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns);
 
 /* ---- engines.c ---- */
 sl_err co_engines_init(struct coordinator *self, struct sl_error *why);
+void co_engines_fini(struct coordinator *self);
 /* Asks for the engine when it is not known; state says. Errors: SL_ERR_LIMIT. */
 sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out);
@@ -369,6 +411,8 @@ void co_fence_forget(struct coordinator *self, struct co_op *op);
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 void co_op_fenced(struct coordinator *self, const struct sl_msg *msg); /* OP_FENCED */
 void co_cancel(struct coordinator *self, const struct sl_msg *msg);
+/* The op's COPYs are done, or were settled. */
+void co_slice_copied(struct coordinator *self, struct co_op *op);
 void co_waiters_answer(struct coordinator *self, struct co_op *op, sl_err code, bool fenced);
 /* Fences what a coordinator that died has left at the rank. */
 void co_rank_greet(struct coordinator *self, uint32_t rank);
@@ -417,7 +461,57 @@ void co_release_send(struct coordinator *self, const struct co_receipt *receipt,
                      uint64_t handover_id, uint64_t trace_id);
 void co_release_handle(struct coordinator *self, const struct sl_msg *msg);
 
+/* ---- layers.c ---- */
+struct co_range {                    /* of a part: what the COPYs in flight are of */
+    uint32_t first_layer, layer_end; /* 0, 0: all of it */
+    uint64_t from, end, length_bytes;
+};
+static inline bool co_by_layers(const struct co_op *op)
+{
+    return op->layers.count != 0;
+}
+/* By layers, and not all of them at once. */
+bool co_layers_partial(const struct co_op *op);
+/* The swappers answer hashes of chunks. */
+bool co_layers_chunked(const struct co_op *op);
+/* False: nothing of the part is in these layers. */
+bool co_layers_range(const struct co_op *op, uint32_t rank, uint32_t pool, struct co_range *out);
+/* What of a part is in layers [from, end). */
+bool co_layers_between(const struct co_op *op, uint32_t rank, uint32_t pool, uint32_t from,
+                       uint32_t end, struct co_range *out);
+/* Of the chunks of a part that are whole now; in an answer, and kept. */
+uint64_t co_layers_hash_bytes(const struct co_range *range);
+void co_layers_hashes(struct co_part *part, const struct co_range *range, const uint8_t *hashes);
+/* Keeps what the request says of layers. */
+sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg);
+/* The engine is known. False: the request does not fit it, and the op was ended. */
+bool co_layers_check(struct coordinator *self, struct co_op *op);
+/* The request came again. */
+void co_layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
+/* The slice's extents are granted: layers are copied as the engine says so. */
+void co_layers_store(struct coordinator *self, struct co_op *op);
+/* The slice's parts are pinned. */
+void co_layers_load(struct coordinator *self, struct co_op *op);
+/* Copies, pushes or ends what can be. */
+void co_layers_go(struct coordinator *self, struct co_op *op);
+void co_layers_copied(struct coordinator *self, struct co_op *op);
+void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* Direct load: pieces lie in its extents. */
+void co_layers_arrived(struct coordinator *self, struct co_op *op,
+                       const struct sl_body_push_arrived *body);
+/* Before the op is answered; gives the code of the answer. */
+sl_err co_layers_ended(struct co_op *op, sl_err code);
+/* Answers who waits for layers that are in, or for the op's end. */
+void co_layers_tell(struct coordinator *self, struct co_op *op);
+void co_layers_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns);
+void co_layer_ready(struct coordinator *self, const struct sl_msg *msg); /* LAYER_READY */
+void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYER_WAIT */
+
 /* ---- push.c ---- */
+/* Sends what is next of layers [pushed, push_end). False: the op was ended. */
+bool co_push_layers(struct coordinator *self, struct co_op *op);
+/* All of it was acknowledged. */
+void co_push_done(struct coordinator *self, struct co_op *op);
 void co_push_start(struct coordinator *self, struct co_op *op);
 void co_push_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 void co_push_copied(struct coordinator *self, struct co_op *op);

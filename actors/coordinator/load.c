@@ -362,7 +362,11 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pinned", "",
                    op->slice_count);
-    co_copy_start(self, op, CO_PART_PINNED);
+    if (co_by_layers(op)) {
+        co_layers_load(self, op);
+    } else {
+        co_copy_start(self, op, CO_PART_PINNED);
+    }
 }
 
 void co_load_look(struct coordinator *self, struct co_op *op)

@@ -31,6 +31,11 @@ sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
     self->store_parts_max =
         (uint32_t)SL_MIN(SL_MIN(reservations / 4, frame_parts), CO_SLICE_PARTS_MAX);
 
+    /* A chunk's hash is 8 bytes of an answer. */
+    self->layered_bytes_max =
+        SL_MIN(sl_config_u64(config, SL_SET_message_bytes_max) / 4, 4 * SL_MIB) / 8 *
+        SL_DIGEST_CHUNK_BYTES;
+
     self->op_max = (uint32_t)SL_MIN(sl_config_u64(config, SL_SET_queue_messages), 4096);
     self->op_slots = self->op_max + CO_FINISHED_MAX;
     uint32_t heads = 1;
@@ -92,6 +97,8 @@ const char *co_phase_text(enum co_phase phase)
         return "waiting for room";
     case CO_COPY:
         return "waiting for a swapper";
+    case CO_LAYERS:
+        return "waiting for the engine's next layer";
     case CO_SETTLE:
     case CO_ZOMBIE:
         return "waiting for a fence";
@@ -235,8 +242,13 @@ static bool op_start_again(struct coordinator *self, struct co_op *op, const str
         sl_return_keep(msg, &op->back);
         if (op->answered) {
             co_op_answer(self, op);
-        } else if (op->handover != NULL) {
-            co_handover_again(self, op, msg);
+        } else {
+            if (co_by_layers(op)) {
+                co_layers_again(self, op, msg);
+            }
+            if (!op->answered && op->handover != NULL) {
+                co_handover_again(self, op, msg);
+            }
         }
     }
     return true;
@@ -271,11 +283,21 @@ static struct request request_of(const struct sl_msg *msg)
     const struct sl_body_store *store = &msg->body.store;
     const struct sl_body_load *load = &msg->body.load;
     if (msg->type == SL_MSG_STORE) {
-        return (struct request){store->engine_id, store->first_block,   store->tokens,
-                                store->extras,    store->device_blocks, store->partial};
+        bool by_layers = store->layer_ends.count > 0;
+        return (struct request){.engine_id = store->engine_id,
+                                .first_block = store->first_block,
+                                .tokens = store->tokens,
+                                .extras = store->extras,
+                                .device_blocks =
+                                    by_layers ? store->layered_blocks : store->device_blocks,
+                                .partial = store->partial};
     }
-    return (struct request){load->engine_id, load->first_block,   load->tokens,
-                            load->extras,    load->device_blocks, load->partial};
+    return (struct request){.engine_id = load->engine_id,
+                            .first_block = load->first_block,
+                            .tokens = load->tokens,
+                            .extras = load->extras,
+                            .device_blocks = load->device_blocks,
+                            .partial = load->partial};
 }
 
 static sl_err request_check(const struct coordinator *self, const struct sl_msg *msg,
@@ -301,7 +323,7 @@ static sl_err request_check(const struct coordinator *self, const struct sl_msg 
 }
 
 /* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
-static sl_err op_keep(struct co_op *op, const struct request *request)
+static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
 {
     op->block_count = (uint32_t)request->device_blocks.count;
     op->first_block = (uint32_t)request->first_block;
@@ -318,7 +340,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request)
     for (uint32_t i = 0; i < op->block_count; i++) {
         op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
     }
-    return SL_OK;
+    return co_layers_keep(op, msg);
 }
 
 static sl_err op_keep_tokens(struct co_op *op)
@@ -375,7 +397,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     op->deadline_ns = op_deadline(self, msg);
     op->phase = CO_ENGINE;
     env->ops->wake_at(env, op->deadline_ns);
-    err = op_keep(op, &request);
+    err = op_keep(op, &request, msg);
     if (err == SL_OK) {
         err = co_handover_begin(self, op, msg);
     }
@@ -418,6 +440,9 @@ void co_op_engine_known(struct coordinator *self, struct co_op *op)
             co_op_end(self, op, SL_ERR_INVALID);
             return;
         }
+    }
+    if (co_by_layers(op) && !co_layers_check(self, op)) {
+        return;
     }
     struct sl_msg keys = {.type = SL_MSG_KEYS};
     keys.body.keys = (struct sl_body_keys){
@@ -638,6 +663,7 @@ static void op_account(struct coordinator *self, struct co_op *op)
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
 {
     SL_ASSERT(!op->answered);
+    code = co_by_layers(op) ? co_layers_ended(op, code) : code;
     if (op->handover != NULL) {
         code = co_handover_ended(self, op, code);
     }
@@ -645,7 +671,9 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         sl_calls_forget(self->calls, op->call_seq);
         op->call_seq = 0;
     }
-    if (op->phase == CO_PUSH && code != SL_OK) {
+    bool pushes = op->phase == CO_PUSH ||
+                  (co_by_layers(op) && op->kind == CO_STORE && op->direct && !op->push_over);
+    if (pushes && code != SL_OK) {
         co_push_abort(self, op, code);
     }
     /* The request may be one that a coordinator before us had begun with. */
@@ -659,6 +687,9 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     op_account(self, op);
     if (!op->client_gone) {
         co_op_answer(self, op);
+    }
+    if (co_by_layers(op)) {
+        co_layers_tell(self, op);
     }
     uint64_t ranks = op->unsettled;
     for (uint32_t rank = 0; rank < CO_RANKS_MAX; rank++) {
@@ -727,6 +758,7 @@ static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t 
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     waiters_expire(self, op, now_ns);
+    co_layers_expire(self, op, now_ns);
     if (op->kind == CO_UNKNOWN && op->waiter_count == 0) {
         /* It was only there for those who asked; a rank that is away must not keep it. */
         co_fence_forget(self, op);

@@ -153,6 +153,8 @@ static void push_reserved(struct coordinator *self, struct co_op *op, const stru
     if (failed != SL_OK) {
         co_reason(op, "extents for a push: %s", sl_err_text(failed));
         co_push_failed(self, op, failed);
+    } else if (op->kind == CO_STORE && co_by_layers(op)) {
+        co_layers_store(self, op);
     } else if (op->kind == CO_STORE) {
         co_copy_start(self, op, CO_PART_GRANTED);
     } else {
@@ -216,16 +218,66 @@ static void batch_sent(struct coordinator *self, struct co_op *op, const struct 
     } else if (op->asked_count < op->slice_count * op->engine->part_count) {
         batch_send(self, op);
     } else {
-        sl_metric_add(self->env->metrics, self->metric.handover_pushed_count, 1);
-        op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
-        co_op_end(self, op, SL_OK);
+        co_push_done(self, op);
     }
+}
+
+void co_push_done(struct coordinator *self, struct co_op *op)
+{
+    sl_metric_add(self->env->metrics, self->metric.handover_pushed_count, 1);
+    op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
+    co_op_end(self, op, SL_OK);
+}
+
+/* ---- prefill, by layers ---- */
+
+bool co_push_layers(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    struct co_layers *layers = &op->layers;
+    uint32_t part_total = op->slice_count * engine->part_count, count = 0;
+    if (layers->pieces == NULL) {
+        layers->pieces = co_arena_take(&op->life, BATCH_PIECES, sizeof(*layers->pieces));
+    }
+    if (layers->pieces == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    for (; op->asked_count < part_total; op->asked_count++) {
+        const struct co_part *part = &op->parts[op->asked_count];
+        uint32_t k = op->asked_count % engine->part_count;
+        struct co_range range;
+        if (!co_layers_between(op, k / engine->pool_count, k % engine->pool_count, layers->pushed,
+                               layers->push_end, &range)) {
+            continue; /* also behind the last piece: a batch is never empty */
+        }
+        if (count == BATCH_PIECES) {
+            break;
+        }
+        layers->pieces[count++] =
+            (struct sl_item_pushed){.part = op->asked_count,
+                                    .part_offset_bytes = range.from,
+                                    .arena = part->arena,
+                                    .offset_bytes = part->offset_bytes + range.from,
+                                    .length_bytes = range.end - range.from,
+                                    .digest_low = part->pushed_digest.low,
+                                    .digest_high = part->pushed_digest.high};
+    }
+    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
+    push.body.push_send.ticket = op->ticket;
+    push.body.push_send.layer = layers->push_end; /* 1 + the last one in it */
+    push.body.push_send.last = op->asked_count == part_total && layers->push_end == layers->count;
+    push.body.push_send.pieces.at = layers->pieces;
+    push.body.push_send.pieces.count = count;
+    layers->pushing = true;
+    return co_op_call(self, op, "transporter.0", &push);
 }
 
 /* Nothing more is to be read for it. Nobody acknowledges what comes late. */
 void co_push_abort(struct coordinator *self, struct co_op *op, sl_err code)
 {
     struct sl_msg abort = {.type = SL_MSG_PUSH_ABORT, .trace_id = op->trace_id};
+    op->push_over = true;
     abort.body.push_abort.ticket = op->ticket;
     abort.body.push_abort.code = (uint64_t)code;
     abort.body.push_abort.text = sl_text_of(op->reason);
@@ -237,6 +289,11 @@ void co_push_abort(struct coordinator *self, struct co_op *op, sl_err code)
 void co_push_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     if (op->kind == CO_STORE) {
+        if (op->call_seq != 0) { /* by layers: others of it may be on their way */
+            sl_calls_forget(self->calls, op->call_seq);
+            op->call_seq = 0;
+        }
+        op->layers.pushing = false;
         co_push_abort(self, op, code);
         co_store_abort(self, op);
     } else if (op->parts != NULL && op->slice_count > 0 && op->handover->claims == NULL) {
@@ -305,7 +362,12 @@ void co_push_load(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count; i++) {
         op->blocks[op->slice[i]].tier = op->handover->sent_here ? CO_TIER_MEMORY : CO_TIER_REMOTE;
     }
-    co_copy_start(self, op, CO_PART_PINNED);
+    if (co_by_layers(op)) {
+        op->layers.ready = op->layers.count;
+        co_layers_go(self, op);
+    } else {
+        co_copy_start(self, op, CO_PART_PINNED);
+    }
 }
 
 /* Extents of an op that never got a ticket. */

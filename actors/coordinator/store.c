@@ -29,8 +29,9 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t limit = SL_MAX(self->store_parts_max / engine->part_count, 1u);
-    limit =
-        (uint32_t)SL_MIN(limit, SL_MAX(self->store_bytes_max / engine->block_bytes, UINT64_C(1)));
+    uint64_t bytes_max = co_by_layers(op) ? SL_MIN(self->store_bytes_max, self->layered_bytes_max)
+                                          : self->store_bytes_max;
+    limit = (uint32_t)SL_MIN(limit, SL_MAX(bytes_max / engine->block_bytes, UINT64_C(1)));
     uint32_t count = 0;
     for (uint32_t i = op->at; i < op->block_count && count < limit; i++) {
         if (op->blocks[i].fate != CO_BLOCK_OPEN) {
@@ -204,7 +205,8 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
             good += parts[k].state == (uint8_t)whole ? 1u : 0u;
         }
         for (uint32_t k = 0; k < part_count && good < part_count; k++) {
-            bool held = parts[k].state == CO_PART_GRANTED || parts[k].state == CO_PART_COPIED;
+            bool held = parts[k].state == CO_PART_GRANTED || parts[k].state == CO_PART_COPIED ||
+                        parts[k].state == CO_PART_BROKEN;
             if (held && claims != NULL) {
                 claims[claim_count++] =
                     (struct sl_item_claim){.ref = parts[k].ref, .generation = parts[k].generation};
@@ -237,14 +239,18 @@ static void store_reserved(struct coordinator *self, struct co_op *op, const str
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "reserved", "registrar",
                    op->slice_count);
     abort_broken(self, op, CO_PART_GRANTED); /* all parts or none */
-    co_copy_start(self, op, CO_PART_GRANTED);
+    if (co_by_layers(op)) {
+        co_layers_store(self, op);
+    } else {
+        co_copy_start(self, op, CO_PART_GRANTED);
+    }
 }
 
 /* ---- COPY_REPLYs, then COMMIT ---- */
 
 void co_store_copied(struct coordinator *self, struct co_op *op)
 {
-    if (op->direct) {
+    if (op->direct && !co_by_layers(op)) {
         co_push_copied(self, op);
         return;
     }

@@ -1,0 +1,586 @@
+/* actors/coordinator/layers.c - stores and loads by layers: what the engine has computed is copied
+ * out while it computes the rest, and what is in is used while the rest comes.
+ *
+ * Parts are their layers' pieces in the order of the forward pass, so a layer is a range of every
+ * part, behind the layers before it. A store has all its extents from the start and copies what is
+ * ready in one COPY a rank; the next COPY takes all that became ready meanwhile. Directly, what was
+ * copied is pushed while the next layers are copied: one of either at a time. A load knows its
+ * blocks before the first layer is told; from then on it brings all of these or fails. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A load asks for so much of a rank at once: about a millisecond, far more than a round trip to the
+ * swapper. The first layer goes alone. */
+#define BATCH_BYTES (8 * SL_MIB)
+
+/* ---- places ---- */
+
+static uint32_t pool_end(const struct co_op *op, uint32_t pool, uint32_t layers)
+{
+    return layers == 0 ? 0 : op->layers.ends[(layers - 1) * op->engine->pool_count + pool];
+}
+
+bool co_layers_between(const struct co_op *op, uint32_t rank, uint32_t pool, uint32_t from,
+                       uint32_t end, struct co_range *out)
+{
+    const struct co_engine *engine = op->engine;
+    const uint64_t *offsets = &engine->layer_offsets[engine->layer_at[rank][pool]];
+    uint32_t first = pool_end(op, pool, from), behind = pool_end(op, pool, end);
+    *out = (struct co_range){.first_layer = first,
+                             .layer_end = behind,
+                             .from = offsets[first],
+                             .end = offsets[behind],
+                             .length_bytes = engine->part_bytes[rank][pool]};
+    return first < behind;
+}
+
+bool co_layers_partial(const struct co_op *op)
+{
+    return co_by_layers(op) && (op->layers.done > 0 || op->layers.asked < op->layers.count);
+}
+
+bool co_layers_chunked(const struct co_op *op)
+{
+    return co_layers_partial(op) && op->kind == CO_STORE && !op->direct;
+}
+
+bool co_layers_range(const struct co_op *op, uint32_t rank, uint32_t pool, struct co_range *out)
+{
+    if (!co_layers_partial(op)) {
+        *out = (struct co_range){.end = op->engine->part_bytes[rank][pool],
+                                 .length_bytes = op->engine->part_bytes[rank][pool]};
+        return true;
+    }
+    return co_layers_between(op, rank, pool, op->layers.done, op->layers.asked, out);
+}
+
+/* ---- digests of parts that come in ranges ---- */
+
+static struct sl_digest_span range_span(const struct co_range *range)
+{
+    return sl_digest_span_of(range->from, range->end, range->length_bytes);
+}
+
+uint64_t co_layers_hash_bytes(const struct co_range *range)
+{
+    return range_span(range).count * sizeof(uint64_t);
+}
+
+void co_layers_hashes(struct co_part *part, const struct co_range *range, const uint8_t *hashes)
+{
+    struct sl_digest_span span = range_span(range);
+    if (span.count > 0) {
+        memcpy(&part->chunks[span.first], hashes, span.count * sizeof(uint64_t));
+    }
+}
+
+static uint64_t part_chunks(const struct co_engine *engine, uint32_t part)
+{
+    uint32_t k = part % engine->part_count;
+    uint64_t bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count];
+    return sl_digest_span_of(0, bytes, bytes).count;
+}
+
+static bool chunks_make(struct co_op *op)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < part_total; i++) {
+        count += part_chunks(op->engine, i);
+    }
+    uint64_t *chunks = co_arena_take(&op->work, count, sizeof(*chunks));
+    for (uint32_t i = 0; chunks != NULL && i < part_total; i++) {
+        op->parts[i].chunks = chunks;
+        chunks += part_chunks(op->engine, i);
+    }
+    return chunks != NULL;
+}
+
+/* ---- the request ---- */
+
+sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg)
+{
+    struct co_layers *layers = &op->layers;
+    const struct sl_u64s *ends =
+        op->kind == CO_STORE ? &msg->body.store.layer_ends : &msg->body.load.layer_ends;
+    layers->ends = co_arena_take(&op->life, ends->count, sizeof(*layers->ends));
+    if (layers->ends == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < ends->count; i++) {
+        layers->ends[i] = (uint32_t)SL_MIN(ends->at[i], UINT64_C(1) << 31);
+    }
+    layers->entry_count = ends->count;
+    layers->count = ends->count > 0 ? 1 : 0; /* how many is known with the engine */
+    if (op->kind == CO_STORE) {
+        layers->ready = (uint32_t)msg->body.store.layers_ready;
+    } else if (layers->count != 0 && msg->body.load.layers_in > 0) {
+        /* A coordinator before us has told of so much: it holds, or the load fails. */
+        layers->in = (uint32_t)msg->body.load.layers_in;
+        layers->done = layers->asked = layers->in; /* what was told is not written again */
+        layers->block_count = (uint32_t)msg->body.load.layer_blocks;
+        op->block_count = SL_MIN(op->block_count, layers->block_count);
+    }
+    return SL_OK;
+}
+
+/* Row by row more of each pool, something of one pool at least, and in the end all. */
+static bool ends_fit(const struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    const struct co_layers *layers = &op->layers;
+    for (uint32_t layer = 1; layer <= layers->count; layer++) {
+        bool more = false;
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
+            uint32_t before = pool_end(op, pool, layer - 1), end = pool_end(op, pool, layer);
+            if (end < before) {
+                return false;
+            }
+            more |= end > before;
+        }
+        if (!more) {
+            return false;
+        }
+    }
+    for (uint32_t k = 0; k < engine->part_count; k++) {
+        uint32_t rank = k / engine->pool_count, pool = k % engine->pool_count;
+        if (pool_end(op, pool, layers->count) != engine->layer_counts[rank][pool]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool co_layers_check(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t pool_count = op->engine->pool_count;
+    layers->count = (uint32_t)(layers->entry_count / pool_count);
+    if (layers->count * (uint64_t)pool_count != layers->entry_count ||
+        layers->count > CO_LAYERS_MAX || !ends_fit(op)) {
+        layers->count = 1;
+        layers->in = 0;
+        co_reason(op, "layer_ends: %" PRIu64 " entries do not fit the layers of %u pools",
+                  layers->entry_count, pool_count);
+        co_op_end(self, op, SL_ERR_INVALID);
+        return false;
+    }
+    layers->ready = SL_MIN(layers->ready, layers->count);
+    layers->in = SL_MIN(layers->in, layers->count);
+    layers->done = layers->asked = layers->in;
+    layers->checked = true;
+    sl_metric_add(self->env->metrics, self->metric.layered_count, 1);
+    return true;
+}
+
+static void layers_are_ready(struct coordinator *self, struct co_op *op, uint32_t ready)
+{
+    struct co_layers *layers = &op->layers;
+    ready = layers->checked ? SL_MIN(ready, layers->count) : ready;
+    if (ready <= layers->ready) {
+        return;
+    }
+    layers->ready = ready;
+    if (op->phase == CO_LAYERS) {
+        co_layers_go(self, op);
+    }
+}
+
+void co_layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+{
+    if (op->kind == CO_STORE) {
+        layers_are_ready(self, op, (uint32_t)msg->body.store.layers_ready);
+    }
+}
+
+/* ---- store ---- */
+
+static bool any_part(const struct co_op *op, enum co_part_state state)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    for (uint32_t i = 0; i < part_total; i++) {
+        if (op->parts[i].state == (uint8_t)state) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void co_layers_store(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    layers->done = layers->asked = layers->pushed = layers->push_end = 0;
+    layers->push_failed = SL_OK;
+    if (!op->direct && !chunks_make(op)) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    co_layers_go(self, op);
+}
+
+/* All layers are copied: what came in ranges has its digest now. */
+static void parts_finish(struct co_op *op, enum co_part_state from)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    for (uint32_t i = 0; i < part_total; i++) {
+        struct co_part *part = &op->parts[i];
+        if (part->state == (uint8_t)from) {
+            part->state = CO_PART_COPIED;
+            part->digest = op->kind == CO_STORE
+                               ? sl_digest_of_chunks(part->chunks, part_chunks(op->engine, i))
+                               : part->digest;
+        }
+    }
+}
+
+/* False: the op was ended. */
+static bool push_begin(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    op->layers.push_end = op->layers.done;
+    op->asked_count = 0;
+    for (uint32_t i = 0; i < part_total; i++) {
+        op->parts[i].pushed_digest = op->parts[i].digest;
+    }
+    return co_push_layers(self, op);
+}
+
+static void store_go(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    bool all = layers->done == layers->count;
+    op->phase = CO_LAYERS;
+    if (op->direct) {
+        if (layers->pushed == layers->count) {
+            co_push_done(self, op);
+            return;
+        }
+        if (!layers->pushing && layers->pushed < layers->done && !push_begin(self, op)) {
+            return;
+        }
+    } else if (all || !any_part(op, CO_PART_GRANTED)) { /* or nothing is left to be copied */
+        parts_finish(op, CO_PART_GRANTED);
+        co_store_copied(self, op);
+        return;
+    }
+    /* What is copied and not pushed yet has one digest: that of one COPY. */
+    if (layers->done < layers->ready && (!op->direct || layers->push_end == layers->done)) {
+        layers->asked = layers->ready;
+        co_copy_start(self, op, CO_PART_GRANTED);
+    }
+}
+
+void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    struct co_layers *layers = &op->layers;
+    layers->pushing = false;
+    if (reply->code != SL_OK) {
+        co_reason(op, "push: %s",
+                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        layers->push_failed = reply->code;
+        if (op->phase == CO_LAYERS) { /* else swappers still write to the extents */
+            co_push_failed(self, op, reply->code);
+        }
+        return;
+    }
+    if (op->asked_count < op->slice_count * op->engine->part_count) {
+        (void)co_push_layers(self, op);
+        return;
+    }
+    layers->pushed = layers->push_end;
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "layers pushed",
+                   "transporter", layers->pushed);
+    if (op->phase == CO_LAYERS) {
+        co_layers_go(self, op);
+    }
+}
+
+/* ---- load ---- */
+
+void co_layers_load(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t end = op->at + op->slice_count;
+    layers->done = layers->asked = layers->in;
+    layers->ready = layers->count;
+    layers->last = op->last || end == op->block_count || op->blocks[end].key.at == NULL;
+    if (layers->last && layers->in > 0 && end != layers->block_count) {
+        co_reason(op, "%u blocks are there, and %u layers of %u were told", end, layers->in,
+                  layers->block_count);
+        co_op_end(self, op, SL_ERR_INCOMPLETE);
+        return;
+    }
+    co_layers_go(self, op);
+}
+
+/* Up to where the next COPY goes. */
+static uint32_t load_end(const struct co_op *op)
+{
+    const struct co_layers *layers = &op->layers;
+    const struct co_engine *engine = op->engine;
+    uint32_t end = layers->done + 1;
+    if (!layers->last && !op->direct) {
+        return layers->ready; /* nobody waits for these blocks alone */
+    }
+    while (end < layers->ready && layers->done > 0) {
+        uint64_t bytes = 0;
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) { /* ranks have much the same */
+            struct co_range range;
+            (void)co_layers_between(op, 0, pool, layers->done, end + 1, &range);
+            bytes += (range.end - range.from) * op->slice_count;
+        }
+        if (bytes > BATCH_BYTES) {
+            break;
+        }
+        end++;
+    }
+    return end;
+}
+
+static void load_go(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    const struct co_handover *row = op->handover;
+    bool open = op->direct && (row->machine.state < SL_HANDOVER_COMMITTED ||
+                               (row->machine.loans & SL_HANDOVER_TICKET) != 0);
+    if (layers->done == layers->count && !open) {
+        parts_finish(op, CO_PART_PINNED);
+        co_load_copied(self, op);
+    } else if (layers->done < layers->ready) {
+        layers->asked = load_end(op);
+        co_copy_start(self, op, CO_PART_PINNED);
+    } else {
+        op->phase =
+            CO_AWAIT; /* direct: the next layers are on their way, or the word of the last */
+    }
+}
+
+void co_layers_arrived(struct coordinator *self, struct co_op *op,
+                       const struct sl_body_push_arrived *body)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    for (uint64_t i = 0; i < body->pieces.count; i++) {
+        const struct sl_item_arrived *piece = &body->pieces.at[i];
+        struct co_part *part = piece->part < part_total ? &op->parts[piece->part] : NULL;
+        if (part != NULL && piece->part_offset_bytes <= part->arrived_bytes) {
+            part->arrived_bytes =
+                SL_MAX(part->arrived_bytes, piece->part_offset_bytes + piece->length_bytes);
+        }
+    }
+    uint32_t ready = layers->ready;
+    for (bool there = true; there && ready < layers->count; ready += there ? 1u : 0u) {
+        for (uint32_t i = 0; there && i < part_total; i++) {
+            uint32_t k = i % op->engine->part_count;
+            struct co_range range;
+            (void)co_layers_between(op, k / op->engine->pool_count, k % op->engine->pool_count,
+                                    ready, ready + 1, &range);
+            there = op->parts[i].arrived_bytes >= range.end;
+        }
+    }
+    if (ready > layers->ready) {
+        layers->ready = ready;
+        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "layers arrived",
+                       "transporter", ready);
+        co_wake(self, op, self->env->now_ns);
+    }
+}
+
+/* ---- both ---- */
+
+void co_layers_go(struct coordinator *self, struct co_op *op)
+{
+    if (op->kind == CO_STORE) {
+        store_go(self, op);
+    } else {
+        load_go(self, op);
+    }
+}
+
+static void store_copied(struct coordinator *self, struct co_op *op)
+{
+    sl_err failed = op->layers.push_failed;
+    op->phase = CO_LAYERS;
+    if (op->direct && failed == SL_OK && any_part(op, CO_PART_BROKEN)) {
+        co_reason(op, "a rank did not copy its part");
+        failed = SL_ERR_INCOMPLETE;
+    }
+    if (failed != SL_OK) {
+        co_push_failed(self, op, failed);
+    } else {
+        co_layers_go(self, op);
+    }
+}
+
+static void load_copied(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    if (any_part(op, CO_PART_BROKEN)) { /* all or nothing from the first layer on */
+        co_reason(op, "a rank did not copy its part");
+        co_op_end(self, op, SL_ERR_INCOMPLETE);
+        return;
+    }
+    if (layers->last || op->direct) {
+        layers->in = layers->done;
+        layers->block_count = op->at + op->slice_count;
+        co_layers_tell(self, op);
+    }
+    if (op->direct) {
+        co_handover_await(self, op);
+    } else {
+        co_layers_go(self, op);
+    }
+}
+
+void co_layers_copied(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    sl_metric_add(self->env->metrics, self->metric.layers_copied_count,
+                  layers->asked - layers->done);
+    layers->done = layers->asked;
+    if (op->kind == CO_STORE) {
+        store_copied(self, op);
+    } else {
+        load_copied(self, op);
+    }
+}
+
+/* Whoever was told of layers was told of so many blocks. */
+sl_err co_layers_ended(struct co_op *op, sl_err code)
+{
+    const struct co_layers *layers = &op->layers;
+    bool holds = code == SL_OK && op->at == layers->block_count;
+    if (op->kind != CO_LOAD || layers->in == 0 || holds) {
+        return code;
+    }
+    co_reason(op, "%u of %u blocks that layers were told of are there", op->at,
+              layers->block_count);
+    op->at = 0;
+    op->from_memory = op->from_disk = op->from_remote = 0;
+    op->bytes = 0;
+    return code == SL_OK ? SL_ERR_INCOMPLETE : code;
+}
+
+/* ---- messages ---- */
+
+static struct sl_msg wait_answer(const struct co_op *op)
+{
+    const struct co_layers *layers = &op->layers;
+    struct sl_msg reply = {.code = op->answered ? op->code : SL_OK};
+    if (reply.code != SL_OK) {
+        reply.text = sl_text_of(op->reason);
+        return reply;
+    }
+    reply.body.layer_wait_reply.layers = op->answered ? layers->count : layers->in;
+    reply.body.layer_wait_reply.block_count = op->answered ? op->at : layers->block_count;
+    return reply;
+}
+
+void co_layers_tell(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < layers->waiter_count; i++) {
+        const struct co_layer_waiter *waiter = &layers->waiters[i];
+        if (!op->answered && waiter->layers > layers->in) {
+            layers->waiters[kept++] = *waiter;
+            continue;
+        }
+        struct sl_msg reply = wait_answer(op);
+        sl_return_reply(self->env, &waiter->back, &reply);
+    }
+    layers->waiter_count = kept;
+}
+
+void co_layers_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < layers->waiter_count; i++) {
+        const struct co_layer_waiter *waiter = &layers->waiters[i];
+        if (waiter->back.deadline_ns > now_ns) {
+            layers->waiters[kept++] = *waiter;
+            continue;
+        }
+        struct sl_msg reply = {.code = SL_ERR_TIMEOUT, .text = sl_text_of("the layer is not in")};
+        sl_return_reply(self->env, &waiter->back, &reply);
+    }
+    layers->waiter_count = kept;
+}
+
+static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg, struct sl_error *why)
+{
+    struct co_layers *layers = &op->layers;
+    struct co_layer_waiter fresh = {.layers = (uint32_t)msg->body.layer_wait.layers};
+    uint32_t at = 0;
+    sl_return_keep(msg, &fresh.back);
+    while (at < layers->waiter_count && (layers->waiters[at].back.seq != fresh.back.seq ||
+                                         strcmp(layers->waiters[at].back.to, fresh.back.to) != 0)) {
+        at++;
+    }
+    if (at == CO_LAYER_WAITERS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u wait for layers of this op", CO_LAYER_WAITERS_MAX);
+    }
+    layers->waiters[at] = fresh;
+    layers->waiter_count = SL_MAX(layers->waiter_count, at + 1);
+    return SL_OK;
+}
+
+/* The op that is meant, by layers and of this kind. NULL: why says what is wrong. */
+static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg,
+                              const struct sl_body_layer_ready *body, enum co_kind kind,
+                              struct sl_error *why)
+{
+    struct co_op *op = co_op_find(self, body->target_op);
+    bool mine = op != NULL && op->kind != CO_UNKNOWN && msg->sender.length == strlen(op->back.to) &&
+                memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
+    if (!mine) {
+        (void)sl_fail(why, SL_ERR_NOT_FOUND, "no op %016" PRIx64 " of this client is known",
+                      body->target_op);
+        return NULL;
+    }
+    if (!co_by_layers(op) || op->kind != kind) {
+        (void)sl_fail(why, SL_ERR_INVALID, "op %016" PRIx64 " is no %s by layers", body->target_op,
+                      kind == CO_STORE ? "store" : "load");
+        return NULL;
+    }
+    if (op->layers.checked && body->layers > op->layers.count) {
+        (void)sl_fail(why, SL_ERR_INVALID, "layers: %" PRIu64 ", op %016" PRIx64 " has %u",
+                      body->layers, body->target_op, op->layers.count);
+        return NULL;
+    }
+    return op;
+}
+
+void co_layer_ready(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    const struct sl_body_layer_ready *body = &msg->body.layer_ready;
+    struct co_op *op = op_meant(self, msg, body, CO_STORE, &why);
+    sl_reply_code(self->env, msg, op != NULL ? SL_OK : why.code, op != NULL ? NULL : &why);
+    if (op != NULL && !op->answered) {
+        layers_are_ready(self, op, (uint32_t)body->layers);
+    }
+}
+
+void co_layer_wait(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    const struct sl_body_layer_ready body = {.target_op = msg->body.layer_wait.target_op,
+                                             .layers = msg->body.layer_wait.layers};
+    struct co_op *op = op_meant(self, msg, &body, CO_LOAD, &why);
+    sl_err err = op != NULL ? SL_OK : why.code;
+    if (op != NULL && !op->answered && body.layers > op->layers.in) {
+        err = waiter_add(op, msg, &why);
+        self->env->ops->wake_at(self->env, sl_deadline_ns(msg->received_ns, msg->budget_ns));
+    } else if (op != NULL) {
+        struct sl_msg reply = wait_answer(op);
+        sl_reply(self->env, msg, &reply);
+    }
+    if (err != SL_OK) {
+        sl_reply_code(self->env, msg, err, &why);
+    }
+}

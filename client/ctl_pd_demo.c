@@ -181,11 +181,15 @@ static void report_print(const struct pd_options *options, const struct pd_repor
     (void)printf("blocks held   %ju\n", (uintmax_t)report->blocks_held);
     (void)printf("output        %ju blocks stored, %ju failed\n", (uintmax_t)report->output_stored,
                  (uintmax_t)report->output_failed);
+    if (options->by_layers) {
+        (void)printf("layers        %ju there before their hand-over was complete, %ju times the "
+                     "first before the last was computed\n",
+                     (uintmax_t)report->layers_early, (uintmax_t)report->layers_ahead);
+    }
     (void)printf("hand-over     p50 %.0f us, p99 %.0f us; prefill's longest turn %.0f us\n",
                  us_of(ctl_histogram_quantile(&report->handover_ns, 0.5)),
                  us_of(ctl_histogram_quantile(&report->handover_ns, 0.99)),
                  us_of(report->loop_longest_ns));
-    (void)options;
     if (report->first_error[0] != '\0') {
         (void)printf("first error   %s\n", report->first_error);
     }
@@ -224,6 +228,8 @@ static json_t *report_json(const struct pd_options *options, const struct pd_rep
     count_set(object, "output_failed", report->output_failed);
     count_set(object, "sent", report->sent);
     count_set(object, "send_failed", report->send_failed);
+    count_set(object, "layers_early", report->layers_early);
+    count_set(object, "layers_ahead", report->layers_ahead);
     count_set(object, "wall_ns", run->wall_ns);
     count_set(object, "handover_p50_ns", ctl_histogram_quantile(&report->handover_ns, 0.5));
     count_set(object, "handover_p99_ns", ctl_histogram_quantile(&report->handover_ns, 0.99));
@@ -304,6 +310,7 @@ int ctl_pd_demo(struct ctl *ctl, int argc, char **argv)
         {.name = "key-format", .text = &asked.key_format},
         {.name = "op-timeout", .duration = &asked.op_timeout_ns},
         {.name = "kill-prefill", .flag = &asked.kill_prefill},
+        {.name = "by-layers", .flag = &asked.by_layers},
         {.name = "prefill-instance", .text = &asked.prefill_instance},
         {.name = "decode-instance", .text = &asked.decode_instance},
         {.name = "prefill-config", .text = &asked.prefill_config},

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LAYER_WAIT_NS (1 * SL_NS_PER_MS)
+
 enum job_state { JOB_FREE, JOB_TICKET, JOB_RECEIVES, JOB_FAILED, JOB_STORES };
 struct decode_job {
     enum job_state state;
@@ -14,6 +16,7 @@ struct decode_job {
     struct pd_request request;
     uint32_t blocks[PD_BLOCKS_MAX + 1];
     uint32_t block_count, input_blocks;
+    uint32_t layers; /* by layers: so many are there, and were right */
 };
 
 struct decode {
@@ -83,13 +86,16 @@ static bool job_start(struct decode *self, struct decode_job *job)
     job->id = self->id_base + self->next;
     job->began_ns = sl_clock_monotonic_ns();
     job->number = self->next;
+    job->layers = 0;
     job->state = engine->options->direct ? JOB_TICKET : JOB_RECEIVES;
-    const struct sl_op_request request = {.tokens = job->request.tokens,
-                                          .token_count = job->request.token_count,
-                                          .device_blocks = job->blocks,
-                                          .device_block_count = job->input_blocks,
-                                          .timeout_ns = engine->options->op_timeout_ns,
-                                          .trace_id = job->id | 1};
+    const struct sl_op_request request = {
+        .tokens = job->request.tokens,
+        .token_count = job->request.token_count,
+        .device_blocks = job->blocks,
+        .device_block_count = job->input_blocks,
+        .timeout_ns = engine->options->op_timeout_ns,
+        .trace_id = job->id | 1,
+        .layer_count = engine->options->by_layers ? (uint32_t)engine->options->layers : 0};
     const struct sl_handover_options side = {
         .id = job->id,
         .mode = engine->options->direct ? SL_HANDOVER_DIRECT : SL_HANDOVER_BY_STORAGE};
@@ -185,12 +191,36 @@ static void job_received(struct decode *self, struct decode_job *job,
     }
 }
 
+/* Uses layers as they come: each must be right when it is told, whatever is missing yet. */
+static void job_layers(struct decode *self, struct decode_job *job)
+{
+    struct pd_engine *engine = &self->engine;
+    struct sl_op_result result;
+    uint32_t blocks = 0;
+    while (job->layers < engine->options->layers &&
+           sl_op_layer_wait(job->op, job->layers, LAYER_WAIT_NS, &blocks, NULL) == SL_OK &&
+           sl_op_poll(job->op, &result) == SL_ERR_BUSY) {
+        for (uint32_t i = 0; i < blocks; i++) {
+            engine->report->wrong_bytes +=
+                pd_layer_wrong(engine, job->blocks[i], job->request.chains[i], job->layers);
+        }
+        if (job->layers++ == 0) {
+            const struct pd_message first = {.word = PD_LAYER, .id = job->id};
+            (void)pd_say(engine, &first);
+        }
+        engine->report->layers_early++;
+    }
+}
+
 static void job_look(struct decode *self, struct decode_job *job)
 {
     struct sl_op_result result;
     struct pd_report *report = self->engine.report;
     if (job->state == JOB_TICKET) {
         job_ticket(self, job);
+    }
+    if (self->engine.options->by_layers && job->state == JOB_RECEIVES) {
+        job_layers(self, job);
     }
     if (job->state == JOB_FREE || sl_op_poll(job->op, &result) != SL_OK) {
         return;

@@ -17,12 +17,12 @@
 struct pd_options {
     const char *mode, *key_format;
     uint64_t requests, seed, ranks, layers, block_bytes, blocks, concurrency, op_timeout_ns;
-    bool kill_prefill, progress, direct;
+    bool kill_prefill, progress, direct, by_layers;
     const char *prefill_instance, *decode_instance, *prefill_config, *decode_config;
 };
 
 /* What one side tells the other and no Sluice carries: an engine's own channel. */
-enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE };
+enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE, PD_LAYER };
 struct pd_message {
     enum pd_word word;
     uint32_t slot; /* decode's */
@@ -39,10 +39,12 @@ struct pd_report {
     uint64_t announced, complete, errors_502, errors_other, gone, recomputed, wrong_bytes,
         late_writes, partial_tails, blocks_loaded, from_memory, from_disk, from_remote, bytes,
         blocks_held, output_stored, output_failed;
+    uint64_t layers_early;            /* there, and right, while the hand-over was not complete */
     struct ctl_histogram handover_ns; /* announced to loaded */
     char first_error[SL_ERROR_TEXT_BYTES];
     /* prefill */
     uint64_t sent, send_failed, loop_longest_ns;
+    uint64_t layers_ahead; /* last layers that were computed when decode had the first one */
     char send_error[SL_ERROR_TEXT_BYTES];
 };
 
@@ -65,6 +67,9 @@ void pd_engine_close(struct pd_engine *engine);
 bool pd_blocks_take(struct pd_engine *engine, uint32_t *blocks, uint32_t count);
 void pd_blocks_give(struct pd_engine *engine, const uint32_t *blocks, uint32_t count);
 void pd_block_compute(struct pd_engine *engine, uint32_t block, uint64_t chain);
+/* One layer of it. */
+void pd_layer_compute(struct pd_engine *engine, uint32_t block, uint64_t chain, uint32_t layer);
+uint64_t pd_layer_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain, uint32_t layer);
 /* How many bytes are not those of the chain. */
 uint64_t pd_block_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain);
 void pd_block_poison(struct pd_engine *engine, uint32_t block);

@@ -34,8 +34,10 @@ static void layers_lay_out(struct pd_engine *engine)
     engine->memory_bytes = offset_bytes;
 }
 
-/* Calls each() with every piece of a block and the place of its bytes in the part. */
+/* Calls each() with every piece of a block in layers [first, end) and the place of its bytes in the
+ * part. */
 static uint64_t pieces_walk(struct pd_engine *engine, uint32_t block, const uint64_t *chain,
+                            uint64_t first, uint64_t end,
                             uint64_t (*each)(unsigned char *piece, const unsigned char *right,
                                              uint64_t bytes))
 {
@@ -48,8 +50,10 @@ static uint64_t pieces_walk(struct pd_engine *engine, uint32_t block, const uint
         }
         for (uint64_t i = 0; i < engine->options->layers; i++) {
             const struct sl_engine_layer *at = &engine->layers[i];
-            sum += each(base + at->offset_bytes + block * at->block_stride_bytes, right,
-                        at->piece_bytes);
+            if (i >= first && i < end) {
+                sum += each(base + at->offset_bytes + block * at->block_stride_bytes, right,
+                            at->piece_bytes);
+            }
             right += at->piece_bytes;
         }
     }
@@ -90,22 +94,32 @@ static uint64_t piece_unpoisoned(unsigned char *piece, const unsigned char *righ
 
 void pd_block_compute(struct pd_engine *engine, uint32_t block, uint64_t chain)
 {
-    (void)pieces_walk(engine, block, &chain, piece_write);
+    (void)pieces_walk(engine, block, &chain, 0, engine->options->layers, piece_write);
+}
+
+void pd_layer_compute(struct pd_engine *engine, uint32_t block, uint64_t chain, uint32_t layer)
+{
+    (void)pieces_walk(engine, block, &chain, layer, layer + 1ull, piece_write);
+}
+
+uint64_t pd_layer_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain, uint32_t layer)
+{
+    return pieces_walk(engine, block, &chain, layer, layer + 1ull, piece_wrong);
 }
 
 uint64_t pd_block_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain)
 {
-    return pieces_walk(engine, block, &chain, piece_wrong);
+    return pieces_walk(engine, block, &chain, 0, engine->options->layers, piece_wrong);
 }
 
 void pd_block_poison(struct pd_engine *engine, uint32_t block)
 {
-    (void)pieces_walk(engine, block, NULL, piece_poison);
+    (void)pieces_walk(engine, block, NULL, 0, engine->options->layers, piece_poison);
 }
 
 uint64_t pd_block_unpoisoned(struct pd_engine *engine, uint32_t block)
 {
-    return pieces_walk(engine, block, NULL, piece_unpoisoned);
+    return pieces_walk(engine, block, NULL, 0, engine->options->layers, piece_unpoisoned);
 }
 
 bool pd_blocks_take(struct pd_engine *engine, uint32_t *blocks, uint32_t count)

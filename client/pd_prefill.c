@@ -10,13 +10,18 @@ struct prefill_job {
     struct pd_message asked;
     uint32_t blocks[PD_BLOCKS_MAX];
     uint32_t block_count;
-    bool told; /* its first token went, or its failure */
+    uint32_t layers;      /* by layers: so many are computed */
+    bool first_is_there;  /* decode has the first of them */
+    uint64_t patience_ns; /* until when its word is waited for */
+    bool told;            /* its first token went, or its failure */
 };
 
 struct prefill {
     struct pd_engine engine;
     struct pd_request request; /* scratch */
     struct prefill_job jobs[PD_CONCURRENCY_MAX];
+    struct pd_message asked[PD_CONCURRENCY_MAX]; /* not begun, oldest first */
+    uint32_t asked_count;
     bool closing;
 };
 
@@ -56,14 +61,23 @@ static void job_start(struct prefill *self, struct prefill_job *job, const struc
     job->asked = *asked;
     job->told = false;
     for (uint32_t i = 0; i < job->block_count; i++) {
-        pd_block_compute(engine, job->blocks[i], self->request.chains[i]);
+        if (engine->options->by_layers) { /* what is read too early is not right */
+            pd_block_poison(engine, job->blocks[i]);
+        } else {
+            pd_block_compute(engine, job->blocks[i], self->request.chains[i]);
+        }
     }
-    const struct sl_op_request request = {.tokens = self->request.tokens,
-                                          .token_count = self->request.token_count,
-                                          .device_blocks = job->blocks,
-                                          .device_block_count = job->block_count,
-                                          .timeout_ns = engine->options->op_timeout_ns,
-                                          .trace_id = asked->trace_id};
+    job->layers = 0;
+    job->first_is_there = false;
+    job->patience_ns = sl_clock_monotonic_ns() + engine->options->op_timeout_ns / 2;
+    const struct sl_op_request request = {
+        .tokens = self->request.tokens,
+        .token_count = self->request.token_count,
+        .device_blocks = job->blocks,
+        .device_block_count = job->block_count,
+        .timeout_ns = engine->options->op_timeout_ns,
+        .trace_id = asked->trace_id,
+        .layer_count = engine->options->by_layers ? (uint32_t)engine->options->layers : 0};
     const struct sl_handover_options side = {
         .id = asked->id,
         .mode = engine->options->direct ? SL_HANDOVER_DIRECT : SL_HANDOVER_BY_STORAGE,
@@ -75,11 +89,32 @@ static void job_start(struct prefill *self, struct prefill_job *job, const struc
     }
 }
 
+/* Computes a layer. Directly, the last one only when decode has the first: it is sent ahead, or the
+ * wait is in vain. */
+static void job_layer(struct prefill *self, struct prefill_job *job)
+{
+    struct pd_engine *engine = &self->engine;
+    bool last = job->layers + 1ull == engine->options->layers;
+    bool ahead = engine->options->direct && job->asked.ticket.length_bytes != 0 && last;
+    if (ahead && !job->first_is_there && sl_clock_monotonic_ns() < job->patience_ns) {
+        return;
+    }
+    engine->report->layers_ahead += ahead && job->first_is_there ? 1u : 0u;
+    pd_request_make(engine->options, job->asked.number, &self->request);
+    for (uint32_t i = 0; i < job->block_count; i++) {
+        pd_layer_compute(engine, job->blocks[i], self->request.chains[i], job->layers);
+    }
+    (void)sl_op_layer_ready(job->op, job->layers++, NULL); /* the op's end says the rest */
+}
+
 /* The first token goes when everything is acknowledged; the blocks are free after the fence. */
 static void job_look(struct prefill *self, struct prefill_job *job)
 {
     struct sl_op_result result;
     struct pd_engine *engine = &self->engine;
+    if (engine->options->by_layers && job->layers < engine->options->layers) {
+        job_layer(self, job);
+    }
     if (sl_op_poll(job->op, &result) != SL_OK) {
         return;
     }
@@ -101,18 +136,34 @@ static void job_look(struct prefill *self, struct prefill_job *job)
     }
 }
 
+static void first_layer_note(struct prefill *self, uint64_t id)
+{
+    for (uint32_t i = 0; i < self->engine.options->concurrency; i++) {
+        if (self->jobs[i].block_count != 0 && self->jobs[i].asked.id == id) {
+            self->jobs[i].first_is_there = true;
+        }
+    }
+}
+
 static bool messages_take(struct prefill *self)
 {
     struct pd_message message;
     bool any = false;
     struct prefill_job *job;
-    while ((job = job_free(self)) != NULL && pd_hear(&self->engine, &message)) {
+    while (self->asked_count < PD_CONCURRENCY_MAX && pd_hear(&self->engine, &message)) {
         any = true;
         if (message.word == PD_ANNOUNCE) {
-            job_start(self, job, &message);
+            self->asked[self->asked_count++] = message;
+        } else if (message.word == PD_LAYER) {
+            first_layer_note(self, message.id);
         } else if (message.word == PD_CLOSE) {
             self->closing = true;
         }
+    }
+    while (self->asked_count > 0 && (job = job_free(self)) != NULL) {
+        message = self->asked[0];
+        memmove(self->asked, &self->asked[1], --self->asked_count * sizeof self->asked[0]);
+        job_start(self, job, &message);
     }
     return any;
 }

@@ -73,7 +73,28 @@ class Handover(unittest.TestCase):
             self.assertGreaterEqual(counter(a, "coordinator", "handovers_pushed"), 990)
             self.assert_nothing_is_left(a, b)
 
+    def test_layers_are_pushed_while_the_next_ones_are_computed(self):
+        # Prefill computes a last layer when decode, at the other node, has told that the first one is there, and right.
+        with Cluster(2, ranks=2, memory="256MiB") as cluster:
+            a, b = cluster.nodes
+            wait_alive(a, "b")
+            wait_alive(b, "a")
+            report = self.demo(a, b, "--mode", "direct", "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7",
+                               "--block-bytes", "50001", "--concurrency", "8", "--op-timeout", "30s")
+            self.assertEqual(report["complete"], 200, report)
+            pushed = counter(a, "coordinator", "handovers_pushed")
+            self.assertGreaterEqual(pushed, 190)
+            self.assertGreaterEqual(report["layers_ahead"], pushed)
+            self.assertGreaterEqual(report["layers_early"], pushed)
+            self.assert_nothing_is_left(a, b)
+
     def test_late_writes_of_a_stopped_transporter_change_nothing(self):
+        self.late_writes("--requests", "2000")
+
+    def test_late_layers_of_a_stopped_transporter_change_nothing(self):
+        self.late_writes("--requests", "1000", "--by-layers")
+
+    def late_writes(self, *arguments):
         # Prefill's transporter sleeps past the end of its tickets; decode's blocks are poisoned and looked at again
         # before they are reused and at the end (late_writes).
         with Cluster(2, memory="256MiB", settings=["--handover-push-fallback", "false"]) as cluster:
@@ -96,12 +117,12 @@ class Handover(unittest.TestCase):
 
             stopper = threading.Thread(target=stop)
             stopper.start()
-            report = self.demo(a, b, "--mode", "direct", "--requests", "2000", "--op-timeout", "1s", "--concurrency", "32")
+            report = self.demo(a, b, "--mode", "direct", *arguments, "--op-timeout", "1s", "--concurrency", "32")
             stopper.join()
             stop.timer.join()
             self.assertGreater(report["complete"], 30)
             self.assertGreater(report["errors_502"], 0)
-            self.assertEqual(report["complete"] + report["errors_502"] + report["errors_other"], 2000, report)
+            self.assertEqual(report["complete"] + report["errors_502"] + report["errors_other"], int(arguments[1]), report)
             self.assert_nothing_is_left(a, b)
             wait_until(lambda: counter(b, "registrar", "claim_count") == 0, 10, "all extents are given back")
 

@@ -12,3 +12,8 @@ add_executable(pool_probe ${CMAKE_CURRENT_LIST_DIR}/pool_probe.c)
 target_link_libraries(pool_probe PRIVATE sl_flags sluice)
 set_target_properties(pool_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(pools LABEL node SCRIPT node/pools_test.py TIMEOUT 600)
+# An engine that computes layer by layer.
+add_executable(layers_probe ${CMAKE_CURRENT_LIST_DIR}/layers_probe.c)
+target_link_libraries(layers_probe PRIVATE sl_flags sluice)
+set_target_properties(layers_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(layers LABEL node SCRIPT node/layers_test.py TIMEOUT 600)

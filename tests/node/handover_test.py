@@ -86,12 +86,35 @@ class Handover(unittest.TestCase):
             self.assert_nothing_is_left(node)
 
     def test_prefill_killed_in_the_middle_of_pushing(self):
+        for by_layers in ([], ["--by-layers"]):
+            with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB") as node:
+                report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "400", "--ranks", "2", "--concurrency", "64",
+                                   "--op-timeout", "1s", "--kill-prefill")
+                self.assert_no_byte_is_wrong(report)
+                self.assertGreater(report["errors_502"], 0)
+                self.assertEqual(report["complete"] + report["errors_502"], 400)
+                self.assert_nothing_is_left(node)
+
+    def test_layers_are_pushed_while_the_next_ones_are_computed(self):
+        # Prefill computes a last layer when decode has told that the first one is there, and right.
         with Node(ranks=2, memory="256MiB") as node:
-            report = self.demo(node, "--mode", "direct", "--requests", "400", "--ranks", "2", "--concurrency", "64",
-                               "--op-timeout", "1s", "--kill-prefill")
+            report = self.demo(node, "--mode", "direct", "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7",
+                               "--block-bytes", "50001", "--concurrency", "8", *PATIENT)
             self.assert_no_byte_is_wrong(report)
-            self.assertGreater(report["errors_502"], 0)
-            self.assertEqual(report["complete"] + report["errors_502"], 400)
+            self.assertEqual((report["complete"], report["send_failed"]), (200, 0))
+            pushed = metric(node, "coordinator", "handovers_pushed")
+            self.assertGreaterEqual(pushed, 190)
+            self.assertGreaterEqual(report["layers_ahead"], pushed)
+            self.assertGreaterEqual(report["layers_early"], pushed)
+            self.assert_nothing_is_left(node)
+
+    def test_layers_are_stored_while_the_next_ones_are_computed(self):
+        with Node(ranks=2, memory="256MiB", disk="64MiB") as node:
+            report = self.demo(node, "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7", "--block-bytes", "50001",
+                               *PATIENT)
+            self.assert_no_byte_is_wrong(report)
+            self.assertEqual((report["complete"], report["send_failed"]), (200, 0))
+            self.assertGreater(metric(node, "coordinator", "layers_copied"), 0)
             self.assert_nothing_is_left(node)
 
     def test_what_is_too_large_to_be_pushed_goes_through_storage(self):
@@ -124,11 +147,11 @@ class Handover(unittest.TestCase):
             killer = threading.Thread(target=kill)
             killer.start()
             try:
-                end = time.monotonic() + 8
+                end = time.monotonic() + 10
                 requests = complete = 0
                 while time.monotonic() < end:
-                    mode = ("storage", "direct")[requests // 300 % 2]
-                    report = self.demo(node, "--mode", mode, "--requests", "300", "--ranks", "2", "--concurrency", "16",
+                    mode = (["storage"], ["direct", "--by-layers"], ["direct"], ["storage", "--by-layers"])[requests // 300 % 4]
+                    report = self.demo(node, "--mode", *mode, "--requests", "300", "--ranks", "2", "--concurrency", "16",
                                        "--seed", str(requests), check=False)
                     self.assert_no_byte_is_wrong(report)
                     requests += 300

@@ -699,7 +699,9 @@ static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_a
         (void)handover_step(self, row, SL_HANDOVER_COMMIT);
         co_wake(self, row->receive, self->env->now_ns);
     } else if (body->state == 2 && !row->arrived &&
-               !sl_config_bool(self->env->config, SL_SET_handover_push_fallback)) {
+               (!sl_config_bool(self->env->config, SL_SET_handover_push_fallback) ||
+                (body->code == SL_ERR_CORRUPT && row->receive->layers.in > 0))) {
+        /* Wrong bytes were written: perhaps also to what was told already. */
         char reason[CO_REASON_BYTES];
         (void)snprintf(reason, sizeof(reason), "push: %.*s", (int)SL_MIN(body->text.length, 120u),
                        body->text.length > 0 ? body->text.at : "");

@@ -16,13 +16,16 @@
 #define LAYER_ALIGN   256u
 #define CANCELS_OF    16u /* one of so many ops is cancelled */
 #define RETRY_NS      (10 * SL_NS_PER_MS)
+#define LAYERED_OF    3u                 /* one of so many ops goes by layers */
+#define LAYER_NS      (2 * SL_NS_PER_MS) /* what a layer takes at most */
 
 /* Bytes of a block in each layer of each pool: no multiples of 16, and one larger than a page. */
 static const uint32_t piece_bytes[THRASH_POOLS][LAYERS] = {{1000, 1234, 4100}, {77, 512, 2049}};
 
 struct op {
     struct sl_op *handle;
-    bool store, cancelled;
+    bool store, cancelled, by_layers;
+    uint32_t layers_told, blocks_told; /* load by layers */
     uint32_t chat, block_count;
     uint32_t blocks[THRASH_CHAT_BLOCKS];
     uint64_t before[THRASH_CHAT_BLOCKS];
@@ -75,15 +78,19 @@ static void pattern_make(struct thrash_engine *engine, uint32_t device_block, ui
     replay_part(UINT64_MAX - device_block, rank, pool, engine->part, engine->part_bytes[pool]);
 }
 
-/* Copies engine->part into the block, or compares. */
+/* Copies engine->part into the block, or compares; layer LAYERS: all of them. */
 static bool pieces(struct thrash_engine *engine, uint32_t device_block, uint32_t rank,
-                   uint32_t pool, bool fill)
+                   uint32_t pool, bool fill, uint32_t only)
 {
     unsigned char *base = sl_engine_memory(engine->engine, rank, pool);
     unsigned char *part = (unsigned char *)engine->part;
     for (uint32_t l = 0; l < LAYERS; l++) {
         const struct sl_engine_layer *layer = &engine->layers[pool][l];
         unsigned char *at = base + layer->offset_bytes + device_block * layer->block_stride_bytes;
+        if (only != LAYERS && only != l) {
+            part += layer->piece_bytes;
+            continue;
+        }
         if (fill) {
             memcpy(at, part, layer->piece_bytes);
         } else if (memcmp(at, part, layer->piece_bytes) != 0) {
@@ -97,18 +104,24 @@ static bool pieces(struct thrash_engine *engine, uint32_t device_block, uint32_t
 typedef void (*part_fn)(struct thrash_engine *engine, uint32_t number, uint32_t rank,
                         uint32_t pool);
 
-static bool block_each(struct thrash_engine *engine, uint32_t device_block, part_fn make,
-                       uint32_t number, bool fill)
+static bool layer_each(struct thrash_engine *engine, uint32_t device_block, part_fn make,
+                       uint32_t number, bool fill, uint32_t layer)
 {
     for (uint32_t rank = 0; rank < THRASH_RANKS; rank++) {
         for (uint32_t pool = 0; pool < THRASH_POOLS; pool++) {
             make(engine, number, rank, pool);
-            if (!pieces(engine, device_block, rank, pool, fill)) {
+            if (!pieces(engine, device_block, rank, pool, fill, layer)) {
                 return false;
             }
         }
     }
     return true;
+}
+
+static bool block_each(struct thrash_engine *engine, uint32_t device_block, part_fn make,
+                       uint32_t number, bool fill)
+{
+    return layer_each(engine, device_block, make, number, fill, LAYERS);
 }
 
 static void blocks_give(struct thrash_engine *engine, const struct op *op)
@@ -203,7 +216,7 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
             op->before[i] = atomic_load_explicit(&row->word, memory_order_acquire);
             op->clock[i] = atomic_load_explicit(&row->clock, memory_order_relaxed);
         }
-        if (op->store) {
+        if (op->store && !op->by_layers) {
             (void)block_each(engine, op->blocks[i], part_make, block, true);
         }
     }
@@ -211,18 +224,73 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
                                           .token_count = op->block_count * THRASH_TOKENS,
                                           .device_blocks = op->blocks,
                                           .device_block_count = op->block_count,
-                                          .timeout_ns = thrash->shared->timeout_ns};
+                                          .timeout_ns = thrash->shared->timeout_ns,
+                                          .layer_count = op->by_layers ? LAYERS : 0};
     return op->store ? sl_store_start(engine->engine, &request, &op->handle, &op->result.why)
                      : sl_load_start(engine->engine, &request, &op->handle, &op->result.why);
 }
 
+/* A layer of a store is computed: until then its blocks hold what must not be stored. */
+static void layer_compute(struct thrash_engine *engine, struct op *op, uint32_t layer)
+{
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        (void)layer_each(engine, op->blocks[i], part_make, thrash_block(op->chat, i), true, layer);
+    }
+    (void)sl_op_layer_ready(op->handle, layer, NULL); /* the op's end says the rest */
+}
+
+static void layers_compute(struct thrash_engine *engine, struct op *ops, uint32_t count,
+                           uint32_t first, uint32_t end)
+{
+    for (uint32_t layer = first; layer < end; layer++) {
+        bool any = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (ops[i].handle != NULL && ops[i].store && ops[i].by_layers) {
+                layer_compute(engine, &ops[i], layer);
+                any = true;
+            }
+        }
+        if (any) {
+            thrash_sleep_ns(thrash_below(&engine->thrash->random, LAYER_NS));
+        }
+    }
+}
+
+/* Layers that are told are right at once, and of the blocks that the load ends with. */
+static void layers_load(struct thrash_engine *engine, struct op *op)
+{
+    struct thrash *thrash = engine->thrash;
+    uint32_t blocks = 0;
+    while (op->layers_told < LAYERS &&
+           sl_op_layer_wait(op->handle, op->layers_told, thrash->shared->timeout_ns, &blocks,
+                            NULL) == SL_OK) {
+        op->blocks_told = blocks;
+        for (uint32_t i = 0; i < blocks; i++) {
+            if (!layer_each(engine, op->blocks[i], part_make, thrash_block(op->chat, i), false,
+                            op->layers_told)) {
+                thrash_count(thrash, THRASH_wrong, 1);
+                thrash_note(thrash->shared, "wrong: layer %u of block %u of chat %u",
+                            op->layers_told, i, op->chat);
+            }
+        }
+        op->layers_told++;
+    }
+}
+
 static void op_wait(struct thrash_engine *engine, struct op *op)
 {
-    (void)engine;
     struct sl_op_result result;
+    if (op->by_layers && !op->store) {
+        layers_load(engine, op);
+    }
     sl_err err = sl_op_wait(op->handle, 0, &result);
     SL_ASSERT(err == SL_OK); /* an op that is awaited to its end always ends */
     op->result = result;
+    if (op->layers_told > 0 && result.code == SL_OK && result.block_count != op->blocks_told) {
+        thrash_count(engine->thrash, THRASH_wrong, 1);
+        thrash_note(engine->thrash->shared, "wrong: layers of %u blocks were told, %u are loaded",
+                    op->blocks_told, result.block_count);
+    }
 }
 
 static void store_note(struct thrash_engine *engine, const struct op *op)
@@ -339,6 +407,7 @@ static void ops_run(struct thrash_engine *engine, struct op *ops, uint32_t count
             (void)thrash_call_end(thrash, calls[i], ops[i].result.code, thrash->shared->timeout_ns);
         }
     }
+    layers_compute(engine, ops, count, 0, LAYERS - 1);
     for (uint32_t i = 0; i < count; i++) {
         if (ops[i].handle != NULL && ops[i].cancelled) {
             struct thrash_call call = thrash_call_begin(thrash, "cancel");
@@ -346,6 +415,7 @@ static void ops_run(struct thrash_engine *engine, struct op *ops, uint32_t count
             (void)thrash_call_end(thrash, call, err, SL_NS_PER_S);
         }
     }
+    layers_compute(engine, ops, count, LAYERS - 1, LAYERS);
     for (uint32_t i = 0; i < count; i++) {
         if (ops[i].handle != NULL) {
             op_wait(engine, &ops[i]);
@@ -387,6 +457,7 @@ static void step(struct thrash_engine *engine, uint32_t *chats)
         op->store = op->store &&
                     (fresh || thrash->shared->strict == false || thrash_may_put(thrash, bytes / 4));
         op->cancelled = thrash_below(&thrash->random, CANCELS_OF) == 0;
+        op->by_layers = thrash_below(&thrash->random, LAYERED_OF) == 0;
         if (!blocks_take(engine, op)) {
             break;
         }

@@ -13,8 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ITEMS_MAX 512u
 
 static const uint32_t requests[] = {
-    SL_MSG_STORE,  SL_MSG_LOAD,      SL_MSG_STORE,       SL_MSG_LOAD, SL_MSG_LOAD,
-    SL_MSG_CANCEL, SL_MSG_OP_FENCED, SL_MSG_HELLO_REPLY, SL_MSG_PING,
+    SL_MSG_STORE, SL_MSG_LOAD,        SL_MSG_STORE,       SL_MSG_LOAD,
+    SL_MSG_LOAD,  SL_MSG_CANCEL,      SL_MSG_OP_FENCED,   SL_MSG_HELLO_REPLY,
+    SL_MSG_PING,  SL_MSG_LAYER_READY, SL_MSG_LAYER_READY, SL_MSG_LAYER_WAIT,
 };
 
 /* Peers that claim to be the same process are one process: as the real environment does it. */
@@ -88,11 +89,19 @@ static void answer_copy(struct hostile *hostile, const struct sl_msg *request, s
 {
     static unsigned char done[ITEMS_MAX / 8];
     static unsigned char digests[ITEMS_MAX * 16];
+    static unsigned char chunks[ITEMS_MAX * 8];
+    uint64_t whole = 0; /* values are one chunk: whole with their last layer */
     uint64_t count = SL_MIN(request->body.copy.items.count, ITEMS_MAX);
     memset(done, hostile_byte(&hostile->input) < 192 ? 0xff : 0x5b, sizeof(done));
     reply->body.copy_reply.done = (struct sl_bytes){done, (count + 7) / 8};
-    reply->body.copy_reply.digests =
-        (struct sl_bytes){digests, request->body.copy.out ? count * 16 : 0};
+    for (uint64_t i = 0; i < count; i++) {
+        whole += request->body.copy.items.at[i].layer_end == NODE_LAYERS ? 1 : 0;
+    }
+    if (request->body.copy.chunks) {
+        reply->body.copy_reply.chunks = (struct sl_bytes){chunks, whole * 8};
+    } else if (request->body.copy.out) {
+        reply->body.copy_reply.digests = (struct sl_bytes){digests, count * 16};
+    }
 }
 
 static void answered(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply)

@@ -328,11 +328,29 @@ static void make_struct(struct making *making, const struct sl_shape *shape, uns
     }
 }
 
+/* Mostly none, then those that fit a pool of four layers. False: anything. */
+static bool make_layers(struct making *making, unsigned char *to, uint64_t how)
+{
+    uint64_t count = how < 160 ? 0 : 1 + how % 4;
+    uint64_t *values = keep(making, count * sizeof(*values));
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = (i + 1) * 4 / count;
+    }
+    const struct sl_counted list = {.at = values, .count = count};
+    if (how < 250) {
+        memcpy(to, &list, sizeof(list));
+    }
+    return how < 250;
+}
+
 static void make_list(struct making *making, const struct sl_field *field, unsigned char *to,
                       uint64_t like)
 {
     struct hostile_input *input = &making->hostile->input;
     uint64_t how = hostile_byte(input);
+    if (strcmp(field->name, "layer_ends") == 0 && make_layers(making, to, how)) {
+        return;
+    }
     uint64_t count = how < 128 && like != UINT64_MAX ? like : how % 8;
     count = how == 255 ? ITEMS_MAX : SL_MIN(count, ITEMS_MAX);
     count = SL_MAX(SL_MIN(count, field->high), field->low);

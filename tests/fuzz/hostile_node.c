@@ -149,18 +149,19 @@ void hostile_node_change(struct hostile_node *node, struct hostile *hostile)
 void hostile_node_engine(const struct hostile_node *node, struct sl_body_engine_get_reply *out)
 {
     static struct sl_item_pool pool;
-    static struct sl_item_region regions[NODE_RANKS];
+    static struct sl_item_region regions[NODE_RANKS * NODE_LAYERS];
     pool = (struct sl_item_pool){.name = sl_text_of("kv")};
-    for (uint32_t rank = 0; rank < NODE_RANKS; rank++) {
-        regions[rank] = (struct sl_item_region){.rank = rank,
-                                                .handle_kind = 1,
-                                                .pid = (uint64_t)getpid(),
-                                                .fd = (uint64_t)node->device_fd,
-                                                .offset_bytes = rank * (DEVICE_BYTES / 2),
-                                                .length_bytes = DEVICE_BYTES / 2,
-                                                .block_stride_bytes = NODE_VALUE,
-                                                .piece_bytes = NODE_VALUE,
-                                                .block_count = 64};
+    for (uint32_t i = 0; i < NODE_RANKS * NODE_LAYERS; i++) {
+        regions[i] = (struct sl_item_region){.rank = i / NODE_LAYERS,
+                                             .layer = i % NODE_LAYERS,
+                                             .handle_kind = 1,
+                                             .pid = (uint64_t)getpid(),
+                                             .fd = (uint64_t)node->device_fd,
+                                             .offset_bytes = i * (DEVICE_BYTES / 8),
+                                             .length_bytes = DEVICE_BYTES / 8,
+                                             .block_stride_bytes = NODE_VALUE / NODE_LAYERS,
+                                             .piece_bytes = NODE_VALUE / NODE_LAYERS,
+                                             .block_count = 64};
     }
     out->pid = hostile_proc(0).pid;
     out->start_time = hostile_proc(0).start_time;
@@ -172,5 +173,5 @@ void hostile_node_engine(const struct hostile_node *node, struct sl_body_engine_
     out->pools.at = &pool;
     out->pools.count = 1;
     out->regions.at = regions;
-    out->regions.count = NODE_RANKS;
+    out->regions.count = NODE_RANKS * NODE_LAYERS;
 }

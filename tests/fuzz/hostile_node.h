@@ -10,6 +10,7 @@
 #define NODE_RANKS  2u
 #define NODE_BLOCKS 4u
 #define NODE_VALUE  128u
+#define NODE_LAYERS 4u /* of it */
 
 struct hostile_node {
     struct sl_arena *arena;

@@ -680,7 +680,7 @@ static uint64_t direct_begin(struct bed *bed)
 
 /* Layers [first, end) of parts [from, behind) lie in the extents. */
 static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from, uint32_t behind,
-                    uint64_t state)
+                    uint64_t state, sl_err code)
 {
     struct sl_item_arrived pieces[BLOCKS * RANKS];
     struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED}, reply;
@@ -690,7 +690,7 @@ static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from
     }
     msg.body.push_arrived.handover = push_id;
     msg.body.push_arrived.state = state;
-    msg.body.push_arrived.code = state == 2 ? SL_ERR_PEER_DIED : 0;
+    msg.body.push_arrived.code = (uint64_t)code;
     msg.body.push_arrived.pieces.at = pieces;
     msg.body.push_arrived.pieces.count = behind - from;
     fake_give(&bed->fake, "transporter.0", &msg);
@@ -711,20 +711,20 @@ START_TEST(layers_are_loaded_as_they_arrive)
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
         uint64_t first = wait_for(bed, 1);
-        arrived(bed, 0, 1, 0, 3, 0);
+        arrived(bed, 0, 1, 0, 3, 0, SL_OK);
         nothing_is_copied(bed); /* the last part has not */
 
-        arrived(bed, 0, 1, 3, 4, 0);
+        arrived(bed, 0, 1, 3, 4, 0, SL_OK);
         all_copied(bed, 0, 1);
         told(bed, first, 1, BLOCKS); /* prefill has not committed: it may be computing */
         ck_assert(!answered(bed, seq, &reply));
-        arrived(bed, 0, 1, 0, 4, 0); /* told again */
+        arrived(bed, 0, 1, 0, 4, 0, SL_OK); /* told again */
         nothing_is_copied(bed);
-        arrived(bed, 2, 3, 0, 4, 0); /* not before the one in front of it */
+        arrived(bed, 2, 3, 0, 4, 0, SL_OK); /* not before the one in front of it */
         nothing_is_copied(bed);
-        arrived(bed, 1, 3, 0, 4, 0);
+        arrived(bed, 1, 3, 0, 4, 0, SL_OK);
         copied(bed, 0, 1, 3, UINT64_MAX);
-        arrived(bed, 3, 4, 0, 4, 1); /* the last, while others are copied */
+        arrived(bed, 3, 4, 0, 4, 1, SL_OK); /* the last, while others are copied */
         ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
         copied(bed, 1, 1, 3, UINT64_MAX);
         told(bed, wait_for(bed, 3), 3, BLOCKS);
@@ -747,12 +747,12 @@ START_TEST(a_load_does_not_end_before_the_word_of_the_last_layer)
         struct bed *bed = bed_make(NULL);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, LAYERS, 0, 4, 0);
+        arrived(bed, 0, LAYERS, 0, 4, 0, SL_OK);
         all_copied(bed, 0, 1);
         all_copied(bed, 1, LAYERS);
         ck_assert(!answered(bed, seq, &reply));
 
-        arrived(bed, 0, 0, 0, 0, 1);
+        arrived(bed, 0, 0, 0, 0, 1, SL_OK);
         closed(bed);
 
         ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
@@ -760,18 +760,23 @@ START_TEST(a_load_does_not_end_before_the_word_of_the_last_layer)
     }
 END_TEST
 
+static const struct {
+    const char *fallback;
+    sl_err code;
+} ends_early[] = {{"false", SL_ERR_PEER_DIED}, {"true", SL_ERR_CORRUPT}};
+
 START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
     {
-        const char *const settings[] = {"handover_push_fallback", "false", NULL};
+        const char *const settings[] = {"handover_push_fallback", ends_early[_i].fallback, NULL};
         struct bed *bed = bed_make(settings);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, 1, 0, 4, 0);
+        arrived(bed, 0, 1, 0, 4, 0, SL_OK);
         all_copied(bed, 0, 1);
         told(bed, wait_for(bed, 1), 1, BLOCKS);
         uint64_t next = wait_for(bed, 2);
 
-        arrived(bed, 0, 0, 0, 0, 2); /* prefill died */
+        arrived(bed, 0, 0, 0, 0, 2, ends_early[_i].code);
 
         ck_assert(answered(bed, next, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
@@ -796,11 +801,11 @@ START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
                                           .keys_high = ticket.keys_high};
         struct sl_msg msg = {.type = SL_MSG_ARRIVED};
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, 2, 0, 4, 0);
+        arrived(bed, 0, 2, 0, 4, 0, SL_OK);
         all_copied(bed, 0, 1);
         all_copied(bed, 1, 2);
         told(bed, wait_for(bed, 2), 2, BLOCKS);
-        arrived(bed, 0, 0, 0, 0, 2);
+        arrived(bed, 0, 0, 0, 0, 2, SL_ERR_PEER_DIED);
         index_put_all(bed, BLOCKS);
 
         msg.body.arrived.items.at = &receipt;
@@ -846,7 +851,8 @@ int main(void)
     tcase_add_test(direct, a_pushed_store_that_ends_early_ends_its_ticket);
     tcase_add_test(direct, layers_are_loaded_as_they_arrive);
     tcase_add_test(direct, a_load_does_not_end_before_the_word_of_the_last_layer);
-    tcase_add_test(direct, a_hand_over_that_ends_behind_a_told_layer_is_a_502);
+    tcase_add_loop_test(direct, a_hand_over_that_ends_behind_a_told_layer_is_a_502, 0,
+                        SL_COUNT(ends_early));
     tcase_add_test(direct, layers_that_were_told_are_not_loaded_again_from_storage);
     suite_add_tcase(suite, direct);
     SRunner *runner = srunner_create(suite);

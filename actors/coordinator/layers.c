@@ -363,6 +363,9 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
 {
     struct co_layers *layers = &op->layers;
     uint32_t part_total = op->slice_count * op->engine->part_count;
+    if (op->parts == NULL) {
+        return; /* no ticket yet: nobody can know of it */
+    }
     for (uint64_t i = 0; i < body->pieces.count; i++) {
         const struct sl_item_arrived *piece = &body->pieces.at[i];
         struct co_part *part = piece->part < part_total ? &op->parts[piece->part] : NULL;

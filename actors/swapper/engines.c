@@ -154,6 +154,7 @@ static sl_err pool_make(struct sl_device *device, const struct sl_body_engine_ge
                   : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
     }
     if (err == SL_OK && layer_count > 0) {
+        SL_ASSERT(out->layer_offsets != NULL);
         out->present = true;
         out->layer_count = layer_count;
         out->value_bytes = 0;

@@ -445,12 +445,14 @@ static void run_print(const struct run *run)
     const struct workload *work = &run->work;
     const struct objects *objects = &run->objects;
 #define U(x) ((unsigned long long)(x))
-    printf("%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu failed, "
-           "%llu unanswered, %llu cancelled, %llu unfenced, %llu verified, longest wait %llu ms\n",
-           run->scenario->name, U(work->loads), U(work->blocks_loaded), U(work->stores),
-           U(work->blocks_stored), U(work->blocks_existed), U(work->failed), U(work->unanswered),
-           U(work->cancelled), U(work->waited_for_fence), U(work->verified),
-           U(work->longest_wait_ns / SL_NS_PER_MS));
+    printf(
+        "%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu failed, "
+        "%llu unanswered, %llu cancelled, %llu unfenced, %llu verified, by layers %llu stores and "
+        "%llu layers told, longest wait %llu ms\n",
+        run->scenario->name, U(work->loads), U(work->blocks_loaded), U(work->stores),
+        U(work->blocks_stored), U(work->blocks_existed), U(work->failed), U(work->unanswered),
+        U(work->cancelled), U(work->waited_for_fence), U(work->verified), U(work->stored_by_layers),
+        U(work->layers_told), U(work->longest_wait_ns / SL_NS_PER_MS));
     printf(
         "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
         "%llu removes, %llu flushes, %llu prefetched, slowest %llu ms; memory %llu KiB, disk %llu "

@@ -17,7 +17,10 @@
 #define ANSWER_SLACK_NS (5 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX    (15 * SL_NS_PER_MS)
 #define IDLE_NS         (20 * SL_NS_PER_MS)
-#define LAYERS          2u    /* of the first pool; the second has one */
+#define LAYERS          2u /* of the first pool; the second has one */
+#define LAYERED_OF      3u /* one of so many ops goes by layers; the second pool is of the last one */
+#define LAYER_NS        (1 * SL_NS_PER_MS) /* what one takes to be computed at most */
+#define LAYER_AGAIN_NS  (5 * SL_NS_PER_MS)
 #define STATE_BYTES     1000u /* piece of the second pool: no multiple of 16 */
 #define FREE_PATTERN    0xE5
 #define PIECE_BYTES_MAX 8192u
@@ -38,7 +41,11 @@ struct engine {
     uint32_t loaded;
     uint64_t device[WORKLOAD_BLOCKS];
     bool verify;
+    bool by_layers;
+    uint32_t layers_done;            /* store: computed; load: told */
+    uint64_t layer_at_ns, layer_seq; /* of what is said or asked of them; 0: nothing is in flight */
 };
+static const uint64_t layer_ends[LAYERS][WORKLOAD_POOLS] = {{1, 0}, {2, 1}};
 
 /* ---- what blocks are, and what is in them ---- */
 
@@ -138,13 +145,15 @@ static void piece_do(const struct engine *self, const struct piece *piece, enum 
     }
 }
 
-/* Does it to every piece of a device block. */
-static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum piece_verb verb)
+/* Does it to every piece of a device block in layers [first, end). */
+static void pieces_between(const struct engine *self, uint64_t device, uint32_t id,
+                           enum piece_verb verb, uint32_t first, uint32_t end)
 {
     for (uint32_t i = 0; i < WORKLOAD_RANKS * WORKLOAD_POOLS * LAYERS; i++) {
         uint32_t rank = i / (WORKLOAD_POOLS * LAYERS), pool = i / LAYERS % WORKLOAD_POOLS,
                  layer = i % LAYERS;
-        if (layer >= layer_count(pool)) {
+        uint32_t computed = pool == 0 ? layer : LAYERS - 1; /* in which one of the forward pass */
+        if (layer >= layer_count(pool) || computed < first || computed >= end) {
             continue;
         }
         piece_do(self,
@@ -152,6 +161,11 @@ static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum
                                  piece_bytes(self->work, pool), device, id, rank, pool, layer},
                  verb);
     }
+}
+
+static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum piece_verb verb)
+{
+    pieces_between(self, device, id, verb, 0, LAYERS);
 }
 
 static void blocks_take(struct engine *self, uint32_t count)
@@ -255,7 +269,7 @@ static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
         SIM_CHECK(self->memory[rank][pool] != MAP_FAILED, "no memory for a pool");
         memset(self->memory[rank][pool], FREE_PATTERN, bytes);
     }
-    sl_err err = sl_calls_create(env, 16, &self->calls, why);
+    sl_err err = sl_calls_create(env, 32, &self->calls, why);
     if (err == SL_OK) {
         engine_register(self);
     }
@@ -272,6 +286,94 @@ static uint32_t acknowledged_from(const struct workload *work, uint32_t chain, u
         found++;
     }
     return found;
+}
+
+/* The blocks of the op in these layers: computed, or compared. */
+static void layers_do(struct engine *self, uint32_t block_count, enum piece_verb verb,
+                      uint32_t first, uint32_t end)
+{
+    for (uint32_t i = 0; i < block_count; i++) {
+        pieces_between(self, self->device[i], block_id(self->chain, self->first + i), verb, first,
+                       end);
+    }
+}
+
+/* Says what is computed, or asks for the next layer; again and again, whoever was killed. */
+static void layers_say(struct engine *self)
+{
+    bool store = self->phase == PHASE_STORE;
+    struct sl_msg msg = {.type = store ? SL_MSG_LAYER_READY : SL_MSG_LAYER_WAIT,
+                         .op_id = self->op_id,
+                         .trace_id = self->op_id};
+    if (store) {
+        msg.body.layer_ready.target_op = self->op_id;
+        msg.body.layer_ready.layers = self->layers_done;
+    } else {
+        msg.body.layer_wait.target_op = self->op_id;
+        msg.body.layer_wait.layers = self->layers_done + 1;
+    }
+    if (self->layer_seq == 0) {
+        SIM_CHECK(sl_calls_send(self->calls, "coordinator", &msg,
+                                self->env->now_ns + 10 * LAYER_AGAIN_NS, 0,
+                                &self->layer_seq) == SL_OK,
+                  "not sent");
+    }
+}
+
+static void layers_step(struct engine *self, uint64_t now_ns)
+{
+    bool store = self->phase == PHASE_STORE, load = self->phase == PHASE_LOAD;
+    if (!self->by_layers || (!store && !load) || (load && self->layers_done == LAYERS)) {
+        return;
+    }
+    if (now_ns >= self->layer_at_ns) {
+        if (store && self->layers_done < LAYERS) {
+            layers_do(self, self->count, PIECE_FILL, self->layers_done, self->layers_done + 1);
+            self->layers_done++;
+        }
+        layers_say(self);
+        uint64_t next_ns = store && self->layers_done < LAYERS
+                               ? 1 + sim_random_below(sim_of(self->env), LAYER_NS)
+                               : LAYER_AGAIN_NS;
+        self->layer_at_ns = now_ns + next_ns;
+    }
+    self->env->ops->wake_at(self->env, self->layer_at_ns);
+}
+
+static void layers_begin(struct engine *self)
+{
+    self->layers_done = 0;
+    self->layer_at_ns = self->env->now_ns + sim_random_below(sim_of(self->env), LAYER_NS);
+    self->env->ops->wake_at(self->env, self->layer_at_ns);
+}
+
+static void layers_end(struct engine *self)
+{
+    if (self->layer_seq != 0) {
+        sl_calls_forget(self->calls, self->layer_seq);
+        self->layer_seq = 0;
+    }
+}
+
+/* What is told is right at once. */
+static void layers_told(struct engine *self, const struct sl_msg *reply)
+{
+    const struct sl_body_layer_wait_reply *body = &reply->body.layer_wait_reply;
+    self->layer_seq = 0;
+    if (self->phase != PHASE_LOAD || reply->type != SL_MSG_LAYER_WAIT_REPLY ||
+        reply->code != SL_OK) {
+        return;
+    }
+    SIM_CHECK(body->layers > self->layers_done && body->layers <= LAYERS &&
+                  body->block_count <= self->count,
+              "op %llx: %llu layers of %llu blocks", (unsigned long long)self->op_id,
+              (unsigned long long)body->layers, (unsigned long long)body->block_count);
+    layers_do(self, (uint32_t)body->block_count, PIECE_CHECK, self->layers_done,
+              (uint32_t)body->layers);
+    self->work->layers_told += body->layers - self->layers_done;
+    self->layers_done = (uint32_t)body->layers;
+    self->layer_at_ns = self->env->now_ns;
+    layers_step(self, self->env->now_ns);
 }
 
 static void op_send(struct engine *self, bool store)
@@ -296,6 +398,17 @@ static void op_send(struct engine *self, bool store)
                                               .tokens = token_bytes,
                                               .first_block = self->first,
                                               .device_blocks = device};
+    }
+    if (self->by_layers) {
+        const struct sl_u64s ends = {.at = &layer_ends[0][0], .count = LAYERS * WORKLOAD_POOLS};
+        if (store) {
+            msg.body.store.layer_ends = ends;
+            msg.body.store.layered_blocks = device;
+            msg.body.store.device_blocks.count = 0;
+        } else {
+            msg.body.load.layer_ends = ends;
+        }
+        layers_begin(self);
     }
     self->phase = store ? PHASE_STORE : PHASE_LOAD;
     self->started_ns = self->env->now_ns;
@@ -327,6 +440,7 @@ static void load_begin(struct engine *self)
     }
     self->expected = acknowledged_from(work, self->chain, self->first, self->count);
     blocks_take(self, self->count);
+    self->by_layers = sim_random_below(sim, LAYERED_OF) == 0;
     op_send(self, false);
 }
 
@@ -361,8 +475,9 @@ static void op_fenced(struct engine *self, bool store_next)
     self->first += skip;
     self->count -= skip;
     blocks_take(self, self->count);
-    for (uint32_t i = 0; i < self->count; i++) {
-        pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_FILL);
+    self->by_layers = sim_random_below(sim_of(self->env), LAYERED_OF) == 0;
+    if (!self->by_layers) { /* else until then they hold what must not be stored */
+        layers_do(self, self->count, PIECE_FILL, 0, LAYERS);
     }
     op_send(self, true);
 }
@@ -405,6 +520,7 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
     struct workload *work = self->work;
     const struct sl_body_load_reply *body = &reply->body.load_reply;
     work->loads++;
+    layers_end(self);
     work->cancelled += reply->code == SL_ERR_CANCELLED ? 1 : 0;
     op_waited(self);
     SIM_CHECK(body->block_count <= self->count, "more blocks loaded than were asked for");
@@ -452,6 +568,8 @@ static void store_ended(struct engine *self, const struct sl_msg *reply)
     struct workload *work = self->work;
     const struct sl_body_store_reply *body = &reply->body.store_reply;
     work->stores++;
+    work->stored_by_layers += self->by_layers ? 1 : 0;
+    layers_end(self);
     work->cancelled += reply->code == SL_ERR_CANCELLED ? 1 : 0;
     op_waited(self);
     uint32_t there = 0;
@@ -489,8 +607,11 @@ static void no_answer(struct engine *self, uint32_t type)
         SIM_CHECK(op_disturbed(self), "%s cannot register", self->env->name);
         engine_register(self);
     }
-    if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
+    if (type == SL_MSG_LAYER_READY || type == SL_MSG_LAYER_WAIT) {
+        self->layer_seq = 0; /* and once more */
+    } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
+        layers_end(self);
         SIM_CHECK(op_disturbed(self), "%s: op %llx was not answered although nothing was disturbed",
                   self->env->name, (unsigned long long)self->op_id);
         self->after_fence = PHASE_IDLE;
@@ -525,6 +646,10 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
             no_answer(self, SL_MSG_OP_FENCED);
         }
         break;
+    case SL_MSG_LAYER_READY:
+    case SL_MSG_LAYER_WAIT:
+        layers_told(self, reply);
+        break;
     default:
         break;
     }
@@ -556,6 +681,7 @@ static sl_err engine_tick(void *state, uint64_t now_ns)
                                 NULL);
         }
     }
+    layers_step(self, now_ns);
     bool may_begin = self->work->verifying ? strcmp(self->env->name, self->work->verifier) == 0 &&
                                                  self->work->verify_next < WORKLOAD_CHAINS
                                            : !self->work->quiet;

@@ -34,6 +34,7 @@ struct workload {
     uint64_t loads, stores, blocks_loaded, blocks_remote, blocks_stored, blocks_existed, failed,
         unanswered, cancelled, verified, waited_for_fence;
     uint64_t longest_wait_ns;
+    uint64_t layers_told, stored_by_layers;
 };
 
 /* A flush says that what was acknowledged before is durable; a power cut leaves that alone. */

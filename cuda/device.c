@@ -1,26 +1,48 @@
 /* cuda/device.c - back ends by name. */
 #include "cuda/device_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define DEVICE_STAGING_BYTES_MIN 65536u
 
+sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
+                           struct sl_error *why)
+{
+    struct sl_error reason = {0};
+    if (options->staging_bytes < DEVICE_STAGING_BYTES_MIN) {
+        return sl_fail(why, SL_ERR_INVALID, "staging of %llu bytes: at least %u are needed",
+                       (unsigned long long)options->staging_bytes, DEVICE_STAGING_BYTES_MIN);
+    }
+    if (strcmp(options->name, "cuda") == 0) {
+        return sl_device_cuda_open(options, out, why);
+    }
+    if (strcmp(options->name, "auto") == 0) {
+        sl_err err = sl_device_cuda_open(options, out, &reason);
+        if (err != SL_ERR_UNSUPPORTED) {
+            if (err != SL_OK && why != NULL) {
+                *why = reason;
+            }
+            return err;
+        }
+    } else if (strcmp(options->name, "host") != 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device '%.16s': host, cuda and auto are known",
+                       options->name);
+    }
+    sl_err err = sl_device_host_open(options, out, why);
+    if (err == SL_OK) {
+        snprintf((*out)->text, sizeof((*out)->text), "device host: %.140s",
+                 reason.text[0] == '\0' ? "as set" : reason.text);
+    }
+    return err;
+}
+
 sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
                       struct sl_device **out, struct sl_error *why)
 {
-    struct sl_device_options options = {.device_index = device_index,
-                                        .staging_bytes = staging_bytes};
-    if (staging_bytes < DEVICE_STAGING_BYTES_MIN) {
-        return sl_fail(why, SL_ERR_INVALID, "staging of %llu bytes: at least %u are needed",
-                       (unsigned long long)staging_bytes, DEVICE_STAGING_BYTES_MIN);
-    }
-    if (strcmp(name, "host") == 0) {
-        return sl_device_host_open(&options, out, why);
-    }
-    if (strcmp(name, "cuda") == 0) {
-        return sl_device_cuda_open(&options, out, why);
-    }
-    return sl_fail(why, SL_ERR_UNSUPPORTED, "device '%.16s': host and cuda are known", name);
+    struct sl_device_options options = {
+        .name = name, .device_index = device_index, .staging_bytes = staging_bytes};
+    return sl_device_open_with(&options, out, why);
 }
 
 void sl_device_close(struct sl_device **device)
@@ -60,4 +82,29 @@ void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *me
         device->ops->memory_free(device, memory);
     }
     *memory = (struct sl_device_memory){.fd = -1};
+}
+
+sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
+                          uint64_t ready_bytes, struct sl_error *why)
+{
+    if (base == NULL || length_bytes == 0 || ready_bytes > length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "host memory of %llu bytes, %llu of them ready",
+                       (unsigned long long)length_bytes, (unsigned long long)ready_bytes);
+    }
+    return device->ops->host_add == NULL
+               ? SL_OK
+               : device->ops->host_add(device, base, length_bytes, ready_bytes, why);
+}
+
+void sl_device_host_remove(struct sl_device *device, const unsigned char *base)
+{
+    if (device->ops->host_remove != NULL) {
+        device->ops->host_remove(device, base);
+    }
+}
+
+sl_err sl_device_work(struct sl_device *device, bool *more, struct sl_error *why)
+{
+    *more = false;
+    return device->ops->work == NULL ? SL_OK : device->ops->work(device, more, why);
 }

@@ -4,13 +4,11 @@
 
 #include "cuda/sl_device.h"
 
-struct sl_device_options {
-    uint32_t device_index;
-    uint64_t staging_bytes;
-};
 sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_device **out,
                            struct sl_error *why);
 sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_device **out,
                            struct sl_error *why);
+/* The kernels' image; NULL when it was built without. */
+const void *sl_cuda_kernels(void);
 
 #endif

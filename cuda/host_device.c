@@ -18,6 +18,7 @@
 /* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
  * ns. */
 #define HOST_PIECE_COPY_BYTES 512u
+#define HOST_SLICE_BYTES      (8 * SL_MIB)
 /* Blocks of one kernel run. */
 #define HOST_BATCH_BLOCKS 256u
 
@@ -430,6 +431,7 @@ sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_de
     }
     host->base.ops = &host_ops;
     host->base.staging_bytes = options->staging_bytes;
+    host->base.slice_bytes = HOST_SLICE_BYTES;
     host->half_bytes = options->staging_bytes / 2 / SL_WORD_BYTES * SL_WORD_BYTES;
     host->staging =
         aligned_alloc(SL_CACHE_LINE_BYTES, sl_align_up(host->half_bytes, SL_CACHE_LINE_BYTES));

@@ -11,8 +11,8 @@
 /* How another process names memory. */
 enum sl_memory_kind {
     SL_MEMORY_SHARED_FD = 1, /* host: /proc/PID/fd/FD, a memfd or file of the same uid */
-    SL_MEMORY_CUDA_IPC = 2,  /* cudaIpcMemHandle_t in handle, plus offset */
-    SL_MEMORY_CUDA_FD = 3,   /* shareable descriptor, /proc/PID/fd/FD */
+    SL_MEMORY_CUDA_IPC = 2,  /* cudaIpcMemHandle_t of an allocation's base in ipc */
+    SL_MEMORY_CUDA_FD = 3,   /* shareable descriptor, number fd in process pid */
 };
 
 struct sl_memory_handle {
@@ -23,6 +23,7 @@ struct sl_memory_handle {
     unsigned char ipc[64];
     uint64_t
         inode; /* SL_MEMORY_SHARED_FD: of the file; what is another by now is refused. 0: any */
+    uint64_t offset_bytes; /* of the memory in the allocation that is named */
 };
 
 /* Memory that a back end made for others to map. */
@@ -79,18 +80,50 @@ struct sl_device_ops {
                          uint32_t layer_count, uint32_t *layers_index, struct sl_error *why);
     void (*layers_remove)(struct sl_device *device, uint32_t layers_index);
     /* Moves all, through bounded staging where the path wants it; a job larger than the staging is
-     * a pipeline. Blocking up to completion; each move says whether it is done. digests: compute
-     * them (to host). Errors: SL_ERR_DEVICE. */
+     * a pipeline. Blocking up to completion, also when it fails; each move says whether it is done.
+     * digests: compute them (to host). No device block comes twice when moving to the device.
+     * Errors: SL_ERR_INVALID (before a byte moved), SL_ERR_IO, SL_ERR_DEVICE. */
     sl_err (*move)(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
                    bool digests, struct sl_error *why);
+    /* NULL where nothing is to be done: see sl_device_host_add and the functions below it. */
+    sl_err (*host_add)(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
+                       uint64_t ready_bytes, struct sl_error *why);
+    void (*host_remove)(struct sl_device *device, const unsigned char *base);
+    sl_err (*work)(struct sl_device *device, bool *more, struct sl_error *why);
     void (*destroy)(struct sl_device *device);
+};
+struct sl_device_stats {
+    uint64_t pinned_bytes;    /* of added host memory */
+    uint64_t bounced_bytes;   /* moved through pinned memory of the device's own */
+    uint64_t copies;          /* single DMA copies */
+    uint64_t batches;         /* calls that copy many pieces */
+    uint64_t batches_refused; /* by the driver; done as single copies */
+    uint64_t kernels;
 };
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;
+    uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
+    struct sl_device_stats stats;
+    char text[160]; /* what runs here, or for `auto` why it is `host`: for logs */
 };
 
-/* Opens the back end `name` ("host", "cuda"). Errors: SL_ERR_UNSUPPORTED (the text says why). */
+struct sl_device_options {
+    const char *name; /* "host", "cuda", or "auto": cuda where it can run, else host */
+    uint32_t device_index;
+    uint64_t staging_bytes;      /* from 64 KiB: the bytes in flight, and the device memory taken */
+    uint32_t multiprocessors;    /* that a kernel may use; 0: all */
+    const char *cache_directory; /* where measured crossovers are kept; NULL: nowhere */
+    bool measure;                /* find them when they are not there, in sl_device_work */
+    const char *driver_path;     /* tests: instead of libcuda.so.1 */
+    const void *kernels;         /* tests: instead of the image that is built in */
+};
+/* Errors: SL_ERR_UNSUPPORTED (the text says why), SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back
+ * end. After SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;
+ * SL_ERR_IO was this call's alone. */
+sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
+                           struct sl_error *why);
+/* The back end `name` with all else at its default. */
 sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
                       struct sl_device **out, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
@@ -108,5 +141,17 @@ sl_err sl_device_memory_export(struct sl_device *device, const struct sl_device_
                                struct sl_memory_handle *out, struct sl_error *why);
 /* Accepts what is all zero or was freed. */
 void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *memory);
+
+/* Memory of this process (an arena) that moves will name; borrowed until host_remove, which comes
+ * before it is unmapped. Its first ready_bytes are there, later calls with the same base say how
+ * far it has grown. It is pinned in slices, by sl_device_work; until then, and where pinning fails
+ * (sl_device_work says so once), moves take a copy more. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY.
+ */
+sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
+                          uint64_t ready_bytes, struct sl_error *why);
+void sl_device_host_remove(struct sl_device *device, const unsigned char *base);
+/* Does one step, some milliseconds, of what is to be done beside the moves: pins a slice, measures
+ * a path. *more: there is another one. */
+sl_err sl_device_work(struct sl_device *device, bool *more, struct sl_error *why);
 
 #endif

@@ -2,58 +2,78 @@
  * and the C compiler share, so that a CPU test runs what a GPU runs.
  *
  * Device blocks lie layer by layer, [layer][block][piece]; values lie block by block,
- * [block][layer][piece]. The unit of work is a word of 16 bytes of a piece, counted from the start
- * of the piece; its last word may be shorter. Word i belongs to worker i mod workers, so
- * neighbouring GPU threads touch neighbouring addresses. Any stride, piece size and alignment
- * works: a word is moved in the widest accesses that both addresses allow. */
+ * [block][layer][piece]. The unit of work is a tile: up to 2 KiB of one piece, counted from its
+ * start. 32 neighbouring workers share a tile, so that neighbouring GPU threads touch neighbouring
+ * addresses and a tile is looked up once for four accesses of each. Any stride, piece size and
+ * alignment works: a word is moved in the widest accesses that both addresses allow. */
 #ifndef SL_KERNEL_BODY_H
 #define SL_KERNEL_BODY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #ifdef __CUDACC__
-#define SL_HD static __host__ __device__ __forceinline__
+#define SL_HD     static __host__ __device__ __forceinline__
+#define SL_UNROLL _Pragma("unroll")
 #else
 #define SL_HD static inline
+#define SL_UNROLL
 #endif
-
 #define SL_WORD_BYTES 16u
+#define SL_TILE_WORDS 128u
+#define SL_TILE_BYTES 2048u
+#define SL_TILE_LANES 32u /* a warp */
+
+/* One access of 16 bytes, of whatever is there. */
+#ifdef __CUDACC__
+struct __align__(16) sl_word
+{
+    uint64_t low, high;
+};
+#else
+struct sl_word {
+    _Alignas(16) uint64_t low;
+    uint64_t high;
+} __attribute__((may_alias));
+#endif
 
 struct sl_swap_layer {
     unsigned char *base; /* device address of block 0 */
     uint64_t stride_bytes;
     uint64_t piece_bytes;        /* at least 1 */
     uint64_t value_offset_bytes; /* of the piece in the value */
-    uint64_t first_word;         /* words of the layers before */
+    uint64_t first_tile;         /* tiles of the layers before */
 };
 
 struct sl_swap {
     const struct sl_swap_layer *layers;
     const uint64_t *block_ids; /* device block of each value */
-    unsigned char *values;     /* [block_count][value_bytes] */
+    unsigned char *values;     /* where the first value lies, or what value_offsets count from */
+    const uint64_t *value_offsets; /* bytes, of each value; NULL: one every value_stride_bytes */
     uint64_t layer_count;
     uint64_t block_count;
+    uint64_t value_stride_bytes;
     uint64_t value_bytes; /* sum of the pieces of these layers */
-    uint64_t value_words; /* sum of their words */
-    uint64_t piece_words; /* when all layers have so many, else 0 */
+    uint64_t value_tiles; /* sum of their tiles */
+    uint64_t piece_tiles; /* when all layers have so many, else 0 */
 };
 
-struct sl_swap_word {
+struct sl_swap_tile {
     unsigned char *device, *value;
-    uint32_t length_bytes; /* 1..SL_WORD_BYTES */
+    uint32_t length_bytes; /* 1..SL_TILE_BYTES */
 };
 
-/* The last layer whose first word is not after `word`. */
-SL_HD uint64_t sl_swap_layer_of(const struct sl_swap *swap, uint64_t word)
+/* The last layer whose first tile is not after `tile`. */
+SL_HD uint64_t sl_swap_layer_of(const struct sl_swap *swap, uint64_t tile)
 {
-    if (swap->piece_words != 0) {
-        return word / swap->piece_words;
+    if (swap->piece_tiles != 0) {
+        return tile / swap->piece_tiles;
     }
-    uint64_t low = 0, high = swap->layer_count, base = swap->layers[0].first_word;
+    uint64_t low = 0, high = swap->layer_count, base = swap->layers[0].first_tile;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        if (swap->layers[middle].first_word - base <= word) {
+        if (swap->layers[middle].first_tile - base <= tile) {
             low = middle;
         } else {
             high = middle;
@@ -62,17 +82,23 @@ SL_HD uint64_t sl_swap_layer_of(const struct sl_swap *swap, uint64_t word)
     return low;
 }
 
-SL_HD struct sl_swap_word sl_swap_locate(const struct sl_swap *swap, uint64_t i)
+SL_HD unsigned char *sl_swap_value(const struct sl_swap *swap, uint64_t block)
 {
-    uint64_t block = i / swap->value_words, word = i % swap->value_words;
-    const struct sl_swap_layer *layer = &swap->layers[sl_swap_layer_of(swap, word)];
-    uint64_t at_bytes = (word - (layer->first_word - swap->layers[0].first_word)) * SL_WORD_BYTES;
+    return swap->values + (swap->value_offsets != NULL ? swap->value_offsets[block]
+                                                       : block * swap->value_stride_bytes);
+}
+
+SL_HD struct sl_swap_tile sl_swap_locate(const struct sl_swap *swap, uint64_t i)
+{
+    uint64_t block = i / swap->value_tiles, tile = i % swap->value_tiles;
+    const struct sl_swap_layer *layer = &swap->layers[sl_swap_layer_of(swap, tile)];
+    uint64_t at_bytes = (tile - (layer->first_tile - swap->layers[0].first_tile)) * SL_TILE_BYTES;
     uint64_t left_bytes = layer->piece_bytes - at_bytes;
-    struct sl_swap_word found;
+    struct sl_swap_tile found;
     found.device = layer->base + swap->block_ids[block] * layer->stride_bytes + at_bytes;
-    found.value = swap->values + block * swap->value_bytes +
+    found.value = sl_swap_value(swap, block) +
                   (layer->value_offset_bytes - swap->layers[0].value_offset_bytes) + at_bytes;
-    found.length_bytes = left_bytes < SL_WORD_BYTES ? (uint32_t)left_bytes : SL_WORD_BYTES;
+    found.length_bytes = left_bytes < SL_TILE_BYTES ? (uint32_t)left_bytes : SL_TILE_BYTES;
     return found;
 }
 
@@ -98,24 +124,94 @@ SL_HD void sl_word_copy(unsigned char *to, const unsigned char *from, uint32_t l
     SL_WORD_STEP(1u)
 }
 
+/* All that a kernel touches is global memory, mapped host memory too. The compiler cannot know that
+ * of an address that was itself loaded, and would take the slower generic accesses. */
+SL_HD struct sl_word sl_word_load(const void *at)
+{
+#ifdef __CUDA_ARCH__
+    struct sl_word word;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(word.low), "=l"(word.high)
+                 : "l"(__cvta_generic_to_global(at)));
+    return word;
+#else
+    return *(const struct sl_word *)at;
+#endif
+}
+
+SL_HD void sl_word_store(void *at, struct sl_word word)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)),
+                 "l"(word.low), "l"(word.high)
+                 : "memory");
+#else
+    *(struct sl_word *)at = word;
+#endif
+}
+
+/* The whole words of a tile, both addresses aligned: the loads of a worker go out together. */
+SL_HD void sl_words_copy(unsigned char *to, const unsigned char *from, uint32_t words,
+                         uint32_t lane, uint32_t lanes)
+{
+    for (uint32_t word = lane; word < words; word += 4 * lanes) {
+        struct sl_word held[4];
+        SL_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            if (word + k * lanes < words) {
+                held[k] = sl_word_load(from + (word + k * lanes) * SL_WORD_BYTES);
+            }
+        }
+        SL_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            if (word + k * lanes < words) {
+                sl_word_store(to + (word + k * lanes) * SL_WORD_BYTES, held[k]);
+            }
+        }
+    }
+}
+
+SL_HD void sl_tile_copy(unsigned char *to, const unsigned char *from, uint32_t length_bytes,
+                        uint32_t lane, uint32_t lanes)
+{
+    uint32_t words = (length_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES, first = lane;
+    if (((uintptr_t)to | (uintptr_t)from) % SL_WORD_BYTES == 0) {
+        uint32_t whole = length_bytes / SL_WORD_BYTES;
+        sl_words_copy(to, from, whole, lane, lanes);
+        first += whole;
+    }
+    for (uint32_t word = first; word < words; word += lanes) {
+        uint32_t at_bytes = word * SL_WORD_BYTES, left_bytes = length_bytes - at_bytes;
+        sl_word_copy(to + at_bytes, from + at_bytes,
+                     left_bytes < SL_WORD_BYTES ? left_bytes : SL_WORD_BYTES);
+    }
+}
+
+SL_HD void sl_swap_body(const struct sl_swap *swap, uint64_t worker, uint64_t workers, bool gather)
+{
+    uint64_t count = swap->block_count * swap->value_tiles;
+    uint32_t lanes = workers % SL_TILE_LANES == 0 ? SL_TILE_LANES : 1;
+    uint32_t lane = (uint32_t)(worker % lanes);
+    for (uint64_t i = worker / lanes; i < count; i += workers / lanes) {
+        struct sl_swap_tile tile = sl_swap_locate(swap, i);
+        if (gather) {
+            sl_tile_copy(tile.value, tile.device, tile.length_bytes, lane, lanes);
+        } else {
+            sl_tile_copy(tile.device, tile.value, tile.length_bytes, lane, lanes);
+        }
+    }
+}
+
 /* Device to values. */
 SL_HD void sl_gather_body(const struct sl_swap *swap, uint64_t worker, uint64_t workers)
 {
-    uint64_t count = swap->block_count * swap->value_words;
-    for (uint64_t i = worker; i < count; i += workers) {
-        struct sl_swap_word word = sl_swap_locate(swap, i);
-        sl_word_copy(word.value, word.device, word.length_bytes);
-    }
+    sl_swap_body(swap, worker, workers, true);
 }
 
 /* Values to device. */
 SL_HD void sl_scatter_body(const struct sl_swap *swap, uint64_t worker, uint64_t workers)
 {
-    uint64_t count = swap->block_count * swap->value_words;
-    for (uint64_t i = worker; i < count; i += workers) {
-        struct sl_swap_word word = sl_swap_locate(swap, i);
-        sl_word_copy(word.device, word.value, word.length_bytes);
-    }
+    sl_swap_body(swap, worker, workers, false);
 }
 
 #endif

@@ -34,6 +34,11 @@ static sl_err layer_check(const struct sl_layer *layer, uint32_t index, struct s
     return SL_OK;
 }
 
+static uint64_t piece_tiles_of(uint64_t piece_bytes)
+{
+    return (piece_bytes + SL_TILE_BYTES - 1) / SL_TILE_BYTES;
+}
+
 static enum sl_plan_path path_of(const struct sl_layer *layers, uint32_t layer_count,
                                  uint64_t piece_copy_bytes_min)
 {
@@ -66,24 +71,24 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
         .layers = calloc(layer_count, sizeof(*table.layers)),
         .layer_count = layer_count,
         .block_count = UINT64_MAX,
-        .piece_words = (layers[0].piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES,
+        .piece_tiles = piece_tiles_of(layers[0].piece_bytes),
         .path = path_of(layers, layer_count, piece_copy_bytes_min),
     };
     if (table.layers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of %u layers", layer_count);
     }
     for (uint32_t i = 0; i < layer_count; i++) {
-        uint64_t words = (layers[i].piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES;
+        uint64_t tiles = piece_tiles_of(layers[i].piece_bytes);
         table.layers[i] = (struct sl_swap_layer){.base = layers[i].base,
                                                  .stride_bytes = layers[i].block_stride_bytes,
                                                  .piece_bytes = layers[i].piece_bytes,
                                                  .value_offset_bytes = table.value_bytes,
-                                                 .first_word = table.value_words};
+                                                 .first_tile = table.value_tiles};
         table.value_bytes += layers[i].piece_bytes; /* at most 4096 x 1 GiB */
-        table.value_words += words;
+        table.value_tiles += tiles;
         table.block_count = SL_MIN(table.block_count, layers[i].block_count);
-        if (words != table.piece_words) {
-            table.piece_words = 0;
+        if (tiles != table.piece_tiles) {
+            table.piece_tiles = 0;
         }
     }
     *out = table;
@@ -156,15 +161,17 @@ struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_l
 {
     const struct sl_swap_layer *first = &table->layers[first_layer];
     const struct sl_swap_layer *last = first + layer_count - 1;
-    uint64_t last_words = (last->piece_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES;
+    uint64_t last_tiles = piece_tiles_of(last->piece_bytes);
+    uint64_t value_bytes = last->value_offset_bytes + last->piece_bytes - first->value_offset_bytes;
     return (struct sl_swap){
         .layers = first,
         .block_ids = block_ids,
         .values = values,
         .layer_count = layer_count,
         .block_count = block_count,
-        .value_bytes = last->value_offset_bytes + last->piece_bytes - first->value_offset_bytes,
-        .value_words = last->first_word + last_words - first->first_word,
-        .piece_words = table->piece_words,
+        .value_stride_bytes = value_bytes,
+        .value_bytes = value_bytes,
+        .value_tiles = last->first_tile + last_tiles - first->first_tile,
+        .piece_tiles = table->piece_tiles,
     };
 }

@@ -18,8 +18,8 @@ struct sl_layer_table {
     uint32_t layer_count;
     uint64_t block_count; /* least of all layers */
     uint64_t value_bytes;
-    uint64_t value_words;
-    uint64_t piece_words; /* of every layer, 0 when they differ */
+    uint64_t value_tiles;
+    uint64_t piece_tiles; /* of every layer, 0 when they differ */
     enum sl_plan_path path;
 };
 

@@ -1,0 +1,140 @@
+/* cuda/driver.c - see driver.h. */
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+    bool needed;
+} entries[] = {
+#define ENTRY(field, symbol, needed, parameters) \
+    {(symbol), offsetof(struct sl_driver, field), (needed)},
+    SL_DRIVER_TABLE(ENTRY)
+#undef ENTRY
+};
+
+static sl_err driver_symbols(struct sl_driver *driver, struct sl_error *why)
+{
+    for (size_t i = 0; i < SL_COUNT(entries); i++) {
+        void *symbol = dlsym(driver->library, entries[i].symbol);
+        if (symbol == NULL && entries[i].needed) {
+            return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: libcuda.so.1 has no %s",
+                           entries[i].symbol);
+        }
+        /* POSIX lets a data pointer from dlsym be used as a function; ISO C needs the copy. */
+        memcpy((unsigned char *)driver + entries[i].offset, &symbol, sizeof(symbol));
+    }
+    return SL_OK;
+}
+
+sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why)
+{
+    *driver = (struct sl_driver){
+        .library = dlopen(library == NULL ? "libcuda.so.1" : library, RTLD_NOW | RTLD_LOCAL)};
+    if (driver->library == NULL) {
+        const char *reason = dlerror();
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no driver: %s",
+                       reason == NULL ? "libcuda.so.1 did not load" : reason);
+    }
+    sl_err err = driver_symbols(driver, why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->init(0), "cuInit");
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->version(&driver->number), "cuDriverGetVersion");
+    }
+    if (err != SL_OK) {
+        sl_driver_close(driver);
+        return SL_ERR_UNSUPPORTED; /* whatever the driver's reason: the text has it */
+    }
+    return SL_OK;
+}
+
+void sl_driver_close(struct sl_driver *driver)
+{
+    if (driver->library != NULL) {
+        (void)dlclose(driver->library);
+    }
+    *driver = (struct sl_driver){0};
+}
+
+bool sl_driver_sticky(sl_cu_result result)
+{
+    switch (result) {
+    case 4:   /* deinitialized */
+    case 46:  /* device unavailable */
+    case 201: /* invalid context: ours is the only one */
+    case 214: /* uncorrectable ECC error */
+    case 220: /* uncorrectable NVLink error */
+    case 226: /* contained memory error */
+    case SL_CU_ILLEGAL_ADDRESS:
+    case 702: /* launch timeout */
+    case 709: /* context is destroyed */
+    case 710: /* device-side assert */
+    case 714: /* hardware stack error */
+    case 715: /* illegal instruction */
+    case 716: /* misaligned address */
+    case 717: /* invalid address space */
+    case 718: /* invalid program counter */
+    case SL_CU_LAUNCH_FAILED:
+    case 721: /* tensor memory leak */
+    case 810: /* MPS client terminated */
+    case 999: /* unknown */
+        return true;
+    default:
+        return false;
+    }
+}
+
+static sl_err code_of(sl_cu_result result)
+{
+    if (sl_driver_sticky(result)) {
+        return SL_ERR_DEVICE;
+    }
+    switch (result) {
+    case SL_CU_OUT_OF_MEMORY:
+        return SL_ERR_NO_MEMORY;
+    case SL_CU_NO_DEVICE:
+    case 200: /* invalid image */
+    case SL_CU_NO_BINARY:
+    case 218: /* invalid PTX */
+    case 222: /* unsupported PTX version */
+    case SL_CU_NOT_SUPPORTED:
+    case 803: /* driver and kernel module differ */
+        return SL_ERR_UNSUPPORTED;
+    default:
+        return SL_ERR_IO;
+    }
+}
+
+sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
+                    const char *doing, ...)
+{
+    if (result == 0) {
+        return SL_OK;
+    }
+    char what[128];
+    const char *name = NULL, *text = NULL;
+    va_list list;
+    va_start(list, doing);
+    (void)vsnprintf(what, sizeof(what), doing, list);
+    va_end(list);
+    if (driver->error_name(result, &name) != 0 || name == NULL) {
+        name = "error";
+    }
+    if (driver->error_text(result, &text) != 0 || text == NULL) {
+        text = "unknown to the driver";
+    }
+    driver->lost |= sl_driver_sticky(result);
+    sl_err err = sl_fail(why, code_of(result), "device cuda: %s: %s (%s, code %d)", what, text,
+                         name, result);
+    if (why != NULL) {
+        why->os_code = result;
+    }
+    return err;
+}

@@ -1,0 +1,44 @@
+/* cuda/kernels.cu - the kernels: workers for the bodies. Loaded by cuda_device.c from the image
+ * that is built into it. */
+#include "cuda/sl_kernels.h"
+
+static __device__ __forceinline__ uint64_t worker_index()
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ uint64_t worker_count()
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+    sl_gather_kernel(const __grid_constant__ struct sl_swap swap)
+{
+    sl_gather_body(&swap, worker_index(), worker_count());
+}
+
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+    sl_scatter_kernel(const __grid_constant__ struct sl_swap swap)
+{
+    sl_scatter_body(&swap, worker_index(), worker_count());
+}
+
+/* Four neighbouring threads a chunk; they stay together, so that their terms can be summed. */
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+    sl_hash_kernel(const __grid_constant__ struct sl_hash_job job)
+{
+    uint64_t chunks = job.swap.block_count * job.value_chunks;
+    uint32_t term = threadIdx.x % SL_HASH_TERMS;
+    unsigned mates = 0xfu << (threadIdx.x % 32 / SL_HASH_TERMS * SL_HASH_TERMS);
+    for (uint64_t i = worker_index() / SL_HASH_TERMS; i < chunks;
+         i += worker_count() / SL_HASH_TERMS) {
+        struct sl_hash_chunk chunk = sl_hash_locate(&job, i);
+        uint64_t sum = sl_hash_chunk_term(&chunk, term);
+        sum += __shfl_xor_sync(mates, sum, 1);
+        sum += __shfl_xor_sync(mates, sum, 2);
+        if (term == 0) {
+            job.hashes[i] = sl_hash_chunk_finish(&chunk, sum);
+        }
+    }
+}

@@ -1,86 +1,338 @@
-/* cuda/cuda_device.c - looks for a CUDA driver at run time and says exactly why the back end cannot
- * be used. The driver is found with dlopen, so that programs run where there is none. */
-#include "cuda/device_internal.h"
+/* cuda/cuda_device.c - the device `cuda`: a driver that is found at run time, the primary context
+ * of one GPU, kernels from the image that is built in, tables of layers in device memory. */
+#include "cuda/cuda_internal.h"
 
-#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Of the driver API (cuda.h), which is not needed to build. */
-typedef int cuda_result;
-typedef cuda_result (*cuda_init_fn)(unsigned flags);
-typedef cuda_result (*cuda_count_fn)(int *count);
-typedef cuda_result (*cuda_error_fn)(cuda_result result, const char **text);
+/* What a move of the swapper should have: a millisecond at 50 GB/s, PCIe 5 with 16 lanes. */
+#define CUDA_SLICE_BYTES (48 * SL_MIB)
+/* Staging is cut into halves of whole pages. */
+#define CUDA_HALF_UNIT 4096u
 
-static void *driver_symbol(void *driver, const char *name, struct sl_error *why)
+sl_err cuda_enter(struct cuda_device *cuda, struct sl_error *why)
 {
-    void *symbol = dlsym(driver, name);
-    if (symbol == NULL) {
-        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: libcuda.so.1 has no %s", name);
+    if (cuda->driver.lost) {
+        return sl_fail(why, SL_ERR_DEVICE, "device cuda: the context was lost before");
     }
-    return symbol;
+    return sl_fail_cuda(&cuda->driver, why, cuda->driver.context_set(cuda->context),
+                        "make the context current");
 }
 
-static sl_err driver_fail(cuda_error_fn error_text, const char *call, cuda_result result,
-                          struct sl_error *why)
+/* ---- tables of layers ---- */
+
+/* No chunk of 16 KiB crosses from one layer to the next: true of a block that is one run. */
+static bool hash_in_place(const struct sl_layer_table *table)
 {
-    const char *text = NULL;
-    if (error_text(result, &text) != 0 || text == NULL) {
-        text = "unknown error";
+    if (table->path == SL_PLAN_RUNS) {
+        return true;
     }
-    sl_err err =
-        sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: %s: %s (code %d)", call, text, result);
-    if (why != NULL) {
-        why->os_code = result;
+    for (uint32_t i = 1; i < table->layer_count; i++) {
+        if (table->layers[i].value_offset_bytes % SL_DIGEST_CHUNK_BYTES != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Through the bounce memory of a slot, which is free between moves: of memory that is not pinned a
+ * copy's end could not be waited for. */
+static sl_err layers_upload(struct cuda_device *cuda, sl_cu_ptr to, const void *layers,
+                            size_t length, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct cuda_slot *slot = &cuda->slots[0];
+    sl_err err = SL_OK;
+    SL_ASSERT(slot->state == CUDA_SLOT_FREE);
+    for (size_t at = 0; err == SL_OK && at < length; at += cuda->half_bytes) {
+        size_t part = SL_MIN(length - at, (size_t)cuda->half_bytes);
+        memcpy(slot->bounce, (const unsigned char *)layers + at, part);
+        err =
+            sl_fail_cuda(driver, why, driver->to_device(to + at, slot->bounce, part, slot->stream),
+                         "copy %zu bytes of a layer table to the device", part);
+        slot->state = CUDA_SLOT_FILLING;
+        if (err == SL_OK) {
+            err = sl_fail_cuda(driver, why, driver->stream_wait(slot->stream),
+                               "wait for a layer table");
+        }
+        if (err != SL_OK) {
+            cuda_slots_drop(cuda, &err, why);
+        }
+        slot->state = CUDA_SLOT_FREE;
     }
     return err;
 }
 
-static sl_err driver_check(void *driver, uint32_t device_index, struct sl_error *why)
+static sl_err table_upload(struct cuda_device *cuda, struct cuda_table *table, struct sl_error *why)
 {
-    /* POSIX lets a data pointer from dlsym be used as a function; ISO C needs the copy. */
-    void *symbols[3] = {driver_symbol(driver, "cuInit", why),
-                        driver_symbol(driver, "cuDeviceGetCount", why),
-                        driver_symbol(driver, "cuGetErrorString", why)};
-    if (symbols[0] == NULL || symbols[1] == NULL || symbols[2] == NULL) {
-        return SL_ERR_UNSUPPORTED;
+    struct sl_driver *driver = &cuda->driver;
+    uint32_t count = table->host.layer_count + 1;
+    size_t length = count * sizeof(struct sl_swap_layer);
+    SL_AUTO(free) struct sl_swap_layer *layers = malloc(length);
+    if (layers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of %u layers", count - 1);
     }
-    cuda_init_fn init;
-    cuda_count_fn device_count;
-    cuda_error_fn error_text;
-    memcpy(&init, &symbols[0], sizeof(init));
-    memcpy(&device_count, &symbols[1], sizeof(device_count));
-    memcpy(&error_text, &symbols[2], sizeof(error_text));
-    cuda_result result = init(0);
-    if (result != 0) {
-        return driver_fail(error_text, "cuInit", result, why);
+    memcpy(layers, table->host.layers, length - sizeof(*layers));
+    layers[count - 1] = (struct sl_swap_layer){.base = layers[0].base,
+                                               .stride_bytes = layers[0].stride_bytes,
+                                               .piece_bytes = table->host.value_bytes};
+    sl_err err = sl_fail_cuda(driver, why, driver->memory_get(&table->device, length),
+                              "get device memory for a table of %u layers", count - 1);
+    if (err != SL_OK) {
+        table->device = 0;
+        return err;
     }
-    int count = 0;
-    result = device_count(&count);
-    if (result != 0) {
-        return driver_fail(error_text, "cuDeviceGetCount", result, why);
+    return layers_upload(cuda, table->device, layers, length, why);
+}
+
+static void table_free(struct cuda_device *cuda, struct cuda_table *table)
+{
+    if (table->device != 0) {
+        (void)cuda->driver.memory_free(table->device);
     }
-    if (device_index >= (uint32_t)count) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no GPU %u, the driver has %d",
-                       device_index, count);
+    sl_layer_table_fini(&table->host);
+    *table = (struct cuda_table){0};
+}
+
+sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
+                       uint32_t layer_count, uint32_t *layers_index, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    uint32_t slot = 0;
+    while (slot < cuda->table_count && cuda->tables[slot].host.layers != NULL) {
+        slot++;
     }
-    return sl_fail(
-        why, SL_ERR_UNSUPPORTED,
-        "device cuda: a driver and GPU %u are there, but this version has no kernels for them; use "
-        "--device host",
-        device_index);
+    if (slot == CUDA_TABLES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u layer tables are in use", CUDA_TABLES_MAX);
+    }
+    if (slot == cuda->table_count) {
+        struct cuda_table *tables = realloc(cuda->tables, (slot + 1) * sizeof(*tables));
+        if (tables == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layer table %u", slot);
+        }
+        cuda->tables = tables;
+        cuda->tables[slot] = (struct cuda_table){0};
+        cuda->table_count++;
+    }
+    struct cuda_table *table = &cuda->tables[slot];
+    sl_err err = cuda_enter(cuda, why);
+    if (err == SL_OK) { /* which way is chosen for each job; only runs are known here */
+        err = sl_layer_table_init(&table->host, layers, layer_count, 1, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    table->hash_in_place = hash_in_place(&table->host);
+    err = table_upload(cuda, table, why);
+    if (err != SL_OK) {
+        table_free(cuda, table);
+        return err;
+    }
+    *layers_index = slot;
+    return SL_OK;
+}
+
+void cuda_layers_remove(struct sl_device *device, uint32_t layers_index)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    SL_ASSERT(layers_index < cuda->table_count);
+    (void)cuda_enter(cuda, NULL);
+    table_free(cuda, &cuda->tables[layers_index]);
+}
+
+/* ---- work beside the moves ---- */
+
+static sl_err cuda_work(struct sl_device *device, bool *more, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    sl_err err = cuda_enter(cuda, why);
+    if (err == SL_OK) {
+        err = cuda_host_step(cuda, more, why);
+    }
+    if (err == SL_OK && !*more && cuda->measuring) {
+        err = cuda_measure_step(cuda, more, why);
+    }
+    return err;
+}
+
+/* ---- open and close ---- */
+
+static void cuda_destroy(struct sl_device *device)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    if (cuda->context != NULL) {
+        (void)cuda_enter(cuda, NULL);
+    }
+    cuda_measure_close(cuda);
+    cuda_slots_close(cuda); /* drains first: all below was lent to the streams */
+    for (uint32_t i = 0; i < cuda->table_count; i++) {
+        table_free(cuda, &cuda->tables[i]);
+    }
+    free(cuda->tables);
+    cuda_memory_close(cuda);
+    free(cuda->maps);
+    if (cuda->module != NULL) {
+        (void)cuda->driver.module_unload(cuda->module);
+    }
+    if (cuda->retained) {
+        (void)cuda->driver.context_set(NULL);
+        (void)cuda->driver.context_release(cuda->gpu);
+    }
+    sl_driver_close(&cuda->driver);
+    free(cuda->cache_directory);
+    free(cuda);
+}
+
+static const struct sl_device_ops cuda_ops = {
+    .name = "cuda",
+    .map = cuda_map,
+    .unmap = cuda_unmap,
+    .layers_add = cuda_layers_add,
+    .layers_remove = cuda_layers_remove,
+    .move = cuda_move,
+    .host_add = cuda_host_add,
+    .host_remove = cuda_host_remove,
+    .work = cuda_work,
+    .destroy = cuda_destroy,
+};
+
+/* The GPU, and what is to be known of it. */
+static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options *options,
+                       struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_uuid uuid = {{0}};
+    int count = 0, sm_count = 0, major = 0, minor = 0, host_pointers = 0;
+    char name[64] = "";
+    sl_err err = sl_fail_cuda(driver, why, driver->device_count(&count), "count the GPUs");
+    if (err == SL_OK && options->device_index >= (uint32_t)SL_MAX(count, 0)) {
+        err = sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no GPU %u, the driver has %d",
+                      options->device_index, count);
+    }
+    if (err == SL_OK) {
+        sl_cu_result result = driver->device_get(&cuda->gpu, (int)options->device_index);
+        result = result != 0 ? result : driver->device_name(name, sizeof(name) - 1, cuda->gpu);
+        result = result != 0 ? result : driver->device_uuid(&uuid, cuda->gpu);
+        result = result != 0
+                     ? result
+                     : driver->device_attribute(&sm_count, SL_CU_ATTRIBUTE_SM_COUNT, cuda->gpu);
+        result = result != 0 ? result
+                             : driver->device_attribute(&major, SL_CU_ATTRIBUTE_MAJOR, cuda->gpu);
+        result = result != 0 ? result
+                             : driver->device_attribute(&minor, SL_CU_ATTRIBUTE_MINOR, cuda->gpu);
+        result = result != 0 ? result
+                             : driver->device_attribute(&host_pointers,
+                                                        SL_CU_ATTRIBUTE_HOST_POINTERS, cuda->gpu);
+        err = sl_fail_cuda(driver, why, result, "ask for the properties of GPU %u",
+                           options->device_index);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    uint32_t all = (uint32_t)SL_MAX(sm_count, 1);
+    cuda->sm_limit = options->multiprocessors == 0 ? all : SL_MIN(options->multiprocessors, all);
+    cuda->host_pointers = host_pointers != 0;
+    cuda->batch_works = driver->copy_batch != NULL || driver->copy_batch_12 != NULL;
+    char *at = cuda->crossover.machine;
+    for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
+        at += snprintf(at, 3, "%02x", uuid.bytes[i]);
+    }
+    snprintf(at, SL_CROSSOVER_TEXT - 2 * sizeof(uuid.bytes), "-%d", driver->number);
+    snprintf(cuda->base.text, sizeof(cuda->base.text),
+             "device cuda: GPU %u %s (sm_%d%d, %d multiprocessors, %u for copies), driver %d.%d",
+             options->device_index, name, major, minor, sm_count, cuda->sm_limit,
+             driver->number / 1000, driver->number % 1000 / 10);
+    return SL_OK;
+}
+
+static sl_err kernels_load(struct cuda_device *cuda, const void *image, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
+    sl_cu_function *functions[] = {&cuda->gather, &cuda->scatter, &cuda->hash};
+    sl_err err =
+        sl_fail_cuda(driver, why, driver->module_load(&cuda->module, image), "load the kernels");
+    for (size_t i = 0; err == SL_OK && i < SL_COUNT(names); i++) {
+        err =
+            sl_fail_cuda(driver, why, driver->module_function(functions[i], cuda->module, names[i]),
+                         "find the kernel %s", names[i]);
+    }
+    return err;
+}
+
+static sl_err cuda_start(struct cuda_device *cuda, const struct sl_device_options *options,
+                         const void *image, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    sl_err err = sl_driver_open(driver, options->driver_path, why);
+    if (err == SL_OK) {
+        err = gpu_find(cuda, options, why);
+    }
+    if (err == SL_OK && image == NULL) {
+        err = sl_fail(why, SL_ERR_UNSUPPORTED,
+                      "device cuda: GPU %u is there, but this was built without kernels (preset "
+                      "cuda builds them)",
+                      options->device_index);
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->context_retain(&cuda->context, cuda->gpu),
+                           "retain the primary context of GPU %u", options->device_index);
+        cuda->retained = err == SL_OK;
+    }
+    if (err == SL_OK) {
+        err = cuda_enter(cuda, why);
+    }
+    if (err == SL_OK) {
+        err = kernels_load(cuda, image, why);
+    }
+    if (err == SL_OK) {
+        err = cuda_slots_open(cuda, why);
+    }
+    return err;
 }
 
 sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_device **out,
                            struct sl_error *why)
 {
-    (void)out;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver == NULL) {
-        const char *reason = dlerror();
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no driver: %s",
-                       reason == NULL ? "libcuda.so.1 did not load" : reason);
+    struct cuda_device *cuda = calloc(1, sizeof(*cuda));
+    if (cuda != NULL) {
+        cuda->maps = calloc(CUDA_MAPS_MAX, sizeof(*cuda->maps));
+        cuda->cache_directory =
+            options->cache_directory == NULL ? NULL : strdup(options->cache_directory);
     }
-    sl_err err = driver_check(driver, options->device_index, why);
-    (void)dlclose(driver);
-    return err;
+    if (cuda == NULL || cuda->maps == NULL ||
+        (options->cache_directory != NULL && cuda->cache_directory == NULL)) {
+        if (cuda != NULL) {
+            free(cuda->maps);
+            free(cuda->cache_directory);
+            free(cuda);
+        }
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
+    }
+    cuda->base.ops = &cuda_ops;
+    cuda->base.staging_bytes = options->staging_bytes;
+    cuda->base.slice_bytes = CUDA_SLICE_BYTES;
+    cuda->half_bytes = options->staging_bytes / 2 / CUDA_HALF_UNIT * CUDA_HALF_UNIT;
+    cuda->hash_count_max = cuda->half_bytes / SL_DIGEST_CHUNK_BYTES + CUDA_SLOT_ITEMS;
+    sl_err err = cuda_start(cuda, options,
+                            options->kernels == NULL ? sl_cuda_kernels() : options->kernels, why);
+    if (err != SL_OK) {
+        cuda_destroy(&cuda->base);
+        return err;
+    }
+    cuda->measuring = options->measure;
+    cuda->probe_bytes = CUDA_PROBE_BYTES;
+    if (cuda->cache_directory != NULL) {
+        struct sl_error reason = {0};
+        sl_err loaded = sl_crossover_load(cuda->cache_directory, &cuda->crossover, &reason);
+        cuda->measuring &= loaded != SL_OK;
+        if (loaded != SL_OK && loaded != SL_ERR_NOT_FOUND) {
+            size_t length = strlen(cuda->base.text);
+            snprintf(cuda->base.text + length, sizeof(cuda->base.text) - length,
+                     "; crossover: %.60s", reason.text);
+        }
+    }
+    *out = &cuda->base;
+    return SL_OK;
 }

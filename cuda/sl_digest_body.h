@@ -272,10 +272,10 @@ SL_HD struct sl_hash_chunk sl_hash_locate(const struct sl_hash_job *job, uint64_
     if (swap->values != NULL) {
         found.at = sl_swap_value(swap, block) + at_bytes;
     } else {
-        uint64_t low = 0, high = swap->layer_count;
+        uint64_t low = 0, high = swap->layer_count, base = swap->layers[0].value_offset_bytes;
         while (high - low > 1) {
             uint64_t middle = low + (high - low) / 2;
-            if (swap->layers[middle].value_offset_bytes <= at_bytes) {
+            if (swap->layers[middle].value_offset_bytes - base <= at_bytes) {
                 low = middle;
             } else {
                 high = middle;
@@ -283,7 +283,7 @@ SL_HD struct sl_hash_chunk sl_hash_locate(const struct sl_hash_job *job, uint64_
         }
         const struct sl_swap_layer *layer = &swap->layers[low];
         found.at = layer->base + swap->block_ids[block] * layer->stride_bytes +
-                   (at_bytes - layer->value_offset_bytes);
+                   (at_bytes - (layer->value_offset_bytes - base));
     }
     found.length_bytes =
         left_bytes < SL_HASH_CHUNK_BYTES ? (uint32_t)left_bytes : SL_HASH_CHUNK_BYTES;

@@ -84,8 +84,10 @@ SL_HD uint64_t sl_swap_layer_of(const struct sl_swap *swap, uint64_t tile)
 
 SL_HD unsigned char *sl_swap_value(const struct sl_swap *swap, uint64_t block)
 {
-    return swap->values + (swap->value_offsets != NULL ? swap->value_offsets[block]
-                                                       : block * swap->value_stride_bytes);
+    /* As a number: offsets may be addresses, counted from NULL. */
+    return (unsigned char *)((uintptr_t)swap->values + (swap->value_offsets != NULL
+                                                            ? swap->value_offsets[block]
+                                                            : block * swap->value_stride_bytes));
 }
 
 SL_HD struct sl_swap_tile sl_swap_locate(const struct sl_swap *swap, uint64_t i)

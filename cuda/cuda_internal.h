@@ -1,0 +1,178 @@
+/* cuda/cuda_internal.h - the parts of the cuda back end; private to cuda/cuda_*.c. */
+#ifndef SL_CUDA_INTERNAL_H
+#define SL_CUDA_INTERNAL_H
+
+#include "cuda/device_internal.h"
+#include "cuda/driver.h"
+#include "cuda/sl_crossover.h"
+#include "cuda/sl_kernels.h"
+#include "cuda/sl_plan.h"
+
+#define CUDA_SLOTS       2u
+#define CUDA_SLOT_ITEMS  2048u /* values, or parts of values, that a slot has on their way */
+#define CUDA_SLOT_COPIES 8192u
+#define CUDA_DIRECT      UINT64_MAX /* not through the bounce memory */
+#define CUDA_NO_HASH     UINT32_MAX
+#define CUDA_TABLES_MAX  8192u
+#define CUDA_MAPS_MAX    8192u
+#define CUDA_HOSTS_MAX   64u
+#define CUDA_PROBE_BYTES (16 * SL_MIB) /* moved at most for one figure of a measurement */
+/* One registration of host memory: some milliseconds, since every page is looked up. */
+#define CUDA_PIN_BYTES (32 * SL_MIB)
+
+struct cuda_table {
+    struct sl_layer_table host; /* a free one has no layers */
+    sl_cu_ptr device;           /* its layers, and one that stands for a contiguous block */
+    bool hash_in_place;         /* no chunk of a value crosses layers on the device */
+};
+
+/* What was opened once for several mappings. */
+struct cuda_map {
+    struct sl_memory_handle handle; /* without offset */
+    sl_cu_ptr base;
+    uint64_t length_bytes;
+    sl_cu_handle physical; /* SL_MEMORY_CUDA_FD */
+    uint32_t users;        /* 0: free */
+};
+
+/* Added host memory: pinned from its start on, in slices. */
+struct cuda_host {
+    unsigned char *base; /* NULL: free */
+    uint64_t length_bytes, ready_bytes, pinned_bytes;
+    uint32_t slice_count;
+    bool refused; /* pinning failed and was undone */
+    bool adopted; /* pinned by its maker, as a whole */
+};
+
+enum cuda_slot_state {
+    CUDA_SLOT_FREE,
+    CUDA_SLOT_FILLING,
+    CUDA_SLOT_IN_FLIGHT, /* its memory is the GPU's until `done` */
+};
+
+/* A value, or a range of one, that is on its way. */
+struct cuda_item {
+    struct sl_move *move;
+    uint64_t from_bytes, length_bytes; /* in the value */
+    uint64_t bounce_offset_bytes;      /* or CUDA_DIRECT */
+    uint32_t hash_index;               /* of its digest by the GPU, or CUDA_NO_HASH */
+    bool last;                         /* of its move */
+};
+
+/* One half of the staging and all that belongs to what is in it. */
+struct cuda_slot {
+    enum cuda_slot_state state;
+    sl_cu_stream stream;
+    sl_cu_event done;
+    sl_cu_ptr staging;     /* half_bytes on the device */
+    unsigned char *bounce; /* as many, pinned */
+    uint64_t *ring;        /* pinned: ids, then offsets of values; lent until `done` */
+    sl_cu_ptr ring_device;
+    uint64_t *hashes; /* pinned */
+    sl_cu_ptr hashes_device;
+    uint64_t used_bytes; /* of staging and bounce, or on their way past them */
+    uint32_t item_count, copy_count, hash_count;
+    struct sl_plan_range range; /* of each value that its items belong to */
+    struct cuda_item items[CUDA_SLOT_ITEMS];
+    sl_cu_ptr to[CUDA_SLOT_COPIES], from[CUDA_SLOT_COPIES];
+    size_t lengths[CUDA_SLOT_COPIES];
+};
+
+/* Moves of the same layers of one table, in progress. */
+struct cuda_job {
+    const struct cuda_table *table;
+    struct sl_plan_range range;
+    struct sl_move *moves;
+    uint32_t count, next;
+    uint64_t next_bytes; /* of the next move's range, from here on */
+    enum sl_way way;
+    bool to_host, digests;
+};
+
+struct cuda_probe; /* a measurement in progress */
+struct cuda_device {
+    struct sl_device base;
+    struct sl_driver driver;
+    sl_cu_device gpu;
+    bool retained;
+    sl_cu_context context;
+    sl_cu_module module;
+    sl_cu_function gather, scatter, hash;
+    uint32_t sm_limit;
+    bool host_pointers; /* pinned memory has one address for both */
+    bool batch_works;
+    uint64_t half_bytes;
+    uint64_t hash_count_max; /* chunks of a slot */
+    struct cuda_slot *slots; /* CUDA_SLOTS of them */
+    uint32_t next_slot;
+    struct cuda_table *tables;
+    uint32_t table_count;
+    struct cuda_map *maps; /* CUDA_MAPS_MAX of them */
+    struct cuda_host hosts[CUDA_HOSTS_MAX];
+    struct sl_crossover crossover;
+    char *cache_directory; /* owned; NULL: none */
+    bool measuring;
+    uint64_t probe_bytes; /* CUDA_PROBE_BYTES; a power of two from 1 MiB on */
+    struct cuda_probe *probe;
+};
+
+static inline struct cuda_device *cuda_of(struct sl_device *device)
+{
+    return (struct cuda_device *)device;
+}
+
+/* cuda_slots.c */
+sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why);
+void cuda_slots_close(struct cuda_device *cuda);
+/* Gives a free slot, FILLING; ends what was in it. */
+sl_err cuda_slot_take(struct cuda_device *cuda, struct cuda_slot **out, bool to_host, bool digests,
+                      struct sl_error *why);
+/* Starts what is in the slot. */
+sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
+                      const struct sl_swap *swap, struct sl_error *why);
+/* Waits for all; their moves are done. */
+sl_err cuda_slots_finish(struct cuda_device *cuda, bool to_host, bool digests,
+                         struct sl_error *why);
+/* After an error: nothing is on its way any more, nothing more is done. */
+void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why);
+
+/* cuda_move.c */
+sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
+                 bool digests, struct sl_error *why);
+/* The same, a known way. */
+sl_err cuda_move_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why);
+void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool *possible);
+
+/* cuda_memory.c */
+sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
+                uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
+void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping);
+sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
+                     uint64_t ready_bytes, struct sl_error *why);
+void cuda_host_remove(struct sl_device *device, const unsigned char *base);
+/* Pins a slice of what is not pinned yet; *more when there was one. */
+sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why);
+/* How much from `at` on one copy may touch: up to the end of its slice; 0 when it is not pinned.
+ * *starts: a slice starts there. */
+uint64_t cuda_host_run(const struct cuda_device *cuda, const unsigned char *at, bool *starts);
+/* Whether all of it is pinned. */
+bool cuda_host_pinned(const struct cuda_device *cuda, const unsigned char *at,
+                      uint64_t length_bytes);
+/* The same for memory that the driver gave pinned. */
+sl_err cuda_host_adopt(struct cuda_device *cuda, unsigned char *base, uint64_t length_bytes,
+                       struct sl_error *why);
+void cuda_host_forget(struct cuda_device *cuda, const unsigned char *base);
+void cuda_memory_close(struct cuda_device *cuda);
+
+/* cuda_measure.c */
+sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why);
+void cuda_measure_close(struct cuda_device *cuda);
+
+/* cuda_device.c */
+sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
+                       uint32_t layer_count, uint32_t *layers_index, struct sl_error *why);
+void cuda_layers_remove(struct sl_device *device, uint32_t layers_index);
+/* Makes the context this thread's; SL_ERR_DEVICE when it is lost. */
+sl_err cuda_enter(struct cuda_device *cuda, struct sl_error *why);
+
+#endif

@@ -1,0 +1,182 @@
+/* cuda/cuda_measure.c - measures the ways of moving pieces on this machine, a few milliseconds at a
+ * time beside the moves, and keeps the figures. */
+#include "cuda/cuda_internal.h"
+#include "runtime/sl_clock.h"
+
+#include <stdlib.h>
+
+#define PROBE_LAYERS 8u
+#define PROBE_RUNS   2u /* the better one counts, after one that is not timed */
+#define PROBE_MOVES  (CUDA_PROBE_BYTES / 4096)
+
+struct cuda_probe {
+    sl_cu_ptr pool;
+    unsigned char *host;
+    uint32_t next; /* figure, in the order of crossover.speed */
+    struct sl_crossover found;
+    struct sl_move moves[PROBE_MOVES];
+};
+
+static sl_err probe_open(struct cuda_device *cuda, struct sl_error *why)
+{
+    struct cuda_probe *probe = calloc(1, sizeof(*probe));
+    void *host = NULL;
+    if (probe == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to measure with");
+    }
+    cuda->probe = probe;
+    probe->found = cuda->crossover;
+    /* Twice the room: strides are twice the pieces, so that nothing merges. */
+    sl_err err = sl_fail_cuda(&cuda->driver, why,
+                              cuda->driver.memory_get(&probe->pool, 2 * cuda->probe_bytes),
+                              "get device memory to measure with");
+    if (err == SL_OK) {
+        err = sl_fail_cuda(&cuda->driver, why,
+                           cuda->driver.host_get(&host, cuda->probe_bytes,
+                                                 SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
+                           "get pinned memory to measure with");
+        probe->host = host;
+    }
+    if (err == SL_OK) {
+        err = cuda_host_adopt(cuda, probe->host, cuda->probe_bytes, why);
+    }
+    if (err != SL_OK) {
+        cuda_measure_close(cuda);
+    }
+    return err;
+}
+
+void cuda_measure_close(struct cuda_device *cuda)
+{
+    struct cuda_probe *probe = cuda->probe;
+    if (probe == NULL) {
+        return;
+    }
+    if (probe->host != NULL) {
+        cuda_host_forget(cuda, probe->host);
+        (void)cuda->driver.host_free(probe->host);
+    }
+    if (probe->pool != 0) {
+        (void)cuda->driver.memory_free(probe->pool);
+    }
+    free(probe);
+    cuda->probe = NULL;
+}
+
+/* Blocks in an order that jumps; values one after the other. */
+static void moves_fill(struct cuda_probe *probe, uint64_t value_bytes, uint32_t count,
+                       uint32_t layers_index)
+{
+    SL_ASSERT(count > 0 && count <= PROBE_MOVES);
+    for (uint32_t i = 0; i < count; i++) {
+        probe->moves[i] = (struct sl_move){
+            .host = probe->host + i * value_bytes,
+            .device_block = (i * UINT64_C(5)) % count, /* counts are powers of two */
+            .layers_index = layers_index,
+        };
+    }
+}
+
+static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *best_ns,
+                       struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    *best_ns = UINT64_MAX;
+    for (uint32_t run = 0; err == SL_OK && run <= PROBE_RUNS; run++) {
+        uint64_t start_ns = sl_clock_monotonic_ns();
+        job->next = 0;
+        err = cuda_move_by(cuda, job, why);
+        if (err == SL_OK) {
+            err = cuda_slots_finish(cuda, job->to_host, false, why);
+        }
+        if (run > 0) {
+            *best_ns = SL_MIN(*best_ns, sl_clock_monotonic_ns() - start_ns);
+        }
+    }
+    if (err != SL_OK) {
+        cuda_slots_drop(cuda, &err, why);
+    }
+    return err;
+}
+
+static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t *speed,
+                     struct sl_error *why)
+{
+    bool possible[SL_WAY_COUNT];
+    uint64_t best_ns = 0;
+    cuda_ways(cuda, job, possible);
+    if (!possible[job->way]) {
+        return SL_OK;
+    }
+    uint64_t bytes = job->count * job->table->host.value_bytes;
+    sl_err err = job_time(cuda, job, &best_ns, why);
+    if (err == SL_OK) { /* bytes in a microsecond are megabytes in a second */
+        uint64_t rate = bytes * 1000 / SL_MAX(best_ns, UINT64_C(1));
+        *speed = (uint32_t)SL_MAX(SL_MIN(rate, (uint64_t)UINT32_MAX), UINT64_C(1));
+    }
+    return err;
+}
+
+static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, struct sl_error *why)
+{
+    uint32_t way = probe->next % SL_WAY_COUNT, rest = probe->next / SL_WAY_COUNT;
+    uint32_t count = rest % SL_CROSSOVER_COUNTS;
+    uint32_t size = rest / SL_CROSSOVER_COUNTS % SL_CROSSOVER_SIZES;
+    uint32_t to_host = rest / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES;
+    uint64_t piece_bytes = sl_crossover_piece_bytes(size);
+    uint64_t pieces = SL_MIN(sl_crossover_pieces(count), cuda->probe_bytes / piece_bytes);
+    uint32_t layer_count = (uint32_t)SL_MIN(pieces, (uint64_t)PROBE_LAYERS);
+    uint64_t blocks = pieces / layer_count;
+    struct sl_layer layers[PROBE_LAYERS];
+    uint32_t layers_index = 0;
+    for (uint32_t l = 0; l < layer_count; l++) {
+        uint64_t at = probe->pool + l * blocks * 2 * piece_bytes;
+        layers[l] = (struct sl_layer){.base = (unsigned char *)(uintptr_t)at,
+                                      .block_stride_bytes = 2 * piece_bytes,
+                                      .piece_bytes = piece_bytes,
+                                      .block_count = blocks};
+    }
+    sl_err err = cuda_layers_add(&cuda->base, layers, layer_count, &layers_index, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    moves_fill(probe, layer_count * piece_bytes, (uint32_t)blocks, layers_index);
+    struct cuda_job job = {
+        .table = &cuda->tables[layers_index],
+        .moves = probe->moves,
+        .count = (uint32_t)blocks,
+        .range = {.layer_end = layer_count, .length_bytes = layer_count * piece_bytes},
+        .way = (enum sl_way)way,
+        .to_host = to_host != 0,
+    };
+    err = figure(cuda, &job, &probe->found.speed[to_host][size][count][way], why);
+    cuda_layers_remove(&cuda->base, layers_index);
+    probe->next++;
+    return err;
+}
+
+sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
+{
+    struct sl_device_stats stats = cuda->base.stats;
+    sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;
+    if (err == SL_OK) {
+        err = figure_next(cuda, cuda->probe, why);
+    }
+    if (err == SL_OK && cuda->probe->next == SL_CROSSOVER_FIELDS) {
+        cuda->probe->found.measured = true;
+        cuda->crossover = cuda->probe->found;
+        if (cuda->cache_directory != NULL) {
+            err = sl_crossover_save(cuda->cache_directory, &cuda->crossover, why);
+        }
+        cuda->measuring = false;
+    }
+    cuda->base.stats = stats; /* measuring is no traffic */
+    if (err != SL_OK) {
+        cuda->measuring = false; /* what was published decides */
+    }
+    if (!cuda->measuring) {
+        cuda_measure_close(cuda);
+    }
+    *more = cuda->measuring;
+    return err;
+}

@@ -1,0 +1,386 @@
+/* cuda/cuda_memory.c - memory of engines mapped into the context, and arenas pinned slice by slice.
+ */
+#include "cuda/cuda_internal.h"
+#include "runtime/sl_proc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ---- memory of engines ---- */
+
+static bool handle_same(const struct sl_memory_handle *a, const struct sl_memory_handle *b)
+{
+    return a->kind == b->kind && a->pid == b->pid && a->fd == b->fd &&
+           memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
+}
+
+static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *handle,
+                      struct cuda_map *map, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_ipc ipc;
+    sl_cu_ptr base = 0;
+    size_t length = 0;
+    memcpy(ipc.bytes, handle->ipc, sizeof(ipc.bytes));
+    sl_err err = sl_fail_cuda(driver, why, driver->ipc_open(&map->base, ipc, SL_CU_IPC_PEER_ACCESS),
+                              "open the IPC handle of process %u", handle->pid);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = sl_fail_cuda(driver, why, driver->memory_range(&base, &length, map->base),
+                       "size of the IPC memory of process %u", handle->pid);
+    if (err != SL_OK) {
+        (void)driver->ipc_close(map->base);
+        return err;
+    }
+    map->length_bytes = length - (map->base - base);
+    return SL_OK;
+}
+
+/* A shareable descriptor cannot be opened again through /proc: it is the driver's own file. */
+static sl_err descriptor_take(const struct sl_memory_handle *handle, int *out, struct sl_error *why)
+{
+    if (handle->fd < 0) {
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
+    }
+    SL_AUTO(close) int process = (int)syscall(SYS_pidfd_open, (pid_t)handle->pid, 0);
+    if (process < 0) {
+        int os_code = errno;
+        return os_code == ESRCH ? sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone", handle->pid)
+                                : sl_fail_os(why, os_code, "pidfd of process %u", handle->pid);
+    }
+    int fd = (int)syscall(SYS_pidfd_getfd, process, handle->fd, 0);
+    if (fd < 0) {
+        int os_code = errno;
+        return os_code == EBADF || os_code == ESRCH
+                   ? sl_fail(why, SL_ERR_NOT_FOUND, "process %u has no descriptor %d", handle->pid,
+                             handle->fd)
+                   : sl_fail_os(why, os_code,
+                                "descriptor %d of process %u (needs the right to trace it: "
+                                "kernel.yama.ptrace_scope)",
+                                handle->fd, handle->pid);
+    }
+    *out = fd;
+    return SL_OK;
+}
+
+/* Undoes in reverse what map_physical did; also half of it. */
+static void physical_close(struct sl_driver *driver, const struct cuda_map *map, bool mapped)
+{
+    if (mapped) {
+        (void)driver->address_unmap(map->base, map->length_bytes);
+    }
+    if (map->base != 0) {
+        (void)driver->address_free(map->base, map->length_bytes);
+    }
+    (void)driver->physical_free(map->physical);
+}
+
+static sl_err map_physical(struct cuda_device *cuda, const struct sl_memory_handle *handle,
+                           uint64_t length_bytes, struct cuda_map *map, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_location here = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu};
+    struct sl_cu_memory memory = {
+        .type = SL_CU_MEMORY_PINNED, .handle_types = SL_CU_HANDLE_FD, .location = here};
+    struct sl_cu_access access = {.location = here, .flags = SL_CU_ACCESS_READ_WRITE};
+    size_t unit = 0;
+    bool mapped = false;
+    SL_AUTO(close) int fd = -1;
+    sl_err err = descriptor_take(handle, &fd, why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why,
+                           driver->granularity(&unit, &memory, SL_CU_GRANULARITY_MINIMUM),
+                           "granularity of device memory");
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(
+            driver, why,
+            driver->physical_import(&map->physical, (void *)(intptr_t)fd, SL_CU_HANDLE_FD),
+            "import descriptor %d of process %u", handle->fd, handle->pid);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    map->length_bytes = sl_align_up(length_bytes, unit);
+    err = sl_fail_cuda(driver, why, driver->address_get(&map->base, map->length_bytes, 0, 0, 0),
+                       "reserve %llu bytes of addresses", (unsigned long long)map->length_bytes);
+    if (err != SL_OK) {
+        map->base = 0;
+    } else {
+        err = sl_fail_cuda(driver, why,
+                           driver->address_map(map->base, map->length_bytes, 0, map->physical, 0),
+                           "map %llu bytes of descriptor %d of process %u",
+                           (unsigned long long)map->length_bytes, handle->fd, handle->pid);
+        mapped = err == SL_OK;
+    }
+    if (mapped) {
+        err = sl_fail_cuda(driver, why,
+                           driver->address_access(map->base, map->length_bytes, &access, 1),
+                           "allow access to descriptor %d of process %u", handle->fd, handle->pid);
+    }
+    if (err != SL_OK) {
+        physical_close(driver, map, mapped);
+    }
+    return err;
+}
+
+static void map_close(struct cuda_device *cuda, struct cuda_map *map)
+{
+    if (map->handle.kind == SL_MEMORY_CUDA_IPC) {
+        (void)cuda->driver.ipc_close(map->base);
+    } else {
+        physical_close(&cuda->driver, map, true);
+    }
+    *map = (struct cuda_map){0};
+}
+
+static sl_err map_find(struct cuda_device *cuda, const struct sl_memory_handle *handle,
+                       uint64_t length_bytes, struct cuda_map **out, struct sl_error *why)
+{
+    struct cuda_map *free_map = NULL;
+    for (uint32_t i = 0; i < CUDA_MAPS_MAX; i++) {
+        struct cuda_map *map = &cuda->maps[i];
+        if (map->users > 0 && handle_same(&map->handle, handle)) {
+            *out = map;
+            return SL_OK;
+        }
+        if (map->users == 0 && free_map == NULL) {
+            free_map = map;
+        }
+    }
+    if (free_map == NULL) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u allocations of engines are mapped", CUDA_MAPS_MAX);
+    }
+    struct cuda_map map = {.handle = *handle};
+    sl_err err = handle->kind == SL_MEMORY_CUDA_IPC
+                     ? map_ipc(cuda, handle, &map, why)
+                     : map_physical(cuda, handle, length_bytes, &map, why);
+    if (err == SL_OK) {
+        *free_map = map;
+        *out = free_map;
+    }
+    return err;
+}
+
+sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
+                uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_map *map = NULL;
+    uint64_t end_bytes = 0;
+    if (handle->kind != SL_MEMORY_CUDA_IPC && handle->kind != SL_MEMORY_CUDA_FD) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "memory kind %d: device cuda maps IPC handles and shareable descriptors",
+                       (int)handle->kind);
+    }
+    if (length_bytes == 0 ||
+        __builtin_add_overflow(handle->offset_bytes, length_bytes, &end_bytes) ||
+        end_bytes > INT64_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "%llu bytes at %llu are not there",
+                       (unsigned long long)length_bytes, (unsigned long long)handle->offset_bytes);
+    }
+    sl_err err = cuda_enter(cuda, why);
+    if (err == SL_OK) {
+        err = map_find(cuda, handle, end_bytes, &map, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (end_bytes > map->length_bytes) {
+        err = sl_fail(why, SL_ERR_INVALID,
+                      "memory of process %u has %llu bytes, %llu are registered", handle->pid,
+                      (unsigned long long)map->length_bytes, (unsigned long long)end_bytes);
+        if (map->users == 0) {
+            map_close(cuda, map);
+        }
+        return err;
+    }
+    map->users++;
+    *out = (struct sl_mapping){
+        .base = (void *)(uintptr_t)(map->base + handle->offset_bytes), /* a device address */
+        .length_bytes = length_bytes,
+        .private_data = map,
+    };
+    return SL_OK;
+}
+
+void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_map *map = mapping->private_data;
+    if (map != NULL) {
+        SL_ASSERT(map->users > 0);
+        if (--map->users == 0) {
+            (void)cuda_enter(cuda, NULL);
+            map_close(cuda, map);
+        }
+    }
+    *mapping = (struct sl_mapping){0};
+}
+
+/* ---- host memory ---- */
+
+static struct cuda_host *host_find(struct cuda_device *cuda, const unsigned char *base)
+{
+    for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
+        if (cuda->hosts[i].base == base) {
+            return &cuda->hosts[i];
+        }
+    }
+    return NULL;
+}
+
+sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
+                     uint64_t ready_bytes, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_host *host = host_find(cuda, base);
+    if (host == NULL) {
+        host = host_find(cuda, NULL);
+        if (host == NULL) {
+            return sl_fail(why, SL_ERR_LIMIT, "%u host memories are known", CUDA_HOSTS_MAX);
+        }
+        *host = (struct cuda_host){.base = base, .length_bytes = length_bytes};
+    }
+    if (host->length_bytes != length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "host memory of %llu bytes was added with %llu",
+                       (unsigned long long)length_bytes, (unsigned long long)host->length_bytes);
+    }
+    host->ready_bytes = SL_MAX(host->ready_bytes, ready_bytes);
+    return SL_OK;
+}
+
+/* All slices but the last are CUDA_PIN_BYTES long. */
+static void host_unpin(struct cuda_device *cuda, struct cuda_host *host)
+{
+    SL_ASSERT(!host->adopted);
+    for (; host->slice_count > 0; host->slice_count--) {
+        (void)cuda->driver.host_unregister(host->base + (host->slice_count - 1) * CUDA_PIN_BYTES);
+    }
+    cuda->base.stats.pinned_bytes -= host->pinned_bytes;
+    host->pinned_bytes = 0;
+}
+
+void cuda_host_remove(struct sl_device *device, const unsigned char *base)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_host *host = base == NULL ? NULL : host_find(cuda, base);
+    if (host != NULL) {
+        (void)cuda_enter(cuda, NULL);
+        host_unpin(cuda, host);
+        *host = (struct cuda_host){0};
+    }
+}
+
+/* What the next slice of a host has: 0 when there is none yet, or none left. */
+static uint64_t host_next_bytes(const struct cuda_host *host)
+{
+    uint64_t left_bytes = host->length_bytes - host->pinned_bytes; /* 0 of what was adopted */
+    uint64_t next_bytes = SL_MIN(left_bytes, CUDA_PIN_BYTES);
+    bool ready = host->pinned_bytes + next_bytes <= host->ready_bytes;
+    return host->base == NULL || host->refused || !ready ? 0 : next_bytes;
+}
+
+sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    *more = false;
+    for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
+        struct cuda_host *host = &cuda->hosts[i];
+        uint64_t next_bytes = host_next_bytes(host);
+        if (next_bytes == 0) {
+            continue;
+        }
+        *more = true;
+        sl_err err = sl_fail_cuda(
+            driver, why,
+            driver->host_register(host->base + host->pinned_bytes, next_bytes,
+                                  SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
+            "pin %llu bytes after %llu of %llu", (unsigned long long)next_bytes,
+            (unsigned long long)host->pinned_bytes, (unsigned long long)host->length_bytes);
+        if (err != SL_OK) {
+            host_unpin(cuda, host);
+            host->refused = true;
+            return err;
+        }
+        host->pinned_bytes += next_bytes;
+        host->slice_count++;
+        cuda->base.stats.pinned_bytes += next_bytes;
+        return SL_OK;
+    }
+    return SL_OK;
+}
+
+static const struct cuda_host *host_of(const struct cuda_device *cuda, const unsigned char *at)
+{
+    for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
+        const struct cuda_host *host = &cuda->hosts[i];
+        if (host->base != NULL && (uintptr_t)at >= (uintptr_t)host->base &&
+            (uintptr_t)at - (uintptr_t)host->base < host->pinned_bytes) {
+            return host;
+        }
+    }
+    return NULL;
+}
+
+uint64_t cuda_host_run(const struct cuda_device *cuda, const unsigned char *at, bool *starts)
+{
+    const struct cuda_host *host = host_of(cuda, at);
+    if (host == NULL) {
+        return 0;
+    }
+    uint64_t offset_bytes = (uintptr_t)at - (uintptr_t)host->base;
+    if (host->adopted) {
+        *starts = offset_bytes == 0;
+        return host->pinned_bytes - offset_bytes;
+    }
+    *starts = offset_bytes % CUDA_PIN_BYTES == 0;
+    uint64_t end_bytes = (offset_bytes / CUDA_PIN_BYTES + 1) * CUDA_PIN_BYTES;
+    return SL_MIN(end_bytes, host->pinned_bytes) - offset_bytes;
+}
+
+bool cuda_host_pinned(const struct cuda_device *cuda, const unsigned char *at,
+                      uint64_t length_bytes)
+{
+    const struct cuda_host *host = host_of(cuda, at);
+    return host != NULL &&
+           length_bytes <= host->pinned_bytes - ((uintptr_t)at - (uintptr_t)host->base);
+}
+
+sl_err cuda_host_adopt(struct cuda_device *cuda, unsigned char *base, uint64_t length_bytes,
+                       struct sl_error *why)
+{
+    sl_err err = cuda_host_add(&cuda->base, base, length_bytes, length_bytes, why);
+    if (err == SL_OK) {
+        struct cuda_host *host = host_find(cuda, base);
+        host->adopted = true;
+        host->pinned_bytes = length_bytes;
+    }
+    return err;
+}
+
+void cuda_host_forget(struct cuda_device *cuda, const unsigned char *base)
+{
+    struct cuda_host *host = host_find(cuda, base);
+    if (host != NULL) {
+        SL_ASSERT(host->adopted);
+        *host = (struct cuda_host){0};
+    }
+}
+
+void cuda_memory_close(struct cuda_device *cuda)
+{
+    for (uint32_t i = 0; cuda->maps != NULL && i < CUDA_MAPS_MAX; i++) {
+        if (cuda->maps[i].users > 0) {
+            map_close(cuda, &cuda->maps[i]);
+        }
+    }
+    for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
+        if (cuda->hosts[i].base != NULL) {
+            host_unpin(cuda, &cuda->hosts[i]);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+/* cuda/cuda_slots.c - the two slots of the pipeline: while the GPU moves what is in one, the other
+ * is filled. A slot has a stream of its own, so that the kernel of one runs beside the copies of
+ * the other, and in it everything is in order. */
+#include "cuda/cuda_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- open and close ---- */
+
+static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int priority,
+                        struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    size_t ring_bytes = 2 * CUDA_SLOT_ITEMS * sizeof(uint64_t);
+    size_t hash_bytes = cuda->hash_count_max * sizeof(uint64_t);
+    void *pinned = NULL;
+    sl_err err = sl_fail_cuda(
+        driver, why, driver->stream_create(&slot->stream, SL_CU_STREAM_NON_BLOCKING, priority),
+        "create a stream");
+    if (err == SL_OK) {
+        err = sl_fail_cuda(
+            driver, why,
+            driver->event_create(&slot->done, SL_CU_EVENT_BLOCKING | SL_CU_EVENT_NO_TIMING),
+            "create an event");
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->memory_get(&slot->staging, cuda->half_bytes),
+                           "get %llu bytes of device memory for staging",
+                           (unsigned long long)cuda->half_bytes);
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->memory_get(&slot->ring_device, ring_bytes),
+                           "get device memory for block ids");
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->memory_get(&slot->hashes_device, hash_bytes),
+                           "get device memory for digests");
+    }
+    /* One pinned allocation: bounce, ring, hashes. */
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why,
+                           driver->host_get(&pinned, cuda->half_bytes + ring_bytes + hash_bytes,
+                                            SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
+                           "get %llu bytes of pinned memory",
+                           (unsigned long long)(cuda->half_bytes + ring_bytes + hash_bytes));
+    }
+    if (err == SL_OK) {
+        slot->bounce = pinned;
+        slot->ring = (uint64_t *)(void *)(slot->bounce + cuda->half_bytes);
+        slot->hashes = slot->ring + (size_t)2 * CUDA_SLOT_ITEMS;
+    }
+    return err;
+}
+
+sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why)
+{
+    int least = 0, greatest = 0;
+    cuda->slots = calloc(CUDA_SLOTS, sizeof(*cuda->slots));
+    if (cuda->slots == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
+    }
+    /* The least priority: a decode kernel that waits goes first. */
+    sl_err err = sl_fail_cuda(&cuda->driver, why, cuda->driver.priorities(&least, &greatest),
+                              "ask for the priorities of streams");
+    for (uint32_t i = 0; err == SL_OK && i < CUDA_SLOTS; i++) {
+        err = slot_open(cuda, &cuda->slots[i], least, why);
+    }
+    return err;
+}
+
+void cuda_slots_close(struct cuda_device *cuda)
+{
+    struct sl_driver *driver = &cuda->driver;
+    for (uint32_t i = 0; cuda->slots != NULL && i < CUDA_SLOTS; i++) {
+        struct cuda_slot *slot = &cuda->slots[i];
+        if (slot->stream != NULL) {
+            (void)driver->stream_wait(slot->stream);
+            (void)driver->stream_destroy(slot->stream);
+        }
+        if (slot->done != NULL) {
+            (void)driver->event_destroy(slot->done);
+        }
+        if (slot->staging != 0) {
+            (void)driver->memory_free(slot->staging);
+        }
+        if (slot->ring_device != 0) {
+            (void)driver->memory_free(slot->ring_device);
+        }
+        if (slot->hashes_device != 0) {
+            (void)driver->memory_free(slot->hashes_device);
+        }
+        if (slot->bounce != NULL) {
+            (void)driver->host_free(slot->bounce);
+        }
+    }
+    free(cuda->slots);
+    cuda->slots = NULL;
+}
+
+/* ---- the end of a slot's work ---- */
+
+static uint64_t value_chunks(uint64_t value_bytes)
+{
+    return (value_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+}
+
+static void item_finish(const struct cuda_slot *slot, const struct cuda_item *item, bool to_host,
+                        bool digests)
+{
+    struct sl_move *move = item->move;
+    const struct sl_plan_range *range = &slot->range;
+    bool digested = !digests;
+    unsigned char *to = move->host + item->from_bytes;
+    if (to_host && item->bounce_offset_bytes != CUDA_DIRECT) {
+        const unsigned char *from = slot->bounce + item->bounce_offset_bytes;
+        if (!digested && item->hash_index == CUDA_NO_HASH &&
+            item->length_bytes == range->length_bytes) {
+            move->digest = sl_digest_copy(to, from, item->length_bytes);
+            digested = true;
+        } else {
+            memcpy(to, from, item->length_bytes);
+        }
+    }
+    if (!digested && item->hash_index != CUDA_NO_HASH) {
+        uint64_t chunks = value_chunks(range->length_bytes);
+        move->digest = sl_digest_of_chunks(slot->hashes + item->hash_index * chunks, chunks);
+    } else if (!digested && item->last) {
+        move->digest = sl_digest_of(move->host + range->offset_bytes, range->length_bytes);
+    }
+    if (item->last) {
+        move->done = 1;
+    }
+}
+
+static sl_err slot_finish(struct cuda_device *cuda, struct cuda_slot *slot, bool to_host,
+                          bool digests, struct sl_error *why)
+{
+    if (slot->state != CUDA_SLOT_IN_FLIGHT) {
+        return SL_OK;
+    }
+    sl_err err = sl_fail_cuda(&cuda->driver, why, cuda->driver.event_wait(slot->done),
+                              "wait for %u copies", slot->copy_count);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t i = 0; i < slot->item_count; i++) {
+        item_finish(slot, &slot->items[i], to_host, digests);
+    }
+    slot->state = CUDA_SLOT_FREE;
+    return SL_OK;
+}
+
+sl_err cuda_slot_take(struct cuda_device *cuda, struct cuda_slot **out, bool to_host, bool digests,
+                      struct sl_error *why)
+{
+    struct cuda_slot *slot = &cuda->slots[cuda->next_slot];
+    sl_err err = slot_finish(cuda, slot, to_host, digests, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    SL_ASSERT(slot->state == CUDA_SLOT_FREE);
+    slot->state = CUDA_SLOT_FILLING;
+    slot->used_bytes = 0;
+    slot->item_count = slot->copy_count = slot->hash_count = 0;
+    cuda->next_slot = (cuda->next_slot + 1) % CUDA_SLOTS;
+    *out = slot;
+    return SL_OK;
+}
+
+sl_err cuda_slots_finish(struct cuda_device *cuda, bool to_host, bool digests, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < CUDA_SLOTS; i++) { /* the oldest first */
+        err = slot_finish(cuda, &cuda->slots[(cuda->next_slot + i) % CUDA_SLOTS], to_host, digests,
+                          why);
+    }
+    return err;
+}
+
+void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
+        struct cuda_slot *slot = &cuda->slots[i];
+        sl_cu_result result = 0;
+        if (slot->state != CUDA_SLOT_FREE) { /* also one that was being started */
+            result = cuda->driver.stream_wait(slot->stream);
+        }
+        if (result != 0 && *err != SL_ERR_DEVICE) {
+            /* Without this proof the GPU may still write to memory that goes back to others: only
+             * the end of the context ends that, whatever the driver thinks of the error. */
+            (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
+            cuda->driver.lost = true;
+            *err = SL_ERR_DEVICE;
+            if (why != NULL) {
+                why->code = SL_ERR_DEVICE;
+            }
+        }
+        slot->state = CUDA_SLOT_FREE;
+    }
+}
+
+/* ---- the start ---- */
+
+static sl_err copies_single(struct cuda_device *cuda, struct cuda_slot *slot, bool to_host,
+                            struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < slot->copy_count; i++) {
+        sl_cu_result result =
+            to_host ? driver->to_host((void *)(uintptr_t)slot->to[i], slot->from[i],
+                                      slot->lengths[i], slot->stream)
+                    : driver->to_device(slot->to[i], (const void *)(uintptr_t)slot->from[i],
+                                        slot->lengths[i], slot->stream);
+        err = sl_fail_cuda(driver, why, result, "copy %zu bytes %s the device", slot->lengths[i],
+                           to_host ? "from" : "to");
+    }
+    cuda->base.stats.copies += slot->copy_count;
+    return err;
+}
+
+/* False: the driver wants it piece by piece. Copies that it took before are the same again. */
+static bool copies_batch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_result *result)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_copy_kind kind = {.source_order = SL_CU_ORDER_STREAM};
+    size_t start = 0, failed = 0;
+    *result = driver->copy_batch != NULL
+                  ? driver->copy_batch(slot->to, slot->from, slot->lengths, slot->copy_count, &kind,
+                                       &start, 1, slot->stream)
+                  : driver->copy_batch_12(slot->to, slot->from, slot->lengths, slot->copy_count,
+                                          &kind, &start, 1, &failed, slot->stream);
+    if (*result == 0) {
+        cuda->base.stats.batches++;
+    } else if (!sl_driver_sticky(*result)) {
+        cuda->base.stats.batches_refused++;
+        cuda->batch_works &= *result != SL_CU_NOT_SUPPORTED;
+        return false;
+    }
+    return true;
+}
+
+static sl_err copies_send(struct cuda_device *cuda, struct cuda_slot *slot, bool to_host,
+                          bool batch, struct sl_error *why)
+{
+    sl_cu_result result = 0;
+    if (batch && cuda->batch_works && slot->copy_count > 1 && copies_batch(cuda, slot, &result)) {
+        return sl_fail_cuda(&cuda->driver, why, result, "copy a batch of %u pieces",
+                            slot->copy_count);
+    }
+    return copies_single(cuda, slot, to_host, why);
+}
+
+static sl_err launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_function function,
+                     void *argument, uint64_t workers, const char *name, struct sl_error *why)
+{
+    uint64_t blocks = (workers + SL_KERNEL_THREADS - 1) / SL_KERNEL_THREADS;
+    /* Two blocks fill a multiprocessor's registers, so the grid bounds how many are used. */
+    unsigned grid = (unsigned)SL_MIN(blocks, (uint64_t)2 * cuda->sm_limit);
+    void *parameters[] = {argument};
+    cuda->base.stats.kernels++;
+    return sl_fail_cuda(&cuda->driver, why,
+                        cuda->driver.launch(function, grid, 1, 1, SL_KERNEL_THREADS, 1, 1, 0,
+                                            slot->stream, parameters, NULL),
+                        "launch %s with %u blocks", name, grid);
+}
+
+static sl_err swap_launch(struct cuda_device *cuda, struct cuda_slot *slot,
+                          const struct sl_swap *swap, bool to_host, struct sl_error *why)
+{
+    struct sl_swap argument = *swap;
+    uint64_t tiles = swap->block_count * swap->value_tiles;
+    return launch(cuda, slot, to_host ? cuda->gather : cuda->scatter, &argument,
+                  tiles * SL_TILE_LANES, to_host ? "gather" : "scatter", why);
+}
+
+/* Digests of the values in the staging, or of the blocks where they lie; what the ring has first.
+ */
+static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
+                          const struct cuda_job *job, const struct sl_swap *swap,
+                          struct sl_error *why)
+{
+    const struct sl_layer_table *table = &job->table->host;
+    struct sl_hash_job argument = {
+        .swap = *swap,
+        .hashes = (uint64_t *)(uintptr_t)slot->hashes_device,
+        .value_chunks = value_chunks(job->range.length_bytes),
+    };
+    argument.swap.block_count = slot->hash_count;
+    if (job->way != SL_WAY_STAGED) {
+        argument.swap.values = NULL;
+        argument.swap.value_offsets = NULL;
+        if (table->path == SL_PLAN_RUNS) { /* the layer that stands for all of a block */
+            argument.swap.layers =
+                (const struct sl_swap_layer *)(uintptr_t)job->table->device + table->layer_count;
+            argument.swap.layer_count = 1;
+        }
+    }
+    uint64_t chunks = slot->hash_count * argument.value_chunks;
+    sl_err err =
+        launch(cuda, slot, cuda->hash, &argument, chunks * SL_HASH_TERMS, "the digest", why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(&cuda->driver, why,
+                           cuda->driver.to_host(slot->hashes, slot->hashes_device,
+                                                chunks * sizeof(uint64_t), slot->stream),
+                           "copy %llu digests from the device", (unsigned long long)chunks);
+    }
+    return err;
+}
+
+static void bounce_fill(struct cuda_slot *slot)
+{
+    for (uint32_t i = 0; i < slot->item_count; i++) {
+        const struct cuda_item *item = &slot->items[i];
+        if (item->bounce_offset_bytes != CUDA_DIRECT) {
+            memcpy(slot->bounce + item->bounce_offset_bytes, item->move->host + item->from_bytes,
+                   item->length_bytes);
+        }
+    }
+}
+
+sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
+                      const struct sl_swap *swap, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    bool kernel = job->way == SL_WAY_STAGED || job->way == SL_WAY_MAPPED;
+    bool batch = job->way != SL_WAY_COPIES;
+    sl_err err = SL_OK;
+    SL_ASSERT(slot->state == CUDA_SLOT_FILLING);
+    if (!job->to_host) {
+        bounce_fill(slot);
+    }
+    if (kernel || slot->hash_count > 0) {
+        uint32_t words = job->way == SL_WAY_MAPPED ? 2 * CUDA_SLOT_ITEMS : slot->item_count;
+        err = sl_fail_cuda(driver, why,
+                           driver->to_device(slot->ring_device, slot->ring,
+                                             words * sizeof(uint64_t), slot->stream),
+                           "copy %u block ids to the device", slot->item_count);
+    }
+    if (err == SL_OK && !job->to_host) {
+        err = copies_send(cuda, slot, false, batch, why);
+    }
+    if (err == SL_OK && kernel) {
+        err = swap_launch(cuda, slot, swap, job->to_host, why);
+    }
+    if (err == SL_OK && slot->hash_count > 0) {
+        err = hash_launch(cuda, slot, job, swap, why);
+    }
+    if (err == SL_OK && job->to_host) {
+        err = copies_send(cuda, slot, true, batch, why);
+    }
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->event_record(slot->done, slot->stream),
+                           "record the end of %u copies", slot->copy_count);
+    }
+    if (err == SL_OK) {
+        slot->state = CUDA_SLOT_IN_FLIGHT;
+    }
+    return err;
+}

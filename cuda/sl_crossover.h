@@ -1,0 +1,52 @@
+/* cuda/sl_crossover.h - which way of moving pieces is fastest: figures by direction, size and
+ * number of pieces, measured once on a machine and kept in a file; without them, published ones
+ * decide. Pure but for the file. */
+#ifndef SL_CROSSOVER_H
+#define SL_CROSSOVER_H
+
+#include "runtime/sl_error.h"
+
+enum sl_way {
+    SL_WAY_COPIES, /* a DMA copy a piece */
+    SL_WAY_BATCH,  /* one call for many pieces, where the driver has it */
+    SL_WAY_STAGED, /* a kernel to or from staging on the device, and a DMA copy a value */
+    SL_WAY_MAPPED, /* a kernel that reaches into mapped host memory */
+    SL_WAY_COUNT
+};
+
+#define SL_CROSSOVER_SIZES  9u /* 4 KiB << i */
+#define SL_CROSSOVER_COUNTS 3u /* 16 << 4 i pieces */
+#define SL_CROSSOVER_FIELDS (2 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS * SL_WAY_COUNT)
+#define SL_CROSSOVER_TEXT   64u
+
+struct sl_crossover {
+    char machine[SL_CROSSOVER_TEXT]; /* GPU and driver: [a-z0-9.-] */
+    bool measured;
+    /* MB/s, [to host][size][count][way]; 0: cannot be used here */
+    uint32_t speed[2][SL_CROSSOVER_SIZES][SL_CROSSOVER_COUNTS][SL_WAY_COUNT];
+};
+
+const char *sl_way_name(enum sl_way way); /* "copies" */
+uint64_t sl_crossover_piece_bytes(uint32_t size);
+uint64_t sl_crossover_pieces(uint32_t count);
+
+struct sl_crossover_job {
+    bool to_host;
+    uint64_t piece_bytes; /* from 1 */
+    uint64_t pieces;
+    bool possible[SL_WAY_COUNT]; /* at least one; of staged and copies one */
+};
+/* The fastest possible way. */
+enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
+                                const struct sl_crossover_job *job);
+
+/* DIRECTORY/crossover-MACHINE. Load takes only a whole file of this version, of this uid, closed to
+ * others and made for crossover->machine. Errors: SL_ERR_NOT_FOUND (none), SL_ERR_FOREIGN,
+ * SL_ERR_CORRUPT (the text names the line), SL_ERR_OS. */
+sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
+                         struct sl_error *why);
+/* Makes the directory (0700) when it is not there, and switches to a new file in one step. */
+sl_err sl_crossover_save(const char *directory, const struct sl_crossover *crossover,
+                         struct sl_error *why);
+
+#endif

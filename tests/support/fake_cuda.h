@@ -1,0 +1,35 @@
+/* tests/support/fake_cuda.h - a stand-in for libcuda.so.1 on ordinary memory, as a shared library
+ * of its own: what is asynchronous is done when somebody waits for it, kernels run the shared
+ * bodies. It is strict: a copy must lie within one allocation of the device and one pinned range of
+ * the host, and calls want a current context. Counters say what is not given back. */
+#ifndef FAKE_CUDA_H
+#define FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fake_cuda {
+    /* What lives. */
+    int contexts, modules, streams, events, allocations, host_allocations, registrations, ipc_opens,
+        physicals, reservations, mappings;
+    /* What was done. */
+    uint64_t calls; /* that can fail */
+    uint64_t copies, batches, launches, registered;
+    unsigned grid_max;
+    int stream_priority;
+    /* What shall happen. */
+    uint64_t fail_at;        /* the call of this number (from 1) fails; 0: none */
+    int fail_code;           /* with this code */
+    const char *fail_symbol; /* calls of this name ("fake_launch") fail with it */
+    bool fail_sticks;        /* from then on everything does */
+    int stuck;               /* the sticky code that everything fails with */
+    uint64_t registered_max; /* so many registrations work */
+};
+#define FAKE_CUDA_SM       4
+#define FAKE_CUDA_PRIORITY 5 /* the least */
+#define FAKE_CUDA_DRIVER   13000
+
+/* Exported under this name; one for the process. */
+typedef struct fake_cuda *(*fake_cuda_state_fn)(void);
+
+#endif

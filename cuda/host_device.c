@@ -432,6 +432,7 @@ sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_de
     host->base.ops = &host_ops;
     host->base.staging_bytes = options->staging_bytes;
     host->base.slice_bytes = HOST_SLICE_BYTES;
+    host->base.slice_moves = HOST_BATCH_BLOCKS;
     host->half_bytes = options->staging_bytes / 2 / SL_WORD_BYTES * SL_WORD_BYTES;
     host->staging =
         aligned_alloc(SL_CACHE_LINE_BYTES, sl_align_up(host->half_bytes, SL_CACHE_LINE_BYTES));

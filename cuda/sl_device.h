@@ -100,10 +100,12 @@ struct sl_device_stats {
     uint64_t batches_refused; /* by the driver; done as single copies */
     uint64_t kernels;
 };
+#define SL_DEVICE_SLICE_MOVES_MAX 1024u
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;
     uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
+    uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
     struct sl_device_stats stats;
     char text[160]; /* what runs here, or for `auto` why it is `host`: for logs */
 };

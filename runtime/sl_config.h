@@ -86,7 +86,12 @@ enum sl_setting_kind {
       "longest wait awake for a queue, while cores are left over; 0: sleep at once")              \
     X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \
     X(swap_staging, SIZE, "32MiB", 65536, 17179869184, "staging of one swapper, two halves")      \
-    X(device, TEXT, "host", 4, 4, "device back end: host or cuda")                                \
+    X(swap_multiprocessors, COUNT, "8", 0, 1024,                                                  \
+      "GPU multiprocessors that a kernel of ours may use; 0: all")                                \
+    X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                  \
+      "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
+    X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \
+    X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")  \
     X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \
     X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU") \
     X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \

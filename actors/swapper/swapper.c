@@ -5,6 +5,7 @@
 
 #include "actors/swapper/engines.h"
 #include "actors/swapper/jobs.h"
+#include "actors/swapper/memory.h"
 #include "actors/swapper/pools.h"
 #include "ipc/sl_index.h"
 
@@ -12,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds of one slice: about a millisecond of copying. */
-#define SLICE_ITEMS_MAX 256u
-#define SLICE_BYTES_MAX (8 * SL_MIB)
-#define ARENAS_MAX      64u          /* one a rank at most */
 #define CHUNK_BYTES_MAX (8 * SL_MIB) /* of an answer: of the message table */
 /* An idle engine's registration is asked for again so often; what ended is unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
@@ -23,19 +20,19 @@
 struct swapper {
     struct sl_env *env; /* borrowed */
     uint64_t rank;
-    struct sl_device *device;
-    struct sl_index_view *view;          /* NULL until first needed: the registrar makes it */
-    struct sl_arena *arenas[ARENAS_MAX]; /* likewise */
-    struct sl_calls *calls;              /* ENGINE_GET, cookie = engine id */
+    struct sl_swapper_memory memory;
+    struct sl_index_view *view; /* NULL until first needed: the registrar makes it */
+    uint64_t paced_ns;          /* no slice before: swap_rate */
+    struct sl_calls *calls;     /* ENGINE_GET, cookie = engine id */
     struct sl_swapper_engine *engines;
     uint32_t engine_count;
     struct sl_swapper_jobs *jobs;
     struct sl_swapper_pools pools;
     bool draining;
     /* Of the slice in progress. */
-    struct sl_move moves[SLICE_ITEMS_MAX];
-    uint32_t move_items[SLICE_ITEMS_MAX];
-    uint64_t move_chunks[SLICE_ITEMS_MAX]; /* where their hashes go */
+    struct sl_move moves[SL_DEVICE_SLICE_MOVES_MAX];
+    uint32_t move_items[SL_DEVICE_SLICE_MOVES_MAX];
+    uint64_t move_chunks[SL_DEVICE_SLICE_MOVES_MAX]; /* where their hashes go */
     struct {
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped, pools_made, pool_bytes;
@@ -71,39 +68,20 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
         err = sl_calls_create(env, 2 * self->engine_count, &self->calls, why);
     }
     if (err == SL_OK) {
-        err = sl_device_open(sl_config_text(env->config, SL_SET_device), (uint32_t)self->rank,
-                             sl_config_u64(env->config, SL_SET_swap_staging), &self->device, why);
+        err = sl_swapper_memory_open(&self->memory, env, self->rank, why);
     }
     return err;
 }
 
 /* ---- shared memory of the node ---- */
 
-/* What is not there is the node's, not the caller's. */
-static sl_err followed(sl_err err, const char *what, struct sl_error *why)
-{
-    return err == SL_ERR_NOT_FOUND
-               ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment '%s'", what)
-               : err;
-}
-
 static sl_err swapper_view(struct swapper *self, struct sl_error *why)
 {
-    return followed(sl_index_view_follow(self->env->paths->shm_dir, &self->view, why), "index",
-                    why);
-}
-
-static sl_err swapper_arena(struct swapper *self, uint64_t arena, struct sl_error *why)
-{
-    char name[32];
-    if (arena >= ARENAS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "arena %llu: there are at most %u",
-                       (unsigned long long)arena, ARENAS_MAX);
-    }
-    snprintf(name, sizeof(name), "arena.%u", (uint32_t)arena);
-    return followed(
-        sl_arena_follow(self->env->paths->shm_dir, (uint32_t)arena, &self->arenas[arena], why),
-        name, why);
+    sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, why);
+    /* What is not there is the node's, not the caller's. */
+    return err == SL_ERR_NOT_FOUND
+               ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'index'")
+               : err;
 }
 
 /* ---- answers ---- */
@@ -174,7 +152,7 @@ static void engine_forget(struct swapper *self, struct sl_swapper_engine *engine
     if (engine->state == SL_SWAPPER_ENGINE_READY) {
         sl_metric_add(self->env->metrics, self->metrics.engines_mapped, UINT64_MAX); /* one less */
     }
-    sl_swapper_engine_unmap(self->device, engine);
+    sl_swapper_engine_unmap(self->memory.device, engine);
     *engine = (struct sl_swapper_engine){0};
     for (uint32_t i = 0; i < self->engine_count; i++) {
         shared |= self->engines[i].state == SL_SWAPPER_ENGINE_READY &&
@@ -243,9 +221,10 @@ static sl_err engine_ask(struct swapper *self, struct sl_swapper_engine *engine,
                          engine->engine_id, NULL);
 }
 
-/* Maps what the registrar answered; jobs that waited for it go on, or end with the reason. */
-static void engine_map(struct swapper *self, struct sl_swapper_engine *engine,
-                       const struct sl_body_engine_get_reply *body)
+/* Maps what the registrar answered; jobs that waited for it go on, or end with the reason. A result
+ * other than SL_OK ends the actor: the device is lost. */
+static sl_err engine_map(struct swapper *self, struct sl_swapper_engine *engine,
+                         const struct sl_body_engine_get_reply *body)
 {
     struct sl_env *env = self->env;
     struct sl_error why = {0};
@@ -258,7 +237,7 @@ static void engine_map(struct swapper *self, struct sl_swapper_engine *engine,
         }
     }
     if (err == SL_OK) {
-        err = sl_swapper_engine_map(self->device, body, self->rank, engine, &why);
+        err = sl_swapper_engine_map(self->memory.device, body, self->rank, engine, &why);
     }
     bool watched = false;
     for (uint32_t i = 0; i < self->engine_count; i++) {
@@ -275,7 +254,7 @@ static void engine_map(struct swapper *self, struct sl_swapper_engine *engine,
     }
     if (err != SL_OK) {
         engine_end(self, engine, err, &why);
-        return;
+        return sl_err_class(err) == SL_CLASS_RESTART ? err : SL_OK;
     }
     engine->state = SL_SWAPPER_ENGINE_READY;
     engine->proc = proc;
@@ -283,22 +262,24 @@ static void engine_map(struct swapper *self, struct sl_swapper_engine *engine,
     sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
     sl_log_write(env->log, SL_LOG_INFO, 0, "engine %llu of process %u mapped: %u memory handles",
                  (unsigned long long)engine->engine_id, proc.pid, engine->mapping_count);
+    return SL_OK;
 }
 
-static void swapper_engine_answer(struct swapper *self, const struct sl_msg *msg)
+static sl_err swapper_engine_answer(struct swapper *self, const struct sl_msg *msg)
 {
     struct sl_call call;
     if (!sl_calls_match(self->calls, msg, &call)) {
-        return;
+        return SL_OK;
     }
     struct sl_swapper_engine *engine = engine_find(self, call.cookie);
     if (engine == NULL) {
-        return;
+        return SL_OK;
     }
     engine->asked_ns = self->env->now_ns;
     if (msg->code == SL_OK && engine->state == SL_SWAPPER_ENGINE_ASKED) {
-        engine_map(self, engine, &msg->body.engine_get_reply);
-    } else if (msg->code == SL_ERR_NOT_FOUND || engine->state == SL_SWAPPER_ENGINE_ASKED) {
+        return engine_map(self, engine, &msg->body.engine_get_reply);
+    }
+    if (msg->code == SL_ERR_NOT_FOUND || engine->state == SL_SWAPPER_ENGINE_ASKED) {
         struct sl_error why = {0};
         if (msg->code != SL_OK) {
             (void)sl_fail(&why, msg->code, "engine %llu: %s", (unsigned long long)call.cookie,
@@ -306,6 +287,7 @@ static void swapper_engine_answer(struct swapper *self, const struct sl_msg *msg
         }
         engine_end(self, engine, msg->code, &why);
     }
+    return SL_OK;
 }
 
 static void swapper_engine_died(struct swapper *self, const struct sl_body_local_died *died)
@@ -406,10 +388,10 @@ static sl_err job_check(struct swapper *self, struct sl_swapper_job *job,
         }
         if (i == 0 || item->arena != arena) {
             arena = item->arena;
-            err = swapper_arena(self, arena, why);
+            err = sl_swapper_arena(&self->memory, arena, why);
         }
-        if (err == SL_OK &&
-            sl_arena_at(self->arenas[arena], item->offset_bytes, item->length_bytes) == NULL) {
+        if (err == SL_OK && sl_arena_at(self->memory.arenas[arena], item->offset_bytes,
+                                        item->length_bytes) == NULL) {
             return sl_fail(why, SL_ERR_INVALID,
                            "items[%u].offset_bytes: %llu is not within a chunk of arena %llu", i,
                            (unsigned long long)item->offset_bytes, (unsigned long long)arena);
@@ -424,12 +406,12 @@ static uint32_t job_pick(struct swapper *self, struct sl_swapper_job *job,
 {
     uint32_t count = 0;
     uint64_t bytes = 0;
-    for (uint32_t looked = 0; looked < SLICE_ITEMS_MAX && job->next_item < job->item_count;
-         looked++) {
+    for (uint32_t looked = 0;
+         looked < self->memory.device->slice_moves && job->next_item < job->item_count; looked++) {
         uint32_t i = job->next_item;
         const struct sl_item_piece *item = &job->items[i];
         struct extent extent = item_extent(engine, item);
-        if (bytes > 0 && bytes + (extent.end - extent.from) > SLICE_BYTES_MAX) {
+        if (bytes > 0 && bytes + (extent.end - extent.from) > self->memory.device->slice_bytes) {
             break;
         }
         job->next_item++;
@@ -443,7 +425,7 @@ static uint32_t job_pick(struct swapper *self, struct sl_swapper_job *job,
             continue;
         }
         /* The arena was checked, but may have been made anew since. */
-        const struct sl_arena *arena = self->arenas[item->arena];
+        const struct sl_arena *arena = self->memory.arenas[item->arena];
         unsigned char *host =
             arena == NULL ? NULL : sl_arena_at(arena, item->offset_bytes, item->length_bytes);
         if (host == NULL) {
@@ -504,8 +486,8 @@ static sl_err job_slice(struct swapper *self, struct sl_swapper_job *job,
     }
     uint32_t count = job_pick(self, job, engine);
     if (count > 0) {
-        err = self->device->ops->move(self->device, self->moves, count, job->out,
-                                      job->out && !job->chunked, why);
+        err = self->memory.device->ops->move(self->memory.device, self->moves, count, job->out,
+                                             job->out && !job->chunked, why);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t item = self->move_items[i];
@@ -543,6 +525,33 @@ static struct sl_swapper_job *swapper_next(struct swapper *self, struct sl_swapp
     return next;
 }
 
+/* The next slice waits until the bus has had its pause. */
+static void pace(struct swapper *self, uint64_t bytes)
+{
+    uint64_t rate = sl_config_u64(self->env->config, SL_SET_swap_rate);
+    if (rate > 0) {
+        double pause_ns = (double)bytes / (double)rate * (double)SL_NS_PER_S;
+        self->paced_ns =
+            sl_deadline_ns(SL_MAX(self->paced_ns, self->env->now_ns), (uint64_t)pause_ns);
+    }
+}
+
+/* A result other than SL_OK ends the actor. */
+static sl_err job_turn(struct swapper *self, struct sl_swapper_job *job,
+                       struct sl_swapper_engine *engine)
+{
+    struct sl_error why = {0};
+    uint64_t bytes = job->bytes;
+    sl_err err = job_slice(self, job, engine, &why);
+    pace(self, job->bytes - bytes);
+    if (err == SL_OK && job->next_item < job->item_count) {
+        sl_swapper_jobs_turn(self->jobs, job);
+    } else {
+        job_answer(self, job, err, err == SL_OK ? NULL : &why);
+    }
+    return sl_err_class(err) == SL_CLASS_RESTART ? err : SL_OK;
+}
+
 /* One slice of one job. A result other than SL_OK ends the actor. */
 static sl_err swapper_step(struct swapper *self)
 {
@@ -550,20 +559,15 @@ static sl_err swapper_step(struct swapper *self)
     struct sl_swapper_engine *engine = NULL;
     struct sl_swapper_job *job = swapper_next(self, &engine);
     sl_err fatal = SL_OK;
+    if (job == NULL) {
+        fatal = sl_swapper_memory_idle(&self->memory);
+    } else if (env->now_ns >= self->paced_ns) {
+        fatal = job_turn(self, job, engine);
+        sl_swapper_memory_publish(&self->memory);
+        job = swapper_next(self, &engine);
+    }
     if (job != NULL) {
-        struct sl_error why = {0};
-        sl_err err = job_slice(self, job, engine, &why);
-        if (err != SL_OK) {
-            fatal = sl_err_class(err) == SL_CLASS_RESTART ? err : SL_OK;
-            job_answer(self, job, err, &why);
-        } else if (job->next_item == job->item_count) {
-            job_answer(self, job, SL_OK, NULL);
-        } else {
-            sl_swapper_jobs_turn(self->jobs, job);
-        }
-        if (swapper_next(self, &engine) != NULL) {
-            env->ops->wake_at(env, env->now_ns);
-        }
+        env->ops->wake_at(env, SL_MAX(env->now_ns, self->paced_ns));
     }
     if (self->draining && sl_swapper_jobs_queued(self->jobs) == 0) {
         env->ops->finish(env);
@@ -674,9 +678,10 @@ static void swapper_pool_make(struct swapper *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     struct sl_msg reply = {.code = SL_OK};
     uint32_t before = sl_swapper_pools_made(&self->pools);
-    sl_err err = self->draining ? sl_fail(&why, SL_ERR_DRAINING, "the swapper makes no more memory")
-                                : sl_swapper_pool_make(&self->pools, self->device, body->epoch,
-                                                       body->length_bytes, &handle, &why);
+    sl_err err = self->draining
+                     ? sl_fail(&why, SL_ERR_DRAINING, "the swapper makes no more memory")
+                     : sl_swapper_pool_make(&self->pools, self->memory.device, body->epoch,
+                                            body->length_bytes, &handle, &why);
     if (err != SL_OK) {
         sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id, "pool %s/%s not made: %s",
                      body->name.at, body->pool.at, why.text);
@@ -713,7 +718,7 @@ static void swapper_pool_drop(struct swapper *self, const struct sl_msg *msg)
             engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
         }
     }
-    uint64_t freed_bytes = sl_swapper_pool_drop(&self->pools, self->device, epoch);
+    uint64_t freed_bytes = sl_swapper_pool_drop(&self->pools, self->memory.device, epoch);
     if (freed_bytes > 0) {
         sl_metric_add(self->env->metrics, self->metrics.pools_made, UINT64_MAX); /* one less */
         sl_metric_add(self->env->metrics, self->metrics.pool_bytes, 0 - freed_bytes);
@@ -724,6 +729,7 @@ static void swapper_pool_drop(struct swapper *self, const struct sl_msg *msg)
 static sl_err swapper_handle(void *state, const struct sl_msg *msg)
 {
     struct swapper *self = state;
+    sl_err err = SL_OK;
     switch (msg->type) {
     case SL_MSG_COPY:
         return swapper_copy(self, msg);
@@ -737,8 +743,8 @@ static sl_err swapper_handle(void *state, const struct sl_msg *msg)
         swapper_pool_drop(self, msg);
         return swapper_step(self);
     case SL_MSG_ENGINE_GET_REPLY:
-        swapper_engine_answer(self, msg);
-        return swapper_step(self);
+        err = swapper_engine_answer(self, msg);
+        return err == SL_OK ? swapper_step(self) : err;
     case SL_MSG_LOCAL_DIED:
         swapper_engine_died(self, &msg->body.local_died);
         return swapper_step(self);
@@ -835,17 +841,14 @@ static void swapper_fini(void *state)
     struct swapper *self = state;
     for (uint32_t i = 0; self->engines != NULL && i < self->engine_count; i++) {
         if (self->engines[i].state == SL_SWAPPER_ENGINE_READY) {
-            sl_swapper_engine_unmap(self->device, &self->engines[i]);
+            sl_swapper_engine_unmap(self->memory.device, &self->engines[i]);
         }
     }
     free(self->engines);
-    sl_swapper_pools_fini(&self->pools, self->device);
-    sl_device_close(&self->device);
+    sl_swapper_pools_fini(&self->pools, self->memory.device);
+    sl_swapper_memory_close(&self->memory);
     sl_calls_destroy(&self->calls);
     sl_swapper_jobs_destroy(&self->jobs);
-    for (uint32_t i = 0; i < ARENAS_MAX; i++) {
-        sl_arena_close(&self->arenas[i]);
-    }
     sl_index_view_close(&self->view);
 }
 

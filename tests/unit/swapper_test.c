@@ -465,6 +465,34 @@ START_TEST(many_small_parts_are_bounded_by_count_and_take_turns)
     }
 END_TEST
 
+START_TEST(slices_are_paced_by_the_rate_that_is_set)
+    {
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = large_request(); /* 8, 8 and 4 MiB */
+        ck_assert_int_eq(sl_config_set(bed.config, "swap_rate", "80MiB", "test", NULL), SL_OK);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert_int_ne(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
+                                pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
+                         0);
+        stepped_pass(&bed, 99 * SL_NS_PER_MS);
+        ck_assert_int_ne(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
+                                pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
+                         0);
+        stepped_pass(&bed, 2 * SL_NS_PER_MS);
+        ck_assert_int_eq(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
+                                pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
+                         0);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        stepped_pass(&bed, 100 * SL_NS_PER_MS);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
 START_TEST(fence_ends_what_was_sent_before_it)
     {
         struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77, .seq = 5003};
@@ -936,6 +964,7 @@ int main(void)
     tcase_add_test(cases, claims_that_ended_are_not_written);
     tcase_add_test(cases, large_copies_are_done_in_slices);
     tcase_add_test(cases, many_small_parts_are_bounded_by_count_and_take_turns);
+    tcase_add_test(cases, slices_are_paced_by_the_rate_that_is_set);
     tcase_add_test(cases, fence_ends_what_was_sent_before_it);
     tcase_add_test(cases, a_repeated_fence_spares_what_was_sent_behind_it);
     tcase_add_test(cases, fence_of_claims_leaves_the_rest_of_the_copy);

@@ -1,0 +1,122 @@
+/* actors/swapper/memory.c - the device, and the arenas as they are mapped here and known to it. */
+#include "actors/swapper/memory.h"
+
+#include <stdio.h>
+
+/* An arena that grows is looked at so often, one that is pinned or not there less often. */
+#define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
+#define LOOK_NS         SL_NS_PER_S
+
+sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *env, uint64_t rank,
+                              struct sl_error *why)
+{
+    char cache[1200];
+    struct sl_metrics *page = env->metrics;
+    memory->env = env;
+    snprintf(cache, sizeof(cache), "%s/cache", env->paths->runtime_dir);
+    struct sl_device_options options = {
+        .name = sl_config_text(env->config, SL_SET_device),
+        .device_index = (uint32_t)rank,
+        .staging_bytes = sl_config_u64(env->config, SL_SET_swap_staging),
+        .multiprocessors = (uint32_t)sl_config_u64(env->config, SL_SET_swap_multiprocessors),
+        .cache_directory = cache,
+        .measure = sl_config_bool(env->config, SL_SET_swap_measure),
+    };
+    sl_err err = sl_device_open_with(&options, &memory->device, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    memory->pinned = sl_metric_define(page, "pinned_bytes");
+    memory->bounced = sl_metric_define(page, "bounced_bytes");
+    memory->copies = sl_metric_define(page, "dma_copies");
+    memory->batches = sl_metric_define(page, "dma_batches");
+    memory->kernels = sl_metric_define(page, "kernels");
+    sl_log_write(env->log, SL_LOG_INFO, 0, "%s", memory->device->text);
+    if (memory->device->ops->work != NULL) {
+        env->ops->wake_at(env, env->now_ns);
+    }
+    return SL_OK;
+}
+
+void sl_swapper_memory_close(struct sl_swapper_memory *memory)
+{
+    sl_device_close(&memory->device); /* first: arenas are pinned */
+    for (uint32_t i = 0; i < SL_SWAPPER_ARENAS_MAX; i++) {
+        sl_arena_close(&memory->arenas[i]);
+    }
+}
+
+static unsigned char *arena_base(const struct sl_arena *arena)
+{
+    return sl_arena_at(arena, 0, 1);
+}
+
+sl_err sl_swapper_arena(struct sl_swapper_memory *memory, uint64_t arena, struct sl_error *why)
+{
+    const char *directory = memory->env->paths->shm_dir;
+    if (arena >= SL_SWAPPER_ARENAS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "arena %llu: there are at most %u",
+                       (unsigned long long)arena, SL_SWAPPER_ARENAS_MAX);
+    }
+    struct sl_arena **mapped = &memory->arenas[arena];
+    if (*mapped != NULL && sl_arena_current(*mapped, directory) == SL_ERR_STALE) {
+        sl_device_host_remove(memory->device, arena_base(*mapped));
+    }
+    sl_err err = sl_arena_follow(directory, (uint32_t)arena, mapped, why);
+    if (err != SL_OK) { /* what is not there is the node's, not the caller's */
+        return err == SL_ERR_NOT_FOUND
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.%llu'",
+                             (unsigned long long)arena)
+                   : err;
+    }
+    return sl_device_host_add(memory->device, arena_base(*mapped), sl_arena_data_bytes(*mapped),
+                              sl_arena_populated_bytes(*mapped), why);
+}
+
+/* Looks for the arena before the first copy needs it, and at how far it has grown. */
+static void arena_look(struct sl_swapper_memory *memory)
+{
+    struct sl_env *env = memory->env;
+    if (memory->look_ns > env->now_ns) {
+        return;
+    }
+    sl_err err = sl_swapper_arena(memory, 0, NULL); /* not there yet: next time */
+    const struct sl_arena *arena = memory->arenas[0];
+    bool growing = err == SL_OK && sl_arena_populated_bytes(arena) < sl_arena_data_bytes(arena);
+    memory->look_ns = sl_deadline_ns(env->now_ns, growing ? LOOK_GROWING_NS : LOOK_NS);
+}
+
+sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory)
+{
+    struct sl_env *env = memory->env;
+    struct sl_error why = {0};
+    bool more = false;
+    if (memory->device->ops->work == NULL) {
+        return SL_OK;
+    }
+    arena_look(memory);
+    sl_err err = sl_device_work(memory->device, &more, &why);
+    if (err != SL_OK) {
+        bool fatal = sl_err_class(err) == SL_CLASS_RESTART;
+        sl_log_write(env->log, fatal ? SL_LOG_ERROR : SL_LOG_WARN, 0, "%s%s", why.text,
+                     fatal ? "" : ", copies go on without");
+        if (fatal) {
+            return err;
+        }
+        sl_metrics_health(env->metrics, SL_HEALTH_DEGRADED, why.text);
+    }
+    sl_swapper_memory_publish(memory);
+    env->ops->wake_at(env, more ? env->now_ns : memory->look_ns);
+    return SL_OK;
+}
+
+void sl_swapper_memory_publish(struct sl_swapper_memory *memory)
+{
+    struct sl_metrics *page = memory->env->metrics;
+    const struct sl_device_stats *stats = &memory->device->stats;
+    sl_metric_set(page, memory->pinned, stats->pinned_bytes);
+    sl_metric_set(page, memory->bounced, stats->bounced_bytes);
+    sl_metric_set(page, memory->copies, stats->copies);
+    sl_metric_set(page, memory->batches, stats->batches);
+    sl_metric_set(page, memory->kernels, stats->kernels);
+}

@@ -1,0 +1,34 @@
+/* actors/swapper/memory.h - the device, and the arenas as they are mapped here and known to it. */
+#ifndef SL_SWAPPER_MEMORY_H
+#define SL_SWAPPER_MEMORY_H
+
+#include "cuda/sl_device.h"
+#include "ipc/sl_arena.h"
+#include "runtime/sl_env.h"
+
+#define SL_SWAPPER_ARENAS_MAX 64u /* one a rank at most */
+
+struct sl_swapper_memory {
+    struct sl_env *env; /* borrowed */
+    struct sl_device *device;
+    struct sl_arena *arenas[SL_SWAPPER_ARENAS_MAX]; /* NULL until first needed */
+    uint64_t look_ns;                               /* when the arena is looked at again */
+    sl_metric pinned, bounced, copies, batches, kernels;
+};
+
+/* Opens the device that the settings name, and says which it is. Errors: those of the device. */
+sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *env, uint64_t rank,
+                              struct sl_error *why);
+void sl_swapper_memory_close(struct sl_swapper_memory *memory); /* also one that is half open */
+
+/* Maps the arena that the node has now. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (none is there),
+ * those of segments and of the device. */
+sl_err sl_swapper_arena(struct sl_swapper_memory *memory, uint64_t arena, struct sl_error *why);
+
+/* When nothing is to be copied: a step of what makes copies fast (pinning, measuring), and asks to
+ * be woken for the next. A result other than SL_OK ends the actor. */
+sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory);
+/* Counters of the device. */
+void sl_swapper_memory_publish(struct sl_swapper_memory *memory);
+
+#endif

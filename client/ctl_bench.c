@@ -2,6 +2,7 @@
  * limit, in the same run. */
 #include "client/ctl_bench.h"
 #include "client/ctl_bench_disk.h"
+#include "client/ctl_bench_gpu.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_index.h"
 
@@ -336,12 +337,15 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     if (strcmp(word, "disk") == 0) {
         return ctl_bench_disk(ctl, bench.size_bytes, total_bytes);
     }
+    if (strcmp(word, "gpu") == 0) {
+        return ctl_bench_gpu(ctl, total_bytes);
+    }
     size_t kind = 0;
     while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
         kind++;
     }
     if (kind == SL_COUNT(kind_names) && !queue && !all) {
-        return ctl_wrong(ctl, "one of all, get, put, exists, queue, disk");
+        return ctl_wrong(ctl, "one of all, get, put, exists, queue, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
         return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");

@@ -323,7 +323,9 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
         return err;
     }
     cuda->measuring = options->measure;
-    cuda->probe_bytes = CUDA_PROBE_BYTES;
+    cuda->probe_bytes = options->probe_bytes == 0
+                            ? CUDA_PROBE_BYTES
+                            : SL_MIN(options->probe_bytes, (uint64_t)CUDA_PROBE_BYTES);
     if (cuda->cache_directory != NULL) {
         struct sl_error reason = {0};
         sl_err loaded = sl_crossover_load(cuda->cache_directory, &cuda->crossover, &reason);

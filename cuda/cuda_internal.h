@@ -112,7 +112,7 @@ struct cuda_device {
     struct sl_crossover crossover;
     char *cache_directory; /* owned; NULL: none */
     bool measuring;
-    uint64_t probe_bytes; /* CUDA_PROBE_BYTES; a power of two from 1 MiB on */
+    uint64_t probe_bytes; /* a power of two up to CUDA_PROBE_BYTES */
     struct cuda_probe *probe;
 };
 

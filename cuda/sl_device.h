@@ -117,6 +117,7 @@ struct sl_device_options {
     uint32_t multiprocessors;    /* that a kernel may use; 0: all */
     const char *cache_directory; /* where measured crossovers are kept; NULL: nowhere */
     bool measure;                /* find them when they are not there, in sl_device_work */
+    uint64_t probe_bytes;        /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
     const char *driver_path;     /* tests: instead of libcuda.so.1 */
     const void *kernels;         /* tests: instead of the image that is built in */
 };

@@ -716,6 +716,7 @@ START_TEST(what_was_measured_once_is_kept)
                                             .staging_bytes = 8 * SL_MIB,
                                             .cache_directory = directory.path,
                                             .measure = true,
+                                            .probe_bytes = SL_MIB,
                                             .driver_path = FAKE_CUDA,
                                             .kernels = "image"};
         struct bed bed;
@@ -724,7 +725,6 @@ START_TEST(what_was_measured_once_is_kept)
         uint32_t steps = 0;
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
-        cuda_of(bed.device)->probe_bytes = SL_MIB;
         uint64_t copies = bed.device->stats.copies;
 
         for (bool more = true; more; steps++) {
@@ -755,6 +755,7 @@ START_TEST(a_measurement_that_fails_leaves_nothing)
         struct sl_device_options options = {.name = "cuda",
                                             .staging_bytes = STAGING_BYTES,
                                             .measure = true,
+                                            .probe_bytes = SL_MIB,
                                             .driver_path = FAKE_CUDA,
                                             .kernels = "image"};
         static const char *const calls[] = {"fake_memory_get", "fake_host_get", "fake_launch",
@@ -766,7 +767,6 @@ START_TEST(a_measurement_that_fails_leaves_nothing)
         sl_err err = SL_OK;
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
-        cuda_of(bed.device)->probe_bytes = SL_MIB;
         bed.fake->fail_symbol = calls[_i];
         bed.fake->fail_code = SL_CU_OUT_OF_MEMORY;
 

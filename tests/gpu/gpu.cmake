@@ -1,0 +1,15 @@
+# On a GPU, and the same on the driver that plays one (tests/unit/gpu.cmake), so that the suite itself is tested everywhere.
+sl_test(gpu_test LABEL gpu SOURCES gpu/gpu_test.c LIBS sluice_device TIMEOUT 240)
+sl_node_test(bench_gpu_test LABEL gpu SCRIPT gpu/bench_gpu_test.py TIMEOUT 900)
+add_dependencies(gpu_test fake_cuda)
+if(NOT SL_SANITIZE)
+    add_test(NAME unit/gpu_test_played COMMAND gpu_test)
+    set_tests_properties(unit/gpu_test_played PROPERTIES LABELS unit TIMEOUT 1200
+        ENVIRONMENT "CK_TIMEOUT_MULTIPLIER=5;FAKE_CUDA_SHARED=1;SLUICE_TEST_DRIVER=$<TARGET_FILE:fake_cuda>")
+endif()
+# Programs take a driver that plays a GPU only with the kernels that they would give a real one.
+if(SL_CUDA AND Python3_FOUND)
+    add_test(NAME gpu/bench_gpu_played COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/bench_gpu_test.py
+        ${CMAKE_BINARY_DIR}/tests/fake)
+    set_tests_properties(gpu/bench_gpu_played PROPERTIES LABELS gpu TIMEOUT 900 ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin")
+endif()

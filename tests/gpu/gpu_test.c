@@ -1,0 +1,397 @@
+/* tests/gpu/gpu_test.c - the cuda back end on a GPU; says why it is skipped where there is none.
+ * The same tests run on a driver that plays a GPU: SLUICE_TEST_DRIVER names its library. */
+#include "cuda/cuda_internal.h"
+#include "cuda/sl_gpu_bench.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LAYERS      4u
+#define BLOCKS      32u
+#define STAGING     SL_MIB
+#define ARENA_BYTES (64 * SL_MIB)
+
+static const char *program; /* this one */
+
+static struct sl_device_options options_make(void)
+{
+    const char *driver = getenv("SLUICE_TEST_DRIVER");
+    return (struct sl_device_options){.name = "cuda",
+                                      .staging_bytes = STAGING,
+                                      .multiprocessors = 8,
+                                      .probe_bytes = driver == NULL ? 0 : SL_MIB,
+                                      .driver_path = driver,
+                                      .kernels = driver == NULL ? NULL : "image"};
+}
+
+static struct sl_device *device_open(void)
+{
+    struct sl_device_options options = options_make();
+    struct sl_device *device = NULL;
+    struct sl_error why = {0};
+    ck_assert_msg(sl_device_open_with(&options, &device, &why) == SL_OK, "%s", why.text);
+    return device;
+}
+
+static unsigned char pattern(uint64_t at)
+{
+    return (unsigned char)(at * 131 + at / 4099 + (at >> 20));
+}
+
+/* Bytes to and from device memory, whatever lies under it; through pinned memory. */
+static bool device_bytes(struct cuda_device *cuda, sl_cu_ptr at, unsigned char *bytes,
+                         size_t length, bool to_host)
+{
+    struct cuda_slot *slot = &cuda->slots[0];
+    sl_cu_result result = 0;
+    for (size_t done = 0; result == 0 && done < length; done += cuda->half_bytes) {
+        size_t part = SL_MIN(length - done, (size_t)cuda->half_bytes);
+        if (!to_host) {
+            memcpy(slot->bounce, bytes + done, part);
+        }
+        result = to_host ? cuda->driver.to_host(slot->bounce, at + done, part, slot->stream)
+                         : cuda->driver.to_device(at + done, slot->bounce, part, slot->stream);
+        result = result != 0 ? result : cuda->driver.stream_wait(slot->stream);
+        if (to_host) {
+            memcpy(bytes + done, slot->bounce, part);
+        }
+    }
+    return result == 0;
+}
+
+static const struct {
+    uint64_t piece_bytes, gap_bytes;
+    bool cross_layer;
+} shapes[] = {
+    {4096, 0, false}, {16384, 0, false}, {65536, 0, false},  {1000, 9, false},   {16387, 3, false},
+    {8192, 0, true},  {777, 16, true},   {150000, 0, false}, {600000, 0, false},
+};
+
+struct bed {
+    struct sl_device *device;
+    struct cuda_device *cuda;
+    sl_cu_ptr pool;
+    size_t pool_bytes;
+    unsigned char *pool_copy, *arena, *arena_copy;
+    uint64_t piece_bytes, stride_bytes, layer_step_bytes, value_bytes;
+    uint32_t layers_index, move_count;
+    struct sl_move moves[BLOCKS];
+};
+
+static void bed_open(struct bed *bed, size_t shape, bool pinned)
+{
+    struct sl_error why = {0};
+    struct sl_layer layers[LAYERS];
+    *bed = (struct bed){.device = device_open(), .piece_bytes = shapes[shape].piece_bytes};
+    bed->cuda = cuda_of(bed->device);
+    bool cross = shapes[shape].cross_layer;
+    bed->value_bytes = LAYERS * bed->piece_bytes;
+    bed->stride_bytes = (cross ? bed->value_bytes : bed->piece_bytes) + shapes[shape].gap_bytes;
+    bed->layer_step_bytes = cross ? bed->piece_bytes : bed->stride_bytes * BLOCKS;
+    bed->pool_bytes = bed->stride_bytes * BLOCKS * (cross ? 1 : LAYERS);
+    ck_assert_int_eq(bed->cuda->driver.memory_get(&bed->pool, bed->pool_bytes), 0);
+    bed->pool_copy = malloc(bed->pool_bytes);
+    bed->arena_copy = malloc(ARENA_BYTES);
+    for (size_t i = 0; i < bed->pool_bytes; i++) {
+        bed->pool_copy[i] = pattern(i + shape);
+    }
+    ck_assert(device_bytes(bed->cuda, bed->pool, bed->pool_copy, bed->pool_bytes, false));
+    bed->arena = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(bed->arena != MAP_FAILED);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        uint64_t at = bed->pool + l * bed->layer_step_bytes;
+        layers[l] = (struct sl_layer){.base = (unsigned char *)(uintptr_t)at,
+                                      .block_stride_bytes = bed->stride_bytes,
+                                      .piece_bytes = bed->piece_bytes,
+                                      .block_count = BLOCKS};
+    }
+    ck_assert_msg(bed->device->ops->layers_add(bed->device, layers, LAYERS, &bed->layers_index,
+                                               &why) == SL_OK,
+                  "%s", why.text);
+    ck_assert_int_eq(
+        sl_device_host_add(bed->device, bed->arena, ARENA_BYTES, pinned ? ARENA_BYTES : 0, &why),
+        SL_OK);
+    for (bool more = true; more;) {
+        ck_assert_msg(sl_device_work(bed->device, &more, &why) == SL_OK, "%s", why.text);
+    }
+    ck_assert_uint_eq(bed->device->stats.pinned_bytes, pinned ? ARENA_BYTES : 0);
+    /* Extents around the edge of two slices, ids in an order that jumps. */
+    uint64_t slot_bytes = sl_align_up(bed->value_bytes, 4096);
+    bed->move_count = (uint32_t)SL_MIN((uint64_t)BLOCKS, ARENA_BYTES / slot_bytes - 1);
+    for (uint32_t i = 0; i < bed->move_count; i++) {
+        uint64_t at = (CUDA_PIN_BYTES + ARENA_BYTES - bed->move_count / 2 * slot_bytes -
+                       slot_bytes / 4096 / 2 * 4096 + i * slot_bytes) %
+                      (ARENA_BYTES - slot_bytes);
+        bed->moves[i] = (struct sl_move){.host = bed->arena + at / 4096 * 4096,
+                                         .device_block = (i * UINT64_C(37)) % BLOCKS,
+                                         .layers_index = bed->layers_index};
+    }
+}
+
+static void bed_close(struct bed *bed)
+{
+    sl_device_host_remove(bed->device, bed->arena);
+    bed->device->ops->layers_remove(bed->device, bed->layers_index);
+    ck_assert_int_eq(bed->cuda->driver.memory_free(bed->pool), 0);
+    sl_device_close(&bed->device);
+    (void)munmap(bed->arena, ARENA_BYTES);
+    free(bed->pool_copy);
+    free(bed->arena_copy);
+}
+
+static void way_force(struct cuda_device *cuda, enum sl_way way)
+{
+    uint32_t *speed = &cuda->crossover.speed[0][0][0][0];
+    cuda->crossover.measured = true;
+    for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {
+        speed[i] = i % SL_WAY_COUNT == way ? 2 : 1;
+    }
+}
+
+static uint64_t piece_offset(const struct bed *bed, const struct sl_move *move, uint32_t layer)
+{
+    return layer * bed->layer_step_bytes + move->device_block * bed->stride_bytes;
+}
+
+static void out_and_in(struct bed *bed, size_t shape)
+{
+    struct sl_error why = {0};
+    unsigned char *pool_now = malloc(bed->pool_bytes);
+    ck_assert_msg(
+        bed->device->ops->move(bed->device, bed->moves, bed->move_count, true, true, &why) == SL_OK,
+        "%s", why.text);
+    for (uint32_t i = 0; i < bed->move_count; i++) {
+        const struct sl_move *move = &bed->moves[i];
+        ck_assert_uint_eq(move->done, 1);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            ck_assert_msg(memcmp(move->host + l * bed->piece_bytes,
+                                 bed->pool_copy + piece_offset(bed, move, l),
+                                 bed->piece_bytes) == 0,
+                          "shape %zu, value %u, layer %u", shape, i, l);
+        }
+        ck_assert(sl_digest_equal(move->digest, sl_digest_of(move->host, bed->value_bytes)));
+    }
+    for (uint32_t i = 0; i < bed->move_count; i++) {
+        struct sl_move *move = &bed->moves[i];
+        for (uint64_t k = 0; k < bed->value_bytes; k++) {
+            move->host[k] = (unsigned char)(pattern(k + i) ^ 0x5a);
+        }
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            memcpy(bed->pool_copy + piece_offset(bed, move, l), move->host + l * bed->piece_bytes,
+                   bed->piece_bytes);
+        }
+    }
+    ck_assert_msg(bed->device->ops->move(bed->device, bed->moves, bed->move_count, false, false,
+                                         &why) == SL_OK,
+                  "%s", why.text);
+    ck_assert(device_bytes(bed->cuda, bed->pool, pool_now, bed->pool_bytes, true));
+    ck_assert_msg(memcmp(pool_now, bed->pool_copy, bed->pool_bytes) == 0, "shape %zu", shape);
+    free(pool_now);
+}
+
+START_TEST(every_way_moves_every_byte_there_and_back)
+    {
+        size_t shape = (size_t)_i / SL_WAY_COUNT / 2;
+        struct bed bed;
+        bed_open(&bed, shape, _i % 2 == 0);
+        way_force(bed.cuda, (enum sl_way)(_i / 2 % (int)SL_WAY_COUNT));
+        out_and_in(&bed, shape);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* ---- memory of another process ---- */
+
+static int engine(int said, int heard)
+{
+    struct sl_device_options options = options_make();
+    struct sl_device *device = NULL;
+    struct sl_error why = {0};
+    struct sl_cu_ipc ipc;
+    sl_cu_ptr pool = 0;
+    unsigned char bytes[8192], word;
+    if (sl_device_open_with(&options, &device, &why) != SL_OK) {
+        fprintf(stderr, "%s\n", why.text);
+        return 1;
+    }
+    struct cuda_device *cuda = cuda_of(device);
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = pattern(i);
+    }
+    if (cuda->driver.memory_get(&pool, sizeof(bytes)) != 0 ||
+        cuda->driver.ipc_get(&ipc, pool) != 0) {
+        return 1;
+    }
+    if (!device_bytes(cuda, pool, bytes, sizeof(bytes), false) ||
+        write(said, &ipc, sizeof(ipc)) != (ssize_t)sizeof(ipc) || read(heard, &word, 1) != 1) {
+        return 1;
+    }
+    /* What the other has written. */
+    bool right = device_bytes(cuda, pool, bytes, sizeof(bytes), true);
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        right &= bytes[i] == (unsigned char)(pattern(i) ^ 0xff);
+    }
+    (void)cuda->driver.memory_free(pool);
+    sl_device_close(&device);
+    return right ? 0 : 2;
+}
+
+START_TEST(memory_of_another_process_is_read_and_written)
+    {
+        int out[2], in[2], status = -1;
+        struct sl_error why = {0};
+        struct sl_mapping mapping;
+        char said[16], heard[16];
+        ck_assert_int_eq(pipe(out) + pipe(in), 0);
+        snprintf(said, sizeof(said), "%d", out[1]);
+        snprintf(heard, sizeof(heard), "%d", in[0]);
+        pid_t child = fork(); /* before this process has a context */
+        if (child == 0) {
+            execl(program, program, "engine", said, heard, (char *)NULL);
+            _exit(127);
+        }
+        (void)close(out[1]);
+        struct sl_memory_handle handle = {.kind = SL_MEMORY_CUDA_IPC, .pid = (uint32_t)child};
+        ck_assert_int_eq(read(out[0], handle.ipc, sizeof(handle.ipc)), sizeof(handle.ipc));
+        struct sl_device *device = device_open();
+
+        ck_assert_msg(device->ops->map(device, &handle, 8192, &mapping, &why) == SL_OK, "%s",
+                      why.text);
+        struct sl_layer layer = {.base = mapping.base,
+                                 .block_stride_bytes = 4096,
+                                 .piece_bytes = 4096,
+                                 .block_count = 2};
+        unsigned char *host = malloc(8192);
+        struct sl_move moves[] = {{.host = host}, {.host = host + 4096, .device_block = 1}};
+        ck_assert_int_eq(device->ops->layers_add(device, &layer, 1, &moves[0].layers_index, &why),
+                         SL_OK);
+        moves[1].layers_index = moves[0].layers_index;
+        ck_assert_int_eq(device->ops->move(device, moves, 2, true, true, &why), SL_OK);
+        for (size_t i = 0; i < 8192; i++) {
+            ck_assert_uint_eq(host[i], pattern(i));
+            host[i] = (unsigned char)(host[i] ^ 0xff);
+        }
+        ck_assert_int_eq(device->ops->move(device, moves, 2, false, false, &why), SL_OK);
+        ck_assert_int_eq(write(in[1], "x", 1), 1);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+
+        ck_assert(WIFEXITED(status));
+        ck_assert_int_eq(WEXITSTATUS(status), 0);
+        device->ops->layers_remove(device, moves[0].layers_index);
+        device->ops->unmap(device, &mapping);
+        sl_device_close(&device);
+        free(host);
+    }
+END_TEST
+
+START_TEST(memory_behind_a_descriptor_is_read)
+    {
+        struct sl_device *device = device_open();
+        struct cuda_device *cuda = cuda_of(device);
+        struct sl_error why = {0};
+        struct sl_cu_memory memory = {.type = SL_CU_MEMORY_PINNED,
+                                      .handle_types = SL_CU_HANDLE_FD,
+                                      .location = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu}};
+        size_t unit = 0;
+        sl_cu_handle physical = 0;
+        struct sl_mapping mapping;
+        unsigned char bytes[4096], back[4096] = {0};
+        int fd = -1;
+        ck_assert_int_eq(cuda->driver.granularity(&unit, &memory, SL_CU_GRANULARITY_MINIMUM), 0);
+        ck_assert_int_eq(cuda->driver.physical_get(&physical, 2 * unit, &memory, 0), 0);
+        ck_assert_int_eq(cuda->driver.physical_export(&fd, physical, SL_CU_HANDLE_FD, 0), 0);
+        struct sl_memory_handle handle = {
+            .kind = SL_MEMORY_CUDA_FD, .pid = (uint32_t)getpid(), .fd = fd, .offset_bytes = unit};
+
+        ck_assert_msg(device->ops->map(device, &handle, unit, &mapping, &why) == SL_OK, "%s",
+                      why.text);
+
+        for (size_t i = 0; i < sizeof(bytes); i++) {
+            bytes[i] = pattern(i);
+        }
+        sl_cu_ptr at = (uintptr_t)mapping.base;
+        ck_assert(device_bytes(cuda, at, bytes, sizeof(bytes), false));
+        ck_assert(device_bytes(cuda, at, back, sizeof(back), true));
+        ck_assert_int_eq(memcmp(bytes, back, sizeof(bytes)), 0);
+        device->ops->unmap(device, &mapping);
+        ck_assert_int_eq(cuda->driver.physical_free(physical), 0);
+        (void)close(fd);
+        sl_device_close(&device);
+    }
+END_TEST
+
+/* ---- the benchmark ---- */
+
+static void row_seen(void *context, const struct sl_gpu_bench_row *row)
+{
+    uint32_t *seen = context;
+    ck_assert(row->whole > 0 && row->single > 0 && row->move > 0);
+    ck_assert(!row->to_host || row->digested > 0);
+    (*seen)++;
+}
+
+START_TEST(the_benchmark_compares_what_it_moves)
+    {
+        uint32_t seen = 0;
+        struct sl_error why = {0};
+        struct sl_gpu_bench_result result;
+        struct sl_gpu_bench_options options = {.device = options_make(),
+                                               .bytes_max = 5 * SL_MIB,
+                                               .rounds = 1,
+                                               .found = row_seen,
+                                               .context = &seen};
+        options.device.staging_bytes = 8 * SL_MIB;
+
+        ck_assert_msg(sl_gpu_bench_run(&options, &result, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_uint_eq(seen, 2); /* 1,000 pieces of 4 KiB, in and out */
+        ck_assert_uint_eq(result.rows, 2);
+        ck_assert_uint_eq(result.rows_left_out, 16);
+        ck_assert_uint_ge(result.checked_bytes, 3 * 2 * 4096000);
+        ck_assert(result.crossover.measured);
+    }
+END_TEST
+
+int main(int argc, char **argv)
+{
+    struct sl_device_options options = options_make();
+    struct sl_device *device = NULL;
+    struct sl_error why = {0};
+    program = "/proc/self/exe";
+    if (argc == 4 && strcmp(argv[1], "engine") == 0) {
+        return engine(atoi(argv[2]), atoi(argv[3]));
+    }
+    /* In a process of its own: a context does not outlive a fork. */
+    pid_t child = fork();
+    if (child == 0) {
+        sl_err err = sl_device_open_with(&options, &device, &why);
+        printf(err == SL_OK ? "%s\n" : "skipped: %s\n", err == SL_OK ? device->text : why.text);
+        fflush(stdout);
+        sl_device_close(&device);
+        _exit(err == SL_OK ? 0 : err == SL_ERR_UNSUPPORTED ? 77 : 1);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    }
+    Suite *suite = suite_create("gpu");
+    TCase *cases = tcase_create("gpu");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, every_way_moves_every_byte_there_and_back, 0,
+                        (int)(SL_COUNT(shapes) * SL_WAY_COUNT * 2));
+    tcase_add_test(cases, memory_of_another_process_is_read_and_written);
+    tcase_add_test(cases, memory_behind_a_descriptor_is_read);
+    tcase_add_test(cases, the_benchmark_compares_what_it_moves);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures == 0 ? 0 : 1;
+}

@@ -620,7 +620,9 @@ static void event_run(struct sim *sim, struct sim_event *event)
         struct sim_event later = *event;
         event->frame = NULL;
         later.at_ns = node->stopped_until_ns;
-        later.tie = node->deferred++; /* in the order of their arrival, before what arrives then */
+        if (event->tie >= node->deferred) { /* else it waits already, and is stopped once more */
+            later.tie = node->deferred++;   /* in the order of arrival, before what arrives then */
+        }
         event_push(sim, later);
         return;
     }

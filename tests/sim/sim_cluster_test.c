@@ -15,6 +15,7 @@
 #include "actors/transporter/transporter.h"
 #include "ipc/sl_index.h"
 #include "tests/sim/sim_far.h"
+#include "tests/sim/sim_handover.h"
 #include "tests/sim/sim_seeds.h"
 #include "tests/sim/sim_workload.h"
 
@@ -25,28 +26,33 @@
 #ifndef SEEDS_STANDARD
 #define SEEDS_STANDARD 132u
 #endif
-#define WARM_UP_NS      (300 * SL_NS_PER_MS)
-#define ACTIVE_NS       (5 * SL_NS_PER_S)
-#define QUIET_NS        (8 * SL_NS_PER_S) /* the last ops end, pins expire, links are built again */
-#define WARM_NS         (2100 * SL_NS_PER_MS) /* a call */
-#define VERIFY_NS       (120 * SL_NS_PER_S)
-#define ENGINE_PAUSE_NS (80 * SL_NS_PER_MS)
-#define ENGINES_MAX     6u /* of a host, one after the other */
-#define ACTORS_MAX      8u
-#define DELAY_NS        (400 * SL_NS_PER_MS) /* of slow links */
-#define CORRUPT_ONE_OF  40u
-#define SLOW_ONE_OF     8u
-#define POWER_MAX       3u /* cuts of a run: each takes an engine */
+#define WARM_UP_NS       (300 * SL_NS_PER_MS)
+#define ACTIVE_NS        (5 * SL_NS_PER_S)
+#define QUIET_NS         (8 * SL_NS_PER_S) /* the last ops end, pins expire, links are built again */
+#define WARM_NS          (2100 * SL_NS_PER_MS) /* a call */
+#define VERIFY_NS        (120 * SL_NS_PER_S)
+#define ENGINE_PAUSE_NS  (80 * SL_NS_PER_MS)
+#define ENGINES_MAX      6u /* of a host, one after the other */
+#define SIDES_MAX        8u
+#define HANDOVER_CALM_NS SL_NS_PER_S        /* then the nodes know each other */
+#define HANDOVER_END_NS  (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
+#define ACTORS_MAX       8u
+#define DELAY_NS         (400 * SL_NS_PER_MS) /* of slow links */
+#define CORRUPT_ONE_OF   40u
+#define SLOW_ONE_OF      8u
+#define POWER_MAX        3u /* cuts of a run: each takes an engine */
 
 enum trouble {
     TROUBLE_LINKS = 1, /* cut: one way, both ways, all of a node */
     TROUBLE_SLOW = 2,  /* links take their time */
     TROUBLE_DOORS = 4, /* transporters are killed and stopped */
     TROUBLE_ACTORS = 8,
-    TROUBLE_NODES = 16,  /* all of a node's actors are killed or stopped */
-    TROUBLE_POWER = 32,  /* a node comes back with empty memory */
-    TROUBLE_CLOCKS = 64, /* the wall clock is set */
-    TROUBLE_BITS = 128   /* what is read from another node has wrong bits at times */
+    TROUBLE_NODES = 16,    /* all of a node's actors are killed or stopped */
+    TROUBLE_POWER = 32,    /* a node comes back with empty memory */
+    TROUBLE_CLOCKS = 64,   /* the wall clock is set */
+    TROUBLE_BITS = 128,    /* what is read from another node has wrong bits at times */
+    TROUBLE_ENGINES = 256, /* those that hand over are killed */
+    HANDOVERS = 512 /* no trouble: engines hand over, from prefill to decode, between all hosts */
 };
 
 struct scenario {
@@ -74,6 +80,13 @@ static const struct scenario scenarios[] = {
      SL_NS_PER_MS, 400},
     {"two, clocks", TROUBLE_CLOCKS | TROUBLE_DOORS | TROUBLE_NODES, 2, false, 0, 0},
     {"three, everything", TROUBLE_ALL, 3, false, SL_NS_PER_MS, 400},
+    {"two, hand-overs", HANDOVERS, 2, false, 0, 0},
+    {"two, hand-overs, links, engines", TROUBLE_NET | TROUBLE_ENGINES | HANDOVERS, 2, false,
+     SL_NS_PER_MS, 400},
+    {"two, hand-overs, transporters", TROUBLE_DOORS | TROUBLE_ENGINES | HANDOVERS, 2, false, 0, 0},
+    {"three, hand-overs over a disk, everything",
+     (TROUBLE_ALL | TROUBLE_ENGINES | HANDOVERS) & ~(uint32_t)TROUBLE_CLOCKS, 3, true, SL_NS_PER_MS,
+     400},
 };
 
 #define SETTINGS_COMMON                                                                          \
@@ -83,8 +96,8 @@ static const struct scenario scenarios[] = {
         "fabric_address", "127.0.0.1", "fabric_lanes", "2", "fabric_depth", "4", "fabric_unit",  \
         "16KiB", "fabric_stall", "500ms", "peer_heartbeat", "200ms", "peer_timeout", "300ms",    \
         "peer_backoff", "100ms", "peer_missing_ttl", "200ms", "remote_pin_ttl", "250ms",         \
-        "fetch_trips_max", "4"
-#define SETTINGS_MAX 64
+        "fetch_trips_max", "4", "handover_hold", "2s", "handover_partial_ttl", "1s"
+#define SETTINGS_MAX 72
 #define MEMORY_AMPLE "8MiB"
 #define MEMORY_TINY  "1MiB"
 #define PEERS_OF_TWO "a@sim:1,b@sim:1"
@@ -94,6 +107,7 @@ struct host {
     uint32_t actors[ACTORS_MAX], actor_count;
     uint32_t registrar, door;
     uint32_t engines[ENGINES_MAX], engine_count;
+    uint32_t sides[2], side_count; /* engines that hand over: prefill, decode; how many so far */
     uint32_t clients[FAR_SLOTS];
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after a power cut */
@@ -105,6 +119,7 @@ struct run {
     struct sim *sim;
     const struct scenario *scenario;
     struct far far;
+    struct handovers handovers;
     struct host hosts[FAR_HOSTS];
     uint32_t power_cuts;
 };
@@ -139,7 +154,7 @@ static uint64_t objects_bytes(const struct sl_index_view *view, const struct sl_
 static void check_at_rest(struct run *run, uint32_t number, uint64_t used_bytes, uint64_t bytes)
 {
     static const char *const none[] = {"claim_count", "retired_count", "quarantined_bytes",
-                                       "forget_pending_count"};
+                                       "forget_pending_count", "held_count"};
     const struct host *host = &run->hosts[number];
     for (size_t i = 0; i < SL_COUNT(none); i++) {
         uint64_t left = sim_metric(run->sim, host->registrar, none[i]);
@@ -148,6 +163,10 @@ static void check_at_rest(struct run *run, uint32_t number, uint64_t used_bytes,
     }
     SIM_CHECK(sim_metric(run->sim, host->door, "pin_sets_open") == 0,
               "host %u is at rest, yet pins of peers are left", number);
+    SIM_CHECK(sim_metric(run->sim, host->door, "tickets_open") == 0,
+              "host %u is at rest, yet tickets are left", number);
+    SIM_CHECK(sim_metric(run->sim, host->actors[host->actor_count - 2], "handovers_active") == 0,
+              "host %u is at rest, yet hand-overs are left", number);
     SIM_CHECK(used_bytes == bytes, "space is lost at host %u: %llu bytes are used, %llu by objects",
               number, (unsigned long long)used_bytes, (unsigned long long)bytes);
 }
@@ -206,6 +225,21 @@ static void engine_start(struct run *run, uint32_t number)
     (void)snprintf(host->work.verifier, sizeof(host->work.verifier), "%s", name);
 }
 
+/* A new one has a name of its own: what happens to the device memory of a dead one is nobody's
+ * business. */
+static void side_start(struct run *run, uint32_t number, uint32_t side)
+{
+    struct host *host = &run->hosts[number];
+    char name[32];
+    if (!has(run, HANDOVERS) || host->side_count == SIDES_MAX) {
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "client.9%u.0", host->side_count++);
+    sim_host_use(run->sim, number);
+    host->sides[side] =
+        sim_start(run->sim, &handover_engine, 0, name, &run->handovers.sides[number][side]);
+}
+
 static void actor_start(struct run *run, struct host *host, const struct sl_actor *actor,
                         uint32_t rank)
 {
@@ -238,6 +272,8 @@ static void host_start(struct run *run, uint32_t number)
     actor_start(run, host, &sl_transporter_actor, 0);
     host->door = host->actors[host->actor_count - 1];
     engine_start(run, number);
+    side_start(run, number, 0);
+    side_start(run, number, 1);
     clients_start(run, number);
 }
 
@@ -377,7 +413,18 @@ static void trouble_power(struct run *run)
     run->hosts[host].warm_ns = 0;
     memset(run->hosts[host].work.acknowledged, 0, sizeof(run->hosts[host].work.acknowledged));
     engine_start(run, host);
+    side_start(run, host, 0);
+    side_start(run, host, 1);
     clients_start(run, host);
+}
+
+static void trouble_engine(struct run *run)
+{
+    uint32_t host = any_host(run), side = (uint32_t)sim_random_below(run->sim, 2);
+    if (run->hosts[host].side_count < SIDES_MAX) {
+        sim_kill(run->sim, run->hosts[host].sides[side], SL_NEVER_NS);
+        side_start(run, host, side);
+    }
 }
 
 static void trouble_clock(struct run *run)
@@ -396,7 +443,7 @@ static void make_trouble(struct run *run)
         {TROUBLE_SLOW, trouble_slow},    {TROUBLE_SLOW, trouble_slow},
         {TROUBLE_DOORS, trouble_door},   {TROUBLE_ACTORS, trouble_actor},
         {TROUBLE_NODES, trouble_node},   {TROUBLE_POWER, trouble_power},
-        {TROUBLE_CLOCKS, trouble_clock},
+        {TROUBLE_CLOCKS, trouble_clock}, {TROUBLE_ENGINES, trouble_engine},
     };
     uint64_t which = sim_random_below(run->sim, SL_COUNT(kinds));
     if (has(run, kinds[which].trouble)) {
@@ -439,6 +486,7 @@ static void run_to_rest(struct run *run)
 {
     struct sim *sim = run->sim;
     run->far.quiet = true;
+    run->handovers.quiet = true;
     sim_reads_slow(sim, 0);
     sim_reads_corrupt(sim, 0);
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
@@ -486,6 +534,9 @@ static void run_verify(struct run *run)
                   work->verify_next, i);
     }
     sim_run_until(sim, sim_now_ns(sim) + 3 * SL_NS_PER_S); /* pins whose end was lost expire */
+    if (has(run, HANDOVERS)) {
+        sim_run_until(sim, sim_now_ns(sim) + HANDOVER_END_NS);
+    }
     check_all(run, true);
 }
 
@@ -514,6 +565,14 @@ static void run_print(struct run *run)
                U(sim_metric(run->sim, host->door, "fences")),
                U(sim_metric(run->sim, host->door, "values_served")), U(host->memory_peak / 1024));
     }
+    const struct handovers *handovers = &run->handovers;
+    if (has(run, HANDOVERS)) {
+        printf("%llu hand-overs (%llu directly): %llu complete, %llu failed, %llu unanswered; "
+               "prefill: %llu sent, %llu failed\n",
+               U(handovers->begun), U(handovers->direct), U(handovers->complete),
+               U(handovers->failed), U(handovers->unanswered), U(handovers->sent),
+               U(handovers->send_failed));
+    }
     printf("%llu events, hash %016llx\n", U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
 #undef U
 }
@@ -529,6 +588,7 @@ static uint64_t run_of(uint64_t seed)
                                                .piece_bytes = run->scenario->disk ? 6000 : 700,
                                                .pause_ns_max = ENGINE_PAUSE_NS,
                                                .nothing_is_lost = !run->scenario->disk,
+                                               .late = run->scenario->late_of != 0,
                                                .disturbed_ns = &run->far.disturbed_ns[i]};
     }
     struct sim_options options = {
@@ -543,8 +603,13 @@ static uint64_t run_of(uint64_t seed)
         (void)sim_host_add(run->sim, run->hosts[i].settings);
     }
     run->far.ample = !run->scenario->disk;
-    run->far.calm = run->scenario->trouble == 0;
+    run->far.calm = (run->scenario->trouble & ~(uint32_t)HANDOVERS) == 0;
     far_init(&run->far, run->sim, run->scenario->hosts);
+    handovers_init(&run->handovers, run->scenario->hosts);
+    run->handovers.disturbed_ns = run->far.disturbed_ns;
+    run->handovers.late = run->scenario->late_of != 0;
+    run->handovers.calm = run->far.calm && run->far.ample;
+    run->handovers.calm_from_ns = sim_now_ns(run->sim) + HANDOVER_CALM_NS;
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         host_start(run, i);
     }

@@ -105,6 +105,7 @@ void far_forget(struct far *far, uint32_t host)
 {
     for (uint32_t key = 0; key < FAR_KEYS; key++) {
         far->keys[host][key].present = far->keys[host][key].doubt = false;
+        far->keys[host][key].putting = false;
         far->keys[host][key].changes++;
     }
 }
@@ -159,9 +160,11 @@ static void do_put(struct worker *self)
     char text[16];
     value_fill(self->values[0], key);
     call_begin(self);
+    all->keys[self->host][key].putting = true;
     sl_err err = sl_put(self->client, key_name(key, text), self->values[0], value_bytes(key),
                         self->timeout_ns, NULL);
     call_ended(self, "put");
+    all->keys[self->host][key].putting = false;
     sim_say(all->sim, "host %u: put of key %u: %s", self->host, key, sl_err_name(err));
     all->puts++;
     if (err == SL_OK) {
@@ -214,7 +217,8 @@ static void get_missed(struct worker *self, uint32_t key, const struct far_key *
     all->missed++;
     SIM_CHECK(!before->present || now->changes != before->changes, "lost: key %u at host %u", key,
               self->host);
-    SIM_CHECK(!all->calm || !all->ample || excused(self) || !there_before || !elsewhere(self, key),
+    SIM_CHECK(!all->calm || !all->ample || excused(self) || before->putting || now->putting ||
+                  now->present || !there_before || !elsewhere(self, key),
               "key %u is at another host, nothing disturbs, yet host %u does not find it", key,
               self->host);
 }

@@ -15,7 +15,8 @@
 
 struct far_key { /* at one host */
     bool present;
-    bool doubt; /* a removal failed: it may still happen */
+    bool doubt;   /* a removal failed: it may still happen */
+    bool putting; /* its place is reserved: nobody brings it in */
     uint64_t since_ns;
     uint64_t changes; /* a get that saw one may find it or not */
 };

@@ -532,15 +532,17 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
     }
     work->blocks_loaded += self->loaded;
     work->blocks_remote += body->from_remote;
+    bool again = self->verify && work->late && self->loaded < self->expected;
     if (reply->code != SL_OK) {
         op_failed(self, reply->code, reply->text);
     } else {
-        SIM_CHECK(!work->nothing_is_lost || work->warming || self->loaded >= self->expected,
+        SIM_CHECK(!work->nothing_is_lost || work->warming || again ||
+                      self->loaded >= self->expected,
                   "lost: chain %u from block %u: %u blocks found, %u were acknowledged",
                   self->chain, self->first, self->loaded, self->expected);
     }
     if (self->verify) {
-        bool done = reply->code == SL_OK;
+        bool done = reply->code == SL_OK && !again;
         work->verified += done ? self->loaded : 0;
         work->verify_next += done ? 1 : 0;
         work->verify_tries += done ? 0 : 1;

@@ -23,6 +23,7 @@ struct workload {
     bool warming;   /* after a power cut the disk has not said yet what it holds: misses are fine */
     bool quiet;     /* engines begin no more ops */
     bool verifying; /* one engine loads chain after chain */
+    bool late; /* frames come late: what another host has may be missed once, not again and again */
     char verifier[32]; /* name of the one that verifies */
     const uint64_t
         *disturbed_ns; /* when trouble excused failures last; NULL: any of the simulator's */

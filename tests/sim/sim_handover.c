@@ -1,0 +1,555 @@
+/* tests/sim/sim_handover.c - see the header.
+ *
+ * Device blocks that are free hold a pattern, which they must still have when they are taken again:
+ * whoever writes there after a fence is caught. Decode looks at every byte of every block, or has
+ * none: part of a hand-over is never an answer. */
+#include "tests/sim/sim_handover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOCK_TOKENS 4u
+#define BUDGET_NS    SL_NS_PER_S
+#define SLACK_NS     (5 * SL_NS_PER_MS)
+#define PAUSE_NS     (60 * SL_NS_PER_MS)
+#define LOOK_NS      (4 * SL_NS_PER_MS) /* how often the engines look at their own channel */
+#define EXCUSE_NS    (3 * SL_NS_PER_S)
+#define STRIDE_BYTES (HANDOVER_PIECE_BYTES + 24u)
+#define POOL_BYTES   ((uint64_t)STRIDE_BYTES * HANDOVER_DEVICE_MAX)
+#define FREE_PATTERN 0xE7
+#define TRUNKS       3u
+
+enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_OP, PHASE_FENCE };
+
+struct engine {
+    struct sl_env *env;
+    struct sim *sim;
+    const struct handover_side *side;
+    struct handovers *all;
+    struct sl_calls *calls;
+    enum phase phase;
+    uint64_t engine_id, op_id, next_op, started_ns, begin_ns, look_ns;
+    int fds[HANDOVER_RANKS];
+    unsigned char *memory[HANDOVER_RANKS];
+    bool lent[HANDOVER_DEVICE_MAX];
+    uint64_t device[HANDOVER_BLOCKS];
+    struct handover_request mine; /* what the op is about */
+    bool direct, asking, told;
+};
+
+/* ---- what blocks hold ---- */
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* The same for all that come after the same tokens: one of the first blocks, when it is full. */
+static uint64_t block_seed(const struct handover_request *request, uint32_t block)
+{
+    bool shared = block < HANDOVER_SHARED && (block + 1) * BLOCK_TOKENS <= request->tokens;
+    uint64_t who = shared ? request->number % TRUNKS : UINT64_C(1000) + request->number;
+    return who << 8 | block;
+}
+
+static uint32_t token_of(const struct handover_request *request, uint32_t at)
+{
+    return (uint32_t)mix(block_seed(request, at / BLOCK_TOKENS) << 8 | at % BLOCK_TOKENS);
+}
+
+static void content_fill(unsigned char *out, const struct handover_request *request, uint32_t block,
+                         uint32_t rank)
+{
+    uint64_t seed = mix(block_seed(request, block) * HANDOVER_RANKS + rank);
+    for (uint64_t at = 0; at < HANDOVER_PIECE_BYTES; at += sizeof(uint64_t)) {
+        uint64_t word = mix(seed + at);
+        memcpy(out + at, &word, SL_MIN(sizeof(word), HANDOVER_PIECE_BYTES - at));
+    }
+}
+
+static unsigned char *piece_at(const struct engine *self, uint32_t rank, uint64_t device)
+{
+    return self->memory[rank] + device * STRIDE_BYTES;
+}
+
+static void blocks_take(struct engine *self)
+{
+    uint32_t start = (uint32_t)sim_random_below(self->sim, HANDOVER_DEVICE_MAX), taken = 0;
+    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX && taken < self->mine.blocks; i++) {
+        uint32_t device = (start + i) % HANDOVER_DEVICE_MAX;
+        for (uint32_t rank = 0; !self->lent[device] && rank < HANDOVER_RANKS; rank++) {
+            const unsigned char *at = piece_at(self, rank, device);
+            SIM_CHECK(at[0] == FREE_PATTERN && memcmp(at, at + 1, HANDOVER_PIECE_BYTES - 1) == 0,
+                      "%s: device block %u was written after its fence", self->env->name, device);
+        }
+        if (!self->lent[device]) {
+            self->lent[device] = true;
+            self->device[taken++] = device;
+        }
+    }
+    SIM_CHECK(taken == self->mine.blocks, "%u device blocks are free", taken);
+}
+
+static void blocks_give(struct engine *self)
+{
+    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
+        for (uint32_t rank = 0; self->lent[i] && rank < HANDOVER_RANKS; rank++) {
+            memset(piece_at(self, rank, i), FREE_PATTERN, HANDOVER_PIECE_BYTES);
+        }
+        self->lent[i] = false;
+    }
+}
+
+static void blocks_check(const struct engine *self)
+{
+    unsigned char want[HANDOVER_PIECE_BYTES];
+    for (uint32_t i = 0; i < self->mine.blocks * HANDOVER_RANKS; i++) {
+        uint32_t block = i / HANDOVER_RANKS, rank = i % HANDOVER_RANKS;
+        content_fill(want, &self->mine, block, rank);
+        SIM_CHECK(memcmp(want, piece_at(self, rank, self->device[block]), sizeof(want)) == 0,
+                  "%s: wrong bytes: hand-over %llx, block %u of %u, rank %u", self->env->name,
+                  (unsigned long long)self->mine.id, block, self->mine.blocks, rank);
+    }
+}
+
+/* ---- calls ---- */
+
+static void engine_send(struct engine *self, const char *to, const struct sl_msg *msg,
+                        uint64_t budget_ns)
+{
+    SIM_CHECK(sl_calls_send(self->calls, to, msg, self->env->now_ns + budget_ns, 0, NULL) == SL_OK,
+              "not sent");
+}
+
+static void engine_register(struct engine *self)
+{
+    struct sl_item_pool pool = {.name = sl_text_of("attn")};
+    struct sl_item_region regions[HANDOVER_RANKS];
+    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
+        regions[rank] = (struct sl_item_region){.rank = rank,
+                                                .handle_kind = 1, /* shared memory */
+                                                .pid = (uint32_t)getpid(),
+                                                .fd = (uint64_t)self->fds[rank],
+                                                .length_bytes = POOL_BYTES,
+                                                .block_stride_bytes = STRIDE_BYTES,
+                                                .piece_bytes = HANDOVER_PIECE_BYTES,
+                                                .block_count = HANDOVER_DEVICE_MAX};
+    }
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER};
+    msg.body.engine_register = (struct sl_body_engine_register){
+        .pid = self->env->self.pid,
+        .start_time = self->env->self.start_time,
+        .name = sl_text_of(self->side->prefill ? "prefill" : "decode"),
+        .model = sl_text_of("fedcba9876543210fedcba9876543210"),
+        .key_format = sl_text_of("sluice"),
+        .block_tokens = BLOCK_TOKENS,
+        .world = HANDOVER_RANKS,
+        .pools = {.at = &pool, .count = 1},
+        .regions = {.at = regions, .count = HANDOVER_RANKS},
+    };
+    engine_send(self, "registrar", &msg, 30 * SL_NS_PER_S);
+}
+
+static void op_send(struct engine *self)
+{
+    uint32_t tokens[HANDOVER_BLOCKS * BLOCK_TOKENS];
+    const struct handover_request *mine = &self->mine;
+    for (uint32_t i = 0; i < mine->tokens; i++) {
+        tokens[i] = token_of(mine, i);
+    }
+    struct sl_bytes token_bytes = {.at = tokens, .length = UINT64_C(4) * mine->tokens};
+    struct sl_u64s device = {.at = self->device, .count = mine->blocks};
+    struct sl_msg msg = {.type = self->side->prefill ? SL_MSG_STORE : SL_MSG_LOAD,
+                         .op_id = self->op_id = self->next_op++};
+    msg.trace_id = mine->id;
+    if (self->side->prefill) {
+        msg.body.store = (struct sl_body_store){.engine_id = self->engine_id,
+                                                .tokens = token_bytes,
+                                                .partial = true,
+                                                .device_blocks = device,
+                                                .handover_id = mine->id};
+        msg.body.store.ticket.at = &mine->ticket;
+        msg.body.store.ticket.count = mine->ticket.bytes.length > 0 ? 1 : 0;
+    } else {
+        msg.body.load = (struct sl_body_load){.engine_id = self->engine_id,
+                                              .tokens = token_bytes,
+                                              .partial = true,
+                                              .device_blocks = device,
+                                              .handover_id = mine->id,
+                                              .direct = self->direct};
+    }
+    self->phase = PHASE_OP;
+    self->started_ns = self->env->now_ns;
+    engine_send(self, "coordinator", &msg, BUDGET_NS);
+}
+
+static void fence_send(struct engine *self)
+{
+    struct sl_msg msg = {.type = SL_MSG_OP_FENCED, .op_id = self->op_id};
+    msg.body.op_fenced.target_op = self->op_id;
+    self->phase = PHASE_FENCE;
+    engine_send(self, "coordinator", &msg, BUDGET_NS);
+}
+
+static void look_at(struct engine *self, uint64_t at_ns)
+{
+    self->look_ns = at_ns;
+    self->env->ops->wake_at(self->env, at_ns);
+}
+
+static void engine_pause(struct engine *self)
+{
+    blocks_give(self);
+    self->mine.id = 0;
+    self->phase = PHASE_IDLE;
+    self->begin_ns = self->env->now_ns + sim_random_below(self->sim, PAUSE_NS);
+    look_at(self, self->side->prefill ? self->env->now_ns : self->begin_ns);
+}
+
+/* ---- the engines' channel ---- */
+
+/* Decode's request that this engine is about; NULL: it is over. */
+static struct handover_request *request_of(const struct engine *self)
+{
+    for (uint32_t i = 0; i < self->all->hosts; i++) {
+        if (self->all->requests[i].id == self->mine.id) {
+            return &self->all->requests[i];
+        }
+    }
+    return NULL;
+}
+
+static void request_copy(struct handover_request *to, const struct handover_request *from)
+{
+    *to = *from;
+    to->ticket.bytes.at = to->ticket_bytes;
+    to->receipt.node.at = to->node;
+}
+
+static void decode_begin(struct engine *self)
+{
+    struct handovers *all = self->all;
+    struct handover_request *request = &all->requests[self->side->host];
+    uint32_t other = (uint32_t)sim_random_below(self->sim, all->hosts);
+    *request = (struct handover_request){
+        .id = (uint64_t)self->env->self.pid << 32 | self->next_op,
+        .prefill = other,
+        .number = all->next_number++,
+        .tokens = 1 + (uint32_t)sim_random_below(self->sim, HANDOVER_BLOCKS * BLOCK_TOKENS),
+    };
+    request->blocks = (request->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    request_copy(&self->mine, request);
+    self->direct = sim_random_below(self->sim, 2) == 0;
+    self->asking = self->told = false;
+    all->begun++;
+    all->direct += self->direct;
+    blocks_take(self);
+    op_send(self);
+    if (!self->direct) {
+        request->word = HANDOVER_ANNOUNCED;
+    }
+    look_at(self, self->env->now_ns + LOOK_NS);
+}
+
+/* While the load waits: its ticket, and what prefill says. */
+static void decode_look(struct engine *self)
+{
+    struct handover_request *request = &self->all->requests[self->side->host];
+    if (self->direct && request->word == HANDOVER_NONE && !self->asking) {
+        struct sl_msg ask = {.type = SL_MSG_TICKET};
+        ask.body.ticket.handover_id = request->id;
+        self->asking = true;
+        engine_send(self, "coordinator", &ask, BUDGET_NS / 4);
+    } else if (request->word == HANDOVER_FIRST_TOKEN && !self->told) {
+        struct sl_msg arrived = {.type = SL_MSG_ARRIVED};
+        arrived.body.arrived.items.at = &request->receipt;
+        arrived.body.arrived.items.count = 1;
+        self->told = true;
+        engine_send(self, "coordinator", &arrived, BUDGET_NS);
+    } else if (request->word == HANDOVER_FAILED && !self->told) {
+        struct sl_msg cancel = {.type = SL_MSG_CANCEL, .op_id = self->op_id};
+        cancel.body.cancel.target_op = self->op_id;
+        self->told = true;
+        engine_send(self, "coordinator", &cancel, BUDGET_NS / 4);
+    }
+    look_at(self, self->env->now_ns + LOOK_NS);
+}
+
+static void ticket_take(struct engine *self, const struct sl_msg *reply)
+{
+    struct handover_request *request = request_of(self);
+    self->asking = false;
+    if (request == NULL || request->word != HANDOVER_NONE) {
+        return;
+    }
+    if (reply != NULL && reply->code == SL_OK && reply->body.ticket_reply.ticket.count == 1) {
+        request->ticket = reply->body.ticket_reply.ticket.at[0];
+        SIM_CHECK(request->ticket.bytes.length <= HANDOVER_TICKET_MAX, "a ticket is too long");
+        memcpy(request->ticket_bytes, request->ticket.bytes.at, request->ticket.bytes.length);
+        request->ticket.bytes.at = request->ticket_bytes;
+        request->word = HANDOVER_ANNOUNCED;
+    } else if (reply != NULL && reply->code == SL_ERR_UNSUPPORTED) {
+        request->word = HANDOVER_ANNOUNCED; /* through storage, then */
+    }
+}
+
+static void prefill_look(struct engine *self)
+{
+    for (uint32_t i = 0; i < self->all->hosts; i++) {
+        struct handover_request *request = &self->all->requests[i];
+        if (request->id != 0 && request->word == HANDOVER_ANNOUNCED &&
+            request->prefill == self->side->host) {
+            request_copy(&self->mine, request);
+            request->word = HANDOVER_TAKEN;
+            blocks_take(self);
+            for (uint32_t k = 0; k < self->mine.blocks * HANDOVER_RANKS; k++) {
+                uint32_t block = k / HANDOVER_RANKS, rank = k % HANDOVER_RANKS;
+                content_fill(piece_at(self, rank, self->device[block]), &self->mine, block, rank);
+            }
+            op_send(self);
+            return;
+        }
+    }
+    look_at(self, self->env->now_ns + LOOK_NS);
+}
+
+/* ---- ends ---- */
+
+static bool disturbed(const struct engine *self)
+{
+    return self->all->late ||
+           self->all->disturbed_ns[self->side->host] + EXCUSE_NS >= self->started_ns;
+}
+
+static void must_succeed(const struct engine *self, sl_err code, struct sl_text text)
+{
+    SIM_CHECK(
+        !self->all->calm ||
+                self->started_ns<self->all->calm_from_ns,
+                                 "%s: hand-over %llx failed although nothing is disturbed: %s: %s",
+                                 self->env->name, (unsigned long long)self->mine.id,
+                                 sl_err_name(code), text.length> 0
+            ? text.at
+            : "");
+}
+
+static void load_ended(struct engine *self, const struct sl_msg *reply)
+{
+    const struct sl_body_load_reply *body = &reply->body.load_reply;
+    if (reply->code == SL_OK) {
+        SIM_CHECK(body->block_count == self->mine.blocks, "%llu of %u blocks are no hand-over",
+                  (unsigned long long)body->block_count, self->mine.blocks);
+        blocks_check(self);
+        self->all->complete++;
+    } else {
+        SIM_CHECK(body->block_count == 0, "a failed hand-over names blocks");
+        must_succeed(self, reply->code, reply->text);
+        self->all->failed++;
+    }
+    self->all->requests[self->side->host].id = 0;
+}
+
+static void store_ended(struct engine *self, const struct sl_msg *reply)
+{
+    const struct sl_body_store_reply *body = &reply->body.store_reply;
+    struct handover_request *request = request_of(self);
+    bool fine = reply->code == SL_OK && body->receipt.count == 1;
+    SIM_CHECK(fine || reply->code != SL_OK, "a hand-over without a receipt");
+    if (fine) {
+        self->all->sent++;
+    } else {
+        must_succeed(self, reply->code, reply->text);
+        self->all->send_failed++;
+    }
+    if (request != NULL && fine) {
+        request->receipt = body->receipt.at[0];
+        (void)snprintf(request->node, sizeof(request->node), "%.*s",
+                       (int)request->receipt.node.length,
+                       request->receipt.node.length > 0 ? request->receipt.node.at : "");
+        request->receipt.node.at = request->node;
+    }
+    if (request != NULL) {
+        request->word = fine ? HANDOVER_FIRST_TOKEN : HANDOVER_FAILED;
+    }
+}
+
+/* A request that was sent twice may have reached two coordinators (sim_workload.c). */
+static bool sent_once(const struct engine *self)
+{
+    return self->env->now_ns - self->started_ns <
+           sl_config_u64(self->env->config, SL_SET_call_retry);
+}
+
+static void op_ended(struct engine *self, const struct sl_msg *reply)
+{
+    bool fenced =
+        self->side->prefill ? reply->body.store_reply.fenced : reply->body.load_reply.fenced;
+    SIM_CHECK(self->env->now_ns - self->started_ns <= BUDGET_NS + SLACK_NS, "op %llx took too long",
+              (unsigned long long)self->op_id);
+    if (self->side->prefill) {
+        store_ended(self, reply);
+    } else {
+        load_ended(self, reply);
+    }
+    if (fenced && sent_once(self)) {
+        engine_pause(self);
+    } else {
+        fence_send(self);
+    }
+}
+
+static void no_answer(struct engine *self, uint32_t type)
+{
+    switch (type) {
+    case SL_MSG_ENGINE_REGISTER:
+        engine_register(self);
+        break;
+    case SL_MSG_STORE:
+    case SL_MSG_LOAD:
+        SIM_CHECK(disturbed(self), "%s: op %llx was not answered although nothing was disturbed",
+                  self->env->name, (unsigned long long)self->op_id);
+        self->all->unanswered++;
+        if (self->side->prefill && request_of(self) != NULL) {
+            request_of(self)->word = HANDOVER_FAILED;
+        } else if (!self->side->prefill) {
+            self->all->requests[self->side->host].id = 0;
+        }
+        fence_send(self);
+        break;
+    case SL_MSG_OP_FENCED:
+        SIM_CHECK(self->env->now_ns - self->started_ns < 25 * SL_NS_PER_S,
+                  "op %llx is never fenced", (unsigned long long)self->op_id);
+        fence_send(self);
+        break;
+    case SL_MSG_TICKET:
+        ticket_take(self, NULL);
+        break;
+    default:
+        break;
+    }
+}
+
+static void call_ended(struct engine *self, const struct sl_call *call, const struct sl_msg *reply)
+{
+    switch (call->type) {
+    case SL_MSG_ENGINE_REGISTER:
+        SIM_CHECK(reply->code == SL_OK, "registration refused: %s", reply->text.at);
+        self->engine_id = reply->body.engine_register_reply.engine_id;
+        engine_pause(self);
+        break;
+    case SL_MSG_STORE:
+    case SL_MSG_LOAD:
+        op_ended(self, reply);
+        break;
+    case SL_MSG_OP_FENCED:
+        if (reply->code == SL_OK && reply->body.op_fenced_reply.fenced) {
+            engine_pause(self);
+        } else {
+            no_answer(self, SL_MSG_OP_FENCED);
+        }
+        break;
+    case SL_MSG_TICKET:
+        ticket_take(self, reply);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the actor ---- */
+
+void handovers_init(struct handovers *all, uint32_t hosts)
+{
+    all->hosts = hosts;
+    for (uint32_t host = 0; host < hosts; host++) {
+        for (uint32_t i = 0; i < 2; i++) {
+            all->sides[host][i] =
+                (struct handover_side){.all = all, .host = host, .prefill = i == 0};
+        }
+    }
+}
+
+static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
+{
+    struct engine *self = state;
+    self->env = env;
+    self->sim = sim_of(env);
+    self->side = sim_context(env);
+    self->all = self->side->all;
+    self->next_op = (uint64_t)env->self.pid << 32 | 1;
+    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
+        self->fds[rank] = memfd_create("sim-pool", MFD_CLOEXEC);
+        SIM_CHECK(self->fds[rank] >= 0 && ftruncate(self->fds[rank], (off_t)POOL_BYTES) == 0,
+                  "no memory for a pool");
+        self->memory[rank] =
+            mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[rank], 0);
+        SIM_CHECK(self->memory[rank] != MAP_FAILED, "no memory for a pool");
+        memset(self->memory[rank], FREE_PATTERN, POOL_BYTES);
+    }
+    if (!self->side->prefill) { /* what its predecessor had asked for is nobody's */
+        self->all->requests[self->side->host].id = 0;
+    }
+    sl_err err = sl_calls_create(env, 32, &self->calls, why);
+    if (err == SL_OK) {
+        engine_register(self);
+    }
+    return err;
+}
+
+static sl_err engine_handle(void *state, const struct sl_msg *msg)
+{
+    struct engine *self = state;
+    struct sl_call call;
+    if (SL_MSG_IS_REPLY(msg->type) && sl_calls_match(self->calls, msg, &call)) {
+        call_ended(self, &call, msg);
+    }
+    return SL_OK;
+}
+
+static sl_err engine_tick(void *state, uint64_t now_ns)
+{
+    struct engine *self = state;
+    struct sl_call call;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        no_answer(self, call.type);
+    }
+    if (now_ns < self->look_ns || self->phase == PHASE_REGISTER) {
+        self->env->ops->wake_at(self->env, SL_MAX(self->look_ns, now_ns + LOOK_NS));
+        return SL_OK;
+    }
+    if (self->phase == PHASE_IDLE && self->side->prefill) {
+        prefill_look(self);
+    } else if (self->phase == PHASE_IDLE && !self->all->quiet && now_ns >= self->begin_ns) {
+        decode_begin(self);
+    } else if (self->phase == PHASE_OP && !self->side->prefill) {
+        decode_look(self);
+    } else {
+        look_at(self, now_ns + LOOK_NS);
+    }
+    return SL_OK;
+}
+
+static void engine_drain(void *state)
+{
+    (void)state;
+}
+
+static void engine_fini(void *state)
+{
+    (void)state; /* an engine only ever dies */
+}
+
+const struct sl_actor handover_engine = {
+    .role = "client",
+    .state_bytes = sizeof(struct engine),
+    .init = engine_init,
+    .handle = engine_handle,
+    .tick = engine_tick,
+    .drain = engine_drain,
+    .fini = engine_fini,
+};

@@ -122,7 +122,8 @@ static bool waits_already(const struct registrar *self, const struct sl_return *
     return false;
 }
 
-static void waiter_add(struct registrar *self, const struct reg_pool_waiter *want)
+/* False: there are too many, and it was answered so. */
+static bool waiter_add(struct registrar *self, const struct reg_pool_waiter *want)
 {
     char text[SL_ERROR_TEXT_BYTES];
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
@@ -130,13 +131,14 @@ static void waiter_add(struct registrar *self, const struct reg_pool_waiter *wan
             self->pool_waiters[i] = *want;
             self->pool_waiter_count++;
             self->env->ops->wake_at(self->env, want->back.deadline_ns);
-            return;
+            return true;
         }
     }
     (void)snprintf(text, sizeof(text), "%u requests wait for pools already: setting clients_max",
                    self->set.clients_max);
     error_reply(self, &want->back, SL_ERR_LIMIT, text);
     reg_pool_row_tidy(self, want->pool);
+    return false;
 }
 
 /* It is ready: whoever asked maps it from now on. */
@@ -336,7 +338,7 @@ static void take_of_known(struct registrar *self, uint32_t row, struct reg_pool_
         ready_give(self, row, want->proc, &want->back);
     } else if (want->sluice && pool->sluice) {
         want->kind = REG_POOL_WAIT_READY;
-        waiter_add(self, want);
+        (void)waiter_add(self, want);
     } else if (!ready && !pool->sluice && !want->sluice &&
                sl_proc_id_equal(pool->owner, want->proc) &&
                strcmp(pool->owner_name, want->back.to) == 0 &&
@@ -353,7 +355,7 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
     struct sl_error why = {0};
     if (pool->state == REG_POOL_REVOKING) {
         want->kind = REG_POOL_WAIT_TAKE;
-        waiter_add(self, want);
+        (void)waiter_add(self, want);
         return;
     }
     if (pool->state != REG_POOL_ABSENT) {
@@ -370,7 +372,9 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
         reg_pool_row_tidy(self, row);
     } else if (want->sluice) {
         want->kind = REG_POOL_WAIT_READY;
-        waiter_add(self, want);
+        if (!waiter_add(self, want)) { /* who asked for it does not wait for it */
+            reg_pool_mapper_remove(self, row, want->back.to);
+        }
     } else {
         state_reply(self, &want->back, pool);
     }
@@ -424,7 +428,7 @@ void reg_pool_await(struct registrar *self, const struct sl_msg *msg)
         state_reply(self, &want.back, pool);
         reg_pool_row_tidy(self, want.pool);
     } else {
-        waiter_add(self, &want);
+        (void)waiter_add(self, &want);
     }
 }
 
@@ -594,8 +598,8 @@ void reg_pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     want.proc = self->peers[peer].proc;
-    if (!waits_already(self, &want.back)) {
-        waiter_add(self, &want);
+    if (!waits_already(self, &want.back) && !waiter_add(self, &want)) {
+        return;
     }
     if (pool->state == REG_POOL_READY || pool->state == REG_POOL_ALLOCATING) {
         reg_pool_revoke(self, want.pool, "its owner wants it back");

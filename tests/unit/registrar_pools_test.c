@@ -474,6 +474,32 @@ START_TEST(the_table_has_a_bound)
     }
 END_TEST
 
+START_TEST(waiters_have_a_bound_and_one_too_many_leaves_nothing)
+    {
+        struct node *node = node_start((const char *const[]){"clients_max", "3", NULL});
+        struct sl_msg drop;
+        node_client(node, ENGINE, ENGINE_PID);
+        ck_assert_int_eq(node_hello(node, SWAPPER, "swapper", SWAPPER_PID), SL_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct sl_msg msg = {.type = SL_MSG_POOL_AWAIT};
+            msg.body.pool_await.name = sl_text_of("deployment");
+            msg.body.pool_await.pool = sl_text_of("mamba");
+            fake_give(&node->fake, ENGINE, &msg);
+            ck_assert(silent(node, ENGINE, msg.seq));
+        }
+
+        expect(node, ENGINE, take(node, ENGINE, BYTES, true), SL_ERR_LIMIT, "clients_max");
+
+        (void)make_asked(node);
+        ck_assert(drop_asked(node, &drop)); /* nobody waits for what it makes */
+        drop_answered(node, &drop);
+        struct sl_item_holding row = {0};
+        (void)row_state(node, NULL, &row);
+        ck_assert_str_eq(row.pool.at, "mamba");
+        node_end(node);
+    }
+END_TEST
+
 /* ---- revoking ---- */
 
 START_TEST(a_revoke_waits_for_every_mapper)
@@ -951,6 +977,7 @@ int main(void)
                         SL_COUNT(bad_handles));
     tcase_add_test(cases, strangers_and_bad_names_are_refused);
     tcase_add_test(cases, the_table_has_a_bound);
+    tcase_add_test(cases, waiters_have_a_bound_and_one_too_many_leaves_nothing);
     tcase_add_test(cases, a_revoke_waits_for_every_mapper);
     tcase_add_test(cases, a_mapper_that_dies_has_acknowledged);
     tcase_add_test(cases, a_swapper_that_does_not_answer_is_killed);

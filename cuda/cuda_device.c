@@ -69,7 +69,7 @@ static sl_err table_upload(struct cuda_device *cuda, struct cuda_table *table, s
     struct sl_driver *driver = &cuda->driver;
     uint32_t count = table->host.layer_count + 1;
     size_t length = count * sizeof(struct sl_swap_layer);
-    SL_AUTO(free) struct sl_swap_layer *layers = malloc(length);
+    struct sl_swap_layer *layers = malloc(length);
     if (layers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of %u layers", count - 1);
     }
@@ -81,9 +81,11 @@ static sl_err table_upload(struct cuda_device *cuda, struct cuda_table *table, s
                               "get device memory for a table of %u layers", count - 1);
     if (err != SL_OK) {
         table->device = 0;
-        return err;
+    } else {
+        err = layers_upload(cuda, table->device, layers, length, why);
     }
-    return layers_upload(cuda, table->device, layers, length, why);
+    free(layers);
+    return err;
 }
 
 static void table_free(struct cuda_device *cuda, struct cuda_table *table)

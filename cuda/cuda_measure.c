@@ -160,6 +160,7 @@ sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *
     struct sl_device_stats stats = cuda->base.stats;
     sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;
     if (err == SL_OK) {
+        SL_ASSERT(cuda->probe != NULL);
         err = figure_next(cuda, cuda->probe, why);
     }
     if (err == SL_OK && cuda->probe->next == SL_CROSSOVER_FIELDS) {

@@ -352,7 +352,7 @@ static sl_err group_move(struct cuda_device *cuda, struct cuda_job *job, struct 
             i += sl_plan_run(table, job->moves + i, job->count - i);
         }
     }
-    shape.piece_bytes = job->count * job->range.length_bytes / shape.pieces;
+    shape.piece_bytes = job->count * job->range.length_bytes / SL_MAX(shape.pieces, UINT64_C(1));
     cuda_ways(cuda, job, shape.possible);
     job->way = sl_crossover_choose(&cuda->crossover, &shape);
     return cuda_move_by(cuda, job, why);

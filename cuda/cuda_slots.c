@@ -43,7 +43,7 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
                            driver->host_get(&pinned, cuda->half_bytes + ring_bytes + hash_bytes,
                                             SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
                            "get %llu bytes of pinned memory",
-                           (unsigned long long)(cuda->half_bytes + ring_bytes + hash_bytes));
+                           (unsigned long long)cuda->half_bytes + ring_bytes + hash_bytes);
     }
     if (err == SL_OK) {
         slot->bounce = pinned;

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_BYTES_MAX 32768u
+#define FILE_BYTES_MAX 8192u
 #define FILE_HEAD      "sluice crossover 1\n"
 /* Published for an H100 (PCIe 5): a batch beats single copies from few pieces on, below some 28 KiB
  * a kernel beats a batch, above 512 KiB a copy's start does not count. */
@@ -200,17 +200,13 @@ static sl_err file_read(int fd, const char *path, char *room, struct sl_error *w
 sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
                          struct sl_error *why)
 {
-    char path[1200];
+    char path[1200], text[FILE_BYTES_MAX + 1];
     struct sl_crossover found = {0};
     struct sl_error reason = {0};
     memcpy(found.machine, crossover->machine, sizeof(found.machine));
     sl_err err = path_of(directory, found.machine, path, sizeof(path), why);
     if (err != SL_OK) {
         return err;
-    }
-    SL_AUTO(free) char *text = malloc(FILE_BYTES_MAX + 1);
-    if (text == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to read '%s'", path);
     }
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {

@@ -286,7 +286,7 @@ static const struct {
     const char *words; /* one behind the other, each between spaces */
 } text_choices[] = {
     {SL_SET_log_level, " error warn info debug trace "},
-    {SL_SET_device, " host cuda "},
+    {SL_SET_device, " auto cuda host "},
 };
 
 static sl_err setting_check_text(int index, const char *text, const char *source,

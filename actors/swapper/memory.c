@@ -2,6 +2,7 @@
 #include "actors/swapper/memory.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* An arena that grows is looked at so often, one that is pinned or not there less often. */
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
@@ -32,9 +33,7 @@ sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *e
     memory->batches = sl_metric_define(page, "dma_batches");
     memory->kernels = sl_metric_define(page, "kernels");
     sl_log_write(env->log, SL_LOG_INFO, 0, "%s", memory->device->text);
-    if (memory->device->ops->work != NULL) {
-        env->ops->wake_at(env, env->now_ns);
-    }
+    env->ops->wake_at(env, env->now_ns);
     return SL_OK;
 }
 
@@ -91,6 +90,10 @@ sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory)
     struct sl_env *env = memory->env;
     struct sl_error why = {0};
     bool more = false;
+    if (!memory->told && strcmp(sl_config_text(env->config, SL_SET_device), "host") != 0) {
+        sl_metrics_health(env->metrics, SL_HEALTH_READY, memory->device->text);
+    }
+    memory->told = true;
     if (memory->device->ops->work == NULL) {
         return SL_OK;
     }

@@ -13,6 +13,7 @@ struct sl_swapper_memory {
     struct sl_device *device;
     struct sl_arena *arenas[SL_SWAPPER_ARENAS_MAX]; /* NULL until first needed */
     uint64_t look_ns;                               /* when the arena is looked at again */
+    bool told;                                      /* status shows which device it is */
     sl_metric pinned, bounced, copies, batches, kernels;
 };
 

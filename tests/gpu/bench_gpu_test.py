@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 WAYS = ("copies", "batch", "staged", "mapped")
+TOTAL = 80 if len(sys.argv) == 1 else 20  # a processor that plays a GPU is slow
 
 
 def bench(environment, *arguments):
@@ -22,7 +23,7 @@ def main():
         environment["LD_LIBRARY_PATH"] = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         environment["SLUICE_RUNTIME_DIR"] = folder + "/run"
-        done = bench(environment, "--json", "--total", "80MiB")
+        done = bench(environment, "--json", "--total", f"{TOTAL}MiB")
         said = json.loads(done.stdout)
         if "error" in said:
             assert done.returncode == 1 and said["error"] == "SL_ERR_UNSUPPORTED", said
@@ -32,7 +33,7 @@ def main():
         print(said["device"])
         sizes = {(row["direction"], row["piece_bytes"], row["pieces"]) for row in said["rows"]}
         wanted = {(way, size, count) for way in ("in", "out") for size in (4096, 16384, 65536)
-                  for count in (1000, 10000, 100000) if size * count <= 80 << 20}
+                  for count in (1000, 10000, 100000) if size * count <= TOTAL << 20}
         assert sizes == wanted, sizes
         assert said["rows_left_out"] == 18 - len(wanted)
         for row in said["rows"]:

@@ -2,6 +2,7 @@
 sl_test(gpu_test LABEL gpu SOURCES gpu/gpu_test.c LIBS sluice_device TIMEOUT 240)
 sl_node_test(bench_gpu_test LABEL gpu SCRIPT gpu/bench_gpu_test.py TIMEOUT 900)
 add_dependencies(gpu_test fake_cuda)
+sl_node_test(device_node_test LABEL gpu SCRIPT gpu/device_node_test.py TIMEOUT 600)
 if(NOT SL_SANITIZE)
     add_test(NAME unit/gpu_test_played COMMAND gpu_test)
     set_tests_properties(unit/gpu_test_played PROPERTIES LABELS unit TIMEOUT 1200
@@ -12,4 +13,10 @@ if(SL_CUDA AND Python3_FOUND)
     add_test(NAME gpu/bench_gpu_played COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/bench_gpu_test.py
         ${CMAKE_BINARY_DIR}/tests/fake)
     set_tests_properties(gpu/bench_gpu_played PROPERTIES LABELS gpu TIMEOUT 900 ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin")
+    add_test(NAME gpu/device_node_played COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/device_node_test.py
+        ${CMAKE_BINARY_DIR}/tests/fake)
+    set_tests_properties(gpu/device_node_played PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin")
+    sl_test(swapper_played_test LABEL gpu SOURCES gpu/swapper_played_test.c unit/stepped_env.c LIBS sluice_swapper)
+    set_tests_properties(gpu/swapper_played_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake")
+    add_dependencies(swapper_played_test fake_cuda)
 endif()

@@ -1,5 +1,6 @@
 /* tests/support/fake_cuda.c - see fake_cuda.h. With FAKE_CUDA_SHARED in the environment device
- * memory is shared memory, so that IPC handles work between processes. */
+ * memory is shared memory, so that IPC handles work between processes. While the file that
+ * FAKE_CUDA_STICKY_ONCE names is there, the next call takes it away and is an illegal address. */
 #include "tests/support/fake_cuda.h"
 
 #include "cuda/driver.h"
@@ -56,7 +57,11 @@ EXPORT struct fake_cuda *fake_cuda_state(void)
 
 static sl_cu_result fails(const char *symbol)
 {
+    const char *once = getenv("FAKE_CUDA_STICKY_ONCE");
     state.calls++;
+    if (once != NULL && unlink(once) == 0) {
+        state.stuck = SL_CU_ILLEGAL_ADDRESS;
+    }
     if (state.stuck != 0) {
         return state.stuck;
     }

@@ -54,7 +54,7 @@ static const struct {
     {TEXT("ranks += 2\n"), "node.conf:1: "},
     {TEXT("sl_probe = 1\n"), "node.conf:1: unknown setting 'sl_probe'"},
     {TEXT("log_level = infoo\n"), "node.conf:1: log_level: 'infoo' is none of error warn info"},
-    {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of host cuda"},
+    {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of auto cuda host"},
     {TEXT("log_dir = \"/a\\nb\"\n"), "node.conf:1: log_dir: control character 0x0a"},
 };
 

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Which device a node's swapper runs on, and what a lost GPU does to the node.
+
+    device_node_test.py [FOLDER OF A DRIVER THAT PLAYS A GPU]"""
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
+from node_support import Node, wait_until  # noqa: E402
+
+PLAYED = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
+
+
+def swapper(node):
+    pages = json.loads(node.ctl("status", "--json", check=False).stdout)["actors"]
+    return next((page for page in pages if page["name"] == "swapper.0"), None)
+
+
+class Device(unittest.TestCase):
+    def test_auto_says_what_it_took_and_why(self):
+        node = Node(ranks=1, memory="64MiB", settings=("--device", "auto"))
+        if PLAYED:
+            node.environment["LD_LIBRARY_PATH"] = PLAYED
+        with node:
+            reason = wait_until(lambda: swapper(node)["reason"], 5, "the swapper's reason in status")
+            print(reason)
+            self.assertRegex(reason, "device cuda: GPU 0 Fake" if PLAYED else r"^device (host: device cuda: |cuda: GPU 0 )\w+")
+            self.assertIn(reason, node.logs())
+            self.assertEqual(swapper(node)["health"], "ready")
+
+    @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
+    def test_lost_gpu_restarts_the_swapper_and_not_the_node(self):
+        node = Node(ranks=1, memory="64MiB", settings=("--device", "cuda", "--swap-measure", "false"))
+        marker = node.directory + "/lost"
+        node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_STICKY_ONCE=marker)
+        with node:
+            wait_until(lambda: swapper(node)["counters"].get("pinned_bytes") == 64 << 20, 5, "the arena is pinned")
+            before = {name: node.pid(name) for name in ("registrar", "coordinator", "keyer", "swapper.0")}
+            with open(marker, "w", encoding="utf-8"):
+                pass
+            wait_until(lambda: swapper(node)["incarnation"] == 2 and swapper(node)["health"] == "ready", 10,
+                       "another swapper")
+            self.assertFalse(os.path.exists(marker))
+            wait_until(lambda: swapper(node)["counters"].get("pinned_bytes") == 64 << 20, 5, "pinned again")
+            self.assertIn("CUDA_ERROR_ILLEGAL_ADDRESS", node.logs())
+            after = {name: node.pid(name) for name in before}
+            self.assertNotEqual(before.pop("swapper.0"), after.pop("swapper.0"))
+            self.assertEqual(before, after)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

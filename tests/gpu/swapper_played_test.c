@@ -1,0 +1,283 @@
+/* tests/gpu/swapper_played_test.c - a swapper on `cuda` and a driver that plays a GPU: an engine's
+ * pool by its IPC handle, an arena that is pinned, and what a sticky error does. */
+#include "actors/swapper/swapper.h"
+#include "cuda/driver.h"
+#include "cuda/sl_device.h"
+#include "ipc/sl_index.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/unit/stepped_env.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ENGINE      41u
+#define LAYERS      4u
+#define BLOCKS      16u
+#define PIECE       4096u
+#define VALUE       (LAYERS * PIECE)
+#define ARENA_BYTES (48 * SL_MIB)
+
+static struct stepped bed;
+static char shm_dir[64];
+static struct sl_arena *arena;
+static struct sl_index *node_index;
+static struct sl_item_piece items[BLOCKS];
+static struct sl_driver engine; /* the engine's own use of the driver */
+static struct fake_cuda *fake;
+static sl_cu_ptr pool;
+static struct sl_cu_ipc ipc;
+
+static void engine_start(void)
+{
+    fake_cuda_state_fn state;
+    ck_assert_int_eq(sl_driver_open(&engine, NULL, NULL), SL_OK);
+    void *symbol = dlsym(engine.library, "fake_cuda_state");
+    ck_assert_msg(symbol != NULL, "LD_LIBRARY_PATH names no driver that plays a GPU");
+    memcpy(&state, &symbol, sizeof(state));
+    fake = state();
+    ck_assert_int_eq(engine.context_set(&engine), 0);
+    ck_assert_int_eq(engine.memory_get(&pool, LAYERS * BLOCKS * PIECE), 0);
+    ck_assert_int_eq(engine.ipc_get(&ipc, pool), 0);
+    unsigned char *bytes = (unsigned char *)(uintptr_t)pool;
+    for (size_t i = 0; i < LAYERS * BLOCKS * PIECE; i++) {
+        bytes[i] = (unsigned char)(i * 131 + i / 4099);
+    }
+}
+
+static void setup(void)
+{
+    static const char *const settings[] = {
+        "device", "cuda", "swap_staging", "256KiB", "swap_measure", "false", NULL};
+    struct sl_error why = {0};
+    bool created = false;
+    engine_start();
+    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    struct sl_arena_options options = {
+        .directory = shm_dir, .data_bytes = ARENA_BYTES, .chunk_bytes = ARENA_BYTES};
+    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
+    while (sl_arena_populate_step(arena, &why) == SL_OK) {
+    }
+    struct sl_index_options index_options = {
+        .shm_dir = shm_dir, .index_bytes_max = 16 * SL_MIB, .arena = arena};
+    ck_assert_msg(sl_index_open(&index_options, &created, &node_index, &why) == SL_OK, "%s",
+                  why.text);
+    stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
+}
+
+static void teardown(void)
+{
+    stepped_end(&bed);
+    ck_assert_int_eq(fake->contexts + fake->streams + fake->registrations + fake->ipc_opens, 0);
+    ck_assert_int_eq(fake->allocations, 1); /* the engine's pool */
+    sl_index_close(&node_index);
+    sl_arena_close(&arena);
+    (void)sl_segment_remove(shm_dir, "index", NULL);
+    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
+    rmdir(shm_dir);
+}
+
+static struct sl_msg copy_request(bool out)
+{
+    struct sl_error why = {0};
+    for (uint64_t i = 0; i < BLOCKS; i++) {
+        char key[32];
+        int length = snprintf(key, sizeof(key), "value %d", (int)i);
+        struct sl_entry want = {
+            .extent = {.generation = sl_arena_next_generation(arena),
+                       .offset_bytes = i * sl_extent_space(VALUE),
+                       .length_bytes = VALUE},
+            .kind = SL_RECORD_RESERVED,
+            .key = key,
+            .key_length = (uint16_t)length,
+        };
+        sl_ref ref = 0;
+        if (out) {
+            ck_assert_msg(sl_index_claim(node_index, &want, &ref, &why) == SL_OK, "%s", why.text);
+        }
+        items[i] = (struct sl_item_piece){.device_block = (i * 5) % BLOCKS,
+                                          .offset_bytes = want.extent.offset_bytes,
+                                          .length_bytes = VALUE,
+                                          .ref = ref,
+                                          .generation = want.extent.generation};
+    }
+    struct sl_msg msg = {.type = SL_MSG_COPY, .op_id = 77};
+    msg.body.copy.engine_id = ENGINE;
+    msg.body.copy.out = out;
+    msg.body.copy.items.at = items;
+    msg.body.copy.items.count = BLOCKS;
+    return msg;
+}
+
+/* What the registrar answers to ENGINE_GET; gives what the swapper makes of it. */
+static sl_err engine_answer(void)
+{
+    struct sl_item_pool pools[1] = {{.name = sl_text_of("kv")}};
+    struct sl_item_region regions[LAYERS];
+    struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY};
+    struct sl_proc_id self = sl_proc_id_self();
+    ck_assert(stepped_take(&bed, &asked, NULL));
+    ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
+    for (uint64_t l = 0; l < LAYERS; l++) {
+        regions[l] = (struct sl_item_region){
+            .layer = l,
+            .handle_kind = SL_MEMORY_CUDA_IPC,
+            .handle = {.at = ipc.bytes, .length = sizeof(ipc.bytes)},
+            .pid = self.pid,
+            .offset_bytes = l * BLOCKS * PIECE,
+            .length_bytes = BLOCKS * PIECE,
+            .block_stride_bytes = PIECE,
+            .piece_bytes = PIECE,
+            .block_count = BLOCKS,
+        };
+    }
+    reply.body.engine_get_reply.engine_id = ENGINE;
+    reply.body.engine_get_reply.pid = self.pid;
+    reply.body.engine_get_reply.start_time = self.start_time;
+    reply.body.engine_get_reply.world = 1;
+    reply.body.engine_get_reply.pools.at = pools;
+    reply.body.engine_get_reply.pools.count = 1;
+    reply.body.engine_get_reply.regions.at = regions;
+    reply.body.engine_get_reply.regions.count = LAYERS;
+    reply.reply_to = asked.seq;
+    return stepped_give(&bed, "registrar", &reply);
+}
+
+START_TEST(arena_is_pinned_while_nothing_is_to_be_copied)
+    {
+        ck_assert_int_eq(fake->registrations, 0); /* the start does not wait for it */
+
+        (void)stepped_run(&bed, 100);
+
+        ck_assert_int_eq(fake->registrations, 2);
+    }
+END_TEST
+
+START_TEST(blocks_of_a_gpu_go_out_and_in)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        unsigned char *bytes = (unsigned char *)(uintptr_t)pool, copy[LAYERS * BLOCKS * PIECE];
+        memcpy(copy, bytes, sizeof(copy));
+        (void)stepped_run(&bed, 100);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        for (uint64_t i = 0; i < BLOCKS; i++) {
+            const unsigned char *value = sl_arena_at(arena, items[i].offset_bytes, VALUE);
+            struct sl_digest digest, want = sl_digest_of(value, VALUE);
+            memcpy(&digest, (const unsigned char *)reply.body.copy_reply.digests.at + 16 * i, 16);
+            ck_assert(sl_digest_equal(digest, want));
+            for (uint64_t l = 0; l < LAYERS; l++) {
+                ck_assert_int_eq(memcmp(value + l * PIECE,
+                                        copy + (l * BLOCKS + items[i].device_block) * PIECE, PIECE),
+                                 0);
+            }
+        }
+        ck_assert_uint_gt(fake->launches, 0);
+        memset(bytes, 0, sizeof(copy));
+        msg = copy_request(false);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_int_eq(memcmp(bytes, copy, sizeof(copy)), 0);
+    }
+END_TEST
+
+START_TEST(sticky_error_of_a_copy_ends_the_swapper)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        (void)stepped_run(&bed, 100);
+        fake->fail_symbol = "fake_event_wait";
+        fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
+        fake->fail_sticks = true;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_ERR_DEVICE);
+
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* its COPY is answered all the same */
+        ck_assert_int_eq(reply.code, SL_ERR_DEVICE);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    }
+END_TEST
+
+START_TEST(sticky_error_of_a_mapping_ends_the_swapper)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        fake->fail_symbol = "fake_ipc_open";
+        fake->fail_code = SL_CU_LAUNCH_FAILED;
+        fake->fail_sticks = true;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_ERR_DEVICE);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_DEVICE);
+    }
+END_TEST
+
+START_TEST(plain_error_ends_its_copy_alone)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        (void)stepped_run(&bed, 100);
+        fake->fail_symbol = "fake_to_device"; /* the ids of the staged way */
+        fake->fail_code = SL_CU_INVALID_VALUE;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_IO);
+        fake->fail_symbol = NULL;
+
+        msg = copy_request(false);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK); /* it is asked for again */
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+START_TEST(pinning_that_fails_leaves_copies_working)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        fake->fail_symbol = "fake_host_register";
+        fake->fail_code = SL_CU_OUT_OF_MEMORY;
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(fake->registrations, 0);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("swapper on a GPU that is played");
+    TCase *cases = tcase_create("swapper");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, arena_is_pinned_while_nothing_is_to_be_copied);
+    tcase_add_test(cases, blocks_of_a_gpu_go_out_and_in);
+    tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
+    tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
+    tcase_add_test(cases, plain_error_ends_its_copy_alone);
+    tcase_add_test(cases, pinning_that_fails_leaves_copies_working);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures == 0 ? 0 : 1;
+}

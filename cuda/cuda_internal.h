@@ -147,6 +147,11 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
 sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
                 uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
 void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping);
+sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
+                          struct sl_device_memory *out, struct sl_error *why);
+sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
+                          struct sl_memory_handle *out, struct sl_error *why);
+void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory);
 sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                      uint64_t ready_bytes, struct sl_error *why);
 void cuda_host_remove(struct sl_device *device, const unsigned char *base);

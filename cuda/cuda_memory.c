@@ -4,6 +4,7 @@
 #include "runtime/sl_proc.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,22 +79,62 @@ static void physical_close(struct sl_driver *driver, const struct cuda_map *map,
     (void)driver->physical_free(map->physical);
 }
 
+static struct sl_cu_memory memory_kind(const struct cuda_device *cuda)
+{
+    return (struct sl_cu_memory){
+        .type = SL_CU_MEMORY_PINNED,
+        .handle_types = SL_CU_HANDLE_FD,
+        .location = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu},
+    };
+}
+
+static sl_err memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error *why)
+{
+    struct sl_cu_memory memory = memory_kind(cuda);
+    return sl_fail_cuda(&cuda->driver, why,
+                        cuda->driver.granularity(unit, &memory, SL_CU_GRANULARITY_MINIMUM),
+                        "ask for the granularity of device memory");
+}
+
+/* Gives map->physical an address; takes it, also on failure. */
+static sl_err physical_open(struct cuda_device *cuda, struct cuda_map *map, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_access access = {.location = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu},
+                                  .flags = SL_CU_ACCESS_READ_WRITE};
+    unsigned long long length = map->length_bytes;
+    bool mapped = false;
+    sl_err err =
+        sl_fail_cuda(driver, why, driver->address_get(&map->base, map->length_bytes, 0, 0, 0),
+                     "reserve %llu bytes of addresses", length);
+    if (err != SL_OK) {
+        map->base = 0;
+    } else {
+        err = sl_fail_cuda(driver, why,
+                           driver->address_map(map->base, map->length_bytes, 0, map->physical, 0),
+                           "map %llu bytes of device memory", length);
+        mapped = err == SL_OK;
+    }
+    if (mapped) {
+        err = sl_fail_cuda(driver, why,
+                           driver->address_access(map->base, map->length_bytes, &access, 1),
+                           "allow access to %llu bytes of device memory", length);
+    }
+    if (err != SL_OK) {
+        physical_close(driver, map, mapped);
+    }
+    return err;
+}
+
 static sl_err map_physical(struct cuda_device *cuda, const struct sl_memory_handle *handle,
                            uint64_t length_bytes, struct cuda_map *map, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
-    struct sl_cu_location here = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu};
-    struct sl_cu_memory memory = {
-        .type = SL_CU_MEMORY_PINNED, .handle_types = SL_CU_HANDLE_FD, .location = here};
-    struct sl_cu_access access = {.location = here, .flags = SL_CU_ACCESS_READ_WRITE};
     size_t unit = 0;
-    bool mapped = false;
     SL_AUTO(close) int fd = -1;
     sl_err err = descriptor_take(handle, &fd, why);
     if (err == SL_OK) {
-        err = sl_fail_cuda(driver, why,
-                           driver->granularity(&unit, &memory, SL_CU_GRANULARITY_MINIMUM),
-                           "granularity of device memory");
+        err = memory_unit(cuda, &unit, why);
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(
@@ -101,28 +142,9 @@ static sl_err map_physical(struct cuda_device *cuda, const struct sl_memory_hand
             driver->physical_import(&map->physical, (void *)(intptr_t)fd, SL_CU_HANDLE_FD),
             "import descriptor %d of process %u", handle->fd, handle->pid);
     }
-    if (err != SL_OK) {
-        return err;
-    }
-    map->length_bytes = sl_align_up(length_bytes, unit);
-    err = sl_fail_cuda(driver, why, driver->address_get(&map->base, map->length_bytes, 0, 0, 0),
-                       "reserve %llu bytes of addresses", (unsigned long long)map->length_bytes);
-    if (err != SL_OK) {
-        map->base = 0;
-    } else {
-        err = sl_fail_cuda(driver, why,
-                           driver->address_map(map->base, map->length_bytes, 0, map->physical, 0),
-                           "map %llu bytes of descriptor %d of process %u",
-                           (unsigned long long)map->length_bytes, handle->fd, handle->pid);
-        mapped = err == SL_OK;
-    }
-    if (mapped) {
-        err = sl_fail_cuda(driver, why,
-                           driver->address_access(map->base, map->length_bytes, &access, 1),
-                           "allow access to descriptor %d of process %u", handle->fd, handle->pid);
-    }
-    if (err != SL_OK) {
-        physical_close(driver, map, mapped);
+    if (err == SL_OK) {
+        map->length_bytes = sl_align_up(length_bytes, unit);
+        err = physical_open(cuda, map, why);
     }
     return err;
 }
@@ -219,6 +241,95 @@ void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
         }
     }
     *mapping = (struct sl_mapping){0};
+}
+
+/* ---- memory for others ---- */
+
+/* New memory has what was there before: another process's bytes. */
+static sl_err memory_clear(struct cuda_device *cuda, const struct cuda_map *map,
+                           struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    sl_cu_stream stream = cuda->slots[0].stream;
+    sl_err err =
+        sl_fail_cuda(driver, why, driver->fill(map->base, 0, map->length_bytes, stream),
+                     "clear %llu bytes of device memory", (unsigned long long)map->length_bytes);
+    sl_cu_result waited = driver->stream_wait(stream);
+    return err == SL_OK ? sl_fail_cuda(driver, why, waited, "wait for memory to be cleared") : err;
+}
+
+sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
+                          struct sl_device_memory *out, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_memory memory = memory_kind(cuda);
+    struct cuda_map map = {.handle = {.kind = SL_MEMORY_CUDA_FD}};
+    size_t unit = 0;
+    int fd = -1;
+    if (length_bytes > INT64_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "memory of %llu bytes",
+                       (unsigned long long)length_bytes);
+    }
+    sl_err err = cuda_enter(cuda, why);
+    if (err == SL_OK) {
+        err = memory_unit(cuda, &unit, why);
+    }
+    if (err == SL_OK) {
+        map.length_bytes = sl_align_up(length_bytes, unit);
+        err = sl_fail_cuda(
+            driver, why, driver->physical_get(&map.physical, map.length_bytes, &memory, 0),
+            "get %llu bytes of device memory for others", (unsigned long long)map.length_bytes);
+    }
+    if (err == SL_OK) {
+        err = physical_open(cuda, &map, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    err = memory_clear(cuda, &map, why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why,
+                           driver->physical_export(&fd, map.physical, SL_CU_HANDLE_FD, 0),
+                           "make a descriptor of device memory");
+    }
+    if (err == SL_OK) {
+        struct cuda_map *kept = malloc(sizeof(*kept));
+        if (kept != NULL) {
+            *kept = map;
+            *out = (struct sl_device_memory){.base = (void *)(uintptr_t)map.base,
+                                             .length_bytes = length_bytes,
+                                             .fd = fd,
+                                             .private_data = kept};
+            return SL_OK;
+        }
+        (void)close(fd);
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a row of device memory");
+    }
+    physical_close(driver, &map, true);
+    return err;
+}
+
+sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
+                          struct sl_memory_handle *out, struct sl_error *why)
+{
+    (void)device;
+    (void)why;
+    *out = (struct sl_memory_handle){
+        .kind = SL_MEMORY_CUDA_FD, .pid = (uint32_t)getpid(), .fd = memory->fd};
+    return SL_OK;
+}
+
+void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_map *map = memory->private_data;
+    if (map != NULL) {
+        (void)cuda_enter(cuda, NULL);
+        physical_close(&cuda->driver, map, true);
+        (void)close(memory->fd);
+        free(map);
+    }
 }
 
 /* ---- host memory ---- */

@@ -114,6 +114,8 @@ enum {
       (sl_cu_ptr to, const void *from, size_t length, sl_cu_stream stream))                        \
     X(to_host, "cuMemcpyDtoHAsync_v2", true,                                                       \
       (void *to, sl_cu_ptr from, size_t length, sl_cu_stream stream))                              \
+    X(fill, "cuMemsetD8Async", true,                                                               \
+      (sl_cu_ptr at, unsigned char byte, size_t length, sl_cu_stream stream))                      \
     X(copy_batch, "cuMemcpyBatchAsync_v2", false,                                                  \
       (sl_cu_ptr * to, sl_cu_ptr * from, size_t * lengths, size_t count,                           \
        struct sl_cu_copy_kind * kinds, size_t * kind_starts, size_t kind_count,                    \

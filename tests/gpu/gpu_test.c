@@ -273,10 +273,12 @@ START_TEST(memory_of_another_process_is_read_and_written)
                          SL_OK);
         moves[1].layers_index = moves[0].layers_index;
         ck_assert_int_eq(device->ops->move(device, moves, 2, true, true, &why), SL_OK);
+        bool right = true;
         for (size_t i = 0; i < 8192; i++) {
-            ck_assert_uint_eq(host[i], pattern(i));
+            right &= host[i] == pattern(i);
             host[i] = (unsigned char)(host[i] ^ 0xff);
         }
+        ck_assert(right);
         ck_assert_int_eq(device->ops->move(device, moves, 2, false, false, &why), SL_OK);
         ck_assert_int_eq(write(in[1], "x", 1), 1);
         ck_assert_int_eq(waitpid(child, &status, 0), child);

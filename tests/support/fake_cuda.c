@@ -28,7 +28,7 @@ struct range {
     unsigned opens; /* of DEVICE_IPC */
 };
 struct op {
-    enum { COPY, SWAP_OUT, SWAP_IN, HASH } kind;
+    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH } kind;
     uintptr_t to, from;
     size_t length;
     uint64_t workers;
@@ -240,6 +240,9 @@ static void op_run(const struct op *op)
     switch (op->kind) {
     case COPY:
         memcpy((void *)op->to, (const void *)op->from, op->length);
+        break;
+    case FILL:
+        memset((void *)op->to, (int)op->from, op->length);
         break;
     case SWAP_OUT:
     case SWAP_IN:
@@ -555,6 +558,20 @@ sl_cu_result fake_to_host(void *to, sl_cu_ptr from, size_t length, sl_cu_stream 
     TAKES();
     state.copies++;
     return copy_add(stream, (uintptr_t)to, (uintptr_t)from, length, true);
+}
+
+sl_cu_result fake_fill(sl_cu_ptr at, unsigned char byte, size_t length, sl_cu_stream stream)
+{
+    TAKES();
+    if (range_of((uintptr_t)at, length, false) == NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    struct op *op = stream_add(stream);
+    op->kind = FILL;
+    op->to = (uintptr_t)at;
+    op->from = byte;
+    op->length = length;
+    return 0;
 }
 
 static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const size_t *lengths,

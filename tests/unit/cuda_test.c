@@ -550,6 +550,44 @@ START_TEST(memory_behind_a_shareable_descriptor_is_mapped)
     }
 END_TEST
 
+START_TEST(memory_made_for_others_is_clear_and_mapped_as_theirs)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        struct sl_device_memory memory = {.fd = -1};
+        struct sl_memory_handle handle;
+        struct sl_mapping mapping;
+        uint64_t seed = 1;
+        bool failed = true;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        uint64_t before = bed.fake->calls;
+
+        for (uint64_t n = 1; failed; n++) { /* whatever call fails, nothing is left */
+            ck_assert_uint_lt(n, 50);
+            bed.fake->fail_at = before + n;
+            bed.fake->fail_code = SL_CU_OUT_OF_MEMORY;
+            failed = sl_device_memory_create(bed.device, 3 * SL_MIB, &memory, &why) != SL_OK;
+            before = bed.fake->calls;
+            ck_assert_int_eq(bed.fake->physicals + bed.fake->reservations + bed.fake->mappings,
+                             failed ? 0 : 3);
+        }
+
+        bed.fake->fail_at = 0;
+        ck_assert_int_eq(sl_device_memory_export(bed.device, &memory, &handle, &why), SL_OK);
+        ck_assert_msg(bed.device->ops->map(bed.device, &handle, 3 * SL_MIB, &mapping, &why) ==
+                          SL_OK,
+                      "%s", why.text);
+        const unsigned char *bytes = mapping.base;
+        ck_assert_uint_eq(bytes[0], 0); /* and each byte is as the one before it */
+        ck_assert_int_eq(memcmp(bytes, bytes + 1, 3 * SL_MIB - 1), 0);
+        bed.device->ops->unmap(bed.device, &mapping);
+        sl_device_memory_free(bed.device, &memory);
+        ck_assert_int_eq(bed.fake->physicals + bed.fake->reservations + bed.fake->mappings, 0);
+        bed_close(&bed);
+    }
+END_TEST
+
 static const struct {
     struct sl_memory_handle handle;
     uint64_t length_bytes;
@@ -799,6 +837,7 @@ int main(void)
     tcase_add_test(failing, copies_that_cannot_be_waited_for_are_the_end);
     tcase_add_test(memory, handles_of_one_allocation_are_opened_once);
     tcase_add_test(memory, memory_behind_a_shareable_descriptor_is_mapped);
+    tcase_add_test(memory, memory_made_for_others_is_clear_and_mapped_as_theirs);
     tcase_add_loop_test(memory, memory_that_cannot_be_mapped_is_refused, 0, SL_COUNT(refused));
     tcase_add_test(memory, more_than_the_allocation_is_refused);
     tcase_add_test(memory, pinning_that_fails_half_way_is_undone_and_moves_go_on);

@@ -383,6 +383,17 @@ static void ticket_answered(void *context, const struct sl_msg *reply)
     memcpy(ticket->bytes, item->bytes.at, ticket->length_bytes);
 }
 
+/* The first request to an actor waits until it is connected to: until then nobody there knows it.
+ */
+static bool op_unsent(struct sl_op *op)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    bool unsent = !op->call.done && !op->call.ever_sent;
+    pthread_mutex_unlock(&client->lock);
+    return unsent;
+}
+
 sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
                     struct sl_error *why)
 {
@@ -394,6 +405,10 @@ sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns
                                   .context = &ticket};
     if (op->store || op->handover_id == 0) {
         return sl_fail(why, SL_ERR_INVALID, "the op is no decode's side of a hand-over");
+    }
+    struct sl_op_result result;
+    if (sl_op_poll(op, &result) == SL_ERR_BUSY && op_unsent(op)) {
+        return sl_fail(why, SL_ERR_BUSY, "the op is on its way to the coordinator");
     }
     call.msg.type = SL_MSG_TICKET;
     call.msg.op_id = op->result.op_id;
@@ -458,7 +473,12 @@ sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
     op->cancelled = true;
     op->call.silenced = true; /* sent again it would start anew */
     bool over = op->call.done;
+    bool unsent = !over && !op->call.ever_sent;
     pthread_mutex_unlock(&client->lock);
+    if (unsent) { /* and never will be */
+        sl_client_call_drop(client, &op->call);
+        return SL_OK;
+    }
     return over ? SL_OK
                 : op_ask(op, SL_MSG_CANCEL,
                          sl_deadline_ns(sl_clock_monotonic_ns(), SL_CLIENT_CANCEL_NS), why);

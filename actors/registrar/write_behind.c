@@ -138,21 +138,52 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
     }
 }
 
+static bool writes_doomed(const struct registrar *self, uint32_t disk)
+{
+    for (uint32_t w = 0; w < self->write_count; w++) {
+        const struct reg_write *write = &self->writes[w];
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
+            if (write->fate[i].doomed) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What lies under the key on the disk is to go first: a tombstone that names no place must not lie
+ * behind a new value, and one that names the place of a removed value would take a new one of the
+ * same bytes along, since the tierer gives it that place instead of writing them twice. */
+static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk,
+                      bool doomed)
+{
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (reg_forget_pending(self, entry->key, entry->key_length, disk)) {
+        return true;
+    }
+    if (!doomed) {
+        return false;
+    }
+    memcpy(key, entry->key, entry->key_length);
+    key[entry->key_length] = '\0';
+    return reg_write_dooms(self, key, disk);
+}
+
 /* Moves the oldest of the queue into the batch. */
 static void write_fill(struct registrar *self, struct reg_write *write)
 {
     struct reg_queue *queue = &self->queue;
     const struct reg_disk *disk = &self->tier.disks[write->disk];
     uint64_t bytes = 0;
+    bool doomed = writes_doomed(self, write->disk);
     write->count = 0;
     while (queue->count > 0 && write->count < disk->batch_items) {
         struct reg_write_item item = *queue_at(queue, 0);
         struct sl_entry entry;
         if (item_wanted(self, &item)) {
             sl_index_read(self->index, item.ref, &entry);
-            if (disk->forget_unplaced > 0 &&
-                reg_forget_pending(self, entry.key, entry.key_length, write->disk)) {
-                break; /* a tombstone that names no place must not lie behind this value */
+            if (key_waits(self, &entry, write->disk, doomed)) {
+                break;
             }
             if (write->count > 0 &&
                 bytes + entry.extent.length_bytes > self->tier.batch_bytes_max) {

@@ -1085,6 +1085,44 @@ START_TEST(remove_of_what_is_being_written_waits_for_the_write)
     }
 END_TEST
 
+/* The tierer writes the same bytes under the same key once: the new value would get the place that
+ * the tombstone of the removed one is for. */
+START_TEST(what_is_put_again_is_written_behind_the_tombstone)
+    {
+        struct node *node = node_disk();
+        struct sl_msg write, forget, early;
+        node_put(node, "client.1", "a", 4096);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        uint64_t generation = write.body.disk_write.items.at[0].generation;
+        struct sl_msg written = {.type = SL_MSG_DISK_WRITE, .seq = write.seq};
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE};
+        msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        fake_give(&node->fake, "client.1", &msg);
+
+        node_put(node, "client.1", "a", 4096);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &early));
+        struct sl_item_spilled spilled = {
+            .generation = generation, .segment = 1, .disk_offset_bytes = 4096};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.disk_write_reply.items.at = &spilled;
+        reply.body.disk_write_reply.items.count = 1;
+        fake_answer(&node->fake, "tierer.0", &written, &reply);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &early));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+        ck_assert_uint_eq(forget.body.disk_forget.items.at[0].disk_offset_bytes, 4096);
+        const struct sl_msg asked = {.type = SL_MSG_DISK_FORGET, .seq = forget.seq};
+        uint64_t code = SL_OK;
+        struct sl_msg forgotten = {.code = SL_OK};
+        forgotten.body.disk_forget_reply.codes = (struct sl_u64s){.at = &code, .count = 1};
+        fake_answer(&node->fake, "tierer.0", &asked, &forgotten);
+
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(node_sees(node, "a") && on_disk(node, "a"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer)
     {
         struct node *node = node_disk();
@@ -1311,6 +1349,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, a_place_in_a_segment_that_is_gone_already_is_not_believed);
     tcase_add_test(forget, remove_is_answered_when_the_tombstone_is_durable);
     tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
+    tcase_add_test(forget, what_is_put_again_is_written_behind_the_tombstone);
     tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
     tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);
     tcase_add_test(forget, a_full_index_refuses_removals_that_it_cannot_note);

@@ -34,8 +34,10 @@ static sl_err driver_symbols(struct sl_driver *driver, struct sl_error *why)
 
 sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why)
 {
-    *driver = (struct sl_driver){
-        .library = dlopen(library == NULL ? "libcuda.so.1" : library, RTLD_NOW | RTLD_LOCAL)};
+    /* Never unloaded: the driver has threads of its own that outlive its contexts. */
+    int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    *driver =
+        (struct sl_driver){.library = dlopen(library == NULL ? "libcuda.so.1" : library, flags)};
     if (driver->library == NULL) {
         const char *reason = dlerror();
         return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no driver: %s",

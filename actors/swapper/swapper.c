@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define CHUNK_BYTES_MAX (8 * SL_MIB) /* of an answer: of the message table */
+/* Who is never idle pins and measures once in so many slices, or its copies would stay slow. */
+#define IDLE_TURNS 16u
 /* An idle engine's registration is asked for again so often; what ended is unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
 
@@ -23,6 +25,7 @@ struct swapper {
     struct sl_swapper_memory memory;
     struct sl_index_view *view; /* NULL until first needed: the registrar makes it */
     uint64_t paced_ns;          /* no slice before: swap_rate */
+    uint64_t turns;             /* slices so far */
     struct sl_calls *calls;     /* ENGINE_GET, cookie = engine id */
     struct sl_swapper_engine *engines;
     uint32_t engine_count;
@@ -559,12 +562,15 @@ static sl_err swapper_step(struct swapper *self)
     struct sl_swapper_engine *engine = NULL;
     struct sl_swapper_job *job = swapper_next(self, &engine);
     sl_err fatal = SL_OK;
-    if (job == NULL) {
-        fatal = sl_swapper_memory_idle(&self->memory);
-    } else if (env->now_ns >= self->paced_ns) {
+    bool idle = job == NULL;
+    if (job != NULL && env->now_ns >= self->paced_ns) {
         fatal = job_turn(self, job, engine);
         sl_swapper_memory_publish(&self->memory);
         job = swapper_next(self, &engine);
+        idle = ++self->turns % IDLE_TURNS == 0;
+    }
+    if (idle && fatal == SL_OK) {
+        fatal = sl_swapper_memory_idle(&self->memory);
     }
     if (job != NULL) {
         env->ops->wake_at(env, SL_MAX(env->now_ns, self->paced_ns));

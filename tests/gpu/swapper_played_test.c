@@ -157,6 +157,23 @@ START_TEST(arena_is_pinned_while_nothing_is_to_be_copied)
     }
 END_TEST
 
+START_TEST(arena_is_pinned_also_when_there_is_always_something_to_copy)
+    {
+        struct sl_msg reply, msg = copy_request(false);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert_int_lt(fake->registrations, 2); /* one while the engine was asked for */
+
+        for (uint32_t i = 0; i < 40; i++) { /* no tick between two messages */
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            msg = copy_request(false);
+            ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        }
+
+        ck_assert_int_eq(fake->registrations, 2);
+    }
+END_TEST
+
 START_TEST(blocks_of_a_gpu_go_out_and_in)
     {
         struct sl_msg reply, msg = copy_request(true);
@@ -269,6 +286,7 @@ int main(void)
     TCase *cases = tcase_create("swapper");
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, arena_is_pinned_while_nothing_is_to_be_copied);
+    tcase_add_test(cases, arena_is_pinned_also_when_there_is_always_something_to_copy);
     tcase_add_test(cases, blocks_of_a_gpu_go_out_and_in);
     tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);

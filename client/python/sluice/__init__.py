@@ -1,0 +1,50 @@
+"""Sluice: the KV cache of large language models outside the inference engine.
+
+    with sluice.Client() as client:
+        client.put("greeting", b"hello")
+        with client.get_pinned("greeting") as view:
+            print(bytes(view))
+
+Every object is a context manager. After close(), end() or release() it refuses calls; what others still use of it (a
+memoryview, an array, an op, a call in another thread) goes with the last of them, so nothing ever dangles. Calls that
+can wait release the GIL; each ends by its timeout (seconds; None: the node's op_timeout). Failures raise SluiceError
+or its subclass for the code.
+"""
+
+import enum as _enum
+from typing import NamedTuple as _NamedTuple
+from typing import Optional as _Optional
+from typing import Sequence as _Sequence
+
+from . import _native
+from ._native import *  # noqa: F401,F403 - the types and the exceptions
+from ._native import __version__
+
+Code = _enum.IntEnum("Code", _native.CODES, module=__name__)
+Code.__doc__ = "The codes of libsluice, without SL_ERR_; SluiceError.code and the lists of batches hold them as ints."
+
+POOL_ATTENTION, POOL_MAMBA_STATE, POOL_MAMBA_CONV, POOL_INDEXER, POOL_OTHER = 0, 1, 2, 3, 255
+HANDOVER_BY_ENVIRONMENT, HANDOVER_BY_STORAGE, HANDOVER_DIRECT = 0, 1, 2
+
+
+class Layer(_NamedTuple):
+    """Memory of one layer of one pool of one rank, in bytes: K and V of a layer are two layers of a pool."""
+
+    offset: int
+    length: int
+    block_stride: int
+    piece: int
+
+
+class Pool(_NamedTuple):
+    """One kind of cache of every rank. memory_bytes 0: up to the end of the last layer. fds: a descriptor of shared
+    memory per rank; None: libsluice allocates."""
+
+    name: str
+    kind: int
+    layers: _Sequence[Layer]
+    memory_bytes: int = 0
+    fds: _Optional[_Sequence[int]] = None
+
+
+__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

@@ -1,0 +1,424 @@
+"""Engines through the Python package: pools without copies, store and load, hand-over, hostile arguments, lifetimes."""
+
+import array
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import unittest
+
+from python_support import client, sluice
+from node_support import PATIENCE, Node, main, wait_until
+
+BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
+RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_receipt, struct sl_ticket
+STRIDE = PIECE + 64  # blocks that do not lie side by side
+
+
+def pool(name="attention", **options):
+    layers = [sluice.Layer(layer * BLOCKS * STRIDE, BLOCKS * STRIDE, STRIDE, PIECE) for layer in range(LAYERS)]
+    return sluice.Pool(name, sluice.POOL_ATTENTION, layers, **options)
+
+
+def blocks_of(engine, rank=0, number=0):
+    """[layer][block] -> a writable memoryview of the block's bytes."""
+    memory = engine.memory(rank, number)
+    return [[memory[(layer * BLOCKS + block) * STRIDE:][:PIECE] for block in range(BLOCKS)] for layer in range(LAYERS)]
+
+
+class OnNode(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(ranks=2, memory="64MiB", settings=["--op-timeout", f"{10 * PATIENCE}s"])
+        cls.node.__enter__()
+        cls.addClassCleanup(cls.node.__exit__)
+
+    def setUp(self):
+        self.client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})
+        self.addCleanup(self.client.close)
+        self.client.remove_all()
+
+    def register(self, name="e", **options):
+        words = {"pools": [pool()], "block_tokens": TOKENS, "block_count": BLOCKS, "model": {"name": "m"}, **options}
+        engine = (words.pop("client", self.client)).engine(name, **words)
+        self.addCleanup(engine.end)
+        return engine
+
+    def fill(self, engine, blocks, rank=0):
+        memory = blocks_of(engine, rank)
+        for layer in range(LAYERS):
+            for block in blocks:
+                memory[layer][block][:] = os.urandom(PIECE)
+
+    def same(self, engine, blocks, other, others, rank=0):
+        ours, theirs = blocks_of(engine, rank), blocks_of(other, rank)
+        return all(ours[layer][a] == theirs[layer][b] for layer in range(LAYERS) for a, b in zip(blocks, others))
+
+
+class Ops(OnNode):
+    def test_blocks_are_stored_and_loaded_for_all_ranks(self):
+        engine = self.register(world=2)
+        self.assertEqual(engine.memory().nbytes, LAYERS * BLOCKS * STRIDE)
+        self.assertEqual(engine.memory(1, "attention").nbytes, LAYERS * BLOCKS * STRIDE)
+        for rank in range(2):
+            self.fill(engine, [3, 1], rank)
+        stored = engine.store(range(8), [3, 1])
+        result = stored.wait()
+        self.assertEqual((result.code, result.block_count, result.stored_count, result.existed_count), (0, 2, 2, 0))
+        self.assertTrue(stored.block_stored(0) and stored.block_stored(1) and not stored.block_stored(2))
+        self.assertFalse(stored.block_existed(0))
+        self.assertEqual(stored.poll(), result)
+        again = engine.store(range(8), [3, 1])
+        self.assertEqual(again.wait().existed_count, 2)
+        self.assertTrue(again.block_existed(1))
+        load = engine.load(array.array("I", list(range(8)) + [99] * 4), [8, 9, 10], trace_id=77)
+        result = load.wait(30)
+        self.assertEqual((result.block_count, result.from_memory, result.trace_id, result.fenced), (2, 2, 77, True))
+        self.assertEqual(result.bytes, 2 * 2 * LAYERS * PIECE)
+        for rank in range(2):
+            self.assertTrue(self.same(engine, [3, 1], engine, [8, 9], rank))
+
+    def test_first_block_and_partial_blocks(self):
+        engine = self.register()
+        self.fill(engine, [0, 1, 2])
+        self.assertEqual(engine.store(range(10), [0, 1, 2], partial=True).wait().stored_count, 3)
+        self.assertEqual(engine.load(range(10), [5, 6], first_block=1, partial=True).wait().block_count, 2)
+        self.assertTrue(self.same(engine, [1, 2], engine, [5, 6]))
+        self.assertEqual(engine.load(range(1, 11), [5]).wait().block_count, 0)
+
+    def test_other_models_do_not_meet(self):
+        one, other = self.register("one"), self.register("other", model={"name": "m", "dtype": "bf16"})
+        self.assertEqual(len(one.model_identity), 32)
+        self.assertNotEqual(one.model_identity, other.model_identity)
+        one.store(range(4), [0]).wait()
+        self.assertEqual(other.load(range(4), [0]).wait().block_count, 0)
+
+    def test_memory_of_the_engines_own(self):
+        fd = os.memfd_create("mine")
+        self.addCleanup(os.close, fd)
+        os.ftruncate(fd, LAYERS * BLOCKS * STRIDE)
+        engine = self.register(pools=[pool(fds=[fd])])
+        engine.memory()[:4] = b"mine"
+        self.assertEqual(os.pread(fd, 4, 0), b"mine")
+
+    def test_several_pools(self):
+        state = sluice.Pool("state", sluice.POOL_MAMBA_STATE, [sluice.Layer(0, BLOCKS * 512, 512, 512)], memory_bytes=65536)
+        engine = self.register(pools=[pool(), state])
+        self.assertEqual(engine.memory(0, "state").nbytes, 65536)
+        engine.memory(0, 1)[:512] = b"s" * 512
+        engine.store(range(4), [0]).wait()
+        engine.load(range(4), [7]).wait()
+        self.assertEqual(bytes(engine.memory(0, "state")[7 * 512:8 * 512]), b"s" * 512)
+
+    def test_by_layers(self):
+        engine = self.register()
+        memory = blocks_of(engine)
+        store = engine.store(range(8), [0, 1], layer_count=LAYERS)
+        for layer in range(LAYERS):
+            for block in (0, 1):
+                memory[layer][block][:] = os.urandom(PIECE)
+            self.assertRaises(sluice.InvalidError, store.layer_ready, LAYERS)
+            store.layer_ready(layer)
+            self.assertRaises(sluice.SluiceError, store.layer_ready, layer)
+        self.assertEqual(store.wait().stored_count, 2)
+        load = engine.load(range(12), [4, 5, 6], layer_count=LAYERS)
+        for layer in range(LAYERS):
+            self.assertEqual(load.layer_wait(layer, 10 * PATIENCE), 2)
+            self.assertEqual((memory[layer][4], memory[layer][5]), (memory[layer][0], memory[layer][1]))
+        self.assertEqual(load.wait().block_count, 2)
+        self.assertRaises(sluice.InvalidError, load.layer_wait, LAYERS)
+        self.assertRaises(sluice.InvalidError, load.layer_ready, 0)
+        self.assertRaises(OverflowError, load.layer_wait, -1)
+
+    def test_an_op_that_is_still_running(self):
+        engine = self.register()
+        swapper = self.node.pid("swapper.0")
+        os.kill(swapper, signal.SIGSTOP)
+        try:
+            op = engine.store(range(4), [0])
+            self.assertIsNone(op.poll())
+            began = time.monotonic()
+            with self.assertRaises(sluice.DeadlineError) as caught:
+                op.wait(0.3)
+            self.assertIsNone(caught.exception.result)
+            self.assertGreaterEqual(time.monotonic() - began, 0.29)
+            with self.assertRaises(sluice.DeadlineError):
+                op.wait(0)
+            with self.assertRaises(sluice.BusyError):
+                op.block_stored(0)
+            turns = []
+            waiting = threading.Thread(target=lambda: turns.append(self.code_of(lambda: op.wait(0.5))))
+            waiting.start()
+            count = 0
+            while waiting.is_alive():
+                count += 1
+                time.sleep(0)
+            self.assertGreater(count, 100)  # the interpreter went on
+            self.assertEqual(turns, [sluice.Code.TIMEOUT])
+        finally:
+            os.kill(swapper, signal.SIGCONT)
+        self.assertEqual(op.wait().stored_count, 1)
+
+    def code_of(self, call):
+        try:
+            call()
+        except sluice.SluiceError as error:
+            return int(error.code)
+        return 0
+
+    def test_a_signal_ends_a_wait(self):
+        engine = self.register()
+        op = engine.receive(5, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE)  # nobody sends
+
+        class Rung(Exception):
+            pass
+
+        def ring(*_):
+            raise Rung
+
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with self.assertRaises(Rung):
+                op.wait()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        op.cancel()
+        op.wait_fenced()
+
+    def test_a_failed_op_raises_its_code_with_the_result(self):
+        engine = self.register()
+        with engine.receive(6, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE) as op:
+            op.cancel()
+            with self.assertRaises(sluice.CancelledError) as caught:
+                op.wait()
+            self.assertEqual((caught.exception.result.code, caught.exception.result.block_count), (9, 0))
+            self.assertEqual(self.code_of(op.poll), 9)
+        self.assertTrue(op.released)
+
+    def test_leaving_the_block_of_an_op_frees_its_device_blocks(self):
+        engine = self.register()
+        began = time.monotonic()
+        with engine.receive(7, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE) as op:
+            pass
+        self.assertTrue(op.released)
+        self.assertLess(time.monotonic() - began, 5 * PATIENCE)
+        with self.assertRaises(ZeroDivisionError):
+            with engine.receive(8, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE):
+                raise ZeroDivisionError
+
+
+class Handover(OnNode):
+    def both(self, mode):
+        decode_client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})
+        self.addCleanup(decode_client.close)
+        prefill, decode = self.register("prefill"), self.register("decode", client=decode_client)
+        self.fill(prefill, [0, 1, 2])
+        number = int.from_bytes(os.urandom(8), "little") | 1
+        receive = decode.receive(number, range(10), [4, 5, 6], mode=mode)
+        ticket = None
+        if mode == sluice.HANDOVER_DIRECT:
+            ticket = wait_until(lambda: self.ticket_of(receive), 5, "a ticket")
+            self.assertIs(type(ticket), bytes)
+        with self.assertRaises(sluice.InvalidError):
+            receive.receipt()
+        send = prefill.send(number, range(10), [0, 1, 2], mode=mode, ticket=ticket, hold=20 * PATIENCE)
+        with self.assertRaises(sluice.InvalidError):
+            send.ticket()
+        self.assertEqual(send.wait().block_count, 3)
+        receipt = send.receipt()
+        self.assertIs(type(receipt), bytes)
+        self.assertEqual(decode_client.handover_arrived([receipt]), [0])
+        self.assertEqual(receive.wait().block_count, 3)
+        self.assertTrue(self.same(prefill, [0, 1, 2], decode, [4, 5, 6]))
+        self.assertIn(self.client.handover_end([number])[0], (0, sluice.Code.NOT_FOUND))
+        self.assertEqual(self.client.handover_end([number]), [sluice.Code.NOT_FOUND])
+        self.assertEqual(decode_client.handover_arrived([bytes([receipt[0] ^ 255]) + receipt[1:]]), [sluice.Code.NOT_FOUND])
+
+    def ticket_of(self, op):
+        try:
+            return op.ticket()
+        except sluice.BusyError:
+            return None
+
+    def test_through_storage(self):
+        self.both(sluice.HANDOVER_BY_STORAGE)
+
+    def test_direct(self):
+        self.both(sluice.HANDOVER_DIRECT)
+
+    def test_the_environment_says_how(self):
+        name = "FD_PD_TRANSFER_VIA_STORAGE"
+        for text, mode in (("1", sluice.HANDOVER_BY_STORAGE), ("0", sluice.HANDOVER_DIRECT)):
+            os.environ[name] = text
+            self.assertEqual(sluice.handover_mode(), mode)
+        os.environ[name] = "flase"
+        self.assertRaises(sluice.ConfigError, sluice.handover_mode)
+        del os.environ[name]
+        self.assertEqual(sluice.handover_mode(), sluice.HANDOVER_DIRECT)
+
+    def test_wrong_receipts_tickets_and_ids(self):
+        engine = self.register()
+        for wrong in (b"", b"x", bytes(RECEIPT_BYTES), None, 5):
+            self.assertRaises((ValueError, TypeError), self.client.handover_arrived, [wrong])
+        self.assertRaises(ValueError, engine.send, 1, range(4), [0], mode=2, ticket=b"short")
+        self.assertRaises(sluice.InvalidError, engine.send, 1, range(4), [0], mode=2, ticket=bytes(TICKET_BYTES))
+        self.assertRaises(sluice.InvalidError, engine.send, 0, range(4), [0], mode=1)
+        self.assertRaises(sluice.InvalidError, engine.send, 1, range(4), [0], mode=9)
+        self.assertRaises(OverflowError, engine.send, -1, range(4), [0])
+        self.assertRaises(OverflowError, engine.receive, 1 << 64, range(4), [0])
+        self.assertRaises(sluice.InvalidError, self.client.handover_end, range(1025))
+        self.assertRaises(sluice.InvalidError, self.client.handover_end, [])
+
+
+class Hostile(OnNode):
+    def test_wrong_registrations(self):
+        engine, fine = self.client.engine, {"pools": [pool()], "block_tokens": 4, "block_count": BLOCKS}
+        layer = sluice.Layer(0, BLOCKS * STRIDE, STRIDE, PIECE)
+        wrong = [
+            (TypeError, {**fine, "pools": None}), (TypeError, {**fine, "pools": [5]}), (TypeError, {**fine, "pools": "abc"}),
+            (TypeError, {**fine, "pools": [("a", 0)]}), (sluice.InvalidError, {**fine, "pools": []}),
+            (sluice.InvalidError, {**fine, "pools": [pool()] * 9}), (sluice.InvalidError, {**fine, "pools": [pool(), pool()]}),
+            (sluice.InvalidError, {**fine, "pools": [pool("BAD NAME")]}), (ValueError, {**fine, "pools": [pool("a\0b")]}),
+            (sluice.InvalidError, {**fine, "pools": [pool(None)]}),
+            (sluice.InvalidError, {**fine, "pools": [sluice.Pool("p", 0, [])]}),
+            (sluice.InvalidError, {**fine, "pools": [sluice.Pool("p", 0, [layer] * 4097)]}),
+            (TypeError, {**fine, "pools": [sluice.Pool("p", 0, [(1, 2)])]}),
+            (OverflowError, {**fine, "pools": [sluice.Pool("p", 0, [layer._replace(offset=-1)])]}),
+            (sluice.InvalidError, {**fine, "pools": [sluice.Pool("p", 0, [layer._replace(offset=(1 << 64) - 1)])]}),
+            (sluice.InvalidError, {**fine, "pools": [sluice.Pool("p", 0, [layer], memory_bytes=1)]}),
+            (sluice.InvalidError, {**fine, "pools": [pool(fds=[])]}), (sluice.SluiceError, {**fine, "pools": [pool(fds=[-1])]}),
+            (TypeError, {**fine, "pools": [pool(fds=["x"])]}), (OverflowError, {**fine, "block_count": 1 << 32}),
+            (sluice.InvalidError, {**fine, "block_count": 0}), (sluice.InvalidError, {**fine, "block_tokens": 0}),
+            (sluice.InvalidError, {**fine, "world": 65}), (OverflowError, {**fine, "world": -1}),
+            (sluice.InvalidError, {**fine, "model": {"nmae": "m"}}), (TypeError, {**fine, "model": {"name": 5}}),
+            (TypeError, {"pools": [pool()]}), (TypeError, {**fine, "no": 1}), (ValueError, {**fine, "key_format": "a\0b"}),
+        ]
+        for error, words in wrong:
+            with self.subTest(error=error, words=words):
+                self.assertRaises(error, engine, "e", **words)
+        self.assertRaises(TypeError, engine, 5, **fine)
+        self.assertRaises(sluice.InvalidError, engine, "", **fine)
+
+    def test_wrong_requests(self):
+        engine = self.register()
+        for error, tokens, blocks in [
+                (sluice.InvalidError, [], []), (TypeError, None, [0]), (TypeError, "abc", [0]), (TypeError, ["a"], [0]),
+                (TypeError, [1.5], [0]), (OverflowError, [-1], [0]), (OverflowError, [1 << 32], [0]),
+                (sluice.InvalidError, range(4194305), [0]), (sluice.InvalidError, [0] * 4, [0] * 65537),
+                (sluice.InvalidError, range(10 ** 15), [0]), (OverflowError, range(4), [-1])]:
+            with self.subTest(error=error, tokens=repr(tokens)[:40]):
+                self.assertRaises(error, engine.store, tokens, blocks)
+        self.assertRaises(TypeError, engine.load, range(4))
+        self.assertRaises(OverflowError, engine.load, range(4), [0], first_block=-1)
+        self.assertRaises(ValueError, engine.load, range(4), [0], timeout=-1)
+        self.assertRaises(sluice.SluiceError, lambda: engine.store(range(4), [BLOCKS]).wait())
+        self.assertRaises(sluice.SluiceError, lambda: engine.store(range(4), [0], extras="no json").wait())
+        self.assertRaises(sluice.InvalidError, engine.memory, 1)
+        self.assertRaises(sluice.InvalidError, engine.memory, 0, 1)
+        self.assertRaises(LookupError, engine.memory, 0, "no")
+        self.assertRaises(OverflowError, engine.memory, -1)
+
+    def test_tokens_of_every_form_make_the_same_keys(self):
+        engine = self.register()
+        self.fill(engine, [0])
+        engine.store([1, 2, 3, 4], [0]).wait()
+        strided = memoryview(array.array("I", [1, 0, 2, 0, 3, 0, 4, 0]))[::2]
+        unaligned = memoryview(b"x" + array.array("I", [1, 2, 3, 4]).tobytes())[1:].cast("I")
+        for tokens in (array.array("I", [1, 2, 3, 4]), array.array("q", [1, 2, 3, 4]), (1, 2, 3, 4), range(1, 5), b"\1\2\3\4",
+                       strided, unaligned):
+            if isinstance(tokens, bytes):
+                self.assertRaises(TypeError, engine.load, tokens, [1])
+                continue
+            self.assertEqual(engine.load(tokens, [1]).wait().block_count, 1, tokens)
+
+
+class Lifetimes(OnNode):
+    def test_memory_lives_as_long_as_anything_shows_it(self):
+        engine = self.register()
+        memory = engine.memory()
+        part = memory[10:20]
+        memory[10:14] = b"abcd"
+        engine.end()
+        self.client.close()
+        self.assertTrue(engine.ended)
+        for call in (lambda: engine.memory(), lambda: engine.store(range(4), [0]), lambda: engine.model_identity,
+                     engine.__enter__, lambda: self.client.engine("e", pools=[pool()], block_tokens=4, block_count=BLOCKS)):
+            self.assertRaises(sluice.InvalidError, call)
+        del engine, memory
+        gc.collect()
+        part[:2] = b"xy"
+        self.assertEqual(bytes(part[:4]), b"xycd")
+
+    def test_an_op_keeps_its_engine_and_client(self):
+        with client(self.node) as other:
+            with other.engine("e", pools=[pool()], block_tokens=TOKENS, block_count=BLOCKS) as engine:
+                op = engine.store(range(4), [0])
+        self.assertTrue(other.closed and engine.ended)
+        del other, engine
+        self.assertEqual(op.wait().stored_count, 1)
+        op.release()
+        for call in (op.wait, op.poll, op.cancel, op.wait_fenced, op.receipt, op.ticket, op.__enter__,
+                     lambda: op.block_stored(0)):
+            self.assertRaises(sluice.InvalidError, call)
+        op.release()
+
+    def test_an_ended_engine_is_gone_at_the_node(self):
+        """Its memory too: a thousand times its size would not fit."""
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(30):
+            with self.register() as engine:
+                engine.memory()[0] = 1
+        gc.collect()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 12)
+
+    def test_a_child_leaves_the_parents_engine_alone(self):
+        engine = self.register()
+        op = engine.store(range(4), [0])
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                refused = 0
+                for call in (lambda: engine.store(range(4), [0]), op.wait, op.poll, engine.memory):
+                    try:
+                        call()
+                    except sluice.InvalidError:
+                        refused += 1
+                op.release()
+                engine.end()
+                status = 0 if refused == 4 else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(op.wait().stored_count, 1)
+        self.assertEqual(engine.load(range(4), [1]).wait().block_count, 1)
+
+    def test_nothing_stays_after_many_ops(self):
+        engine = self.register()
+        blocks = [0]
+
+        def rounds(count):
+            for _ in range(count):
+                engine.store(range(4), blocks).wait()
+                with engine.load(range(4), blocks) as op:
+                    op.wait()
+                bytes(engine.memory()[:10])
+                for wrong in (lambda: engine.load(["x"], blocks), lambda: engine.memory(7), lambda: engine.load([1], [1] * 70000)):
+                    self.assertRaises((TypeError, sluice.InvalidError), wrong)
+
+        rounds(20)
+        gc.collect()
+        watched = [engine, self.client, blocks, sluice.OpResult, sluice.Op]
+        references, allocated = [sys.getrefcount(one) for one in watched], sys.getallocatedblocks()
+        rounds(300)
+        gc.collect()
+        self.assertEqual([sys.getrefcount(one) for one in watched], references)
+        self.assertLess(sys.getallocatedblocks() - allocated, 200)
+
+
+if __name__ == "__main__":
+    main()

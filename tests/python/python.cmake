@@ -1,0 +1,8 @@
+# The Python package, as it was built here.
+foreach(suite objects engines)
+    sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
+endforeach()
+# A sanitized wheel would be of no use to anybody.
+if(NOT SL_SANITIZE)
+    sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 600)
+endif()

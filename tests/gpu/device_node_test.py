@@ -4,11 +4,12 @@
     device_node_test.py [FOLDER OF A DRIVER THAT PLAYS A GPU]"""
 import json
 import os
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
-from node_support import Node, wait_until  # noqa: E402
+from node_support import BIN, Node, wait_until  # noqa: E402
 
 PLAYED = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
@@ -29,6 +30,23 @@ class Device(unittest.TestCase):
             self.assertRegex(reason, "device cuda: GPU 0 Fake" if PLAYED else r"^device (host: device cuda: |cuda: GPU 0 )\w+")
             self.assertIn(reason, node.logs())
             self.assertEqual(swapper(node)["health"], "ready")
+
+    def test_blocks_of_a_gpu_are_stored_and_loaded(self):
+        node = Node(ranks=1, memory="64MiB", settings=("--device", "auto"))
+        if PLAYED:
+            node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_SHARED="1")
+        with node:
+            reason = wait_until(lambda: swapper(node)["reason"], 5, "the swapper's reason in status")
+            if not reason.startswith("device cuda: "):
+                self.skipTest(reason)
+            for maker in ("ipc", "sluice"):
+                probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, maker],
+                                       env=node.environment, capture_output=True, text=True, timeout=120, check=False)
+                self.assertEqual(probe.stdout, "ok 2621440\n", maker + probe.stderr + node.logs())
+            counters = swapper(node)["counters"]
+            print(counters)
+            self.assertEqual(counters["parts_out"], 32)
+            self.assertEqual(counters["parts_in"], 32)
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_lost_gpu_restarts_the_swapper_and_not_the_node(self):

@@ -1,0 +1,181 @@
+/* tests/gpu/engine_probe.c - an engine with its pool on a GPU: blocks are stored through a node
+ * whose swapper runs on cuda, the GPU's memory is wiped, and they are loaded into other blocks.
+ *
+ *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice
+ *
+ * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
+ * engine maps its descriptor. Prints "ok BYTES". device_node_test.py runs it. */
+#include "client/sluice.h"
+#include "cuda/cuda_internal.h"
+#include "runtime/sl_clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS       8u
+#define BLOCKS       32u
+#define STORED       16u /* blocks 0..15 are stored, and loaded into 16..31 */
+#define PIECE        20480u
+#define BLOCK_TOKENS 4u
+#define POOL_BYTES   (LAYERS * BLOCKS * PIECE)
+#define PATIENCE_NS  (30 * SL_NS_PER_S)
+
+static struct sl_error why;
+
+static void must(bool right, const char *what)
+{
+    if (!right) {
+        (void)printf("%s: %s\n", what, why.text);
+        exit(1);
+    }
+}
+
+/* All of the pool, through pinned memory. */
+static void pool_copy(struct cuda_device *cuda, sl_cu_ptr pool, unsigned char *bytes, bool to_host)
+{
+    struct cuda_slot *slot = &cuda->slots[0];
+    for (size_t done = 0; done < POOL_BYTES; done += cuda->half_bytes) {
+        size_t part = SL_MIN(POOL_BYTES - done, (size_t)cuda->half_bytes);
+        if (!to_host) {
+            memcpy(slot->bounce, bytes + done, part);
+        }
+        sl_cu_result result =
+            to_host ? cuda->driver.to_host(slot->bounce, pool + done, part, slot->stream)
+                    : cuda->driver.to_device(pool + done, slot->bounce, part, slot->stream);
+        must(result == 0 && cuda->driver.stream_wait(slot->stream) == 0, "copy of the pool");
+        if (to_host) {
+            memcpy(bytes + done, slot->bounce, part);
+        }
+    }
+}
+
+/* False: not all yet, since the swapper has not said hello to the registrar so soon after a start.
+ */
+static bool op_end(struct sl_op *op, const char *what)
+{
+    struct sl_op_result result;
+    sl_err err = sl_op_wait(op, PATIENCE_NS, &result);
+    bool again = err == SL_OK && result.code == SL_ERR_INCOMPLETE;
+    if (!again && (err != SL_OK || result.code != SL_OK || result.block_count != STORED)) {
+        (void)printf("%s: %s, op %s, %u blocks: %s\n", what, sl_err_name(err),
+                     sl_err_name(result.code), result.block_count, result.why.text);
+        exit(1);
+    }
+    /* A COPY that was sent again is fenced after the answer. */
+    must(sl_op_wait_fenced(op, PATIENCE_NS, &why) == SL_OK, "fence");
+    sl_op_release(&op);
+    return !again;
+}
+
+int main(int argc, char **argv)
+{
+    static unsigned char bytes[POOL_BYTES], back[POOL_BYTES];
+    must(argc == 5, "four arguments");
+    char runtime_dir[1100], shm_dir[1100];
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", argv[2]);
+    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", argv[3]);
+    const char *settings[] = {runtime_dir, shm_dir, NULL};
+    const struct sl_client_options client_options = {
+        .api_version = SLUICE_API_VERSION, .instance = argv[1], .settings = settings};
+    struct sl_client *client = NULL;
+    must(sl_client_open(&client_options, &client, &why) == SL_OK, "client");
+    struct sl_device *device = NULL;
+    must(sl_device_open("cuda", 0, SL_MIB, &device, &why) == SL_OK, "device");
+    struct cuda_device *cuda = cuda_of(device);
+    bool ours = strcmp(argv[4], "ipc") == 0;
+    sl_cu_ptr memory = 0;
+    struct sl_mapping mapping = {0};
+    struct sl_pool *pool = NULL;
+    struct sl_pool_memory told = {.kind = SL_POOL_MEMORY_CUDA_IPC};
+    const struct sl_pool_key key = {.deployment = "gpu", .pool = "kv"};
+    if (ours) {
+        struct sl_cu_ipc ipc;
+        must(cuda->driver.memory_get(&memory, POOL_BYTES) == 0, "device memory");
+        must(cuda->driver.ipc_get(&ipc, memory) == 0, "IPC handle");
+        memcpy(told.handle, ipc.bytes, sizeof(told.handle));
+        must(sl_pool_create(client, &key, POOL_BYTES, PATIENCE_NS, &pool, &why) == SL_OK, "pool");
+        must(sl_pool_publish(pool, &told, PATIENCE_NS, &why) == SL_OK, "pool published");
+    } else {
+        must(sl_pool_acquire(client, &key, POOL_BYTES, PATIENCE_NS, &pool, &why) == SL_OK, "pool");
+        sl_pool_memory_get(pool, &told);
+        must(told.kind == SL_POOL_MEMORY_CUDA_FD, "memory behind a descriptor");
+        struct sl_memory_handle handle = {
+            .kind = SL_MEMORY_CUDA_FD, .pid = told.pid, .fd = told.fd};
+        must(device->ops->map(device, &handle, POOL_BYTES, &mapping, &why) == SL_OK, "mapping");
+        memory = (uintptr_t)mapping.base;
+        pool_copy(cuda, memory, back, true);
+        must(memcmp(back, bytes, POOL_BYTES) == 0, "new memory is clear");
+    }
+    struct sl_engine_layer layers[LAYERS];
+    for (uint64_t l = 0; l < LAYERS; l++) {
+        layers[l] = (struct sl_engine_layer){.offset_bytes = l * BLOCKS * PIECE,
+                                             .length_bytes = (uint64_t)BLOCKS * PIECE,
+                                             .block_stride_bytes = PIECE,
+                                             .piece_bytes = PIECE};
+    }
+    const struct sl_pool *from[1] = {pool};
+    const struct sl_engine_pool list[1] = {{.name = "kv",
+                                            .layer_count = LAYERS,
+                                            .layers = layers,
+                                            .memory_bytes = POOL_BYTES,
+                                            .from = from}};
+    const struct sl_engine_options options = {.name = "gpu",
+                                              .model = {.name = "gpu"},
+                                              .key_format = "sluice",
+                                              .block_tokens = BLOCK_TOKENS,
+                                              .world = 1,
+                                              .block_count = BLOCKS,
+                                              .pool_count = 1,
+                                              .pools = list};
+    struct sl_engine *engine = NULL;
+    must(sl_engine_register(client, &options, PATIENCE_NS, &engine, &why) == SL_OK, "engine");
+    uint32_t tokens[STORED * BLOCK_TOKENS], out[STORED], in[STORED];
+    for (uint32_t i = 0; i < STORED * BLOCK_TOKENS; i++) {
+        tokens[i] = (ours ? 1000u : 2000u) + i;
+    }
+    for (uint32_t i = 0; i < STORED; i++) {
+        out[i] = i;
+        in[i] = STORED + (i * 7) % STORED;
+    }
+    for (size_t i = 0; i < POOL_BYTES; i++) {
+        bytes[i] = (unsigned char)(i * 131 + i / 4099 + ours);
+    }
+    pool_copy(cuda, memory, bytes, false);
+    struct sl_op_request request = {.tokens = tokens,
+                                    .token_count = STORED * BLOCK_TOKENS,
+                                    .device_blocks = out,
+                                    .device_block_count = STORED,
+                                    .timeout_ns = PATIENCE_NS};
+    struct sl_op *op = NULL;
+    uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), PATIENCE_NS);
+    bool stored = false;
+    while (!stored && sl_clock_monotonic_ns() < end_ns) {
+        must(sl_store_start(engine, &request, &op, &why) == SL_OK, "store");
+        stored = op_end(op, "stored");
+    }
+    must(stored, "stored in time");
+    pool_copy(cuda, memory, back, false); /* the wiped one */
+    request.device_blocks = in;
+    must(sl_load_start(engine, &request, &op, &why) == SL_OK, "load");
+    must(op_end(op, "loaded"), "loaded");
+    pool_copy(cuda, memory, back, true);
+    for (uint32_t i = 0; i < STORED; i++) {
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            must(memcmp(back + (l * BLOCKS + in[i]) * PIECE, bytes + (l * BLOCKS + out[i]) * PIECE,
+                        PIECE) == 0,
+                 "the bytes of a block");
+        }
+    }
+    sl_engine_end(&engine);
+    sl_pool_release(&pool);
+    if (ours) {
+        (void)cuda->driver.memory_free(memory);
+    } else {
+        device->ops->unmap(device, &mapping);
+    }
+    sl_device_close(&device);
+    sl_client_close(&client);
+    (void)printf("ok %u\n", STORED * LAYERS * PIECE);
+    return 0;
+}

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define POOL_RELEASE_NS (1 * SL_NS_PER_S)
+/* Of a wait's time, its last fifth or less: to say that it is given up. */
+#define POOL_GIVE_UP_NS (100 * SL_NS_PER_MS)
 /* Between two tries to map memory whose holder is dying: the registrar hears of it meanwhile. */
 #define POOL_RETRY_NS (2 * SL_NS_PER_MS)
 
@@ -271,16 +273,22 @@ static sl_err mapped_tell(const struct sl_pool *pool, uint64_t deadline_ns, stru
 
 /* epoch 0: whatever this client has or waits for under the key. Unheard, it ends with this process.
  */
-static void release_tell(const struct sl_pool *pool, uint64_t epoch)
+static void release_tell(const struct sl_pool *pool, uint64_t epoch, uint64_t deadline_ns)
 {
-    struct sl_client_call call = {
-        .to = "registrar", .deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), POOL_RELEASE_NS)};
+    struct sl_client_call call = {.to = "registrar", .deadline_ns = deadline_ns};
     call.msg.type = SL_MSG_POOL_RELEASE;
     call.msg.body.pool_release.name = sl_text_of(pool->deployment);
     call.msg.body.pool_release.rank = pool->rank;
     call.msg.body.pool_release.pool = sl_text_of(pool->name);
     call.msg.body.pool_release.epoch = epoch;
     (void)sl_client_call(pool->client, &call, NULL);
+}
+
+/* When a wait ends that has to be given up by the deadline if it is in vain. */
+static uint64_t wait_until(uint64_t deadline_ns)
+{
+    uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
+    return deadline_ns - SL_MIN(left_ns / 5, POOL_GIVE_UP_NS);
 }
 
 /* ---- as owner ---- */
@@ -303,9 +311,9 @@ sl_err sl_pool_create(struct sl_client *client, const struct sl_pool_key *key,
     pool->length_bytes = length_bytes;
     err = own_map(pool, why);
     if (err == SL_OK) {
-        err = take_ask(pool, false, deadline_ns, &state, why);
+        err = take_ask(pool, false, wait_until(deadline_ns), &state, why);
         if (err == SL_ERR_TIMEOUT) { /* it may have been granted since */
-            release_tell(pool, 0);
+            release_tell(pool, 0, deadline_ns);
         }
     }
     if (err != SL_OK) {
@@ -365,10 +373,10 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
                            struct sl_error *why)
 {
     struct pool_state state = {0};
-    sl_err err = sluice ? take_ask(pool, true, deadline_ns, &state, why)
-                        : await_ask(pool, 0, deadline_ns, &state, why);
+    sl_err err = sluice ? take_ask(pool, true, wait_until(deadline_ns), &state, why)
+                        : await_ask(pool, 0, wait_until(deadline_ns), &state, why);
     if (err == SL_ERR_TIMEOUT) { /* it may have come since */
-        release_tell(pool, 0);
+        release_tell(pool, 0, deadline_ns);
     }
     if (err != SL_OK) {
         return err;
@@ -387,7 +395,7 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
     }
     if (err != SL_OK) {
         pool_unmap(pool);
-        release_tell(pool, pool->epoch);
+        release_tell(pool, pool->epoch, deadline_ns);
     }
     return gone ? SL_ERR_STALE : err;
 }
@@ -463,7 +471,7 @@ void sl_pool_release(struct sl_pool **pool)
     if (!gone->owner) {
         pool_unmap(gone);
     }
-    release_tell(gone, gone->epoch);
+    release_tell(gone, gone->epoch, sl_deadline_ns(sl_clock_monotonic_ns(), POOL_RELEASE_NS));
     pool_free(gone);
     *pool = NULL;
 }

@@ -236,14 +236,14 @@ sl_err sl_pool_acquire(struct sl_client *client, const struct sl_pool_key *key,
  * SL_OK: stop using it and release it. Errors: SL_ERR_TIMEOUT (it stands), SL_ERR_UNREACHABLE. */
 sl_err sl_pool_wait_over(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
 /* Owner (or, of what Sluice made, any client that has it): all others shall unmap it. SL_OK when
- * every mapper did or is dead: the memory may go. Swappers that do not within fence_timeout are
- * killed; a client that does not keeps it. Engines registered with it end. Of what Sluice made the
- * mapping here ends first. The pool is released by the caller afterwards. Errors: SL_ERR_TIMEOUT
- * (the text names who still maps it; ask again), SL_ERR_PERMISSION (not its owner),
- * SL_ERR_UNREACHABLE. */
+ * every mapper did or is dead: the memory may go, and another may make the pool anew. Swappers that
+ * do not within fence_timeout are killed; a client that does not keeps it. Engines registered with
+ * it end. Of what Sluice made the mapping here ends first. The pool is released by the caller
+ * afterwards. Errors: SL_ERR_TIMEOUT (the text names who still maps it; ask again),
+ * SL_ERR_PERMISSION (not its owner), SL_ERR_UNREACHABLE. */
 sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
 /* Unmaps and says so. An owner's: what was not ready is given up, what was is revoked without
- * waiting. Accepts NULL. */
+ * waiting. Waits a second at most for a registrar that is away. Accepts NULL. */
 void sl_pool_release(struct sl_pool **pool);
 /* Where it is mapped here, 16-byte aligned at least; NULL: it is not, as CUDA memory. */
 void *sl_pool_at(const struct sl_pool *pool);

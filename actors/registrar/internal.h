@@ -463,6 +463,7 @@ struct reg_pool_mapper { /* a client that maps it, or was told how to */
     char name[REG_NAME_BYTES];
     uint64_t fd;
     uint64_t has_fd; /* 1: others may map it by fd */
+    uint64_t seq;    /* of its request: a RELEASE of before is not meant for this */
 };
 struct reg_pool {
     bool used;     /* absent ones too, while somebody waits for them */
@@ -476,6 +477,7 @@ struct reg_pool {
     uint64_t rank, epoch, length_bytes;
     struct sl_proc_id owner; /* none: gone, others have the memory */
     char owner_name[REG_NAME_BYTES];
+    uint64_t owner_seq; /* of its POOL_TAKE, likewise */
     struct reg_pool_handle handle;
     struct reg_pool_mapper mappers[REG_POOL_MAPPERS_MAX];
     uint32_t mapper_count;
@@ -483,6 +485,11 @@ struct reg_pool {
     uint64_t call_due_ns;
     uint32_t call_lates; /* times in a row that we looked late for the answer */
     sl_ref blob;
+};
+/* Who gave back which pool by which request: one sent before that comes late is not served. */
+#define REG_POOLS_GIVEN_BACK 256u
+struct reg_pool_given_back {
+    uint64_t whose, seq; /* hash of client and pool */
 };
 enum reg_pool_wait {
     REG_POOL_WAIT_NONE,
@@ -702,6 +709,8 @@ struct registrar {
     uint32_t engine_count;
     struct reg_pool *pools;
     struct reg_pool_waiter *pool_waiters;
+    struct reg_pool_given_back pools_given_back[REG_POOLS_GIVEN_BACK]; /* a ring */
+    uint32_t pools_given_back_next;
     uint32_t pool_high, pool_waiter_count; /* no row from here on is used; that wait */
     bool pools_due;                        /* something of them is left to the next tick */
     struct reg_ghosts ghosts;
@@ -1129,6 +1138,7 @@ void reg_pool_row_tidy(struct registrar *self, uint32_t row); /* absent and not 
 struct reg_pool_taker { /* who wants to make a pool, or have it made */
     struct sl_proc_id proc;
     const char *name;
+    uint64_t seq;
     uint64_t length_bytes;
     bool sluice;
 };
@@ -1144,9 +1154,10 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason);
 void reg_pool_fail(struct registrar *self, uint32_t row, sl_err code, const char *text);
 uint32_t reg_pool_mapper(const struct reg_pool *pool, const char *name); /* REG_NONE */
 /* Errors: SL_ERR_LIMIT, SL_ERR_NO_SPACE. */
-sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row, struct sl_proc_id proc,
-                           const char *name, struct sl_error *why);
-void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *name);
+sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row,
+                           const struct reg_pool_taker *mapper, struct sl_error *why);
+/* By the request seq of its own; one that asked later stays. */
+void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *name, uint64_t seq);
 /* It stands in the index again; false: not yet, and it is tried again. */
 bool reg_pool_note(struct registrar *self, uint32_t row);
 void reg_pools_tick(struct registrar *self);

@@ -146,7 +146,8 @@ static void ready_give(struct registrar *self, uint32_t row, struct sl_proc_id p
                        const struct sl_return *to)
 {
     struct sl_error why = {0};
-    sl_err err = reg_pool_mapper_add(self, row, proc, to->to, &why);
+    struct reg_pool_taker mapper = {.proc = proc, .name = to->to, .seq = to->seq};
+    sl_err err = reg_pool_mapper_add(self, row, &mapper, &why);
     if (err != SL_OK) {
         error_reply(self, to, err, why.text);
         return;
@@ -320,6 +321,31 @@ static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, u
     return row;
 }
 
+/* ---- what comes late ---- */
+
+static uint64_t whose(const char *client, const char *name, uint64_t rank, const char *pool)
+{
+    char text[REG_NAME_BYTES * 2 + REG_POOL_NAME_BYTES + 32];
+    int length = snprintf(text, sizeof(text), "%s\n%s\n%" PRIu64 "\n%s", client, name, rank, pool);
+    return reg_hash(text, SL_MIN((uint64_t)length, (uint64_t)sizeof(text) - 1));
+}
+
+static void given_back(struct registrar *self, uint64_t hash, uint64_t seq)
+{
+    self->pools_given_back[self->pools_given_back_next++ % REG_POOLS_GIVEN_BACK] =
+        (struct reg_pool_given_back){.whose = hash, .seq = seq};
+}
+
+static bool was_given_back(const struct registrar *self, uint64_t hash, uint64_t seq)
+{
+    for (uint32_t i = 0; i < REG_POOLS_GIVEN_BACK; i++) {
+        if (self->pools_given_back[i].whose == hash && self->pools_given_back[i].seq > seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- POOL_TAKE ---- */
 
 /* What is there already, or on its way, as the asker wants it. */
@@ -364,6 +390,7 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
     }
     struct reg_pool_taker taker = {.proc = want->proc,
                                    .name = want->back.to,
+                                   .seq = want->back.seq,
                                    .length_bytes = want->length_bytes,
                                    .sluice = want->sluice};
     sl_err err = reg_pool_begin(self, row, &taker, &why);
@@ -373,7 +400,7 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
     } else if (want->sluice) {
         want->kind = REG_POOL_WAIT_READY;
         if (!waiter_add(self, want)) { /* who asked for it does not wait for it */
-            reg_pool_mapper_remove(self, row, want->back.to);
+            reg_pool_mapper_remove(self, row, want->back.to, UINT64_MAX);
         }
     } else {
         state_reply(self, &want->back, pool);
@@ -390,7 +417,8 @@ void reg_pool_take(struct registrar *self, const struct sl_msg *msg)
     }
     want.proc = self->peers[peer].proc;
     sl_return_keep(msg, &want.back);
-    if (waits_already(self, &want.back)) {
+    uint64_t hash = whose(msg->sender.at, body->name.at, body->rank, body->pool.at);
+    if (waits_already(self, &want.back) || was_given_back(self, hash, msg->seq)) {
         return;
     }
     want.pool = row_for(self, msg, body->name.at, body->rank, body->pool.at);
@@ -413,7 +441,8 @@ void reg_pool_await(struct registrar *self, const struct sl_msg *msg)
                                    .epoch = body->epoch,
                                    .proc = self->peers[peer].proc};
     sl_return_keep(msg, &want.back);
-    if (waits_already(self, &want.back)) {
+    uint64_t hash = whose(msg->sender.at, body->name.at, body->rank, body->pool.at);
+    if (waits_already(self, &want.back) || was_given_back(self, hash, msg->seq)) {
         return;
     }
     want.pool = row_for(self, msg, body->name.at, body->rank, body->pool.at);
@@ -520,33 +549,36 @@ void reg_pool_mapped(struct registrar *self, const struct sl_msg *msg)
 }
 
 /* An owner that gives up what it has not made, or takes back what it made. */
-static void owner_releases(struct registrar *self, uint32_t row, const char *name)
+static void owner_releases(struct registrar *self, uint32_t row, const char *name, uint64_t seq)
 {
     struct reg_pool *pool = &self->pools[row];
     char text[SL_ERROR_TEXT_BYTES];
-    if (pool->sluice || strcmp(pool->owner_name, name) != 0) {
+    if (pool->sluice || strcmp(pool->owner_name, name) != 0 || seq < pool->owner_seq) {
         return;
     }
     if (pool->state == REG_POOL_ALLOCATING) {
         (void)snprintf(text, sizeof(text), "pool %s/%" PRIu64 "/%s: its owner %s gave it up",
                        pool->name, pool->rank, pool->pool, name);
+        reg_log(self, SL_LOG_INFO, 0, "%s", text);
         reg_pool_fail(self, row, SL_ERR_CANCELLED, text);
     } else if (pool->state == REG_POOL_READY) {
         reg_pool_revoke(self, row, "its owner takes it back");
     }
 }
 
-static void waiters_release(struct registrar *self, uint32_t row, const char *name)
+static void waiters_release(struct registrar *self, uint32_t row, const char *name, uint64_t seq)
 {
     for (uint32_t i = 0; self->pool_waiter_count > 0 && i < self->set.clients_max; i++) {
         struct reg_pool_waiter *waiter = &self->pool_waiters[i];
-        if (waiter->kind != REG_POOL_WAIT_NONE && waiter->pool == row &&
+        if (waiter->kind != REG_POOL_WAIT_NONE && waiter->pool == row && waiter->back.seq < seq &&
             strcmp(waiter->back.to, name) == 0) {
             waiter_forget(self, waiter);
         }
     }
 }
 
+/* What its sender asked for after it stays: a RELEASE that comes late, or again, is none of that.
+ */
 void reg_pool_release(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_release *body = &msg->body.pool_release;
@@ -554,18 +586,19 @@ void reg_pool_release(struct registrar *self, const struct sl_msg *msg)
     if (peer == REG_NONE || !key_check(self, msg, &body->name, &body->pool)) {
         return;
     }
+    given_back(self, whose(msg->sender.at, body->name.at, body->rank, body->pool.at), msg->seq);
     uint32_t row = reg_pool_find(self, body->name.at, body->rank, body->pool.at);
     if (row != REG_NONE && (body->epoch == 0 || body->epoch == self->pools[row].epoch)) {
         char name[REG_NAME_BYTES];
         memcpy(name, self->peers[peer].name, sizeof(name));
         if (body->epoch == 0) {
-            waiters_release(self, row, name);
+            waiters_release(self, row, name, msg->seq);
         }
         if (body->epoch != 0 || self->pools[row].state == REG_POOL_ALLOCATING) {
-            owner_releases(self, row, name);
+            owner_releases(self, row, name, msg->seq);
         }
         if (self->pools[row].used) {
-            reg_pool_mapper_remove(self, row, name);
+            reg_pool_mapper_remove(self, row, name, msg->seq);
         }
     }
     struct sl_msg reply = {.code = SL_OK}; /* what is over is released */
@@ -605,7 +638,7 @@ void reg_pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
         reg_pool_revoke(self, want.pool, "its owner wants it back");
     }
     if (self->pools[want.pool].epoch == body->epoch) { /* the asker itself maps it no more */
-        reg_pool_mapper_remove(self, want.pool, name);
+        reg_pool_mapper_remove(self, want.pool, name, msg->seq);
     }
 }
 

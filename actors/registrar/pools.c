@@ -27,13 +27,14 @@ struct pool_note { /* a BLOB, followed by the mappers */
     char name[REG_POOL_NAME_BYTES];
     char pool[REG_NAME_BYTES];
     char owner_name[REG_NAME_BYTES];
+    uint64_t owner_seq;
     struct sl_proc_id owner;
     struct reg_pool_handle handle;
     uint32_t mapper_count, reserved;
 };
 _Static_assert(sizeof(struct reg_pool_handle) == 120, "part of a pool's note");
-_Static_assert(sizeof(struct reg_pool_mapper) == 64, "part of a pool's note");
-_Static_assert(sizeof(struct pool_note) == 312, "format of a pool's note");
+_Static_assert(sizeof(struct reg_pool_mapper) == 72, "part of a pool's note");
+_Static_assert(sizeof(struct pool_note) == 320, "format of a pool's note");
 
 sl_err reg_pools_init(struct registrar *self, struct sl_error *why)
 {
@@ -138,6 +139,7 @@ static sl_err note_write(struct registrar *self, struct reg_pool *pool, struct s
         .rank = pool->rank,
         .epoch = pool->epoch,
         .length_bytes = pool->length_bytes,
+        .owner_seq = pool->owner_seq,
         .owner = pool->owner,
         .handle = pool->handle,
         .mapper_count = pool->mapper_count,
@@ -284,6 +286,7 @@ sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_poo
     pool->epoch = sl_arena_next_generation(self->arena);
     pool->length_bytes = taker->length_bytes;
     pool->sluice = taker->sluice;
+    pool->owner_seq = taker->seq;
     pool->state = REG_POOL_ALLOCATING;
     if (taker->sluice) {
         uint32_t swapper = swapper_of(self, pool);
@@ -292,7 +295,7 @@ sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_poo
                           ? self->peers[swapper].proc
                           : (struct sl_proc_id){0};
         pool->mapper_count = 1; /* whoever asked for it keeps it */
-        pool->mappers[0] = (struct reg_pool_mapper){.proc = taker->proc};
+        pool->mappers[0] = (struct reg_pool_mapper){.proc = taker->proc, .seq = taker->seq};
         (void)snprintf(pool->mappers[0].name, sizeof(pool->mappers[0].name), "%s", taker->name);
     } else {
         pool->owner = taker->proc;
@@ -380,20 +383,23 @@ uint32_t reg_pool_mapper(const struct reg_pool *pool, const char *name)
     return REG_NONE;
 }
 
-sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row, struct sl_proc_id proc,
-                           const char *name, struct sl_error *why)
+sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row,
+                           const struct reg_pool_taker *mapper, struct sl_error *why)
 {
     struct reg_pool *pool = &self->pools[row];
-    if (reg_pool_mapper(pool, name) != REG_NONE) {
-        return SL_OK;
-    }
-    if (pool->mapper_count == REG_POOL_MAPPERS_MAX) {
+    uint32_t known = reg_pool_mapper(pool, mapper->name);
+    if (known == REG_NONE && pool->mapper_count == REG_POOL_MAPPERS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "pool %s/%" PRIu64 "/%s: %u processes map it", pool->name,
                        pool->rank, pool->pool, REG_POOL_MAPPERS_MAX);
     }
-    struct reg_pool_mapper *mapper = &pool->mappers[pool->mapper_count++];
-    *mapper = (struct reg_pool_mapper){.proc = proc};
-    (void)snprintf(mapper->name, sizeof(mapper->name), "%s", name);
+    if (known != REG_NONE) {
+        bool newer = pool->mappers[known].seq < mapper->seq;
+        pool->mappers[known].seq = SL_MAX(pool->mappers[known].seq, mapper->seq);
+        return newer ? note_write(self, pool, why) : SL_OK;
+    }
+    struct reg_pool_mapper *fresh = &pool->mappers[pool->mapper_count++];
+    *fresh = (struct reg_pool_mapper){.proc = mapper->proc, .seq = mapper->seq};
+    (void)snprintf(fresh->name, sizeof(fresh->name), "%s", mapper->name);
     sl_err err = note_write(self, pool, why);
     if (err != SL_OK) {
         pool->mapper_count--;
@@ -439,11 +445,11 @@ static void pool_left(struct registrar *self, uint32_t row, bool carrier)
     pool_settle(self, row);
 }
 
-void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *name)
+void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *name, uint64_t seq)
 {
     struct reg_pool *pool = &self->pools[row];
     uint32_t mapper = reg_pool_mapper(pool, name);
-    if (mapper != REG_NONE) {
+    if (mapper != REG_NONE && pool->mappers[mapper].seq <= seq) {
         const struct reg_pool_mapper *gone = &pool->mappers[mapper];
         bool carrier = pool->sluice && gone->has_fd != 0 && gone->fd == pool->handle.fd &&
                        sl_proc_id_equal(gone->proc, pool->handle.proc);
@@ -699,6 +705,7 @@ static void pool_fill(struct reg_pool *pool, const struct pool_note *note, const
     pool->lent = note->lent != 0;
     pool->epoch = note->epoch;
     pool->length_bytes = note->length_bytes;
+    pool->owner_seq = note->owner_seq;
     pool->owner = note->owner;
     memcpy(pool->owner_name, note->owner_name, sizeof(pool->owner_name));
     pool->handle = note->handle;

@@ -25,4 +25,5 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     sl_sim(sim_node_test SOURCES sim_objects sim_node_test SEEDS 150)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_cluster_test SEEDS 30)
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
+    sl_sim(sim_pools_test SOURCES sim_pools_test SEEDS 10)
 endif()

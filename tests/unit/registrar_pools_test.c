@@ -367,6 +367,58 @@ START_TEST(a_wait_that_is_given_up_leaves_nothing)
     }
 END_TEST
 
+static const struct {
+    bool owner; /* else a mapper */
+    uint64_t state;
+} lates[] = {{.owner = true, .state = 1}, {.owner = false, .state = 2}};
+
+START_TEST(a_release_that_comes_late_is_not_for_what_was_asked_since)
+    {
+        struct node *node = node_ready();
+        uint64_t seq, epoch = 0;
+        struct sl_msg late = {.type = SL_MSG_POOL_RELEASE};
+        late.body.pool_release.name = sl_text_of("deployment");
+        late.body.pool_release.pool = sl_text_of("attention");
+        if (lates[_i].owner) {
+            seq = take(node, ENGINE, BYTES, false);
+            ck_assert_int_eq(code_of(node, ENGINE, seq), SL_OK);
+        } else {
+            epoch = engine_owns(node);
+            seq = await(node, OTHER, 0);
+            ck_assert_int_eq(code_of(node, OTHER, seq), SL_OK);
+        }
+        late.seq = seq - 1;
+        late.body.pool_release.epoch = epoch;
+
+        fake_give(&node->fake, lates[_i].owner ? ENGINE : OTHER, &late);
+
+        struct sl_item_holding row = {0};
+        ck_assert_uint_eq(row_state(node, NULL, &row), lates[_i].state);
+        ck_assert_uint_eq(row.mapper_count, lates[_i].owner ? 0 : 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_take_that_comes_late_makes_no_pool)
+    {
+        struct node *node = node_ready();
+        uint64_t seq = take(node, ENGINE, BYTES, false);
+        uint64_t epoch = state_of(node, ENGINE, seq).epoch;
+        ck_assert_int_eq(code_of(node, ENGINE, release(node, ENGINE, epoch)), SL_OK);
+        struct sl_msg late = {.type = SL_MSG_POOL_TAKE, .seq = seq};
+        late.body.pool_take.name = sl_text_of("deployment");
+        late.body.pool_take.pool = sl_text_of("attention");
+        late.body.pool_take.length_bytes = BYTES;
+
+        fake_give(&node->fake, ENGINE, &late);
+
+        ck_assert(silent(node, ENGINE, seq));
+        ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
+        ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_request_sent_again_waits_once)
     {
         struct node *node = node_ready();
@@ -971,6 +1023,9 @@ int main(void)
     tcase_add_test(cases, the_owners_death_is_heard_at_once);
     tcase_add_test(cases, an_owner_that_gives_up_is_heard);
     tcase_add_test(cases, a_wait_that_is_given_up_leaves_nothing);
+    tcase_add_loop_test(cases, a_release_that_comes_late_is_not_for_what_was_asked_since, 0,
+                        SL_COUNT(lates));
+    tcase_add_test(cases, a_take_that_comes_late_makes_no_pool);
     tcase_add_test(cases, a_request_sent_again_waits_once);
     tcase_add_test(cases, a_stale_epoch_is_refused);
     tcase_add_loop_test(cases, a_bad_handle_is_refused_and_the_pool_stays_allocating, 0,

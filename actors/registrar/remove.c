@@ -290,6 +290,13 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_remove *body = &msg->body.remove;
     struct reg_remove *remove = NULL;
     struct sl_error why = {0};
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers[peer].present) {
+        /* Nobody would notice that it is gone: its removal could wait for a tombstone for ever. */
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
     for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
         struct reg_remove *at = &self->removes[i];
         if (at->id == 0) {

@@ -302,6 +302,20 @@ START_TEST(a_removed_object_is_gone_and_removing_it_again_finds_nothing)
     }
 END_TEST
 
+/* Its death would be seen by nobody, and with it the end of what it waits for. */
+START_TEST(who_said_no_hello_removes_nothing)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "a", 5000);
+
+        ck_assert_int_eq(node_remove(node, "client.2", "a"), SL_ERR_UNREACHABLE);
+
+        ck_assert(node_sees(node, "a"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(remove_all_removes_objects_and_blocks)
     {
         struct node *node = node_start(NULL);
@@ -879,6 +893,7 @@ static Suite *registrar_suite(void)
     tcase_add_test(objects,
                    a_value_larger_than_a_chunk_is_invalid_and_one_larger_than_memory_has_no_space);
     tcase_add_test(objects, a_removed_object_is_gone_and_removing_it_again_finds_nothing);
+    tcase_add_test(objects, who_said_no_hello_removes_nothing);
     tcase_add_test(objects, remove_all_removes_objects_and_blocks);
     suite_add_tcase(suite, objects);
 

@@ -471,6 +471,18 @@ static PyMethodDef client_methods[] = {
            "engine(name, *, pools, block_tokens, block_count, world=1, model=None, "
            "key_format='sluice', seed=None, "
            "timeout=None)\n--\n\nRegisters an engine with its pools: an Engine."),
+    METHOD("pool_create", sl_py_pool_create, WORDS,
+           "pool_create(deployment, rank, pool, length, *, timeout=None)\n--\n\nTakes the right to "
+           "make a rank's pool: a "
+           "DevicePool of zeros, to be published."),
+    METHOD("pool_await", sl_py_pool_await, WORDS,
+           "pool_await(deployment, rank, pool, *, timeout=None)\n--\n\nWaits until somebody has "
+           "made it: a DevicePool."),
+    METHOD("pool_acquire", sl_py_pool_acquire, WORDS,
+           "pool_acquire(deployment, rank, pool, length, *, timeout=None)\n--\n\nThe same where "
+           "Sluice makes it."),
+    METHOD("pools", sl_py_pools, WORDS,
+           "pools(*, timeout=None)\n--\n\nA PoolInfo for each row of the node's table of pools."),
     METHOD("handover_arrived", sl_py_handover_arrived, WORDS,
            "handover_arrived(receipts, *, timeout=None)\n--\n\nDecode: first tokens came with "
            "these receipts. A code for each."),

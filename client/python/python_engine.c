@@ -24,6 +24,14 @@ bool sl_py_engine_enter(struct py_engine *engine)
     return true;
 }
 
+static void lent_return(PyObject *lent)
+{
+    Py_ssize_t count = lent == NULL ? 0 : PyList_Size(lent);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        sl_py_pool_return(PyList_GetItem(lent, i));
+    }
+}
+
 static void engine_end(struct py_engine *self)
 {
     struct sl_engine *gone = self->engine;
@@ -36,6 +44,7 @@ static void engine_end(struct py_engine *self)
         sl_engine_end(&gone);
         PyEval_RestoreThread(unlocked);
     }
+    lent_return(self->lent);
     sl_py_client_leave(self->client);
 }
 
@@ -65,6 +74,7 @@ static void engine_dealloc(PyObject *object)
     engine_end(self); /* whoever used it held a reference */
     Py_XDECREF((PyObject *)self->client);
     Py_XDECREF(self->name);
+    Py_XDECREF(self->lent);
     Py_XDECREF(self->pool_names);
     PyMem_Free(self->memory_bytes);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -96,7 +106,9 @@ struct plan {
     struct sl_engine_pool pools[POOLS_MAX];
     struct sl_engine_layer *layers[POOLS_MAX];
     int fds[POOLS_MAX][WORLD_MAX];
+    const struct sl_pool *from[POOLS_MAX][WORLD_MAX];
     PyObject *held; /* a list */
+    PyObject *lent; /* a list of DevicePools, each lent; the engine's once it is registered */
 };
 
 static void plan_release(struct plan *plan)
@@ -105,6 +117,8 @@ static void plan_release(struct plan *plan)
         PyMem_Free(plan->layers[i]);
     }
     Py_XDECREF(plan->held);
+    lent_return(plan->lent);
+    Py_XDECREF(plan->lent);
 }
 
 /* Text of a str, or NULL of None; kept alive by the plan. */
@@ -191,7 +205,33 @@ static bool fds_take(struct py_state *state, struct plan *plan, uint32_t number,
     return fine;
 }
 
-/* (name, kind, layers, memory_bytes, fds), as sluice.Pool is. */
+static bool from_take(struct py_state *state, struct plan *plan, uint32_t number,
+                      PyObject *sequence)
+{
+    if (sequence == Py_None) {
+        return true;
+    }
+    PyObject *items = sl_py_items(state, sequence, WORLD_MAX, "pools of ranks");
+    bool fine = items != NULL;
+    if (fine && (uint64_t)PyTuple_Size(items) != plan->options.world) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "a pool has one DevicePool a rank");
+        fine = false;
+    }
+    for (uint32_t i = 0; fine && i < plan->options.world; i++) {
+        PyObject *lent = PyTuple_GetItem(items, (Py_ssize_t)i);
+        plan->from[number][i] = sl_py_pool_lend(state, lent);
+        fine = plan->from[number][i] != NULL;
+        if (fine && PyList_Append(plan->lent, lent) != 0) {
+            sl_py_pool_return(lent);
+            fine = false;
+        }
+    }
+    plan->pools[number].from = plan->from[number];
+    Py_XDECREF(items);
+    return fine;
+}
+
+/* (name, kind, layers, memory_bytes, fds, device_pools), as sluice.Pool is. */
 static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number, PyObject *object)
 {
     struct sl_engine_pool *pool = &plan->pools[number];
@@ -201,16 +241,18 @@ static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number
     }
     uint32_t kind = 0;
     uint64_t memory_bytes = 0;
-    bool fine = PyTuple_Size(fields) == 5;
+    bool fine = PyTuple_Size(fields) == 6;
     if (!fine) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds)");
+        PyErr_SetString(
+            PyExc_TypeError,
+            "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds, device_pools)");
     }
     fine = fine && text_take(plan, PyTuple_GetItem(fields, 0), &pool->name) &&
            sl_py_u32(PyTuple_GetItem(fields, 1), &kind) &&
            layers_take(state, plan, number, PyTuple_GetItem(fields, 2)) &&
            sl_py_u64(PyTuple_GetItem(fields, 3), &memory_bytes) &&
-           fds_take(state, plan, number, PyTuple_GetItem(fields, 4));
+           fds_take(state, plan, number, PyTuple_GetItem(fields, 4)) &&
+           from_take(state, plan, number, PyTuple_GetItem(fields, 5));
     pool->kind = (enum sl_pool_kind)kind;
     pool->memory_bytes = memory_bytes != 0 ? memory_bytes : pool->memory_bytes;
     Py_DECREF(fields);
@@ -308,6 +350,8 @@ static PyObject *plan_register(struct py_state *state, struct py_client *client,
     err = sl_engine_register(client->client, &plan->options, timeout_ns, &self->engine, &why);
     PyEval_RestoreThread(unlocked);
     if (err == SL_OK) {
+        self->lent = plan->lent;
+        plan->lent = NULL;
         return object; /* its use of the client is the one that was taken */
     }
     Py_DECREF(object);
@@ -334,7 +378,8 @@ PyObject *sl_py_engine_register(PyObject *object, PyObject *args, PyObject *name
         return NULL;
     }
     plan.held = PyList_New(0);
-    if (plan.held != NULL && text_take(&plan, name, &plan.options.name) &&
+    plan.lent = PyList_New(0);
+    if (plan.held != NULL && plan.lent != NULL && text_take(&plan, name, &plan.options.name) &&
         sl_py_timeout(timeout, &timeout_ns) &&
         sl_py_u32(block_tokens, &plan.options.block_tokens) &&
         sl_py_u32(block_count, &plan.options.block_count) &&

@@ -16,7 +16,7 @@
 
 /* References and nothing else: the module walks over them. */
 struct py_state {
-    PyTypeObject *client, *view, *engine, *memory, *op;
+    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *pool_info;
     PyTypeObject *object_info, *story, *node_info, *cluster_info, *op_result;
     PyObject *error;                /* SluiceError */
     PyObject *errors[SL_ERR_COUNT]; /* its subclass for each code; [0] is NULL */
@@ -32,6 +32,7 @@ struct py_engine {
     PyObject_HEAD struct py_client *client; /* a use of it */
     struct sl_engine *engine;
     PyObject *name, *pool_names; /* a tuple */
+    PyObject *lent;              /* a list of DevicePools, a use of each */
     uint64_t *memory_bytes;      /* of each pool */
     Py_ssize_t uses;             /* calls under way, ops, memories */
     uint32_t world, pool_count;
@@ -134,6 +135,18 @@ PyObject *sl_py_engine_register(PyObject *self, PyObject *args,
                                 PyObject *names); /* a method of the client */
 bool sl_py_engine_enter(struct py_engine *engine);
 void sl_py_engine_leave(struct py_engine *engine);
+
+/* ---- python_pool.c ---- */
+extern PyType_Spec sl_py_pool_spec;
+extern PyStructSequence_Desc sl_py_pool_info_desc;
+/* methods of the client */
+PyObject *sl_py_pool_create(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pool_await(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pool_acquire(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pools(PyObject *self, PyObject *args, PyObject *names);
+/* A use of the pool, for an engine; NULL with an exception. */
+const struct sl_pool *sl_py_pool_lend(struct py_state *state, PyObject *pool);
+void sl_py_pool_return(PyObject *pool);
 
 /* ---- python_op.c ---- */
 extern PyType_Spec sl_py_op_spec;

@@ -220,6 +220,8 @@ static int module_exec(PyObject *module)
         type_add(module, &sl_py_engine_spec, &state->engine) != 0 ||
         type_add(module, &sl_py_memory_spec, &state->memory) != 0 ||
         type_add(module, &sl_py_op_spec, &state->op) != 0 ||
+        type_add(module, &sl_py_pool_spec, &state->pool) != 0 ||
+        result_add(module, &sl_py_pool_info_desc, &state->pool_info) != 0 ||
         result_add(module, &sl_py_object_info_desc, &state->object_info) != 0 ||
         result_add(module, &sl_py_story_desc, &state->story) != 0 ||
         result_add(module, &sl_py_node_info_desc, &state->node_info) != 0 ||

@@ -274,6 +274,96 @@ class Handover(OnNode):
         self.assertRaises(sluice.InvalidError, self.client.handover_end, [])
 
 
+class DevicePools(OnNode):
+    LENGTH = LAYERS * BLOCKS * STRIDE
+
+    def test_one_makes_it_and_others_map_it(self):
+        with client(self.node) as other:
+            mine = self.client.pool_create("chat", 0, "attention", self.LENGTH)
+            self.assertRaises(sluice.BusyError, other.pool_create, "chat", 0, "attention", self.LENGTH)
+            self.assertRaises(sluice.DeadlineError, other.pool_await, "chat", 0, "attention", timeout=0.1)
+            memoryview(mine)[:4] = b"kept"
+            mine.publish()
+            theirs = other.pool_await("chat", 0, "attention")
+            self.assertEqual((theirs.length, theirs.epoch), (self.LENGTH, mine.epoch))
+            self.assertEqual(bytes(memoryview(theirs)[:4]), b"kept")
+            row = next(row for row in other.pools() if row.deployment == "chat")
+            self.assertEqual((row.state, row.owner_pid, row.length, row.by_sluice), ("ready", os.getpid(), self.LENGTH, False))
+            self.assertRaises(sluice.DeadlineError, theirs.wait_over, 0.1)
+            view = memoryview(theirs)
+            self.assertRaises(sluice.DeadlineError, mine.revoke, 0.2)
+            theirs.wait_over(PATIENCE)
+            theirs.release()
+            self.assertEqual(bytes(view[:4]), b"kept")  # it is not unmapped under an array
+            self.assertRaises(BufferError, memoryview, theirs)
+            view.release()
+            mine.revoke()
+            mine.release()
+            for call in (mine.publish, mine.revoke, mine.wait_over, mine.__enter__, lambda: mine.length, lambda: mine.epoch):
+                self.assertRaises(sluice.InvalidError, call)
+
+    def test_an_engine_on_pools_that_sluice_made(self):
+        pools = [self.client.pool_acquire("made", rank, "attention", self.LENGTH) for rank in range(2)]
+        engine = self.register(world=2, pools=[pool(device_pools=pools)])
+        for rank in range(2):
+            self.fill(engine, [0, 1], rank)
+            self.assertEqual(bytes(memoryview(pools[rank])[:PIECE]), bytes(engine.memory(rank)[:PIECE]))
+        engine.store(range(8), [0, 1]).wait()
+        self.assertEqual(engine.load(range(8), [4, 5]).wait().block_count, 2)
+        self.assertTrue(self.same(engine, [0, 1], engine, [4, 5], 1))
+        self.assertRaises(BufferError, pools[0].revoke)  # the engine uses it
+        for one in pools:
+            one.release()
+        memory = engine.memory(0)
+        memory[:2] = b"ok"  # and still does
+        self.assertEqual(len(self.client.pools()), 2)
+        engine.end()
+        self.assertEqual(bytes(memory[:2]), b"ok")
+        memory.release()
+        del memory
+        gc.collect()
+        wait_until(lambda: not self.client.pools(), 5, "the pools are given back")
+
+    def test_wrong_pools(self):
+        fine = {"block_tokens": 4, "block_count": BLOCKS}
+        for error, wrong in [(sluice.InvalidError, []), (TypeError, [5]), (TypeError, [None]), (TypeError, [self.client])]:
+            self.assertRaises(error, self.client.engine, "e", pools=[pool(device_pools=wrong)], **fine)
+        one = self.client.pool_acquire("small", 0, "attention", 4096)
+        self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], **fine)
+        self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], world=2, **fine)
+        one.revoke()  # none of them kept it
+        one.release()
+        self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], **fine)
+        for arguments in (("", 0, "a", 1), ("d", 64, "a", 1), ("d", 0, "A", 1), ("d", 0, "a", 0)):
+            self.assertRaises(sluice.InvalidError, self.client.pool_create, *arguments)
+        self.assertRaises(OverflowError, self.client.pool_create, "d", -1, "a", 1)
+        self.assertRaises(ValueError, self.client.pool_create, "d\0", 0, "a", 1)
+        self.assertRaises(TypeError, sluice.DevicePool)
+
+    def test_the_owners_death_is_heard(self):
+        here, there = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                own = client(self.node)
+                made = own.pool_create("dying", 0, "attention", self.LENGTH)
+                made.publish()
+                os.write(there, b"!")
+                time.sleep(600)
+            finally:
+                os._exit(1)
+        try:
+            os.close(there)
+            self.assertEqual(os.read(here, 1), b"!")
+            with self.client.pool_await("dying", 0, "attention") as mapped:
+                os.kill(child, signal.SIGKILL)
+                mapped.wait_over(10 * PATIENCE)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(here)
+
+
 class Hostile(OnNode):
     def test_wrong_registrations(self):
         engine, fine = self.client.engine, {"pools": [pool()], "block_tokens": 4, "block_count": BLOCKS}

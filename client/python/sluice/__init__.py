@@ -38,13 +38,14 @@ class Layer(_NamedTuple):
 
 class Pool(_NamedTuple):
     """One kind of cache of every rank. memory_bytes 0: up to the end of the last layer. fds: a descriptor of shared
-    memory per rank; None: libsluice allocates."""
+    memory per rank; device_pools: a DevicePool per rank; neither: libsluice allocates."""
 
     name: str
     kind: int
     layers: _Sequence[Layer]
     memory_bytes: int = 0
     fds: _Optional[_Sequence[int]] = None
+    device_pools: _Optional[_Sequence["_native.DevicePool"]] = None
 
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

@@ -20,7 +20,11 @@ static struct fake_letter letter_of(const char *peer, const void *bytes, size_t 
 static sl_err net_peer_add(struct sl_control *base, const char *name, const char *address,
                            struct sl_error *why)
 {
-    (void)base, (void)name, (void)address, (void)why;
+    struct fake_net *net = (struct fake_net *)base;
+    (void)why;
+    (void)snprintf(net->added, sizeof(net->added), "%s", name);
+    (void)snprintf(net->where, sizeof(net->where), "%s", address);
+    net->add_count++;
     return SL_OK;
 }
 
@@ -95,6 +99,13 @@ void fake_net_close(struct fake_net *net)
     sl_codec_destroy(&net->take_codec);
 }
 
+void fake_net_give(struct fake_net *net, const char *peer, const void *bytes, size_t length_bytes,
+                   bool answer)
+{
+    ck_assert_ptr_null(net->in.bytes);
+    net->in = letter_of(peer, bytes, length_bytes, answer);
+}
+
 uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer)
 {
     const void *frame = NULL;
@@ -107,8 +118,7 @@ uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg,
     }
     ck_assert_msg(sl_codec_encode(net->codec, &msg, &frame, &length_bytes, &why) == SL_OK, "%s",
                   why.text);
-    ck_assert_ptr_null(net->in.bytes);
-    net->in = letter_of(peer, frame, length_bytes, answer);
+    fake_net_give(net, peer, frame, length_bytes, answer);
     return msg.seq;
 }
 

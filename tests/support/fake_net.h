@@ -19,13 +19,18 @@ struct fake_net {
     struct fake_letter in;  /* bytes NULL: none */
     struct fake_letter out[FAKE_LETTERS_MAX];
     uint32_t out_count;
-    bool cut; /* nothing can be sent */
+    bool cut;                   /* nothing can be sent */
+    char added[64], where[160]; /* the peer added last */
+    uint32_t add_count;
     uint64_t seq;
     struct sl_codec *codec, *take_codec;
 };
 
 void fake_net_open(struct fake_net *net);
 void fake_net_close(struct fake_net *net);
+/* The next frame, as it is: the one before it has been taken. */
+void fake_net_give(struct fake_net *net, const char *peer, const void *bytes, size_t length_bytes,
+                   bool answer);
 /* The next frame: a message of `peer` under its own name. answer: along our connection to it. Gives
  * its number. The actor has to be ticked to take it. */
 uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer);

@@ -263,6 +263,8 @@ void push_targets_fini(struct push *push);
 
 /* ---- push_send.c ---- */
 void push_send(struct push *push, const struct sl_msg *msg);
+/* Fills push->arrived with the pieces of this batch. */
+void push_arrived_of(struct push *push, const struct push_send *send);
 /* Goes on as far as it can. */
 void push_send_advance(struct push *push, struct push_send *send);
 /* The batch's fate is known. */

@@ -329,16 +329,7 @@ void push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *m
 sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct push_send *send,
                          struct sl_error *why)
 {
-    for (uint32_t i = 0; i < send->piece_count; i++) {
-        const struct sl_item_pushed *piece = &send->pieces[i];
-        push->arrived[i] = (struct sl_item_arrived){
-            .part = piece->part,
-            .part_offset_bytes = piece->part_offset_bytes,
-            .length_bytes = piece->length_bytes,
-            .digest_low = piece->digest_low,
-            .digest_high = piece->digest_high,
-        };
-    }
+    push_arrived_of(push, send);
     sl_err err = push_pieces_check(push, ticket, push->arrived, send->piece_count, why);
     if (err != SL_OK) {
         return err;

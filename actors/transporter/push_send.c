@@ -105,11 +105,8 @@ static bool has_turn(const struct push *push, const struct push_send *send)
     return true;
 }
 
-static void notice_send(struct push *push, struct push_send *send)
+void push_arrived_of(struct push *push, const struct push_send *send)
 {
-    struct transporter *self = push->self;
-    struct push_target *target = target_of(push, send);
-    uint64_t now_ns = push_now(push), seq = 0;
     for (uint32_t i = 0; i < send->piece_count; i++) {
         const struct sl_item_pushed *piece = &send->pieces[i];
         push->arrived[i] = (struct sl_item_arrived){
@@ -120,6 +117,14 @@ static void notice_send(struct push *push, struct push_send *send)
             .digest_high = piece->digest_high,
         };
     }
+}
+
+static void notice_send(struct push *push, struct push_send *send)
+{
+    struct transporter *self = push->self;
+    struct push_target *target = target_of(push, send);
+    uint64_t now_ns = push_now(push), seq = 0;
+    push_arrived_of(push, send);
     struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .trace_id = send->back.trace_id};
     msg.budget_ns = SL_MAX(sl_budget_ns(now_ns, send->deadline_ns), UINT64_C(1));
     msg.body.peer_push = (struct sl_body_peer_push){

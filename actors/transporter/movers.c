@@ -173,14 +173,18 @@ static void mover_end(struct mover *mover, struct work *work, int32_t result, ui
     mover_tell(mover, &done);
 }
 
-/* The head of the next step is here. False: it is another one. */
-static bool step_begin(struct mover *mover, struct work *work)
+/* The head that came, whole or not yet, may be that of the next step. */
+static bool step_fits(const struct work *work, uint32_t head_bytes)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    return head_bytes < SL_MOVER_HEAD_BYTES ||
+           memcmp(receive->after, receive->steps->head, SL_MOVER_HEAD_BYTES) == 0;
+}
+
+static void step_begin(struct mover *mover, struct work *work)
 {
     struct sl_mover_receive *receive = &work->order.receive;
     const struct sl_mover_step *step = receive->steps;
-    if (memcmp(receive->after, step->head, SL_MOVER_HEAD_BYTES) != 0) {
-        return false;
-    }
     receive->at = step->at;
     receive->length_bytes = step->length_bytes;
     receive->digest = step->digest;
@@ -189,17 +193,12 @@ static bool step_begin(struct mover *mover, struct work *work)
     work->in_head = false;
     work->moved_bytes = 0;
     receive_submit(mover, work);
-    return true;
 }
 
 /* A value is whole, and head_bytes of what is behind it are here. */
 static void value_whole(struct mover *mover, struct work *work, uint32_t head_bytes)
 {
-    const struct sl_mover_receive *receive = &work->order.receive;
-    bool goes_on = receive->step_count > 0 && !work->cancelled &&
-                   (head_bytes < SL_MOVER_HEAD_BYTES ||
-                    memcmp(receive->after, receive->steps->head, SL_MOVER_HEAD_BYTES) == 0);
-    if (!goes_on) {
+    if (work->order.receive.step_count == 0 || work->cancelled || !step_fits(work, head_bytes)) {
         mover_end(mover, work, (int32_t)work->moved_bytes, head_bytes);
         return;
     }
@@ -208,7 +207,7 @@ static void value_whole(struct mover *mover, struct work *work, uint32_t head_by
     mover_tell(mover, &done);
     work->head_bytes = head_bytes;
     if (head_bytes == SL_MOVER_HEAD_BYTES) {
-        (void)step_begin(mover, work);
+        step_begin(mover, work);
         return;
     }
     work->in_head = true;
@@ -218,11 +217,12 @@ static void value_whole(struct mover *mover, struct work *work, uint32_t head_by
 static void head_moved(struct mover *mover, struct work *work, int32_t result)
 {
     work->head_bytes += result > 0 ? (uint32_t)result : 0;
-    bool whole = work->head_bytes == SL_MOVER_HEAD_BYTES;
-    if (result <= 0 || work->cancelled || (whole && !step_begin(mover, work))) {
+    if (result <= 0 || work->cancelled || !step_fits(work, work->head_bytes)) {
         mover_end(mover, work, result, work->head_bytes);
-    } else if (!whole) {
+    } else if (work->head_bytes < SL_MOVER_HEAD_BYTES) {
         head_submit(mover, work);
+    } else {
+        step_begin(mover, work);
     }
 }
 

@@ -370,6 +370,17 @@ void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call)
     pthread_mutex_unlock(&client->lock);
 }
 
+sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
+                            struct sl_error *why)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
+            return sl_fail(why, SL_ERR_INVALID, "%s: key %u has %u bytes", what, i, keys[i].length);
+        }
+    }
+    return SL_OK;
+}
+
 sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, struct sl_error *why)
 {
     sl_err err = sl_client_call_start(client, call, why);

@@ -36,10 +36,11 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
                        SL_EXPLAIN_KEYS_MAX);
     }
     struct sl_text texts[SL_EXPLAIN_KEYS_MAX];
+    sl_err err = sl_client_keys_check("explain", keys, count, why);
+    if (err != SL_OK) {
+        return err;
+    }
     for (uint32_t i = 0; i < count; i++) {
-        if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "explain: key %u has %u bytes", i, keys[i].length);
-        }
         texts[i] = (struct sl_text){.at = keys[i].at, .length = keys[i].length};
     }
     struct asked asked = {.stories = stories, .count = count};
@@ -50,7 +51,7 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
     call.msg.type = SL_MSG_EXPLAIN;
     call.msg.body.explain.keys.at = texts;
     call.msg.body.explain.keys.count = count;
-    sl_err err = sl_client_greet(client, call.deadline_ns, why);
+    err = sl_client_greet(client, call.deadline_ns, why);
     err = err == SL_OK ? sl_client_call(client, &call, why) : err;
     if (err == SL_OK && !asked.answered) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered another count");

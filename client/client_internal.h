@@ -134,6 +134,10 @@ sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, str
 /* Sends once, without waiting for an answer. False: it could not be sent now. */
 bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
                     uint64_t budget_ns);
+/* Keys as the table of messages takes them. what: of whom the text speaks. Errors: SL_ERR_INVALID.
+ */
+sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
+                            struct sl_error *why);
 /* Says hello to the registrar when it does not know us (yet, or any more). */
 sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);

@@ -56,13 +56,9 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
     if (count > SL_BATCH_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "prefetch: %u keys, at most %d", count, SL_BATCH_MAX);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "prefetch: key %u has %u bytes", i, keys[i].length);
-        }
-    }
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_greet(client, deadline_ns, why);
+    sl_err err = sl_client_keys_check("prefetch", keys, count, why);
+    err = err == SL_OK ? sl_client_greet(client, deadline_ns, why) : err;
     if (err != SL_OK || count == 0) {
         return err;
     }

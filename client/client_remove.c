@@ -49,14 +49,15 @@ sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *key
     if (count > SL_BATCH_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "remove: %u keys, at most %d", count, SL_BATCH_MAX);
     }
+    sl_err err = sl_client_keys_check("remove", keys, count, why);
+    if (err != SL_OK) {
+        return err;
+    }
     for (uint32_t i = 0; i < count; i++) {
-        if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "remove: key %u has %u bytes", i, keys[i].length);
-        }
         codes[i] = SL_ERR_UNREACHABLE;
     }
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_greet(client, deadline_ns, why);
+    err = sl_client_greet(client, deadline_ns, why);
     if (err != SL_OK || count == 0) {
         return err;
     }

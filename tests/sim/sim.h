@@ -79,6 +79,10 @@ struct sim *sim_of(struct sl_env *env);
 uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *context);
 /* Of the program that calls: */
 void sim_sleep(uint64_t ns);
+struct sl_client;
+/* Attaches the program to a host's node: op_timeout 2 s, and one setting more or NULL. */
+sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
+                       struct sl_client **out);
 struct sl_proc_id sim_self(void);
 uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in all of its life */
 /* SIGKILL, and a restart after restart_ns (SL_NEVER_NS: none). */

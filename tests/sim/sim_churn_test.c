@@ -198,16 +198,10 @@ static void client_run(void *context)
 {
     struct client *self = context;
     struct sim *sim = self->all->sim;
-    char runtime_dir[300], shm_dir[300];
-    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(sim, 0));
-    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s", sim_shm_dir(sim, 0));
-    const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", NULL};
-    struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = 2 * SL_NS_PER_S};
     struct sl_client *client = NULL;
     unsigned char *memory = malloc(VALUE_BYTES_MAX + 8);
     SIM_CHECK(memory != NULL, "out of memory");
-    while (!self->all->quiet && sl_client_open(&options, &client, NULL) != SL_OK) {
+    while (!self->all->quiet && sim_client_open(sim, 0, NULL, &client) != SL_OK) {
         sim_sleep(50 * SL_NS_PER_MS);
     }
     while (!self->all->quiet) {

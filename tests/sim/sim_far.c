@@ -325,18 +325,10 @@ static void do_pin(struct worker *self)
 
 static bool worker_open(struct worker *self, struct far *all, uint32_t host, uint32_t slot)
 {
-    char runtime_dir[300], shm_dir[300];
-    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(all->sim, host));
-    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s",
-                   sim_shm_dir(all->sim, host));
-    const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", "client_pins_max=64",
-                                    NULL};
-    struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = 2 * SL_NS_PER_S};
     self->all = all;
     self->host = host;
     self->slot = slot;
-    while (sl_client_open(&options, &self->client, NULL) != SL_OK) {
+    while (sim_client_open(all->sim, host, "client_pins_max=64", &self->client) != SL_OK) {
         all->refused++;
         if (all->quiet && slot < FAR_SLOTS) {
             return false;

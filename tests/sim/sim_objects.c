@@ -536,17 +536,9 @@ static void do_remove_block(struct worker *self)
 
 static bool worker_open(struct worker *self, struct objects *all, uint32_t slot)
 {
-    char runtime_dir[300], shm_dir[300];
-    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(all->sim, 0));
-    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s",
-                   sim_shm_dir(all->sim, 0));
-    const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", "client_pins_max=64",
-                                    NULL};
-    struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = 2 * SL_NS_PER_S};
     self->all = all;
     self->slot = slot;
-    while (sl_client_open(&options, &self->client, NULL) != SL_OK) {
+    while (sim_client_open(all->sim, 0, "client_pins_max=64", &self->client) != SL_OK) {
         all->refused++;
         if (all->quiet && slot < OBJECTS_SLOTS) {
             return false;

@@ -7,6 +7,7 @@
  */
 #include "tests/sim/sim_internal.h"
 
+#include "client/sluice.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_pins.h"
@@ -119,6 +120,18 @@ static void program_wait(uint64_t at_ns, bool for_letters)
 static uint64_t now(void)
 {
     return sim_world->now_ns;
+}
+
+sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
+                       struct sl_client **out)
+{
+    char runtime_dir[300], shm_dir[300];
+    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(sim, host));
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s", sim_shm_dir(sim, host));
+    const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", setting, NULL};
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = 2 * SL_NS_PER_S};
+    return sl_client_open(&options, out, NULL);
 }
 
 void sim_sleep(uint64_t ns)

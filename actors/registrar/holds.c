@@ -237,6 +237,9 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
             fresh++;
         }
     }
+    if (hold == NULL && fresh == 0) {
+        return SL_OK; /* nothing is held: a row without a block would have no time to end by */
+    }
     hold = hold != NULL ? hold : hold_find(self, 0);
     if (hold == NULL || all->bytes + bytes > self->set.held_bytes_max) {
         return SL_ERR_LIMIT;

@@ -258,6 +258,19 @@ START_TEST(more_than_may_be_held_is_refused_whole)
     }
 END_TEST
 
+START_TEST(a_hand_over_of_nothing_is_no_hold)
+    {
+        struct node *node = node_with_client();
+        ck_assert(block_reserve(node, "m/a", 0, 0));
+
+        ck_assert(!block_reserve(node, "m/a", 9, 0)); /* another writes it */
+
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_BUSY);
+        ck_assert_int_eq(hold_end(node, 9), SL_ERR_NOT_FOUND);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_that_is_gone_ends_no_worse)
     {
         struct node *node = node_with_client();
@@ -291,6 +304,7 @@ int main(void)
     tcase_add_test(holds, a_block_with_a_time_to_live_lives_while_it_is_held);
     tcase_add_test(holds, a_block_whose_time_is_over_goes_with_its_hold);
     tcase_add_test(holds, more_than_may_be_held_is_refused_whole);
+    tcase_add_test(holds, a_hand_over_of_nothing_is_no_hold);
     tcase_add_test(holds, a_block_that_is_gone_ends_no_worse);
     suite_add_tcase(suite, holds);
     SRunner *runner = srunner_create(suite);

@@ -218,13 +218,13 @@ static void reclaim_finish(struct registrar *self, uint32_t slot)
     self->tier.reclaim_count--;
 }
 
-/* Whether something that is held would go with the segment; holds end meanwhile. */
+/* Whether something that is held would go with the segment; holds begin and end meanwhile. */
 static bool reclaim_would_lose(struct registrar *self, uint32_t slot)
 {
     const struct reg_reclaim *reclaim = &self->tier.disks[slot].reclaim;
     uint32_t count = 0;
     const sl_ref *refs = reg_segment_refs(self, slot, reclaim->segment, &count);
-    for (uint32_t i = 0; reclaim->held_left > 0 && i < count; i++) {
+    for (uint32_t i = 0; self->holds.held_count > 0 && i < count; i++) {
         struct sl_entry entry;
         if (placed_there(self, refs[i], slot, reclaim->segment, &entry) &&
             entry.extent.generation == 0 && unit_is_held(self, reg_unit_of(&entry))) {
@@ -240,8 +240,8 @@ static void reclaim_refuse(struct registrar *self, uint32_t slot)
     struct sl_msg reply = {.code = SL_ERR_BUSY};
     reply.text = sl_text_of("what a hand-over holds could not be read");
     reg_log(self, SL_LOG_WARN, reclaim->back.trace_id,
-            "segment %u of tierer.%u stays: %u values that a hand-over holds could not be read",
-            reclaim->segment, self->tier.disks[slot].path, reclaim->held_left);
+            "segment %u of tierer.%u stays: what a hand-over holds there could not be read",
+            reclaim->segment, self->tier.disks[slot].path);
     sl_return_reply(self->env, &reclaim->back, &reply);
     reg_reclaim_forget(self, slot);
 }
@@ -273,10 +273,13 @@ void reg_reclaims_run(struct registrar *self)
     for (uint32_t i = 0; self->tier.reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         const struct reg_reclaim *reclaim = &self->tier.disks[i].reclaim;
         bool late = self->env->now_ns >= reclaim->until_ns;
-        if (reclaim->active && late && reclaim_would_lose(self, i)) {
-            reclaim_refuse(self, i);
-        } else if (reclaim->active && (late || reclaim->left + reclaim->held_left == 0)) {
+        if (!reclaim->active || (!late && reclaim->left + reclaim->held_left > 0)) {
+            continue;
+        }
+        if (!reclaim_would_lose(self, i)) {
             reclaim_finish(self, i);
+        } else if (late) {
+            reclaim_refuse(self, i);
         }
     }
 }

@@ -493,6 +493,32 @@ START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
     }
 END_TEST
 
+/* The reclaim waits for something else when the hold begins. */
+START_TEST(what_is_held_since_the_reclaim_began_is_waited_for)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put_block(node, "client.1", "m/h", 2, LENGTH, 0);
+        node_put(node, "client.1", key_of(0), LENGTH);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 3);
+        want(node, 0);
+        squeeze(node);
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert(!reclaimed(node, seq));
+
+        block_hold(node, 2);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+
+        ck_assert(!reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 2);
+        ck_assert(reclaimed(node, seq));
+        ck_assert(block_is(node, 2, true));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_hold_that_ends_meanwhile_keeps_no_segment)
     {
         struct node *node = node_with_block(2);
@@ -603,6 +629,7 @@ int main(void)
     tcase_add_test(tcase, what_is_held_in_memory_outlives_its_segment);
     tcase_add_test(tcase, what_is_held_and_being_read_is_waited_for);
     tcase_add_test(tcase, a_segment_stays_when_what_is_held_there_cannot_be_read);
+    tcase_add_test(tcase, what_is_held_since_the_reclaim_began_is_waited_for);
     tcase_add_test(tcase, a_hold_that_ends_meanwhile_keeps_no_segment);
     tcase_add_test(tcase, a_new_registrar_brings_what_is_held_into_memory);
     tcase_add_test(tcase, what_is_held_stays_on_disk_when_memory_is_full);

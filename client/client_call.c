@@ -370,6 +370,15 @@ void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call)
     pthread_mutex_unlock(&client->lock);
 }
 
+void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from)
+{
+    uint64_t length = SL_MIN(from->length, (uint64_t)to_bytes - 1);
+    if (length > 0) {
+        memcpy(to, from->at, length);
+    }
+    to[length] = '\0';
+}
+
 sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
                             struct sl_error *why)
 {

@@ -18,12 +18,9 @@ static void stories_taken(void *context, const struct sl_msg *reply)
     for (uint32_t i = 0; i < asked->count; i++) {
         const struct sl_item_story *item = &reply->body.explain_reply.items.at[i];
         struct sl_story *story = &asked->stories[i];
-        uint64_t length = SL_MIN(item->text.length, sizeof story->text - 1);
         *story = (struct sl_story){.ago_ns = item->ago_ns};
         story->code = item->code < SL_ERR_COUNT ? (sl_err)item->code : SL_ERR_PROTOCOL;
-        if (length > 0) {
-            memcpy(story->text, item->text.at, length);
-        }
+        sl_client_text_take(story->text, sizeof story->text, &item->text);
     }
     asked->answered = true;
 }

@@ -9,15 +9,6 @@ struct nodes_asked {
     uint32_t *count;
 };
 
-static void text_take(char *to, size_t to_bytes, const struct sl_text *from)
-{
-    uint64_t length = SL_MIN(from->length, (uint64_t)to_bytes - 1);
-    if (length > 0) {
-        memcpy(to, from->at, length);
-    }
-    to[length] = '\0';
-}
-
 static void nodes_taken(void *context, const struct sl_msg *reply)
 {
     const struct nodes_asked *asked = context;
@@ -25,9 +16,9 @@ static void nodes_taken(void *context, const struct sl_msg *reply)
     if (reply->code != SL_OK) {
         return;
     }
-    text_take(asked->self->name, sizeof asked->self->name, &body->name);
-    text_take(asked->self->listen, sizeof asked->self->listen, &body->listen);
-    text_take(asked->self->fabric, sizeof asked->self->fabric, &body->fabric);
+    sl_client_text_take(asked->self->name, sizeof asked->self->name, &body->name);
+    sl_client_text_take(asked->self->listen, sizeof asked->self->listen, &body->listen);
+    sl_client_text_take(asked->self->fabric, sizeof asked->self->fabric, &body->fabric);
     *asked->count = (uint32_t)SL_MIN(body->nodes.count, (uint64_t)SL_NODES_MAX);
     for (uint32_t i = 0; i < *asked->count; i++) {
         const struct sl_item_node *item = &body->nodes.at[i];
@@ -39,11 +30,11 @@ static void nodes_taken(void *context, const struct sl_msg *reply)
                                       .read_values = item->read_values,
                                       .failures = item->failures,
                                       .pinned_values = item->pinned_values};
-        text_take(node->name, sizeof node->name, &item->name);
-        text_take(node->address, sizeof node->address, &item->address);
-        text_take(node->state, sizeof node->state, &item->state);
-        text_take(node->link, sizeof node->link, &item->link);
-        text_take(node->source, sizeof node->source, &item->source);
+        sl_client_text_take(node->name, sizeof node->name, &item->name);
+        sl_client_text_take(node->address, sizeof node->address, &item->address);
+        sl_client_text_take(node->state, sizeof node->state, &item->state);
+        sl_client_text_take(node->link, sizeof node->link, &item->link);
+        sl_client_text_take(node->source, sizeof node->source, &item->source);
     }
 }
 

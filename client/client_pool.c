@@ -505,15 +505,6 @@ struct pools_asked {
     uint32_t count_max, *count;
 };
 
-static void text_take(char *to, size_t to_bytes, const struct sl_text *from)
-{
-    uint64_t length = SL_MIN(from->length, (uint64_t)to_bytes - 1);
-    if (length > 0) {
-        memcpy(to, from->at, length);
-    }
-    to[length] = '\0';
-}
-
 static void pools_taken(void *context, const struct sl_msg *reply)
 {
     static const char *const states[] = {"absent", "allocating", "ready", "revoking"};
@@ -535,10 +526,10 @@ static void pools_taken(void *context, const struct sl_msg *reply)
                                       .waiter_count = (uint32_t)item->waiter_count};
         (void)snprintf(info->state, sizeof info->state, "%s",
                        states[item->state < SL_COUNT(states) ? item->state : 0]);
-        text_take(info->deployment, sizeof info->deployment, &item->name);
-        text_take(info->pool, sizeof info->pool, &item->pool);
-        text_take(info->owner, sizeof info->owner, &item->owner);
-        text_take(info->mappers, sizeof info->mappers, &item->mappers);
+        sl_client_text_take(info->deployment, sizeof info->deployment, &item->name);
+        sl_client_text_take(info->pool, sizeof info->pool, &item->pool);
+        sl_client_text_take(info->owner, sizeof info->owner, &item->owner);
+        sl_client_text_take(info->mappers, sizeof info->mappers, &item->mappers);
     }
 }
 

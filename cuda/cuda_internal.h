@@ -121,6 +121,12 @@ static inline struct cuda_device *cuda_of(struct sl_device *device)
     return (struct cuda_device *)device;
 }
 
+/* Hashes that a value of so many bytes has: a slot keeps room for them and finds them by it. */
+static inline uint64_t cuda_chunks(uint64_t value_bytes)
+{
+    return (value_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+}
+
 /* cuda_slots.c */
 sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why);
 void cuda_slots_close(struct cuda_device *cuda);

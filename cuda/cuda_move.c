@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static uint64_t chunks_of(uint64_t bytes)
-{
-    return (bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
-}
-
 /* ---- what a slot holds ---- */
 
 /* A copy between device memory and pinned memory, joined to the one before where both go on. No
@@ -86,7 +81,7 @@ static unsigned char *item_host(const struct cuda_slot *slot, const struct cuda_
 static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *slot,
                       const struct cuda_job *job)
 {
-    uint64_t chunks = chunks_of(job->range.length_bytes);
+    uint64_t chunks = cuda_chunks(job->range.length_bytes);
     return job->digests && (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 

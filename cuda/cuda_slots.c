@@ -100,11 +100,6 @@ void cuda_slots_close(struct cuda_device *cuda)
 
 /* ---- the end of a slot's work ---- */
 
-static uint64_t value_chunks(uint64_t value_bytes)
-{
-    return (value_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
-}
-
 static void item_finish(const struct cuda_slot *slot, const struct cuda_item *item, bool to_host,
                         bool digests)
 {
@@ -123,7 +118,7 @@ static void item_finish(const struct cuda_slot *slot, const struct cuda_item *it
         }
     }
     if (!digested && item->hash_index != CUDA_NO_HASH) {
-        uint64_t chunks = value_chunks(range->length_bytes);
+        uint64_t chunks = cuda_chunks(range->length_bytes);
         move->digest = sl_digest_of_chunks(slot->hashes + item->hash_index * chunks, chunks);
     } else if (!digested && item->last) {
         move->digest = sl_digest_of(move->host + range->offset_bytes, range->length_bytes);
@@ -285,7 +280,7 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
     struct sl_hash_job argument = {
         .swap = *swap,
         .hashes = (uint64_t *)(uintptr_t)slot->hashes_device,
-        .value_chunks = value_chunks(job->range.length_bytes),
+        .value_chunks = cuda_chunks(job->range.length_bytes),
     };
     argument.swap.block_count = slot->hash_count;
     if (job->way != SL_WAY_STAGED) {

@@ -23,7 +23,6 @@ struct decode {
     struct pd_engine engine;
     struct decode_job jobs[PD_CONCURRENCY_MAX];
     struct sl_receipt receipts[PD_CONCURRENCY_MAX]; /* of this turn */
-    uint32_t receipt_count;
     uint64_t next, active;
     bool *poisoned; /* device blocks that a failed request gave back */
     uint64_t id_base;

@@ -89,7 +89,7 @@ static enum co_part_state copied_from(const struct co_op *op)
     return op->kind == CO_STORE ? CO_PART_GRANTED : CO_PART_PINNED;
 }
 
-void co_slice_copied(struct coordinator *self, struct co_op *op)
+static void slice_copied(struct coordinator *self, struct co_op *op)
 {
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
                    op->kind == CO_STORE ? "copied out" : "copied in", "", op->slice_count);
@@ -229,7 +229,7 @@ void co_copy_start(struct coordinator *self, struct co_op *op, enum co_part_stat
         }
     }
     if (op->shares_open == 0) {
-        co_slice_copied(self, op);
+        slice_copied(self, op);
     }
 }
 
@@ -260,7 +260,7 @@ static void copy_answered(struct coordinator *self, struct co_op *op, uint32_t r
         return;
     }
     if (op->unsettled == 0) {
-        co_slice_copied(self, op);
+        slice_copied(self, op);
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
@@ -323,7 +323,7 @@ static void rank_fenced(struct coordinator *self, struct co_op *op, uint32_t ran
     if (op->phase == CO_ZOMBIE) {
         co_op_done(self, op);
     } else {
-        co_slice_copied(self, op);
+        slice_copied(self, op);
     }
 }
 

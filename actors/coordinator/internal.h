@@ -411,8 +411,6 @@ void co_fence_forget(struct coordinator *self, struct co_op *op);
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 void co_op_fenced(struct coordinator *self, const struct sl_msg *msg); /* OP_FENCED */
 void co_cancel(struct coordinator *self, const struct sl_msg *msg);
-/* The op's COPYs are done, or were settled. */
-void co_slice_copied(struct coordinator *self, struct co_op *op);
 void co_waiters_answer(struct coordinator *self, struct co_op *op, sl_err code, bool fenced);
 /* Fences what a coordinator that died has left at the rank. */
 void co_rank_greet(struct coordinator *self, uint32_t rank);

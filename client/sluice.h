@@ -35,6 +35,7 @@ struct sl_client_options {
     uint64_t timeout_ns;  /* to attach; 0: 2 s */
     bool read_only; /* attach to shared memory alone: works while actors are stopped; no pins, no
                        writing */
+    bool leases;    /* what look-ups find is leased, where the node has leases */
     /* NULL, or "name=value" texts up to a NULL, as in the config file; they win over file and
      * environment. */
     const char *const *settings;
@@ -110,6 +111,110 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
 /* Waits until all that was committed before is durable on disk. SL_ERR_UNSUPPORTED: no disk tier.
  */
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
+
+/* ---- terms: how long a value stays, and where ---- */
+
+/* Leases. On a node whose setting `lease_ttl` is not 0, a client opened with `leases` leases what
+ * its look-ups find (exists, size, stat, get): for lease_ttl the value is not evicted, and a
+ * removal that heeds leases is refused. Puts lease nothing. A get whose lease ended before its copy
+ * did answers SL_ERR_LEASE_OVER. */
+
+/* What a put may ask for. Zero is what sl_put does. */
+struct sl_terms {
+    bool hard_pin;        /* never evicted; removals take it */
+    uint64_t soft_pin_ns; /* evicted only when nothing else is left, so long from the commit on */
+    bool replace;         /* a value that is there stays visible until this one takes its place */
+    /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
+     * over. NULL: any. */
+    const char *const *contributions;
+    uint32_t contribution_count; /* at most 16 */
+    uint32_t copies;             /* how many are charged, as far as there are so many; 0: one */
+};
+/* A run of a value's bytes in the caller's memory. */
+struct sl_piece {
+    void *at; /* host memory, or device memory of this process (CUDA) */
+    uint64_t length_bytes;
+    uint64_t offset_bytes; /* in the value */
+};
+struct sl_pieces {
+    struct sl_object_key key;
+    struct sl_object_key bundle; /* puts: values that are leased and evicted together; length 0:
+                                    none; at most 255 bytes */
+    const struct sl_piece *at;
+    uint32_t count;
+};
+/* As sl_put_batch, from pieces that cover each value without gap or overlap, in any order. terms
+ * (for all of the batch) may be NULL. Errors also: SL_ERR_INVALID (pieces). */
+sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+/* Copies ranges of values into pieces; what a piece has behind the value's end is left alone.
+ * lengths[i] is the value's size, also when codes[i] is SL_ERR_LIMIT: a piece begins behind its
+ * end, or, with `whole`, the pieces do not hold all of it. Errors: as sl_get_batch. */
+sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+
+/* A value that is written little by little and seen when it is committed. */
+struct sl_draft;
+/* Takes room for it. ttl_ns: how long it may take, 0: setting reservation_ttl. Errors: as sl_put;
+ * SL_ERR_EXISTS (the key is there, and terms do not replace), SL_ERR_BUSY (another writer). */
+sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys,
+                      const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
+                      uint32_t count, const struct sl_terms *terms, uint64_t ttl_ns,
+                      struct sl_draft **drafts, sl_err *codes, uint64_t timeout_ns,
+                      struct sl_error *why); /* bundles may be NULL; drafts[i] NULL where codes[i]
+                                                is not SL_OK */
+/* Any thread, also several on one draft. Errors: SL_ERR_INVALID (beyond its length), SL_ERR_STALE
+ * (its time is over). */
+sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
+                      struct sl_error *why);
+/* Makes them visible, frees the drafts and sets them NULL. Bytes that were never written are 0.
+ * codes[i]: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE. */
+sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+void sl_draft_drop(struct sl_draft **draft); /* gives the room back */
+
+/* Removes what is not leased when heed_leases (SL_ERR_LEASED for the rest). SL_ERR_BUSY: it is
+ * being written. */
+sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
+                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                               struct sl_error *why);
+
+/* What a look-up tells; leases as one. */
+struct sl_stat {
+    uint64_t length_bytes;
+    uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
+    uint64_t contributions; /* set of their numbers; 0: not in memory, or of a node without any */
+    bool in_memory, on_disk;
+    bool hard_pin;
+    uint64_t soft_pin_end_ns;
+    uint32_t writer_pid; /* process that put it; 0: not known any more */
+};
+/* codes[i]: SL_OK, SL_ERR_NOT_FOUND, SL_ERR_BUSY (it is being written). At most 65,536 keys. */
+sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                     struct sl_stat *stats, sl_err *codes);
+
+/* Contributions. On a node with the setting `contributions`, values in memory are charged to what
+ * processes contribute, and the ceiling is their sum (at most `memory`). When one ends (withdrawn,
+ * or its process died), values that were charged to it alone leave memory; what is on disk, too,
+ * stays there. Names are unique on a node. Errors: SL_ERR_EXISTS (a living process has the name),
+ * SL_ERR_NO_SPACE (beyond `memory`), SL_ERR_LIMIT (64 are there), SL_ERR_UNSUPPORTED (the node has
+ * them not), SL_ERR_INVALID. */
+struct sl_contribution_info {
+    char name[256];
+    uint32_t number; /* bit in sl_stat.contributions */
+    uint64_t length_bytes, used_bytes, value_count;
+    char process[32]; /* "": it lasts */
+    uint32_t pid;
+};
+#define SL_CONTRIBUTIONS_MAX 64u
+sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length_bytes,
+                     bool lasting, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_ns,
+                   struct sl_error *why);
+sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
+                        uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
 
 /* Why an object, a part or a block is a miss, in words: one story a key. */
 struct sl_story {

@@ -24,12 +24,13 @@
 #define SL_BATCH_MAX        65536
 #define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
 
-#define SL_ITEM_WANT(F, L)                                                \
-    F(TEXT, key, 1, 1024, "object key")                                   \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")      \
-    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups") \
-    F(U64, part_index, 0, 511, "which part of the group")                 \
-    F(TEXT, writer, 0, 31, "actor that will write the bytes; empty: the sender")
+#define SL_ITEM_WANT(F, L)                                                       \
+    F(TEXT, key, 1, 1024, "object key")                                          \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")             \
+    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups")        \
+    F(U64, part_index, 0, 511, "which part of the group")                        \
+    F(TEXT, writer, 0, 31, "actor that will write the bytes; empty: the sender") \
+    F(TEXT, bundle, 0, 255, "values that are leased and evicted together; empty: none")
 #define SL_ITEM_GROUP(F, L)                                         \
     F(TEXT, key, 1, 1024, "MODEL/BLOCK")                            \
     F(U64, part_count, 1, 512, "parts that make the block visible") \
@@ -133,6 +134,15 @@
     F(U64, arena, 0, 65535, "arena id")                               \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data") \
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of the region")
+
+#define SL_ITEM_CONTRIBUTION(F, L)                                    \
+    F(TEXT, name, 1, 255, "of the contribution")                      \
+    F(U64, number, 0, 63, "bit in a record's set of contributions")   \
+    F(U64, length_bytes, 0, UINT64_MAX, "what it adds")               \
+    F(U64, used_bytes, 0, UINT64_MAX, "what values are charged")      \
+    F(U64, value_count, 0, UINT64_MAX, "values that are charged")     \
+    F(TEXT, process, 0, 31, "whose it is; empty: nobody's, it lasts") \
+    F(U64, pid, 0, UINT32_MAX, "of that process")
 
 #define SL_ITEM_STORY(F, L)                                                                    \
     F(U64, code, 0, 255, "SL_OK there, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND not there") \
@@ -254,7 +264,8 @@
     X(door, SL_ITEM_DOOR)               \
     X(receipt, SL_ITEM_RECEIPT)         \
     X(ticket, SL_ITEM_TICKET)           \
-    X(holding, SL_ITEM_HOLDING)
+    X(holding, SL_ITEM_HOLDING)         \
+    X(contribution, SL_ITEM_CONTRIBUTION)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -284,7 +295,13 @@
     L(groups, group, SL_BATCH_MAX, "blocks that the objects are parts of")                 \
     F(U64, hold_id, 0, UINT64_MAX,                                                         \
       "0: none; else blocks that are granted or exist are not evicted until HOLD_END")     \
-    F(U64, hold_ns, 0, UINT64_MAX, "or until so much later")
+    F(U64, hold_ns, 0, UINT64_MAX, "or until so much later")                               \
+    F(BOOL, hard_pin, 0, 1, "the values are never evicted")                                \
+    F(U64, soft_pin_ns, 0, UINT64_MAX,                                                     \
+      "so long after the commit they are evicted only when nothing else is left")          \
+    F(BOOL, replace, 0, 1, "a value that is there stays until the commit replaces it")     \
+    F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
+    F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \
     F(BOOL, tail_first, 0, 1,                                                \
@@ -304,8 +321,16 @@
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
 #define SL_BODY_REMOVE(F, L)                                                          \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
-    F(BOOL, all, 0, 1, "everything; keys is empty then")
-#define SL_BODY_LOOKUP_REPLY(F, L) L(items, location, SL_BATCH_MAX, "one for each key")
+    F(BOOL, all, 0, 1, "everything; keys is empty then")                              \
+    F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED")
+/* client -> registrar: memory that a process lends to the node as long as it lives */
+#define SL_BODY_CONTRIBUTE(F, L)                                \
+    F(TEXT, name, 1, 255, "of the contribution, on this node")  \
+    F(U64, length_bytes, 1, UINT64_MAX, "added to the ceiling") \
+    F(BOOL, lasting, 0, 1, "does not end with the sender")
+#define SL_BODY_WITHDRAW(F, L)            F(TEXT, name, 1, 255, "of the contribution")
+#define SL_BODY_CONTRIBUTIONS_REPLY(F, L) L(items, contribution, 64, "all of them")
+#define SL_BODY_LOOKUP_REPLY(F, L)        L(items, location, SL_BATCH_MAX, "one for each key")
 #define SL_BODY_ENGINE(F, L)                                                        \
     F(U64, engine_id, 0, UINT64_MAX, "0 in a registration; never reused")           \
     F(U64, pid, 1, UINT32_MAX, "engine process: its death ends the registration")   \
@@ -751,6 +776,12 @@
       "made, the same when asked again")                                                           \
     X(POOL_DROP, pool_drop, 146, SL_BODY_POOL_EPOCH, "unmap it, and free what was made here")      \
     X(POOL_DROP_REPLY, pool_drop_reply, 147, SL_BODY_EMPTY, "it is not mapped here, nor will be")  \
+    X(CONTRIBUTE, contribute, 150, SL_BODY_CONTRIBUTE, "lend memory to the node")                  \
+    X(CONTRIBUTE_REPLY, contribute_reply, 151, SL_BODY_EMPTY, "it counts")                         \
+    X(WITHDRAW, withdraw, 152, SL_BODY_WITHDRAW, "take it back: what lies there alone goes")       \
+    X(WITHDRAW_REPLY, withdraw_reply, 153, SL_BODY_EMPTY, "gone")                                  \
+    X(CONTRIBUTIONS, contributions, 154, SL_BODY_EMPTY, "who lends what")                          \
+    X(CONTRIBUTIONS_REPLY, contributions_reply, 155, SL_BODY_CONTRIBUTIONS_REPLY, "all of them")   \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

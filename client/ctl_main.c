@@ -23,8 +23,9 @@ static const struct ctl_command commands[] = {
      "actor.\n" COMMON,
      ctl_get},
     {"exists", "ask whether objects are there",
-     "exists KEY...\n\nPrints one line a key; code 0 when all exist. Works on shared memory "
-     "alone.\n" COMMON,
+     "exists KEY... [--everywhere]\n\nPrints one line a key; code 0 when all exist. Works on "
+     "shared "
+     "memory alone.\n\n  --everywhere      ask other nodes for what is not here" COMMON,
      ctl_exists},
     {"prefetch", "bring objects into memory before they are read",
      "prefetch KEY... [--timeout T]\n\nPrints one line a key: loaded (it came from disk), memory "
@@ -37,9 +38,9 @@ static const struct ctl_command commands[] = {
      "10s)" COMMON,
      ctl_prefetch},
     {"rm", "remove objects",
-     "rm KEY... | --all\n\nRemoves objects for good; a block key (MODEL/BLOCK) removes all its "
-     "parts.\n\n  --all             "
-     "every object of the node" COMMON,
+     "rm KEY... [--everywhere] | --all\n\nRemoves objects for good; a block key (MODEL/BLOCK) "
+     "removes all its parts.\n\n  --everywhere      at other nodes too, where they let their peers "
+     "(setting peer_removes)\n  --all             every object of the node" COMMON,
      ctl_rm},
     {"ls", "list objects",
      "ls [PREFIX] [--limit N]\n\nLists visible objects: bytes, where (m: memory, d: disk), key. "

@@ -197,24 +197,41 @@ int ctl_get(struct ctl *ctl, int argc, char **argv)
     return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
 }
 
+/* Here, or else at another node, which is named then. */
+static sl_err exists_somewhere(struct sl_client *client, struct sl_object_key key, bool everywhere,
+                               struct sl_elsewhere *where, struct sl_error *why)
+{
+    sl_err err = sl_exists(client, key);
+    *where = (struct sl_elsewhere){0};
+    if (err != SL_ERR_NOT_FOUND || !everywhere) {
+        return err;
+    }
+    sl_err code = SL_ERR_NOT_FOUND;
+    err = sl_seek_batch(client, &key, 1, where, &code, 0, why);
+    return err != SL_OK ? err : code;
+}
+
 int ctl_exists(struct ctl *ctl, int argc, char **argv)
 {
     int code;
+    bool everywhere = false;
     struct sl_error why = {0};
-    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+    const struct ctl_option options[] = {{.name = "everywhere", .flag = &everywhere}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     if (ctl->word_count < 1) {
         return ctl_wrong(ctl, "at least one key");
     }
     struct sl_client *client = NULL;
-    if (ctl_open(ctl, true, &client, &why) != SL_OK) {
+    if (ctl_open(ctl, !everywhere, &client, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
     json_t *answers = json_object();
     bool all = true;
     for (int i = 0; i < ctl->word_count; i++) {
-        sl_err err = sl_exists(client, key_of(ctl->words[i]));
+        struct sl_elsewhere where;
+        sl_err err = exists_somewhere(client, key_of(ctl->words[i]), everywhere, &where, &why);
         all = all && err == SL_OK;
         if (ctl->json) {
             (void)json_object_set_new(answers, ctl->words[i], json_boolean(err == SL_OK));
@@ -223,7 +240,7 @@ int ctl_exists(struct ctl *ctl, int argc, char **argv)
                                  : err == SL_ERR_NOT_FOUND ? "no"
                                                            : sl_err_text(err));
             ctl_print_bytes(stdout, ctl->words[i], strlen(ctl->words[i]));
-            (void)putchar('\n');
+            (void)printf(where.node[0] != '\0' ? "\tat %s\n" : "\n", where.node);
         }
     }
     sl_client_close(&client);
@@ -253,7 +270,25 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
     return removed == count ? CTL_FINE : CTL_NO;
 }
 
-static int rm_keys(struct ctl *ctl, struct sl_client *client)
+/* Removed here or elsewhere is removed; whoever kept it says why. */
+static sl_err rm_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
+                           uint32_t count, sl_err *codes, struct sl_error *why)
+{
+    sl_err *theirs = calloc(count, sizeof *theirs);
+    if (theirs == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "rm: %u keys", count);
+    }
+    sl_err err = sl_remove_elsewhere(client, keys, count, false, theirs, 0, why);
+    for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+        bool ours_tells =
+            theirs[i] == SL_ERR_NOT_FOUND || (theirs[i] == SL_OK && codes[i] != SL_ERR_NOT_FOUND);
+        codes[i] = ours_tells ? codes[i] : theirs[i];
+    }
+    free(theirs);
+    return err;
+}
+
+static int rm_keys(struct ctl *ctl, struct sl_client *client, bool everywhere)
 {
     struct sl_error why = {0};
     uint32_t count = (uint32_t)ctl->word_count;
@@ -269,6 +304,9 @@ static int rm_keys(struct ctl *ctl, struct sl_client *client)
         keys[i] = key_of(ctl->words[i]);
     }
     sl_err err = sl_remove_batch(client, keys, count, codes, 0, &why);
+    if (err == SL_OK && everywhere) {
+        err = rm_elsewhere(client, keys, count, codes, &why);
+    }
     int code = err == SL_OK ? rm_report(ctl, codes, count) : ctl_failed(ctl, &why);
     free(keys);
     free(codes);
@@ -278,21 +316,25 @@ static int rm_keys(struct ctl *ctl, struct sl_client *client)
 int ctl_rm(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    bool all = false;
+    bool all = false, everywhere = false;
     struct sl_error why = {0};
-    const struct ctl_option options[] = {{.name = "all", .flag = &all}};
+    const struct ctl_option options[] = {{.name = "all", .flag = &all},
+                                         {.name = "everywhere", .flag = &everywhere}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     if (all == (ctl->word_count > 0) || ctl->word_count > KEYS_MAX) {
         return ctl_wrong(ctl, "either keys or --all");
     }
+    if (all && everywhere) {
+        return ctl_wrong(ctl, "--everywhere is for keys: --all is of this node");
+    }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, false, &client, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
     if (!all) {
-        code = rm_keys(ctl, client);
+        code = rm_keys(ctl, client, everywhere);
     } else if (sl_remove_all(client, 0, &why) != SL_OK) {
         code = ctl_failed(ctl, &why);
     } else {

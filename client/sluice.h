@@ -228,6 +228,31 @@ struct sl_story {
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                   struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
 
+/* ---- objects of other nodes ---- */
+
+/* What another node has under a key. */
+struct sl_elsewhere {
+    uint64_t length_bytes;
+    bool in_memory, on_disk;
+    char node[32];
+};
+/* Whether there may be other nodes: costs nothing. */
+bool sl_client_has_peers(const struct sl_client *client);
+/* Asks all peers that are alive, for peer_timeout at most; leases what is there where the holder
+ * has leases. codes[i]: SL_OK (another node has it), SL_ERR_NOT_FOUND (nobody that answered has).
+ * What is here is not looked at. At most 65,536 keys. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT, SL_ERR_PERMISSION (read-only). */
+sl_err sl_seek_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                     struct sl_elsewhere *out, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+/* Removes objects at all other nodes that are alive and let their peers do so (setting
+ * peer_removes); here nothing changes. codes[i]: SL_OK (removed somewhere), SL_ERR_NOT_FOUND,
+ * SL_ERR_LEASED, SL_ERR_BUSY, SL_ERR_TIMEOUT (a peer did not answer: it may have it still). Errors:
+ * as sl_seek_batch. */
+sl_err sl_remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
+                           uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                           struct sl_error *why);
+
 /* Another node, as this node's transporter sees it. */
 struct sl_node_info {
     char name[32];

@@ -144,6 +144,13 @@
     F(TEXT, process, 0, 31, "whose it is; empty: nobody's, it lasts") \
     F(U64, pid, 0, UINT32_MAX, "of that process")
 
+#define SL_ITEM_SEEN(F, L)                                                                \
+    F(U64, code, 0, 255, "SL_OK there, or removed; SL_ERR_NOT_FOUND, SL_ERR_LEASED, ...") \
+    F(U64, length_bytes, 0, SL_VALUE_BYTES_MAX, "size of the value")                      \
+    F(BOOL, in_memory, 0, 1, "a copy is in memory")                                       \
+    F(BOOL, on_disk, 0, 1, "a durable copy exists")                                       \
+    F(U64, node, 0, 64, "0: none, else 1 + index into nodes")
+
 #define SL_ITEM_STORY(F, L)                                                                    \
     F(U64, code, 0, 255, "SL_OK there, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND not there") \
     F(U64, ago_ns, 0, UINT64_MAX, "how long ago it went; 0: not known")                        \
@@ -236,36 +243,37 @@
     F(U64, waiter_count, 0, UINT32_MAX, "requests that wait for a change of its state")
 
 /* X(item, TABLE) makes struct sl_item_ITEM */
-#define SL_ITEM_TABLE(X)                \
-    X(want, SL_ITEM_WANT)               \
-    X(group, SL_ITEM_GROUP)             \
-    X(grant, SL_ITEM_GRANT)             \
-    X(claim, SL_ITEM_CLAIM)             \
-    X(publication, SL_ITEM_PUBLICATION) \
-    X(location, SL_ITEM_LOCATION)       \
-    X(pool, SL_ITEM_POOL)               \
-    X(region, SL_ITEM_REGION)           \
-    X(piece, SL_ITEM_PIECE)             \
-    X(spill, SL_ITEM_SPILL)             \
-    X(spilled, SL_ITEM_SPILLED)         \
-    X(fill, SL_ITEM_FILL)               \
-    X(found, SL_ITEM_FOUND)             \
-    X(forget, SL_ITEM_FORGET)           \
-    X(chunk, SL_ITEM_CHUNK)             \
-    X(story, SL_ITEM_STORY)             \
-    X(asked, SL_ITEM_ASKED)             \
-    X(sought, SL_ITEM_SOUGHT)           \
-    X(place, SL_ITEM_PLACE)             \
-    X(window, SL_ITEM_WINDOW)           \
-    X(node, SL_ITEM_NODE)               \
-    X(target, SL_ITEM_TARGET)           \
-    X(pushed, SL_ITEM_PUSHED)           \
-    X(arrived, SL_ITEM_ARRIVED)         \
-    X(door, SL_ITEM_DOOR)               \
-    X(receipt, SL_ITEM_RECEIPT)         \
-    X(ticket, SL_ITEM_TICKET)           \
-    X(holding, SL_ITEM_HOLDING)         \
-    X(contribution, SL_ITEM_CONTRIBUTION)
+#define SL_ITEM_TABLE(X)                  \
+    X(want, SL_ITEM_WANT)                 \
+    X(group, SL_ITEM_GROUP)               \
+    X(grant, SL_ITEM_GRANT)               \
+    X(claim, SL_ITEM_CLAIM)               \
+    X(publication, SL_ITEM_PUBLICATION)   \
+    X(location, SL_ITEM_LOCATION)         \
+    X(pool, SL_ITEM_POOL)                 \
+    X(region, SL_ITEM_REGION)             \
+    X(piece, SL_ITEM_PIECE)               \
+    X(spill, SL_ITEM_SPILL)               \
+    X(spilled, SL_ITEM_SPILLED)           \
+    X(fill, SL_ITEM_FILL)                 \
+    X(found, SL_ITEM_FOUND)               \
+    X(forget, SL_ITEM_FORGET)             \
+    X(chunk, SL_ITEM_CHUNK)               \
+    X(story, SL_ITEM_STORY)               \
+    X(asked, SL_ITEM_ASKED)               \
+    X(sought, SL_ITEM_SOUGHT)             \
+    X(place, SL_ITEM_PLACE)               \
+    X(window, SL_ITEM_WINDOW)             \
+    X(node, SL_ITEM_NODE)                 \
+    X(target, SL_ITEM_TARGET)             \
+    X(pushed, SL_ITEM_PUSHED)             \
+    X(arrived, SL_ITEM_ARRIVED)           \
+    X(door, SL_ITEM_DOOR)                 \
+    X(receipt, SL_ITEM_RECEIPT)           \
+    X(ticket, SL_ITEM_TICKET)             \
+    X(holding, SL_ITEM_HOLDING)           \
+    X(contribution, SL_ITEM_CONTRIBUTION) \
+    X(seen, SL_ITEM_SEEN)
 
 #define SL_BODY_EMPTY(F, L) F(U64, unused, 0, 0, "always 0")
 
@@ -556,6 +564,15 @@
     F(TEXT, fabric, 0, 15, "what carries its bytes")                            \
     F(BIN, address, 0, 65536, "of its fabric, for the receiver")                \
     L(windows, window, 64, "arenas that the receiver may read")
+/* client -> transporter, and between transporters: objects of other nodes by their keys */
+#define SL_BODY_SEEK(F, L)                                                    \
+    F(TEXTS, keys, 0, 4096, "object keys")                                    \
+    F(BOOL, lease, 0, 1, "lease what is there, where the holder has leases")  \
+    F(BOOL, remove, 0, 1, "remove it, where the holder lets its peers do so") \
+    F(BOOL, heed_leases, 0, 1, "of a removal: what is leased stays")
+#define SL_BODY_SEEK_REPLY(F, L)             \
+    L(items, seen, 4096, "one for each key") \
+    F(TEXTS, nodes, 0, 64, "who has them; empty between nodes")
 #define SL_BODY_PEER_PIN(F, L)                                                \
     F(U64, ttl_ns, 1, UINT64_MAX, "pins end after; the holder may take less") \
     F(U64, bytes_max, 1, UINT64_MAX,                                          \
@@ -782,6 +799,10 @@
     X(WITHDRAW_REPLY, withdraw_reply, 153, SL_BODY_EMPTY, "gone")                                  \
     X(CONTRIBUTIONS, contributions, 154, SL_BODY_EMPTY, "who lends what")                          \
     X(CONTRIBUTIONS_REPLY, contributions_reply, 155, SL_BODY_CONTRIBUTIONS_REPLY, "all of them")   \
+    X(SEEK, seek, 160, SL_BODY_SEEK, "what other nodes have of these, or remove it there")         \
+    X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "what they said")                           \
+    X(PEER_SEEK, peer_seek, 162, SL_BODY_SEEK, "what you have of these, or remove it")             \
+    X(PEER_SEEK_REPLY, peer_seek_reply, 163, SL_BODY_SEEK_REPLY, "this")                           \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

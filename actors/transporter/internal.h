@@ -26,6 +26,8 @@
 #define TR_PARTS_MAX      131072u /* of all units on their way */
 #define TR_PIN_SETS_MAX   1024u   /* that peers have with us */
 #define TR_FENCES_MAX     64u
+#define TR_SEEKS_MAX      256u /* open at once, of ours and of peers */
+#define TR_SEEK_KEYS_MAX  4096u
 #define TR_TRIPS_MAX      64u
 #define TR_FRAMES_A_TURN  64u
 #define TR_MEMORY_NS      (20 * SL_NS_PER_MS) /* looks for the arena of a node that starts */
@@ -134,6 +136,22 @@ struct tr_trip {
     bool chain;
     struct tr_unit *units[TR_KEYS_MAX];
 };
+/* ---- seek.c ---- */
+struct tr_seek { /* SEEK of a client of ours */
+    bool used, remove;
+    struct sl_return back;
+    uint64_t due_ns; /* the peers' answers */
+    uint64_t waited; /* for these peers: a bit each */
+    uint64_t seqs[TR_PEERS_MAX];
+    struct sl_item_seen *items;
+    uint32_t count;
+};
+struct tr_removal { /* PEER_SEEK of a peer that removes */
+    bool used;
+    uint32_t peer, count;
+    uint64_t incarnation, seq, op_id, trace_id;
+};
+
 /* ---- finder.c: the directory as a reader has it; tests have one of their own ---- */
 struct tr_guide {
     void *context;
@@ -155,6 +173,7 @@ struct tr_metrics {
     sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
     sl_metric unanswered;
+    sl_metric seeks, keys_sought;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
     sl_histogram fetch_ns, trip_ns;
 };
@@ -206,6 +225,9 @@ struct transporter {
     struct tr_trip *trips; /* trip_max */
     uint32_t trip_max, trips_open;
     struct tr_fence fences[TR_FENCES_MAX];
+    struct tr_seek *seeks;       /* TR_SEEKS_MAX */
+    struct tr_removal *removals; /* TR_SEEKS_MAX */
+    uint32_t seeks_open;
     /* scratch of messages */
     struct sl_item_sought sought[TR_KEYS_MAX];
     struct sl_item_want wants[TR_KEYS_MAX];
@@ -218,7 +240,7 @@ struct transporter {
     struct tr_metrics metric;
 };
 
-enum tr_call { TR_CALL_NOBODY = 1, TR_CALL_TRIP, TR_CALL_PROMOTE };
+enum tr_call { TR_CALL_NOBODY = 1, TR_CALL_TRIP, TR_CALL_PROMOTE, TR_CALL_REMOVAL };
 static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
 {
     return (uint64_t)call << 32 | index;
@@ -312,6 +334,17 @@ void tr_holder_promoted(struct transporter *self, uint32_t index);
 void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
 /* Ends what has expired; gives when the next one does. */
 uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
+
+/* ---- seek.c: what other nodes have, and its removal there ---- */
+sl_err tr_seek_init(struct transporter *self, struct sl_error *why);
+void tr_seek_fini(struct transporter *self);
+void tr_seek(struct transporter *self, const struct sl_msg *msg);
+void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* A peer asks us. */
+void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+/* Ends what waited long enough; gives when the next one does. */
+uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns);
 
 /* ---- fetch.c ---- */
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);

@@ -179,6 +179,8 @@ static void metrics_define(struct transporter *self)
         {&metric->values_served, "values_served"},
         {&metric->promoted, "values_promoted"},
         {&metric->fences, "fences"},
+        {&metric->seeks, "seeks"},
+        {&metric->keys_sought, "keys_sought"},
     };
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].metric = sl_metric_define(page, names[i].name);
@@ -305,8 +307,11 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     if (err == SL_OK) {
         err = tr_holder_init(self, why);
     }
+    if (err == SL_OK) {
+        err = tr_seek_init(self, why);
+    }
     if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
-        err = sl_calls_create(env, TR_PIN_SETS_MAX + self->trip_max * 8, &self->calls, why);
+        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8, &self->calls, why);
     }
     if (err == SL_OK) {
         err = tr_peers_init(self, why);
@@ -320,6 +325,7 @@ void tr_cluster_fini(struct transporter *self)
     if (self->calls != NULL) {
         sl_calls_destroy(&self->calls);
     }
+    tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
     tr_peers_fini(self);
@@ -459,6 +465,7 @@ static bool frame_is_expected(const struct sl_control_frame *frame, const struct
     case SL_MSG_PEER_PUSH:
     case SL_MSG_PEER_TICKET_END:
     case SL_MSG_PEER_RELEASE:
+    case SL_MSG_PEER_SEEK:
         return !frame->answer;
     case SL_MSG_PEER_HELLO_REPLY:
     case SL_MSG_PEER_PIN_REPLY:
@@ -467,6 +474,7 @@ static bool frame_is_expected(const struct sl_control_frame *frame, const struct
     case SL_MSG_PEER_PUSH_REPLY:
     case SL_MSG_PEER_TICKET_END_REPLY:
     case SL_MSG_PEER_RELEASE_REPLY:
+    case SL_MSG_PEER_SEEK_REPLY:
         return frame->answer;
     default:
         return false;
@@ -493,6 +501,12 @@ static void frame_dispatch(struct transporter *self, struct tr_peer *peer, const
         break;
     case SL_MSG_PEER_RELEASE:
         tr_release_frame(self, peer, msg);
+        break;
+    case SL_MSG_PEER_SEEK:
+        tr_seek_asked(self, peer, msg);
+        break;
+    case SL_MSG_PEER_SEEK_REPLY:
+        tr_seek_answered(self, peer, msg);
         break;
     case SL_MSG_PEER_UNPIN_REPLY: /* nobody waits for these */
     case SL_MSG_PEER_RELEASE_REPLY:
@@ -563,6 +577,9 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
     case TR_CALL_PROMOTE:
         tr_holder_promoted(self, index);
         break;
+    case TR_CALL_REMOVAL:
+        tr_seek_removed(self, index, reply);
+        break;
     case TR_CALL_NOBODY:
         break;
     }
@@ -597,6 +614,8 @@ static void request_handle(struct transporter *self, const struct sl_msg *msg)
         tr_release(self, msg);
     } else if (msg->type == SL_MSG_FETCH && self->calls != NULL) {
         tr_fetch(self, msg);
+    } else if (msg->type == SL_MSG_SEEK && self->calls != NULL) {
+        tr_seek(self, msg);
     } else if (!tr_push_request(self, msg)) {
         sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
     }
@@ -615,6 +634,7 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     next_ns = SL_MIN(next_ns, self->memory_due_ns);
     next_ns = SL_MIN(next_ns, tr_peers_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_holder_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_seek_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_fetch_step(self, now_ns));
     env->ops->wake_at(env, next_ns);
 }

@@ -86,6 +86,30 @@ class Reading(unittest.TestCase):
             self.assertGreater(peers(b)["a"]["read_values"], 0)
 
 
+class Elsewhere(unittest.TestCase):
+    def test_what_another_node_has_is_seen_and_removed_there(self):
+        with Cluster(2, settings=["--peer-removes", "true"]) as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            self.assertEqual(b.ctl("exists", "--everywhere", "k", check=False).returncode, 1)
+            put(a, "k", 5000)  # seen at once: an earlier answer is not remembered
+            seen = b.ctl("exists", "--everywhere", "k")
+            self.assertEqual(seen.stdout, b"yes\tk\tat a\n")
+            self.assertEqual(b.ctl("exists", "k", check=False).returncode, 1)
+            b.ctl("rm", "--everywhere", "k")
+            self.assertEqual(a.ctl("exists", "k", check=False).returncode, 1)
+            gone = b.ctl("rm", "--everywhere", "k", check=False)
+            self.assertIn(b"not found", gone.stderr)
+
+    def test_peers_remove_nothing_unless_they_may(self):
+        with Cluster(2) as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            put(a, "k", 5000)
+            b.ctl("rm", "--everywhere", "k", check=False)
+            self.assertEqual(a.ctl("exists", "k", check=False).returncode, 0)
+
+
 class Strangers(unittest.TestCase):
     def test_who_has_no_key_gets_nothing(self):
         with Cluster(3, stranger="c") as cluster:

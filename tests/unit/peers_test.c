@@ -155,6 +155,8 @@ static const struct {
     {"b", SL_MSG_FETCH, true, false},
     {"b", SL_MSG_HANDOVER_RELEASE, true, false},
     {"b", SL_MSG_HOLD_END, true, false},
+    {"b", SL_MSG_SEEK, true, false},
+    {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
     {"b", SL_MSG_HELLO_REPLY, true, true},
@@ -494,6 +496,184 @@ START_TEST(a_pin_says_of_each_key_what_is)
         }
         ck_assert_uint_eq(pinned(), want_bytes);
         ck_assert_int_eq(reply.body.peer_pin_reply.pin_id != 0, want_bytes != 0);
+        bed_close();
+    }
+END_TEST
+
+/* ---- SEEK: what others have, and its removal there ---- */
+
+static struct sl_msg seek_of(uint32_t type, const struct sl_text *keys, uint64_t count, bool remove)
+{
+    struct sl_msg msg = {.type = type, .budget_ns = 3 * SL_NS_PER_S};
+    if (type == SL_MSG_SEEK) {
+        msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
+        msg.body.seek.remove = remove;
+    } else {
+        msg.body.peer_seek.keys = (struct sl_texts){.at = keys, .count = count};
+        msg.body.peer_seek.remove = remove;
+    }
+    return msg;
+}
+
+static uint64_t seek_send(uint64_t count, bool remove)
+{
+    static const struct sl_text keys[] = {{.at = "p", .length = 1}, {.at = "q", .length = 1}};
+    struct sl_msg msg = seek_of(SL_MSG_SEEK, keys, count, remove);
+    fake_give(&bed.fake, "client.9.0", &msg);
+    fake_pass(&bed.fake, 0);
+    return msg.seq;
+}
+
+/* Answers the newest PEER_SEEK. */
+static void peer_seen(const char *name, sl_err code, const struct sl_item_seen *items,
+                      uint64_t count)
+{
+    struct sl_msg asked, reply = {.type = SL_MSG_PEER_SEEK_REPLY, .code = code};
+    ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_SEEK, &asked));
+    reply.reply_to = asked.seq;
+    reply.body.peer_seek_reply.items.at = items;
+    reply.body.peer_seek_reply.items.count = count;
+    peer_says(name, name, reply, true);
+}
+
+static void seek_bed(void)
+{
+    bed_open("b@host:1,c@host:2,d@host:3");
+    peer_lives("b", 1);
+    peer_lives("c", 1); /* d is away */
+}
+
+START_TEST(what_one_peer_has_is_seen)
+    {
+        struct sl_msg reply;
+        seek_bed();
+        const struct sl_item_seen none[2] = {{.code = SL_ERR_NOT_FOUND},
+                                             {.code = SL_ERR_NOT_FOUND}};
+        const struct sl_item_seen some[2] = {{.code = SL_ERR_NOT_FOUND},
+                                             {.code = SL_OK, .length_bytes = 9, .on_disk = true}};
+
+        uint64_t seq = seek_send(2, false);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK), 2);
+        peer_seen("b", SL_OK, none, 2);
+        ck_assert(!fake_take_reply(&bed.fake, "client.9.0", seq, &reply)); /* c may have it */
+        peer_seen("c", SL_OK, some, 2);
+
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
+        const struct sl_body_seek_reply *body = &reply.body.seek_reply;
+        ck_assert_uint_eq(body->items.count, 2);
+        ck_assert_uint_eq(body->items.at[0].code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(body->items.at[0].node, 0);
+        ck_assert_uint_eq(body->items.at[1].code, SL_OK);
+        ck_assert_uint_eq(body->items.at[1].length_bytes, 9);
+        ck_assert(body->items.at[1].on_disk && !body->items.at[1].in_memory);
+        ck_assert_str_eq(body->nodes.at[body->items.at[1].node - 1].at, "c");
+        ck_assert_uint_eq(bed.self->seeks_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed)
+    {
+        struct sl_msg reply;
+        seek_bed();
+        const struct sl_item_seen gone[2] = {{.code = SL_OK}, {.code = SL_ERR_LEASED}};
+
+        uint64_t found = seek_send(2, false);
+        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", found, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_NOT_FOUND);
+
+        uint64_t removed = seek_send(2, true);
+        peer_seen("b", SL_OK, gone, 2);
+        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", removed, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[1].code, SL_ERR_LEASED);
+        ck_assert_uint_eq(bed.self->seeks_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_lying_answer_has_nothing)
+    {
+        struct sl_msg reply;
+        seek_bed();
+        const struct sl_item_seen lies[3] = {{.code = 250}, {.code = SL_OK}, {.code = SL_OK}};
+
+        uint64_t seq = seek_send(2, false);
+        peer_seen("b", SL_OK, lies, 3);
+        peer_seen("c", SL_OK, lies, 2);
+
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_PROTOCOL);
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[1].code, SL_OK);
+        peer_seen("c", SL_OK, lies, 2); /* once more, and of nothing that is open */
+        bed_close();
+    }
+END_TEST
+
+START_TEST(look_ups_at_peers_are_bounded)
+    {
+        struct sl_msg reply;
+        seek_bed();
+        for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
+            (void)seek_send(1, false);
+        }
+
+        uint64_t seq = seek_send(1, false);
+
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        ck_assert_uint_eq(bed.self->seeks_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_peer_sees_our_objects)
+    {
+        struct sl_msg reply;
+        const struct sl_text keys[] = {{.at = "k", .length = 1}, {.at = "x", .length = 1}};
+        bed_open("");
+        object_put("k", 5000);
+        peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, keys, 2, false), false);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK_REPLY), 0); /* a stranger */
+        peer_says("b", "b", hello_of("b", 3), false);
+
+        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, keys, 2, false), false);
+
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].code, SL_OK);
+        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].length_bytes, 5000);
+        ck_assert(reply.body.peer_seek_reply.items.at[0].in_memory);
+        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[1].code, SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(peers_remove_where_they_may)
+    {
+        struct sl_msg reply, asked, answer = {.type = SL_MSG_REMOVE_REPLY};
+        const struct sl_text key = {.at = "k", .length = 1};
+        const uint64_t code = SL_ERR_LEASED;
+        bed_open("");
+        peer_says("b", "b", hello_of("b", 3), false);
+        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
+        ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
+        fake_set(&bed.fake, "peer_removes", "true");
+
+        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+        ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
+        ck_assert_uint_eq(asked.body.remove.keys.count, 1);
+        answer.reply_to = asked.seq;
+        answer.body.remove_reply.codes = (struct sl_u64s){.at = &code, .count = 1};
+        fake_give(&bed.fake, "registrar", &answer);
+
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].code, SL_ERR_LEASED);
         bed_close();
     }
 END_TEST
@@ -1267,6 +1447,12 @@ int main(void)
     tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
     tcase_add_test(tests, an_earlier_life_counts_once_the_later_one_is_silent);
     tcase_add_loop_test(tests, a_pin_says_of_each_key_what_is, 0, SL_COUNT(looks));
+    tcase_add_test(tests, what_one_peer_has_is_seen);
+    tcase_add_test(tests, a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed);
+    tcase_add_test(tests, a_lying_answer_has_nothing);
+    tcase_add_test(tests, look_ups_at_peers_are_bounded);
+    tcase_add_test(tests, a_peer_sees_our_objects);
+    tcase_add_test(tests, peers_remove_where_they_may);
     tcase_add_test(tests, nobody_is_asked_when_nobody_lives);
     tcase_add_test(tests, a_miss_goes_from_peer_to_peer_once);
     tcase_add_test(tests, what_lies_behind_a_gap_is_asked_for_again);

@@ -40,7 +40,8 @@ bool sl_cluster_reads(const struct sl_config *config)
                 sl_config_bool(config, SL_SET_cluster_plaintext);
     return strcmp(sl_config_text(config, SL_SET_fabric), "off") != 0 &&
            (sl_config_text(config, SL_SET_peers)[0] != '\0' ||
-            (sl_cluster_is_guided(config) && keys));
+            (keys && (sl_cluster_is_guided(config) ||
+                      sl_config_text(config, SL_SET_peers_file)[0] != '\0')));
 }
 
 bool sl_cluster_wanted(const struct sl_config *config)

@@ -133,6 +133,8 @@ enum sl_setting_kind {
       "directory with NODE.secret and the NAME.pub of every peer (sluicectl keygen)")             \
     X(cluster_plaintext, BOOL, "false", 0, 1, "no keys, no encryption between nodes: tests only") \
     X(peers, TEXT, "", 0, 1023, "nodes to read from: NAME@HOST:PORT, ...; at most 64")            \
+    X(peers_file, TEXT, "", 0, 1023,                                                              \
+      "file with more of them, NAME@IP:PORT a line, read again when it changes")                  \
     X(peer_removes, BOOL, "false", 0, 1, "peers may remove objects here")                         \
     X(peer_heartbeat, DURATION, "500ms", 10000000, 60000000000, "a peer is greeted this often")   \
     X(peer_timeout, DURATION, "500ms", 1000000, 60000000000,                                      \

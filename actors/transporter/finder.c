@@ -100,37 +100,35 @@ static void member_connect(struct transporter *self, struct tr_peer *peer, const
 {
     struct sl_error why = {0};
     if (sl_control_peer_add(self->control, peer->name, address, &why) != SL_OK) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s of the directory: %s", peer->name,
-                     why.text);
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
         peer->address[0] = '\0';
         return;
     }
     (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
     peer->hello_due_ns = 0;
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s of the directory is asked at %s",
-                 peer->name, address);
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is asked at %s", peer->name, address);
 }
 
-static void member_take(struct transporter *self, const struct sl_directory_member *member)
+struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directory_member *member)
 {
     if (!member_counts(self, member)) {
-        return;
+        return NULL;
     }
     struct tr_peer *peer = tr_peer_find(self, member->name);
     if (peer != NULL && (peer->configured || strcmp(peer->address, member->control) == 0)) {
-        return;
+        return peer;
     }
     /* Who answers where it is has not moved, whatever is said of it. */
     bool answers = peer != NULL && peer->address[0] != '\0' &&
                    sl_peer_health_state(&peer->health, self->env->now_ns) != SL_PEER_AWAY;
     if (answers || !is_reachable(member->control) || !is_allowed(self, member->name)) {
-        return;
+        return NULL;
     }
     peer = peer != NULL ? peer : tr_peer_get(self, member->name, NULL);
     if (peer != NULL) {
-        peer->member = true;
         member_connect(self, peer, member->control);
     }
+    return peer;
 }
 
 uint64_t tr_members_step(struct transporter *self, uint64_t now_ns)
@@ -144,7 +142,10 @@ uint64_t tr_members_step(struct transporter *self, uint64_t now_ns)
     const struct sl_directory_member *members = NULL;
     uint32_t count = self->guide.members(self->guide.context, &members);
     for (uint32_t i = 0; i < count; i++) {
-        member_take(self, &members[i]);
+        struct tr_peer *peer = tr_member_take(self, &members[i]);
+        if (peer != NULL) {
+            peer->member = true;
+        }
     }
     self->members_seen_ns = count > 0 ? now_ns : self->members_seen_ns;
     self->members_due_ns = now_ns + MEMBERS_NS;

@@ -201,6 +201,8 @@ struct transporter {
     struct tr_guide guide;
     struct tr_batch *batches; /* one that fills, and SL_DIRECTORY_LOOKUPS_MAX on their way */
     uint64_t members_due_ns, members_seen_ns;
+    uint64_t peers_file_due_ns;
+    uint64_t peers_file_digest; /* of what was taken in whole; 0: not yet */
 
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
@@ -312,6 +314,9 @@ void tr_finder_fini(struct transporter *self);
 /* Makes peers of the directory's members when it is time; gives when the next time is. */
 uint64_t tr_members_step(struct transporter *self, uint64_t now_ns);
 void tr_members_changed(void *context);
+/* Makes a peer of it, or tells it where that is now. NULL: it is none (no name, no address, no key,
+ * too many), or answers elsewhere. */
+struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directory_member *member);
 /* Why a member is no peer. */
 const char *tr_member_state(const struct transporter *self,
                             const struct sl_directory_member *member);
@@ -334,6 +339,10 @@ void tr_holder_promoted(struct transporter *self, uint32_t index);
 void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
 /* Ends what has expired; gives when the next one does. */
 uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
+
+/* ---- peers_file.c: peers that a file names ---- */
+/* Reads it again when it is time; gives when the next time is. */
+uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns);
 
 /* ---- seek.c: what other nodes have, and its removal there ---- */
 sl_err tr_seek_init(struct transporter *self, struct sl_error *why);

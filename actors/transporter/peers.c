@@ -231,6 +231,7 @@ static void hello_send(struct transporter *self, struct tr_peer *peer, uint64_t 
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns)
 {
     uint64_t next_ns = tr_members_step(self, now_ns), alive = 0;
+    next_ns = SL_MIN(next_ns, tr_peers_file_step(self, now_ns));
     for (uint32_t i = 0; i < self->peer_count; i++) {
         struct tr_peer *peer = &self->peers[i];
         if (peer->address[0] == '\0') {

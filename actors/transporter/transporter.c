@@ -311,7 +311,8 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         err = tr_seek_init(self, why);
     }
     if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
-        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8, &self->calls, why);
+        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8,
+                              &self->calls, why);
     }
     if (err == SL_OK) {
         err = tr_peers_init(self, why);

@@ -67,6 +67,8 @@ static const struct {
     {{"peers", "b@h:1", NULL}, false, true}, /* nothing carries bytes: said at the start */
     {{"peers", "b@h:1", "fabric", "tcp", NULL}, true, true},
     {{"cluster_listen", "h:1", "fabric", "tcp", NULL}, false, true},
+    {{"peers_file", "/p", "fabric", "tcp", NULL}, false, false},
+    {{"peers_file", "/p", "fabric", "tcp", "cluster_keys", "/k", NULL}, true, true},
     {{"directory", "redis", NULL}, false, false},
     {{"directory", "redis", "fabric", "tcp", NULL}, false, false},
     {{"directory", "redis", "cluster_keys", "/k", NULL}, false, false},

@@ -1114,6 +1114,63 @@ START_TEST(a_key_that_is_added_counts)
     }
 END_TEST
 
+static void file_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(a_file_names_peers_and_is_read_again)
+    {
+        char path[1100];
+        bed_open("");
+        fake_set(&bed.fake, "cluster_plaintext", "true");
+        (void)snprintf(path, sizeof(path), "%s/peers", bed.fake.paths.shm_dir);
+        fake_set(&bed.fake, "peers_file", path);
+        fake_pass(&bed.fake, SL_NS_PER_S); /* it is not there yet */
+        ck_assert_uint_eq(bed.self->peer_count, 0);
+
+        file_write(path, "# all nodes\n\na@10.0.0.1:1\nnonsense\nb@10.0.0.2:1\n");
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        ck_assert_uint_eq(bed.self->peer_count, 1);
+        ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
+        file_write(path, "b@10.0.0.2:1\nc@10.0.0.3:1");
+        fake_pass(&bed.fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(bed.self->peer_count, 2);
+        ck_assert_str_eq(bed.net.where, "10.0.0.3:1");
+        file_write(path, "b@10.0.0.9:1\n"); /* it moved: it never answered where it was */
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        ck_assert_uint_eq(bed.self->peer_count, 2);
+        ck_assert_str_eq(bed.net.where, "10.0.0.9:1");
+        ck_assert_int_eq(remove(path), 0);
+        bed_close();
+    }
+END_TEST
+
+static const char *const bad_lines[] = {
+    "b@host:1", "b@10.0.0.2",      "@10.0.0.2:1",
+    "b@",       "../b@10.0.0.2:1", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb@10.0.0.2:1"};
+START_TEST(bad_lines_of_the_file_make_no_peers)
+    {
+        char path[1100];
+        bed_open("");
+        fake_set(&bed.fake, "cluster_plaintext", "true");
+        (void)snprintf(path, sizeof(path), "%s/peers", bed.fake.paths.shm_dir);
+        file_write(path, bad_lines[_i]);
+        fake_set(&bed.fake, "peers_file", path);
+
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_pass(&bed.fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(bed.self->peer_count, 0);
+        ck_assert_int_eq(remove(path), 0);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(members_beyond_the_table_are_left_out)
     {
         char name[16];
@@ -1465,6 +1522,8 @@ int main(void)
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
                         SL_COUNT(members_told_of));
     tcase_add_test(tests, a_key_that_is_added_counts);
+    tcase_add_test(tests, a_file_names_peers_and_is_read_again);
+    tcase_add_loop_test(tests, bad_lines_of_the_file_make_no_peers, 0, SL_COUNT(bad_lines));
     tcase_add_test(tests, members_beyond_the_table_are_left_out);
     tcase_add_test(tests, the_directory_moves_nobody_who_answers_or_is_configured);
     tcase_add_test(tests, holders_alone_are_asked);

@@ -56,7 +56,7 @@ static_assert(sizeof(struct index_bucket) == 64, "a bucket is a cache line");
 /* Words of a record. */
 enum {
     RECORD_VERSION = 0,
-    RECORD_WHAT = 1, /* kind, units << 32, key length << 48 */
+    RECORD_WHAT = 1, /* kind, WHAT_ flags, units << 32, key length << 48 */
     RECORD_HASH = 2,
     RECORD_GROUP = 3, /* ref, part index << 32, arena << 48 */
     RECORD_GROUP_VERSION = 4,
@@ -83,6 +83,18 @@ enum {
     GROUP_KEY = 27,
 };
 static_assert(sizeof(struct sl_links) == 16, "links take two words");
+/* Flags of an object's RECORD_WHAT. */
+#define WHAT_TERMS    (UINT64_C(1) << 8) /* the words below follow its key */
+#define WHAT_HARD_PIN (UINT64_C(1) << 9)
+#define WHAT_REPLACES (UINT64_C(1) << 10) /* its key's slot is on its way from another to it */
+/* What few values have: behind the key, so that the others are no larger for it. */
+enum {
+    TERMS_SOFT_PIN = 0,     /* how long from the commit on */
+    TERMS_SOFT_PIN_END = 1, /* 0 before the commit */
+    TERMS_BUNDLE = 2,
+    TERMS_CONTRIBUTIONS = 3,
+    TERMS_WORDS = 4,
+};
 /* A record's words up to its key, padded to full units with room for no key at all, stay inside any
  * slab. */
 #define INDEX_UNITS_MIN        ((RECORD_KEY * 8u + 8u + INDEX_UNIT_BYTES - 1u) / INDEX_UNIT_BYTES)
@@ -126,6 +138,7 @@ struct sl_index {
     uint64_t now_ns;   /* 0: ask the clock */
     bool recovered, starved; /* starved: the system had no memory for the last growth */
     bool made;               /* in this life, not opened */
+    bool contributed;        /* every object's record has the words of its terms */
 };
 #define INDEX_NONE UINT32_MAX
 /* Nine of ten slots may be taken: beyond that probes grow long, and a key may find no slot at all.
@@ -201,6 +214,11 @@ static inline uint64_t what_make(enum sl_record_kind kind, uint32_t units, uint3
     return (uint64_t)kind | (uint64_t)units << 32 | (uint64_t)key_length << 48;
 }
 
+static inline uint64_t what_with_kind(uint64_t what, enum sl_record_kind kind)
+{
+    return (what & ~UINT64_C(0xff)) | (uint64_t)kind;
+}
+
 static inline uint32_t record_key_word(enum sl_record_kind kind)
 {
     return kind == SL_RECORD_GROUP ? GROUP_KEY : RECORD_KEY;
@@ -210,6 +228,26 @@ static inline uint32_t record_units(enum sl_record_kind kind, uint32_t key_lengt
 {
     uint32_t bytes = record_key_word(kind) * 8u + (uint32_t)sl_align_up(key_length, 8);
     return SL_MAX((bytes + INDEX_UNIT_BYTES - 1) / INDEX_UNIT_BYTES, INDEX_UNITS_MIN);
+}
+
+/* Where the words of a record's terms begin; behind them it ends. */
+static inline uint32_t record_terms_word(enum sl_record_kind kind, uint32_t key_length)
+{
+    return record_key_word(kind) + (uint32_t)sl_align_up(key_length, 8) / 8;
+}
+
+static inline uint32_t record_units_with_terms(enum sl_record_kind kind, uint32_t key_length)
+{
+    uint32_t words = record_terms_word(kind, key_length) + TERMS_WORDS;
+    return SL_MAX((words + INDEX_UNIT_WORDS - 1) / INDEX_UNIT_WORDS, INDEX_UNITS_MIN);
+}
+
+/* As its word says. */
+static inline uint32_t record_units_of(uint64_t what)
+{
+    return (what & WHAT_TERMS) != 0
+               ? record_units_with_terms(what_kind(what), what_key_length(what))
+               : record_units(what_kind(what), what_key_length(what));
 }
 
 static inline index_word *record_at(const struct sl_index_view *view, sl_ref ref)
@@ -249,9 +287,13 @@ uint64_t index_hash(const struct sl_index_view *view, const char *key, uint32_t 
 /* What a view needs, from a mapped segment; checks the header. */
 sl_err index_view_adopt(struct sl_index_view *view, struct sl_error *why);
 
-/* Parses a copy of a record's words up to its key; key points into the mapping. */
+/* Copies the words of a record's terms; zeros when it has none, or they would leave its slab. */
+void index_terms_copy(const struct sl_index_view *view, sl_ref ref, uint64_t what,
+                      uint64_t terms[TERMS_WORDS]);
+/* Parses a copy of a record's words up to its key, and of its terms; key points into the mapping.
+ */
 void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t words[RECORD_KEY],
-                 struct sl_entry *out);
+                 const uint64_t terms[TERMS_WORDS], struct sl_entry *out);
 /* Whether the record's key is this one; the caller checked bounds and length. */
 bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
                   uint32_t key_length);
@@ -296,6 +338,8 @@ void index_link(struct sl_index *index, uint64_t hash, struct index_place place,
 void index_count(index_word *counter, int64_t amount);
 /* Ends a record that is in no slot, and gives its memory back. */
 void index_record_free(struct sl_index *index, sl_ref ref);
+/* ref has the slot that old had: old leaves, and ref is as any other. */
+void index_replaced(struct sl_index *index, sl_ref ref, sl_ref old);
 /* Makes a COMMITTED record that is in no slot RETIRED, under a new version. */
 void index_record_retire(struct sl_index *index, sl_ref ref);
 

@@ -20,6 +20,7 @@ struct wanted {
 
 struct found {
     uint64_t words[RECORD_KEY];
+    uint64_t terms[TERMS_WORDS];
     sl_ref ref;
 };
 
@@ -42,8 +43,20 @@ bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
     return differs == 0;
 }
 
+void index_terms_copy(const struct sl_index_view *view, sl_ref ref, uint64_t what,
+                      uint64_t terms[TERMS_WORDS])
+{
+    bool there = (what & WHAT_TERMS) != 0 && ref_in_bounds(view, ref, record_units_of(what));
+    for (uint32_t i = 0; i < TERMS_WORDS; i++) {
+        terms[i] =
+            there ? word_get(&record_at(
+                        view, ref)[record_terms_word(what_kind(what), what_key_length(what)) + i])
+                  : 0;
+    }
+}
+
 void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t words[RECORD_KEY],
-                 struct sl_entry *out)
+                 const uint64_t terms[TERMS_WORDS], struct sl_entry *out)
 {
     enum sl_record_kind kind = what_kind(words[RECORD_WHAT]);
     *out = (struct sl_entry){
@@ -74,6 +87,12 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
                                        .valid = (uint16_t)(words[RECORD_DISK] >> 48)};
     out->group = (sl_ref)words[RECORD_GROUP];
     out->part_index = (uint16_t)(words[RECORD_GROUP] >> 32);
+    out->hard_pin = (words[RECORD_WHAT] & WHAT_HARD_PIN) != 0;
+    out->soft_pin_ns = terms[TERMS_SOFT_PIN];
+    /* A commit may have been cut off behind it. */
+    out->soft_pin_end_ns = kind == SL_RECORD_RESERVED ? 0 : terms[TERMS_SOFT_PIN_END];
+    out->bundle = terms[TERMS_BUNDLE];
+    out->contributions = terms[TERMS_CONTRIBUTIONS];
 }
 
 /* After the words of a record were read: whether they were this version's, in this slot. The slot
@@ -115,6 +134,9 @@ static enum index_look record_look(const struct sl_index_view *view, const struc
                 what_key_length(what) == wanted->key_length &&
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
+    if (same && count == RECORD_KEY) {
+        index_terms_copy(view, ref, what, found->terms);
+    }
     if (!record_stood(record, version, slot, slot_word)) {
         return INDEX_LOOK_TORN;
     }
@@ -210,7 +232,7 @@ static sl_err object_find(const struct sl_index_view *view, const struct wanted 
         return SL_ERR_NOT_FOUND;
     }
     if (out != NULL) {
-        index_parse(view, found.ref, found.words, out);
+        index_parse(view, found.ref, found.words, found.terms, out);
     }
     return SL_OK;
 }
@@ -243,7 +265,7 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
                             .hash = index_hash(view, key, key_length)};
     sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
     if (err == SL_OK && out != NULL) {
-        index_parse(view, found.ref, found.words, out);
+        index_parse(view, found.ref, found.words, found.terms, out);
     }
     return err;
 }
@@ -408,6 +430,9 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
         uint64_t part = word_get(&record[RECORD_KEY + i / 8]);
         memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
     }
+    if (object) {
+        index_terms_copy(view, ref, what, found->terms);
+    }
     if (!record_stood(record, found->words[RECORD_VERSION], slot, slot_word)) {
         return INDEX_LOOK_TORN;
     }
@@ -426,7 +451,7 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
             look = scan_look(view, slot, &found, key_out);
         }
         if (look == INDEX_LOOK_FOUND && object_visible(view, found.words)) {
-            index_parse(view, found.ref, found.words, out);
+            index_parse(view, found.ref, found.words, found.terms, out);
             key_out[out->key_length] = '\0';
             out->key = key_out;
             *cursor = at + 1;

@@ -43,7 +43,10 @@ static bool record_sane(index_word *record, uint32_t class)
     enum sl_record_kind kind = what_kind(what);
     uint32_t key_length = what_key_length(what);
     if (kind < SL_RECORD_RESERVED || kind > SL_RECORD_BLOB || what_units(what) != class ||
-        record_units(kind, key_length) > class) {
+        record_units_of(what) > class) {
+        return false;
+    }
+    if ((what & WHAT_TERMS) != 0 && (kind == SL_RECORD_GROUP || kind == SL_RECORD_BLOB)) {
         return false;
     }
     if (kind == SL_RECORD_BLOB) {
@@ -245,15 +248,36 @@ static void recover_slots(struct sl_index *index)
 
 /* ---- 3: records that count but have no slot ---- */
 
+/* A commit in place of another record was cut off: it ends here. */
+static void replace(struct sl_index *index, sl_ref ref, uint64_t hash, sl_ref old)
+{
+    struct index_place place;
+    uint64_t bit = 0;
+    uint64_t *word = NULL;
+    bool found = index_place_of(index, hash, old, &place);
+    SL_ASSERT(found);
+    word_publish(&index->view.buckets[place.bucket].slots[place.slot], slot_make(hash, ref));
+    word = linked_word(index, old, &bit);
+    *word &= ~bit;
+    word = linked_word(index, ref, &bit);
+    *word |= bit;
+    index_replaced(index, ref, old);
+}
+
 /* A commit that was cut off before its slot gets it. A record whose key another one has lost its
  * slot to a switch, or never got it: its extent, if it is its own, may be pinned. */
 static void relink(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
-    enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
+    uint64_t what = word_get(&record[RECORD_WHAT]);
+    enum sl_record_kind kind = what_kind(what);
+    bool replaces = kind == SL_RECORD_COMMITTED && (what & WHAT_REPLACES) != 0;
     struct index_place place;
     struct sl_entry winner = {0};
     (void)context;
     if ((kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP) || is_linked(index, ref)) {
+        if (replaces) {
+            word_publish(&record[RECORD_WHAT], what & ~WHAT_REPLACES);
+        }
         return;
     }
     const char *key = (const char *)(const void *)&record[record_key_word(kind)];
@@ -263,6 +287,10 @@ static void relink(struct sl_index *index, sl_ref ref, index_word *record, void 
     if (err == SL_ERR_NOT_FOUND && index_place_free(index, hash, &place)) {
         index_link(index, hash, place, ref);
         set_linked(index, ref, hash, place.bucket);
+        return;
+    }
+    if (replaces && err == SL_OK && winner.kind == SL_RECORD_COMMITTED) {
+        replace(index, ref, hash, winner.ref);
         return;
     }
     uint64_t generation = word_get(&record[RECORD_GENERATION]);

@@ -106,10 +106,10 @@ static uint64_t bytes_word(const char *bytes, uint32_t length_bytes, uint32_t at
     return part;
 }
 
-/* Fills a free record: everything first, the version last. count words are given, key bytes follow.
- */
+/* Fills a free record: everything first, the version last. count words are given, key bytes follow,
+ * then the words of terms when the record says that it has them. */
 static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *words, uint32_t count,
-                         const char *key, uint32_t key_length)
+                         const char *key, uint32_t key_length, const uint64_t *terms)
 {
     index_word *record = record_at(&index->view, ref);
     SL_ASSERT(word_get(&record[RECORD_VERSION]) == 0);
@@ -121,6 +121,10 @@ static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *wor
     }
     for (uint32_t at = 0; at < key_length; at += 8) {
         word_set(&record[count + at / 8], bytes_word(key, key_length, at));
+    }
+    uint64_t what = words[RECORD_WHAT];
+    for (uint32_t i = 0; (what & WHAT_TERMS) != 0 && i < TERMS_WORDS; i++) {
+        word_set(&record[record_terms_word(what_kind(what), key_length) + i], terms[i]);
     }
     word_publish(&record[RECORD_VERSION], words[RECORD_VERSION]);
 }
@@ -145,7 +149,7 @@ void index_record_free(struct sl_index *index, sl_ref ref)
 static void record_set_kind(index_word *record, enum sl_record_kind kind)
 {
     uint64_t what = word_get(&record[RECORD_WHAT]);
-    word_publish(&record[RECORD_WHAT], what_make(kind, what_units(what), what_key_length(what)));
+    word_publish(&record[RECORD_WHAT], what_with_kind(what, kind));
 }
 
 void index_record_retire(struct sl_index *index, sl_ref ref)
@@ -204,18 +208,53 @@ static void words_from_entry(struct sl_index *index, const struct sl_entry *want
     words[RECORD_PIDS] = want->owner.pid | (uint64_t)want->writer.pid << 32;
 }
 
+static bool want_has_terms(const struct sl_index *index, const struct sl_entry *want)
+{
+    return index->contributed || want->soft_pin_ns != 0 || want->soft_pin_end_ns != 0 ||
+           want->bundle != 0 || want->contributions != 0;
+}
+
+static uint32_t want_units(const struct sl_index *index, const struct sl_entry *want)
+{
+    enum sl_record_kind kind = (enum sl_record_kind)want->kind;
+    return want_has_terms(index, want) ? record_units_with_terms(kind, want->key_length)
+                                       : record_units(kind, want->key_length);
+}
+
+static uint64_t soft_pin_end(const struct sl_index *index, uint64_t soft_pin_ns)
+{
+    uint64_t now_ns = index->now_ns != 0 ? index->now_ns : sl_clock_monotonic_ns();
+    return soft_pin_ns == 0 ? 0 : sl_deadline_ns(now_ns, soft_pin_ns);
+}
+
+static void terms_from_entry(const struct sl_index *index, const struct sl_entry *want,
+                             uint64_t terms[TERMS_WORDS])
+{
+    bool committed = want->kind == SL_RECORD_COMMITTED;
+    terms[TERMS_SOFT_PIN] = want->soft_pin_ns;
+    terms[TERMS_SOFT_PIN_END] = want->soft_pin_end_ns != 0 ? want->soft_pin_end_ns
+                                : committed                ? soft_pin_end(index, want->soft_pin_ns)
+                                                           : 0;
+    terms[TERMS_BUNDLE] = want->bundle;
+    terms[TERMS_CONTRIBUTIONS] = want->contributions;
+}
+
 static sl_err record_make(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
                           struct sl_error *why)
 {
     uint64_t words[RECORD_KEY];
-    uint32_t units = record_units((enum sl_record_kind)want->kind, want->key_length);
+    uint64_t terms[TERMS_WORDS];
+    uint32_t units = want_units(index, want);
     sl_ref fresh = 0;
     if (index_record_take(index, units, &fresh) != SL_OK) {
         return sl_fail(why, SL_ERR_NO_SPACE, "index full: no record of %u bytes",
                        units * INDEX_UNIT_BYTES);
     }
     words_from_entry(index, want, units, words);
-    record_write(index, fresh, words, RECORD_KEY, want->key, want->key_length);
+    words[RECORD_WHAT] |=
+        (want->hard_pin ? WHAT_HARD_PIN : 0) | (want_has_terms(index, want) ? WHAT_TERMS : 0);
+    terms_from_entry(index, want, terms);
+    record_write(index, fresh, words, RECORD_KEY, want->key, want->key_length, terms);
     *ref = fresh;
     return SL_OK;
 }
@@ -223,11 +262,31 @@ static sl_err record_make(struct sl_index *index, const struct sl_entry *want, s
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out)
 {
     uint64_t words[RECORD_KEY];
+    uint64_t terms[TERMS_WORDS];
     index_word *record = live_record(index, ref);
     for (uint32_t i = 0; i < RECORD_KEY; i++) {
         words[i] = word_get(&record[i]);
     }
-    index_parse(&index->view, ref, words, out);
+    index_terms_copy(&index->view, ref, words[RECORD_WHAT], terms);
+    index_parse(&index->view, ref, words, terms, out);
+}
+
+void sl_index_set_contributed(struct sl_index *index, bool contributed)
+{
+    index->contributed = contributed;
+}
+
+bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t contributions)
+{
+    index_word *record = live_record(index, ref);
+    uint64_t what = word_get(&record[RECORD_WHAT]);
+    if ((what & WHAT_TERMS) == 0) {
+        return contributions == 0;
+    }
+    word_set(
+        &record[record_terms_word(what_kind(what), what_key_length(what)) + TERMS_CONTRIBUTIONS],
+        contributions);
+    return true;
 }
 
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)
@@ -237,10 +296,8 @@ struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)
 
 /* ---- objects ---- */
 
-static sl_err admit(const struct sl_index *index, enum sl_record_kind kind, uint32_t key_length,
-                    struct sl_error *why)
+static sl_err admit(const struct sl_index *index, uint32_t units, struct sl_error *why)
 {
-    uint32_t units = record_units(kind, key_length);
     return index_admits(index, units)
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_SPACE, "index full: no record of %u bytes, or no slot",
@@ -257,11 +314,27 @@ sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_re
     sl_err err = want_check(index, want, why);
     bool fresh = want->kind == SL_RECORD_RESERVED || want->kind == SL_RECORD_PROMOTING;
     if (err == SL_OK && fresh) {
-        err = admit(index, (enum sl_record_kind)want->kind, want->key_length, why);
+        err = admit(index, want_units(index, want), why);
     }
     err = err == SL_OK ? record_make(index, want, ref, why) : err;
     index->reserved_count += err == SL_OK && want->kind == SL_RECORD_RESERVED;
     return err;
+}
+
+/* RESERVED -> COMMITTED: from here on recovery would link it. */
+static void reservation_counts(struct sl_index *index, index_word *record, struct sl_digest digest,
+                               uint64_t flags)
+{
+    uint64_t what = word_get(&record[RECORD_WHAT]);
+    /* Nobody looks at these of a reservation: they may be written in place. */
+    word_set(&record[RECORD_DIGEST_LOW], digest.low);
+    word_set(&record[RECORD_DIGEST_HIGH], digest.high);
+    if ((what & WHAT_TERMS) != 0) {
+        index_word *terms = &record[record_terms_word(what_kind(what), what_key_length(what))];
+        word_set(&terms[TERMS_SOFT_PIN_END], soft_pin_end(index, word_get(&terms[TERMS_SOFT_PIN])));
+    }
+    word_publish(&record[RECORD_WHAT], what_with_kind(what, SL_RECORD_COMMITTED) | flags);
+    reserved_ends(index, SL_RECORD_RESERVED);
 }
 
 sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest digest)
@@ -273,15 +346,40 @@ sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest dige
     if (!index_place_free(index, hash, &place)) {
         return SL_ERR_NO_SPACE;
     }
-    /* Nobody looks at a reservation's digest: it may be written in place. */
-    word_set(&record[RECORD_DIGEST_LOW], digest.low);
-    word_set(&record[RECORD_DIGEST_HIGH], digest.high);
-    /* From here on the record counts: recovery would link it. */
-    record_set_kind(record, SL_RECORD_COMMITTED);
-    reserved_ends(index, SL_RECORD_RESERVED);
+    reservation_counts(index, record, digest, 0);
     index_link(index, hash, place, ref);
     index_count(counter_of(index, SL_RECORD_COMMITTED), 1);
     return SL_OK;
+}
+
+void sl_index_commit_over(struct sl_index *index, sl_ref ref, struct sl_digest digest, sl_ref old,
+                          bool *retired)
+{
+    index_word *record = live_record(index, ref);
+    index_word *before = live_record(index, old);
+    uint64_t hash = word_get(&record[RECORD_HASH]);
+    uint64_t generation = word_get(&before[RECORD_GENERATION]);
+    struct index_place place;
+    SL_ASSERT(record_kind(record) == SL_RECORD_RESERVED);
+    SL_ASSERT(record_kind(before) == SL_RECORD_COMMITTED);
+    bool found = index_place_of(index, hash, old, &place);
+    SL_ASSERT(found);
+    /* Killed from here on: two records of one key count, and recovery ends what this began. */
+    reservation_counts(index, record, digest, WHAT_REPLACES);
+    word_publish(&index->view.buckets[place.bucket].slots[place.slot], slot_make(hash, ref));
+    index_replaced(index, ref, old);
+    *retired = generation != 0;
+}
+
+void index_replaced(struct sl_index *index, sl_ref ref, sl_ref old)
+{
+    index_word *record = record_at(&index->view, ref);
+    word_publish(&record[RECORD_WHAT], word_get(&record[RECORD_WHAT]) & ~WHAT_REPLACES);
+    if (word_get(&record_at(&index->view, old)[RECORD_GENERATION]) != 0) {
+        index_record_retire(index, old);
+    } else {
+        index_record_free(index, old);
+    }
 }
 
 sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
@@ -294,7 +392,7 @@ sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_r
     if (err != SL_OK) {
         return err;
     }
-    err = admit(index, SL_RECORD_COMMITTED, want->key_length, why);
+    err = admit(index, want_units(index, &entry), why);
     if (err != SL_OK) {
         return err;
     }
@@ -412,10 +510,23 @@ static void words_switch(const struct sl_extent *extent, const struct sl_disk_pl
     }
 }
 
+/* A record of before its node had contributions gets the words for them. */
+static void what_switch(const struct sl_index *index, uint64_t *what)
+{
+    if (index->contributed && (*what & WHAT_TERMS) == 0) {
+        uint32_t key_length = what_key_length(*what);
+        uint64_t flags = (*what & WHAT_HARD_PIN) | WHAT_TERMS;
+        *what = what_make(what_kind(*what), record_units_with_terms(what_kind(*what), key_length),
+                          key_length) |
+                flags;
+    }
+}
+
 static sl_err record_switch(struct sl_index *index, sl_ref ref, const struct sl_extent *extent,
                             const struct sl_disk_place *disk, sl_ref *fresh)
 {
     uint64_t words[RECORD_KEY];
+    uint64_t terms[TERMS_WORDS];
     char key[SL_KEY_BYTES_MAX + 8];
     struct index_place place;
     index_word *old = live_record(index, ref);
@@ -429,13 +540,15 @@ static sl_err record_switch(struct sl_index *index, sl_ref ref, const struct sl_
         uint64_t part = word_get(&old[RECORD_KEY + at / 8]);
         memcpy(key + at, &part, 8);
     }
+    index_terms_copy(&index->view, ref, words[RECORD_WHAT], terms);
+    what_switch(index, &words[RECORD_WHAT]);
     sl_err err = index_record_take(index, what_units(words[RECORD_WHAT]), fresh);
     if (err != SL_OK) {
         return err;
     }
     words[RECORD_VERSION] = sl_arena_next_generation(index->arena);
     words_switch(extent, disk, words);
-    record_write(index, *fresh, words, RECORD_KEY, key, key_length);
+    record_write(index, *fresh, words, RECORD_KEY, key, key_length, terms);
     links_replace(index, ref, *fresh, (sl_ref)words[RECORD_GROUP]);
     bool found = index_place_of(index, words[RECORD_HASH], ref, &place);
     SL_ASSERT(found);
@@ -510,7 +623,7 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
         return sl_fail(why, err == SL_OK ? SL_ERR_EXISTS : SL_ERR_INTERNAL,
                        "the key of block %016llx is in the table", (unsigned long long)hash);
     }
-    err = admit(index, SL_RECORD_GROUP, key_length, why);
+    err = admit(index, record_units(SL_RECORD_GROUP, key_length), why);
     if (err != SL_OK) {
         return err;
     }
@@ -525,7 +638,7 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
                        units * INDEX_UNIT_BYTES);
     }
     words_from_group(index, want, units, hash, words);
-    record_write(index, fresh, words, GROUP_KEY, want->key.at, key_length);
+    record_write(index, fresh, words, GROUP_KEY, want->key.at, key_length, NULL);
     index_link(index, hash, place, fresh);
     index_count(counter_of(index, SL_RECORD_GROUP), 1);
     *ref = fresh;
@@ -608,7 +721,7 @@ sl_err sl_index_blob_put(struct sl_index *index, const void *bytes, uint32_t len
     words[RECORD_VERSION] = sl_arena_next_generation(index->arena);
     words[RECORD_WHAT] = what_make(SL_RECORD_BLOB, units, length_bytes);
     words[RECORD_OP] = tag;
-    record_write(index, fresh, words, RECORD_KEY, bytes, length_bytes);
+    record_write(index, fresh, words, RECORD_KEY, bytes, length_bytes, NULL);
     *ref = fresh;
     return SL_OK;
 }

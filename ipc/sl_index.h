@@ -64,6 +64,11 @@ struct sl_entry {
     uint64_t deadline_ns;     /* of a reservation or a pending group (monotonic) */
     uint64_t op_id;           /* that made the reservation or group */
     sl_ref group;             /* 0: none */
+    uint64_t soft_pin_ns; /* evicted only when nothing else is left: so long from its commit on */
+    uint64_t soft_pin_end_ns; /* of a COMMITTED one: until then (monotonic); 0: no soft pin */
+    uint64_t bundle;          /* hash of the name of its bundle; 0: none */
+    uint64_t contributions;   /* set of their numbers */
+    bool hard_pin;            /* never evicted */
     uint16_t part_index;
     uint16_t key_length;
     const char *key; /* in the mapping: may change under a reader; the writer reads it freely */
@@ -166,9 +171,9 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
- * op_id, group, part_index, digest, disk, key, key_length; the hash is computed here. The group, if
- * any, must be live. Errors: SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena
- * over 65535, part index).
+ * op_id, group, part_index, digest, disk, hard_pin, soft_pin_ns, bundle, contributions, key,
+ * key_length; the hash is computed here. The group, if any, must be live. Errors: SL_ERR_NO_SPACE
+ * (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *
  * What comes new (here, by insert and by group_create) is refused a little before the very end: a
  * full index still has the records to switch all that is in it, and a slot for every reservation.
@@ -179,7 +184,19 @@ sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_re
  * looked). Errors: SL_ERR_NO_SPACE (no slot within SL_INDEX_PROBE_MAX buckets, which nine of ten
  * slots in use do not bring about; the record stays RESERVED). */
 sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest digest);
-/* Inserts a COMMITTED record directly (recovery from disk): extent may be none. */
+/* The same in place of the COMMITTED record `old` of the same key, an object without a block: by
+ * one store, so readers find the one or the other. *retired: old stays outside the table as RETIRED
+ * with its extent, until sl_index_set_kind(index, old, SL_RECORD_FREE) after a scan of the pins;
+ * else it is freed. The caller takes old out of its lists before. */
+void sl_index_commit_over(struct sl_index *index, sl_ref ref, struct sl_digest digest, sl_ref old,
+                          bool *retired);
+/* From now on each record that is made or switched has a place for its set of contributions; with
+ * false (as it begins) only those that are given one. */
+void sl_index_set_contributed(struct sl_index *index, bool contributed);
+/* Changes the set of any object's record in place; false: it has no place for it. */
+bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t contributions);
+/* Inserts a COMMITTED record directly (recovery from disk): extent may be none. soft_pin_end_ns is
+ * taken as it is when it is not 0. */
 sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
                        struct sl_error *why);
 /* Replaces a COMMITTED record by a fresh one with another extent and/or disk place; everything else

@@ -87,6 +87,33 @@ static void write_a(struct stage *stage) /* a place on disk, same extent */
     struct sl_disk_place disk = {.segment = 8, .valid = 1};
     must(sl_index_switch(stage->bed.index, stage->refs[A], NULL, &disk, &stage->refs[A]) == SL_OK);
 }
+static void claim_a_anew(struct stage *stage) /* with terms: a record of another class */
+{
+    struct sl_entry entry = entry_of("a", 8);
+    entry.hard_pin = true;
+    entry.soft_pin_ns = 70;
+    entry.bundle = 0xb00d1e;
+    entry.contributions = 5;
+    must(sl_index_claim(stage->bed.index, &entry, &stage->refs[P], NULL) == SL_OK);
+}
+static void replace_a(struct stage *stage)
+{
+    bool retired = false;
+    sl_index_commit_over(stage->bed.index, stage->refs[P], (struct sl_digest){88, 88},
+                         stage->refs[A], &retired);
+    must(retired);
+    stage->refs[OTHER] = stage->refs[A];
+    stage->refs[A] = stage->refs[P];
+}
+static void write_a_anew(struct stage *stage)
+{
+    struct sl_disk_place disk = {.segment = 7, .valid = 1};
+    must(sl_index_switch(stage->bed.index, stage->refs[A], NULL, &disk, &stage->refs[A]) == SL_OK);
+}
+static void charge_a(struct stage *stage)
+{
+    must(sl_index_set_contributions(stage->bed.index, stage->refs[A], 4));
+}
 static void group_make(struct stage *stage)
 {
     stage->refs[GROUP] = bed_group(&stage->bed, "block", 2);
@@ -172,10 +199,11 @@ static void quarantine_c(struct stage *stage)
 }
 
 static void (*const scenario[])(struct stage *stage) = {
-    insert_a,     claim_b,      commit_b,     spill_b,     reap_b,       promote_b,    promoted_b,
-    promote_done, write_a,      group_make,   claim_parts, claim_part1,  commit_part0, fill_part0,
-    commit_part1, fill_part1,   retire_a,     free_a,      insert_long,  put_blob,     drop_group,
-    unlink_part0, unlink_part1, unlink_group, remove_long, blob_over_it, claim_c,      quarantine_c,
+    insert_a,     claim_b,     commit_b,     spill_b,      reap_b,       promote_b,    promoted_b,
+    promote_done, write_a,     claim_a_anew, replace_a,    reap_b,       write_a_anew, charge_a,
+    group_make,   claim_parts, claim_part1,  commit_part0, fill_part0,   commit_part1, fill_part1,
+    retire_a,     free_a,      insert_long,  put_blob,     drop_group,   unlink_part0, unlink_part1,
+    unlink_group, remove_long, blob_over_it, claim_c,      quarantine_c,
 };
 #define SCENARIO_COUNT (int)SL_COUNT(scenario)
 static const char *const keys[] = {
@@ -218,9 +246,12 @@ static void dump_claim(void *context, const struct sl_entry *entry)
     struct dump *dump = context;
     must(dump->line_count < 64);
     snprintf(dump->lines[dump->line_count++], 128,
-             "kind %u generation %llu key %.*s group %d disk %u\n", entry->kind,
-             (unsigned long long)entry->extent.generation, SL_MIN((int)entry->key_length, 20),
-             entry->key, entry->group != 0, entry->disk.segment);
+             "kind %u generation %llu key %.*s group %d disk %u terms %d %llu %llu %llx %llu\n",
+             entry->kind, (unsigned long long)entry->extent.generation,
+             SL_MIN((int)entry->key_length, 20), entry->key, entry->group != 0, entry->disk.segment,
+             entry->hard_pin, (unsigned long long)entry->soft_pin_ns,
+             (unsigned long long)entry->soft_pin_end_ns, (unsigned long long)entry->bundle,
+             (unsigned long long)entry->contributions);
 }
 
 static int line_order(const void *a, const void *b)
@@ -322,6 +353,7 @@ static bool run_child(struct stage *stage, int count, long step)
     ck_assert_int_ge(child, 0);
     if (child == 0) {
         bed_attach(&stage->bed);
+        sl_index_set_now(stage->bed.index, 1000); /* when soft pins begin */
         kill_at = step;
         sl_index_kill_point = count_and_die;
         for (int i = 0; i < count; i++) {

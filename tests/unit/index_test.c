@@ -47,8 +47,105 @@ START_TEST(what_was_inserted_is_found_with_all_its_fields)
     }
 END_TEST
 
+static void assert_terms(const struct sl_entry *got, const struct sl_entry *want, uint64_t end_ns)
+{
+    ck_assert_uint_eq(got->hard_pin, want->hard_pin);
+    ck_assert_uint_eq(got->soft_pin_ns, want->soft_pin_ns);
+    ck_assert_uint_eq(got->soft_pin_end_ns, end_ns);
+    ck_assert_uint_eq(got->bundle, want->bundle);
+    ck_assert_uint_eq(got->contributions, want->contributions);
+}
+
 static const uint32_t key_lengths[] = {1,  7,  8,  9,   15,   16,   40,  41,
                                        63, 64, 65, 255, 1000, 1023, 1024};
+
+START_TEST(terms_stay_with_a_value_from_its_claim_on)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        char key[SL_KEY_BYTES_MAX + 1];
+        struct sl_disk_place disk = {.segment = 3, .valid = 1};
+        struct sl_entry got;
+        sl_ref ref = 0;
+        memset(key, 'k', sizeof(key));
+        struct sl_entry want = entry_of("", 1);
+        want.key = key;
+        want.key_length = (uint16_t)key_lengths[_i];
+        want.hard_pin = true;
+        want.soft_pin_ns = 500;
+        want.bundle = UINT64_MAX - 7;
+        want.contributions = UINT64_C(1) << 63 | 1;
+        sl_index_set_now(bed.index, 10000);
+        ck_assert_int_eq(sl_index_claim(bed.index, &want, &ref, NULL), SL_OK);
+        sl_index_read(bed.index, ref, &got);
+        assert_terms(&got, &want, 0);
+        bed_detach(&bed); /* a new registrar commits what the one before granted */
+        bed_attach(&bed);
+        sl_index_recover(bed.index, NULL, NULL);
+        sl_index_set_now(bed.index, 20000);
+        ck_assert_int_eq(sl_index_commit(bed.index, ref, (struct sl_digest){1, 2}), SL_OK);
+        ck_assert_int_eq(sl_index_find(bed.view, key, want.key_length, &got), SL_OK);
+        assert_terms(&got, &want, 20500);
+        ck_assert_mem_eq(got.key, key, want.key_length);
+
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, NULL, &disk, &ref), SL_OK);
+
+        ck_assert_int_eq(sl_index_find(bed.view, key, want.key_length, &got), SL_OK);
+        assert_terms(&got, &want, 20500);
+        ck_assert(sl_index_set_contributions(bed.index, ref, 6));
+        want.contributions = 6;
+        bed_detach(&bed);
+        bed_attach(&bed);
+        sl_index_recover(bed.index, NULL, NULL);
+        ck_assert_int_eq(sl_index_find(bed.view, key, want.key_length, &got), SL_OK);
+        assert_terms(&got, &want, 20500);
+        ck_assert_uint_eq(got.disk.segment, 3);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(a_record_gets_a_place_for_contributions_when_it_is_switched)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_disk_place disk = {.segment = 3, .valid = 1};
+        struct sl_entry got;
+        sl_ref plain = bed_insert(&bed, "plain", 1);
+        ck_assert(!sl_index_set_contributions(bed.index, plain, 2));
+        ck_assert(sl_index_set_contributions(bed.index, plain, 0));
+
+        sl_index_set_contributed(bed.index, true);
+        ck_assert_int_eq(sl_index_switch(bed.index, plain, NULL, &disk, &plain), SL_OK);
+
+        ck_assert(sl_index_set_contributions(bed.index, plain, 2));
+        ck_assert_int_eq(bed_find(&bed, "plain", &got), SL_OK);
+        ck_assert_uint_eq(got.contributions, 2);
+        ck_assert_uint_eq(got.extent.generation, 1001);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(a_replaced_value_leaves_when_its_successor_is_there)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_entry before, got;
+        sl_ref old = bed_insert(&bed, "key", 1);
+        sl_ref fresh = bed_claim_part(&bed, "key", 2, 0, 0);
+        bool retired = false;
+        ck_assert_int_eq(bed_find(&bed, "key", &before), SL_OK);
+        ck_assert_uint_eq(before.ref, old);
+
+        sl_index_commit_over(bed.index, fresh, (struct sl_digest){8, 9}, old, &retired);
+
+        ck_assert(retired);
+        ck_assert(!sl_index_unchanged(bed.view, &before));
+        ck_assert_int_eq(bed_find(&bed, "key", &got), SL_OK);
+        ck_assert_uint_eq(got.ref, fresh);
+        ck_assert_uint_eq(got.digest.low, 8);
+        sl_index_read(bed.index, old, &got);
+        ck_assert_uint_eq(got.kind, SL_RECORD_RETIRED);
+        sl_index_set_kind(bed.index, old, SL_RECORD_FREE);
+        bed_remove(&bed);
+    }
+END_TEST
 
 START_TEST(keys_of_any_length_are_compared_in_full)
     {
@@ -1000,6 +1097,9 @@ int main(void)
     TCase *tcase = tcase_create("index");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_was_inserted_is_found_with_all_its_fields);
+    tcase_add_loop_test(tcase, terms_stay_with_a_value_from_its_claim_on, 0, SL_COUNT(key_lengths));
+    tcase_add_test(tcase, a_record_gets_a_place_for_contributions_when_it_is_switched);
+    tcase_add_test(tcase, a_replaced_value_leaves_when_its_successor_is_there);
     tcase_add_loop_test(tcase, keys_of_any_length_are_compared_in_full, 0, SL_COUNT(key_lengths));
     tcase_add_test(tcase, wants_out_of_range_are_invalid);
     tcase_add_test(tcase, reservation_is_found_only_once_committed);

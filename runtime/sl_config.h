@@ -55,6 +55,10 @@ enum sl_setting_kind {
     X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
     X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \
       "how long a reservation is kept for its owner")                                             \
+    X(lease_ttl, DURATION, "0", 0, 86400000000000,                                                \
+      "how long a look-up of a client with leases keeps what it finds; 0: no leases")             \
+    X(soft_pin_max, DURATION, "24h", 0, 31536000000000000,                                        \
+      "longest soft pin that a put may ask for")                                                  \
     X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                        \
       "an actor that acknowledges no fence for so long is killed")                                \
     X(io_grace, DURATION, "30s", 0, 3600000000000,                                                \

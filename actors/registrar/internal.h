@@ -416,6 +416,8 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     uint32_t item_count, group_count;
     bool wait;
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
+    bool hard_pin;
+    uint64_t soft_pin_ns;
     uint32_t peer;
     struct sl_proc_id owner;
 };
@@ -601,7 +603,7 @@ struct reg_metrics {
 
 struct reg_settings {
     uint64_t memory, memory_chunk, disk, disk_segment, disk_prefetch, index_memory, index_keys,
-        reservation_ttl_ns, fence_timeout_ns, io_grace_ns;
+        reservation_ttl_ns, fence_timeout_ns, io_grace_ns, lease_ttl_ns, soft_pin_max_ns;
     uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max,
         held_bytes_max;
     uint32_t holds_max, reservations_max, grants_ahead_max, clients_max, engines_max, pools_max,

@@ -79,6 +79,8 @@ static void settings_read(struct registrar *self)
     set->index_memory = sl_config_u64(config, SL_SET_index_memory);
     set->index_keys = sl_config_u64(config, SL_SET_index_keys);
     set->reservation_ttl_ns = sl_config_u64(config, SL_SET_reservation_ttl);
+    set->lease_ttl_ns = sl_config_u64(config, SL_SET_lease_ttl);
+    set->soft_pin_max_ns = sl_config_u64(config, SL_SET_soft_pin_max);
     set->fence_timeout_ns = sl_config_u64(config, SL_SET_fence_timeout);
     set->io_grace_ns = sl_config_u64(config, SL_SET_io_grace);
     set->heartbeat_ns = sl_config_u64(config, SL_SET_heartbeat);

@@ -277,6 +277,12 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
     return SL_OK;
 }
 
+/* Names are compared by their hash alone: two bundles with one hash would be one. */
+static uint64_t bundle_of(const struct sl_item_want *want)
+{
+    return want->bundle.length == 0 ? 0 : SL_MAX(reg_hash(want->bundle.at, want->bundle.length), 1);
+}
+
 static sl_err item_record(struct registrar *self, const struct reg_request *req, uint32_t index)
 {
     const struct sl_item_want *want = &req->items[index];
@@ -315,6 +321,9 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .op_id = req->op_id,
         .group = group == NULL ? 0 : self->groups[group->slot].ref,
         .part_index = claim.part_index,
+        .hard_pin = req->hard_pin,
+        .soft_pin_ns = req->soft_pin_ns,
+        .bundle = bundle_of(want),
         .key = want->key.at,
         .key_length = (uint16_t)want->key.length,
     };
@@ -537,7 +546,8 @@ static uint64_t request_bytes(const struct reg_request *req)
     uint64_t bytes = sizeof(struct reg_parked) + req->item_count * sizeof(*req->items) +
                      req->group_count * sizeof(*req->groups);
     for (uint32_t i = 0; i < req->item_count; i++) {
-        bytes += req->items[i].key.length + req->items[i].writer.length + 2;
+        bytes += req->items[i].key.length + req->items[i].writer.length +
+                 req->items[i].bundle.length + 3;
     }
     for (uint32_t i = 0; i < req->group_count; i++) {
         bytes += req->groups[i].key.length + 1;
@@ -559,6 +569,7 @@ static struct reg_parked *parked_make(const struct reg_request *req, uint64_t by
         items[i] = req->items[i];
         items[i].key = text_copy(&at, req->items[i].key);
         items[i].writer = text_copy(&at, req->items[i].writer);
+        items[i].bundle = text_copy(&at, req->items[i].bundle);
     }
     for (uint32_t i = 0; i < req->group_count; i++) {
         groups[i] = req->groups[i];
@@ -698,8 +709,14 @@ static bool parked_already(const struct registrar *self, const struct sl_return 
 
 /* ---- the message ---- */
 
-static sl_err request_check(const struct sl_body_reserve *body, struct sl_error *why)
+static sl_err request_check(const struct registrar *self, const struct sl_body_reserve *body,
+                            struct sl_error *why)
 {
+    if (body->soft_pin_ns > self->set.soft_pin_max_ns) {
+        return sl_fail(why, SL_ERR_INVALID, "RESERVE.soft_pin_ns: %llu, soft_pin_max is %llu",
+                       (unsigned long long)body->soft_pin_ns,
+                       (unsigned long long)self->set.soft_pin_max_ns);
+    }
     for (uint64_t i = 0; i < body->items.count; i++) {
         const struct sl_item_want *want = &body->items.at[i];
         if (want->group > body->groups.count) {
@@ -712,6 +729,11 @@ static sl_err request_check(const struct sl_body_reserve *body, struct sl_error 
                            "RESERVE.items[%llu].part_index: %llu of %llu parts",
                            (unsigned long long)i, (unsigned long long)want->part_index,
                            (unsigned long long)body->groups.at[want->group - 1].part_count);
+        }
+        if (want->group != 0 && want->bundle.length > 0) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "RESERVE.items[%llu].bundle: a part of a block has none",
+                           (unsigned long long)i);
         }
     }
     return SL_OK;
@@ -727,7 +749,7 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
                       sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
         return;
     }
-    if (request_check(body, &why) != SL_OK) {
+    if (request_check(self, body, &why) != SL_OK) {
         sl_reply_code(self->env, msg, SL_ERR_INVALID, &why);
         return;
     }
@@ -752,6 +774,8 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
         .trace_id = msg->trace_id,
         .hold_id = body->hold_id,
         .hold_ns = body->hold_ns,
+        .hard_pin = body->hard_pin,
+        .soft_pin_ns = body->soft_pin_ns,
         .peer = peer,
         .owner = self->peers[peer].proc,
     };

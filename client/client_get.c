@@ -1,11 +1,12 @@
 /* client/client_get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
  * promoted first, what is not here at all is asked of other nodes where there are any. */
 #include "client/client_internal.h"
-#include "runtime/sl_copy.h"
+#include "client/client_pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define GROUP_COUNT       32u /* look-ups side by side */
 #define TORN_TRIES_MAX    64u /* copies that changed under the reader, before it says busy */
 #define PROMOTE_KEYS_MAX  256u
 #define PROMOTE_BYTES_MAX (64 * SL_MIB)
@@ -14,7 +15,9 @@
 /* What one reader wants of one key: a copy, or a pin. */
 struct wanted {
     struct sl_object_key key;
-    struct sl_buffer buffer; /* copy */
+    const struct sl_piece *pieces; /* copy */
+    uint32_t piece_count;
+    bool whole;
     uint64_t *length_bytes;
     struct sl_view *view; /* pin, or NULL */
 };
@@ -88,14 +91,14 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     if (want->length_bytes != NULL) {
         *want->length_bytes = length_bytes;
     }
-    if (length_bytes > want->buffer.length_bytes) {
-        return sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
-                       (uintmax_t)length_bytes, (uintmax_t)want->buffer.length_bytes);
+    sl_err err = sl_pieces_fit(want->pieces, want->piece_count, want->whole, length_bytes, why);
+    if (err != SL_OK) {
+        return err;
     }
     const void *from =
         sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
     if (from != NULL) {
-        sl_copy(want->buffer.at, from, length_bytes);
+        sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
     if (!sl_index_unchanged(at->view, entry)) {
         return SL_ERR_STALE;
@@ -128,6 +131,29 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     return SL_OK;
 }
 
+/* What is done with an entry that was found: SL_OK, an answer, SL_ERR_INCOMPLETE when the value is
+ * on disk alone, SL_ERR_STALE when it changed meanwhile. */
+static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
+                         const struct wanted *want, const struct sl_entry *entry,
+                         struct sl_error *why)
+{
+    if (entry->extent.generation == 0) {
+        if (want->length_bytes != NULL) {
+            *want->length_bytes = entry->extent.length_bytes;
+        }
+        sl_err err = want->view != NULL
+                         ? SL_OK
+                         : sl_pieces_fit(want->pieces, want->piece_count, want->whole,
+                                         entry->extent.length_bytes, why);
+        return err != SL_OK ? err : SL_ERR_INCOMPLETE;
+    }
+    if (at->pins != NULL) { /* before the copy: after it, the atomic would wait for its stores */
+        sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
+    }
+    return want->view != NULL ? pin_out(client, at, entry, want, why)
+                              : copy_out(client, at, entry, want, why);
+}
+
 /* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
  */
 static sl_err read_now(struct sl_client *client, const struct wanted *want, uint64_t deadline_ns,
@@ -136,25 +162,9 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         struct sl_attachment *at = NULL;
         sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
-        if (err != SL_OK) {
-            return err;
+        if (err == SL_OK) {
+            err = read_found(client, at, want, entry, why);
         }
-        if (entry->extent.generation == 0) {
-            if (want->length_bytes != NULL) {
-                *want->length_bytes = entry->extent.length_bytes;
-            }
-            return want->view == NULL && entry->extent.length_bytes > want->buffer.length_bytes
-                       ? sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
-                                 (uintmax_t)entry->extent.length_bytes,
-                                 (uintmax_t)want->buffer.length_bytes)
-                       : SL_ERR_INCOMPLETE;
-        }
-        if (at->pins !=
-            NULL) { /* before the copy: after it, the atomic would wait for its stores */
-            sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
-        }
-        err = want->view != NULL ? pin_out(client, at, entry, want, why)
-                                 : copy_out(client, at, entry, want, why);
         if (err != SL_ERR_STALE) {
             return err;
         }
@@ -209,18 +219,27 @@ struct reading {
     struct sl_error *why;
     sl_err *codes; /* SL_ERR_INCOMPLETE: to be promoted */
     uint32_t count;
-    void (*want_of)(const struct reading *reading, uint32_t item, struct wanted *out);
+    /* Either keys, with one buffer or view each, or items. */
     const struct sl_object_key *keys;
     const struct sl_buffer *buffers;
-    uint64_t *lengths;
     struct sl_view *views;
+    const struct sl_pieces *items;
+    bool whole;
+    uint64_t *lengths; /* may be NULL */
 };
+
+static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
+{
+    return reading->items != NULL ? reading->items[item].key : reading->keys[item];
+}
+
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_attachment *at,
+                           struct sl_entry *entry);
 
 /* Brings the next items that are on disk alone into memory and reads them at once. False: nothing
  * is left. */
 static bool reading_promote(struct reading *reading, struct promotion *promotion, sl_err *result)
 {
-    struct wanted want;
     struct sl_entry entry;
     promotion->count = 0;
     promotion->bytes = 0;
@@ -229,16 +248,15 @@ static bool reading_promote(struct reading *reading, struct promotion *promotion
             continue;
         }
         struct sl_attachment *at = sl_client_attachment(reading->client);
-        bool known =
-            sl_index_find(at->view, reading->keys[i].at, reading->keys[i].length, &entry) == SL_OK;
+        struct sl_object_key key = key_of(reading, i);
+        bool known = sl_index_find(at->view, key.at, key.length, &entry) == SL_OK;
         uint64_t bytes = known ? entry.extent.length_bytes : 0;
         if (promotion->count > 0 && promotion->bytes + bytes > PROMOTE_BYTES_MAX) {
             break;
         }
         promotion->bytes += bytes;
         promotion->items[promotion->count] = i;
-        promotion->keys[promotion->count++] =
-            (struct sl_text){.at = reading->keys[i].at, .length = reading->keys[i].length};
+        promotion->keys[promotion->count++] = (struct sl_text){.at = key.at, .length = key.length};
     }
     if (promotion->count == 0) {
         return false;
@@ -253,9 +271,7 @@ static bool reading_promote(struct reading *reading, struct promotion *promotion
         if (code != SL_OK) {
             reading->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
         } else {
-            reading->want_of(reading, item, &want);
-            reading->codes[item] =
-                read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+            reading->codes[item] = reading_read(reading, item, NULL, &entry);
         }
     }
     return *result == SL_OK;
@@ -284,8 +300,8 @@ static void reading_fetch(struct reading *reading, uint32_t missing)
     struct fetching fetching = {.codes = calloc(missing, sizeof *fetching.codes), .count = missing};
     for (uint32_t i = 0; items != NULL && i < reading->count; i++) {
         if (reading->codes[i] == SL_ERR_NOT_FOUND) {
-            items[asked++].key =
-                (struct sl_text){.at = reading->keys[i].at, .length = reading->keys[i].length};
+            struct sl_object_key key = key_of(reading, i);
+            items[asked++].key = (struct sl_text){.at = key.at, .length = key.length};
         }
     }
     struct sl_client_call call = {.to = "transporter.0",
@@ -301,7 +317,6 @@ static void reading_fetch(struct reading *reading, uint32_t missing)
     if (items != NULL && fetching.codes != NULL &&
         sl_client_call(reading->client, &call, NULL) == SL_OK) {
         struct sl_entry entry;
-        struct wanted want;
         asked = 0;
         for (uint32_t i = 0; i < reading->count; i++) {
             if (reading->codes[i] != SL_ERR_NOT_FOUND) {
@@ -309,9 +324,7 @@ static void reading_fetch(struct reading *reading, uint32_t missing)
             }
             uint64_t code = fetching.codes[asked++];
             if (code == SL_OK || code == SL_ERR_EXISTS) {
-                reading->want_of(reading, i, &want);
-                reading->codes[i] =
-                    read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
+                reading->codes[i] = reading_read(reading, i, NULL, &entry);
             }
         }
     }
@@ -325,16 +338,70 @@ static bool may_fetch(struct sl_client *client)
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
+/* One item: with an entry that was found in `at` a moment ago, or looked up here (at NULL). */
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_attachment *at,
+                           struct sl_entry *entry)
+{
+    struct sl_piece one;
+    struct wanted want = {.key = key_of(reading, item),
+                          .length_bytes =
+                              reading->lengths == NULL ? NULL : &reading->lengths[item]};
+    if (reading->items != NULL) {
+        want.pieces = reading->items[item].at;
+        want.piece_count = reading->items[item].count;
+        want.whole = reading->whole;
+    } else if (reading->views != NULL) {
+        want.view = &reading->views[item];
+    } else {
+        one = (struct sl_piece){.at = reading->buffers[item].at,
+                                .length_bytes = reading->buffers[item].length_bytes};
+        want.pieces = &one;
+        want.piece_count = 1;
+        want.whole = true;
+    }
+    sl_err err =
+        at == NULL ? SL_ERR_STALE : read_found(reading->client, at, &want, entry, reading->why);
+    return err == SL_ERR_STALE
+               ? read_now(reading->client, &want, reading->deadline_ns, entry, reading->why)
+               : err;
+}
+
+/* Several look-ups at once, their cache misses side by side; then the copies. What is not simply
+ * there is looked up again by itself, with all second thoughts. */
+static void reading_group(const struct reading *reading, uint32_t first, uint32_t share)
+{
+    struct sl_key keys[GROUP_COUNT];
+    struct sl_entry entries[GROUP_COUNT];
+    sl_err found[GROUP_COUNT];
+    (void)sl_client_reattach(reading->client, false, NULL);
+    struct sl_attachment *at = sl_client_attachment(reading->client);
+    for (uint32_t i = 0; i < share; i++) {
+        struct sl_object_key key = key_of(reading, first + i);
+        bool fine = key.at != NULL && key.length <= SL_KEY_BYTES_MAX;
+        keys[i] = fine ? (struct sl_key){.at = key.at, .length = key.length}
+                       : (struct sl_key){.at = "", .length = 0};
+    }
+    sl_index_find_batch(at->view, keys, share, entries, found);
+    for (uint32_t i = 0; i < share; i++) {
+        reading->codes[first + i] =
+            reading_read(reading, first + i, found[i] == SL_OK ? at : NULL, &entries[i]);
+    }
+}
+
 static sl_err reading_carry_out(struct reading *reading)
 {
-    struct sl_entry entry;
-    struct wanted want;
     bool all_now = true;
     uint32_t missing = 0;
+    for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
+        uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
+        if (share == 1) {
+            struct sl_entry entry;
+            reading->codes[first] = reading_read(reading, first, NULL, &entry);
+        } else {
+            reading_group(reading, first, share);
+        }
+    }
     for (uint32_t i = 0; i < reading->count; i++) {
-        reading->want_of(reading, i, &want);
-        reading->codes[i] =
-            read_now(reading->client, &want, reading->deadline_ns, &entry, reading->why);
         missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
     }
     if (missing > 0 && may_fetch(reading->client)) {
@@ -369,19 +436,6 @@ static sl_err reading_carry_out(struct reading *reading)
     return SL_OK;
 }
 
-static void want_copy(const struct reading *reading, uint32_t item, struct wanted *out)
-{
-    *out =
-        (struct wanted){.key = reading->keys[item],
-                        .buffer = reading->buffers[item],
-                        .length_bytes = reading->lengths == NULL ? NULL : &reading->lengths[item]};
-}
-
-static void want_pin(const struct reading *reading, uint32_t item, struct wanted *out)
-{
-    *out = (struct wanted){.key = reading->keys[item], .view = &reading->views[item]};
-}
-
 sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
                     sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
@@ -394,9 +448,26 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
                               .why = why,
                               .codes = codes,
                               .count = count,
-                              .want_of = want_copy,
                               .keys = keys,
                               .buffers = buffers,
+                              .lengths = lengths};
+    return reading_carry_out(&reading);
+}
+
+sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why)
+{
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .items = items,
+                              .whole = whole,
                               .lengths = lengths};
     return reading_carry_out(&reading);
 }
@@ -428,7 +499,6 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
                               .why = why,
                               .codes = codes,
                               .count = count,
-                              .want_of = want_pin,
                               .keys = keys,
                               .views = views};
     return reading_carry_out(&reading);

@@ -21,7 +21,11 @@
 #define SL_CLIENT_ORPHANS_MAX  65536u
 #define SL_CLIENT_CANCEL_NS    (200 * SL_NS_PER_MS)
 #define SL_AHEAD_CLASSES       4u
-#define SL_AHEAD_EXTENTS_MAX   256u
+/* Of a put's terms, as in RESERVE. */
+#define SL_TERMS_CONTRIBUTIONS_MAX 16u
+#define SL_TERMS_COPIES_MAX        16u
+#define SL_TERMS_NAME_BYTES_MAX    255u
+#define SL_AHEAD_EXTENTS_MAX       256u
 
 /* The shared memory of one life of the node. Read by many threads without a lock; never freed
  * before close. */

@@ -3,7 +3,7 @@
  *
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
-#include "client/client_internal.h"
+#include "client/client_put.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +13,13 @@
 #define BUSY_WAIT_NS_MAX (5 * SL_NS_PER_MS)
 /* Encoded size of one item beside its key, at most. */
 #define WANT_FRAME_BYTES 64u
+#define NAME_FRAME_BYTES 8u
+#define ENVELOPE_BYTES   4096u
 /* From here on a batch asks for time to be filled at this pace. */
 #define LARGE_BATCH_BYTES (128 * SL_MIB)
 #define LOOKED_UP_COUNT   64u
 /* Items that need no heap: a put of one object allocates nothing. */
 #define ITEMS_INLINE 4u
-
-struct put_item {
-    uint64_t source; /* index into the caller's arrays */
-    uint64_t code, ref, generation, arena, offset_bytes;
-    sl_pin pin; /* of an extent granted ahead */
-};
 
 /* For finding what was granted twice. */
 struct put_claimed {
@@ -37,41 +33,96 @@ struct put_few {
     struct sl_item_claim claims[ITEMS_INLINE];
     struct sl_item_publication publications[ITEMS_INLINE];
     uint32_t claim_items[ITEMS_INLINE];
+    uint64_t lengths[ITEMS_INLINE];
 };
 
-struct put {
-    struct sl_client *client;
-    const struct sl_object_key *keys;
-    const struct sl_buffer *values;
-    sl_err *codes;
-    uint64_t deadline_ns;
-    struct sl_error *why;
-    /* of one round: */
-    struct put_item *items;
-    struct sl_item_want *wants;
-    struct sl_item_claim *claims;
-    struct sl_item_publication *publications; /* of claims */
-    uint32_t *claim_items;                    /* claims[i] is for items[claim_items[i]] */
-    uint32_t item_count, claim_count;
-    uint64_t space_bytes; /* of every item; 0: they differ */
-    uint32_t asked_ahead;
-    struct sl_attachment *at;
-};
-
-static bool key_fine(struct sl_object_key key)
+bool sl_put_key_fine(struct sl_object_key key)
 {
     return key.at != NULL && key.length >= 1 && key.length <= SL_KEY_BYTES_MAX &&
            memchr(key.at, 0, key.length) == NULL;
 }
 
-/* A code for what cannot even be asked; BUSY means: still to do. */
-static sl_err put_checked(struct sl_object_key key, const struct sl_buffer *value)
+/* What makes a put one of its own kind, for which extents granted ahead do not serve. */
+static bool terms_matter(const struct sl_terms *terms)
 {
-    if (!key_fine(key) || value->at == NULL || value->length_bytes == 0 ||
-        value->length_bytes > SL_VALUE_BYTES_MAX) {
-        return SL_ERR_INVALID;
+    return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||
+                             terms->contribution_count != 0 || terms->copies > 1);
+}
+
+sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
+{
+    put->terms = terms_matter(terms) ? terms : NULL;
+    if (put->terms == NULL) {
+        return SL_OK;
     }
-    return SL_ERR_BUSY;
+    if (terms->copies > SL_TERMS_COPIES_MAX ||
+        terms->contribution_count > SL_TERMS_CONTRIBUTIONS_MAX ||
+        (terms->contribution_count > 0 && terms->contributions == NULL)) {
+        return sl_fail(put->why, SL_ERR_INVALID,
+                       "terms: %u copies (at most %u) in %u contributions (at most %u)",
+                       terms->copies, SL_TERMS_COPIES_MAX, terms->contribution_count,
+                       SL_TERMS_CONTRIBUTIONS_MAX);
+    }
+    for (uint32_t i = 0; i < terms->contribution_count; i++) {
+        const char *name = terms->contributions[i];
+        size_t length = name == NULL ? 0 : strnlen(name, SL_TERMS_NAME_BYTES_MAX + 1);
+        if (length == 0 || length > SL_TERMS_NAME_BYTES_MAX) {
+            return sl_fail(put->why, SL_ERR_INVALID,
+                           "terms: a contribution's name has 1 to %u bytes",
+                           SL_TERMS_NAME_BYTES_MAX);
+        }
+        put->contributions[i] = (struct sl_text){.at = name, .length = length};
+    }
+    return SL_OK;
+}
+
+/* The pieces of a value. *one serves for a buffer. */
+static const struct sl_piece *put_pieces(const struct put *put, uint64_t source,
+                                         struct sl_piece *one, uint32_t *count)
+{
+    if (put->items_given != NULL) {
+        *count = put->items_given[source].count;
+        return put->items_given[source].at;
+    }
+    *one = (struct sl_piece){.at = put->values[source].at,
+                             .length_bytes = put->values[source].length_bytes};
+    *count = 1;
+    return one;
+}
+
+/* A code for what cannot even be asked; BUSY means: still to do. */
+static sl_err put_checked(struct put *put, uint32_t source, uint64_t chunk_bytes,
+                          uint64_t *length_bytes)
+{
+    struct sl_object_key key = put_key(put, source);
+    struct sl_object_key bundle = put_bundle(put, source);
+    if (!sl_put_key_fine(key)) {
+        return sl_fail(put->why, SL_ERR_INVALID, "key: 1 to %u bytes without NUL, not %u",
+                       SL_KEY_BYTES_MAX, key.length);
+    }
+    if (bundle.length > SL_TERMS_NAME_BYTES_MAX || (bundle.length > 0 && bundle.at == NULL)) {
+        return sl_fail(put->why, SL_ERR_INVALID, "bundle: at most %u bytes, not %u",
+                       SL_TERMS_NAME_BYTES_MAX, bundle.length);
+    }
+    struct sl_piece one;
+    uint32_t count = 0;
+    const struct sl_piece *pieces = put_pieces(put, source, &one, &count);
+    sl_err err = sl_pieces_measure(pieces, count, &put->pieces_room, length_bytes, put->why);
+    if (err == SL_OK && *length_bytes > chunk_bytes) {
+        err = sl_fail(put->why, SL_ERR_INVALID,
+                      "value: %ju bytes, but no value of this node is larger than its "
+                      "memory_chunk, %ju bytes",
+                      (uintmax_t)*length_bytes, (uintmax_t)chunk_bytes);
+    }
+    return err == SL_OK ? SL_ERR_BUSY : err;
+}
+
+/* The largest value that the node takes. */
+static uint64_t chunk_bytes_of(const struct sl_client *client)
+{
+    const struct sl_attachment *at = sl_client_attachment(client);
+    const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
+    return arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena);
 }
 
 static void grants_taken(void *context, const struct sl_msg *reply)
@@ -91,17 +142,20 @@ static void grants_taken(void *context, const struct sl_msg *reply)
     }
 }
 
-static sl_err put_reserve(struct put *put)
+sl_err sl_put_reserve(struct put *put)
 {
     uint64_t total_bytes = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t source = put->items[i].source;
         put->items[i].code = SL_ERR_PROTOCOL; /* stays when the answer has another count */
+        struct sl_object_key key = put_key(put, source);
+        struct sl_object_key bundle = put_bundle(put, source);
         put->wants[i] = (struct sl_item_want){
-            .key = {.at = put->keys[source].at, .length = put->keys[source].length},
-            .length_bytes = put->values[source].length_bytes,
+            .key = {.at = key.at, .length = key.length},
+            .length_bytes = put_length(put, source),
+            .bundle = {.at = bundle.at, .length = bundle.length},
         };
-        total_bytes += put->values[source].length_bytes;
+        total_bytes += put_length(put, source);
     }
     struct sl_client_call call = {.to = "registrar",
                                   .deadline_ns = put->deadline_ns,
@@ -110,9 +164,18 @@ static sl_err put_reserve(struct put *put)
     call.msg.type = SL_MSG_RESERVE;
     call.msg.op_id = sl_client_op_id(put->client);
     call.msg.body.reserve.wait = true;
-    call.msg.body.reserve.ttl_ns = total_bytes < LARGE_BATCH_BYTES
-                                       ? 0
-                                       : sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
+    call.msg.body.reserve.ttl_ns = put->ttl_ns;
+    if (put->ttl_ns == 0 && total_bytes >= LARGE_BATCH_BYTES) {
+        call.msg.body.reserve.ttl_ns = sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
+    }
+    if (put->terms != NULL) {
+        call.msg.body.reserve.hard_pin = put->terms->hard_pin;
+        call.msg.body.reserve.soft_pin_ns = put->terms->soft_pin_ns;
+        call.msg.body.reserve.replace = put->terms->replace;
+        call.msg.body.reserve.copies = put->terms->copies;
+        call.msg.body.reserve.contributions.at = put->contributions;
+        call.msg.body.reserve.contributions.count = put->terms->contribution_count;
+    }
     call.msg.body.reserve.items.at = put->wants;
     call.msg.body.reserve.items.count = put->item_count;
     return sl_client_call(put->client, &call, put->why);
@@ -177,13 +240,16 @@ static void put_abandon(struct put *put)
     sl_client_orphan(put->client, put->claims, put->claim_count);
 }
 
-static void item_unpin(struct put *put, struct put_item *item)
+/* What was granted for an item that cannot be filled goes back. */
+static void item_spoilt(struct put *put, struct put_item *item, sl_err code)
 {
-    sl_pins_give(put->at->pins, item->pin);
-    item->pin = 0;
+    const struct sl_item_claim claim = {.ref = item->ref, .generation = item->generation};
+    sl_put_unpin(put, item);
+    sl_client_orphan(put->client, &claim, 1);
+    item->code = (uint64_t)code;
 }
 
-static void put_fill(struct put *put)
+void sl_put_fill(struct put *put)
 {
     put->claim_count = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
@@ -191,17 +257,20 @@ static void put_fill(struct put *put)
         if (item->code != SL_OK) {
             continue;
         }
-        const struct sl_buffer *value = &put->values[item->source];
+        struct sl_piece one;
+        uint32_t count = 0;
+        struct sl_digest digest = {0};
+        uint64_t length_bytes = put_length(put, item->source);
+        const struct sl_piece *pieces = put_pieces(put, item->source, &one, &count);
         void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
-                                   value->length_bytes);
-        if (to == NULL) {
-            const struct sl_item_claim claim = {.ref = item->ref, .generation = item->generation};
-            item_unpin(put, item);
-            sl_client_orphan(put->client, &claim, 1);
-            item->code = SL_ERR_PROTOCOL;
+                                   length_bytes);
+        sl_err err = to == NULL ? SL_ERR_PROTOCOL
+                                : sl_pieces_gather(to, length_bytes, pieces, count,
+                                                   &put->pieces_room, &digest);
+        if (err != SL_OK) {
+            item_spoilt(put, item, err);
             continue;
         }
-        struct sl_digest digest = sl_digest_copy(to, value->at, value->length_bytes);
         put->claim_items[put->claim_count] = i;
         put->claims[put->claim_count++] = (struct sl_item_claim){.ref = item->ref,
                                                                  .generation = item->generation,
@@ -222,7 +291,7 @@ static void commit_taken(void *context, const struct sl_msg *reply)
 }
 
 /* What stays of it when the answer has another count. */
-static void put_unanswered(struct put *put)
+void sl_put_unanswered(struct put *put)
 {
     for (uint32_t i = 0; i < put->claim_count; i++) {
         put->items[put->claim_items[i]].code = SL_ERR_PROTOCOL;
@@ -234,7 +303,7 @@ static sl_err put_commit(struct put *put)
     if (put->claim_count == 0) {
         return SL_OK;
     }
-    put_unanswered(put);
+    sl_put_unanswered(put);
     struct sl_client_call call = {.to = "registrar",
                                   .deadline_ns = put->deadline_ns,
                                   .answered = commit_taken,
@@ -260,8 +329,8 @@ static void put_look_up(struct put *put)
         sl_err found[LOOKED_UP_COUNT];
         uint32_t share = SL_MIN(put->item_count - first, LOOKED_UP_COUNT);
         for (uint32_t i = 0; i < share; i++) {
-            const struct sl_object_key *key = &put->keys[put->items[first + i].source];
-            keys[i] = (struct sl_key){.at = key->at, .length = key->length};
+            struct sl_object_key key = put_key(put, put->items[first + i].source);
+            keys[i] = (struct sl_key){.at = key.at, .length = key.length};
         }
         sl_index_find_batch(put->at->view, keys, share, NULL, found);
         for (uint32_t i = 0; i < share; i++) {
@@ -278,9 +347,13 @@ static void put_look_up(struct put *put)
 static void put_measure(struct put *put)
 {
     put->space_bytes = 0;
+    if (put->terms != NULL) {
+        return;
+    }
     for (uint32_t i = 0; i < put->item_count; i++) {
-        uint64_t space = sl_extent_space(put->values[put->items[i].source].length_bytes);
-        if (i > 0 && space != put->space_bytes) {
+        uint64_t source = put->items[i].source;
+        uint64_t space = sl_extent_space(put_length(put, source));
+        if ((i > 0 && space != put->space_bytes) || put_bundle(put, source).length > 0) {
             put->space_bytes = 0;
             return;
         }
@@ -288,144 +361,13 @@ static void put_measure(struct put *put)
     }
 }
 
-/* ---- extents granted ahead ---- */
-
-static struct sl_ahead_extent item_extent(const struct put *put, const struct put_item *item)
-{
-    return (struct sl_ahead_extent){.generation = item->generation,
-                                    .offset_bytes = item->offset_bytes,
-                                    .ref = (uint32_t)item->ref,
-                                    .arena = (uint32_t)item->arena,
-                                    .attachment = put->at->number};
-}
-
-static void item_return(struct put *put, struct put_item *item)
-{
-    const struct sl_ahead_extent extent = item_extent(put, item);
-    item_unpin(put, item);
-    sl_ahead_give(put->client, put->space_bytes, &extent);
-}
-
-/* One extent whose grant stands, pinned so that it goes on standing for us. */
-static bool item_take_ahead(struct put *put, struct put_item *item)
-{
-    struct sl_ahead_extent extent;
-    while (sl_ahead_take(put->client, put->space_bytes, put->at, &extent)) {
-        sl_err err = sl_pins_take_grant(put->at->pins, put->at->view, extent.ref, extent.generation,
-                                        put->space_bytes, &item->pin);
-        if (err == SL_OK) {
-            item->code = SL_OK;
-            item->ref = extent.ref;
-            item->generation = extent.generation;
-            item->arena = extent.arena;
-            item->offset_bytes = extent.offset_bytes;
-            return true;
-        }
-        if (err != SL_ERR_STALE) { /* no pin is free */
-            sl_ahead_give(put->client, put->space_bytes, &extent);
-            return false;
-        } /* else it was taken back: the next one */
-    }
-    return false;
-}
-
-static bool put_take_ahead(struct put *put)
-{
-    for (uint32_t i = 0; i < put->item_count; i++) {
-        if (!item_take_ahead(put, &put->items[i])) {
-            while (i > 0) {
-                item_return(put, &put->items[--i]);
-            }
-            return false;
-        }
-    }
-    return true;
-}
-
-static void publish_taken(void *context, const struct sl_msg *reply)
-{
-    struct put *put = context;
-    if (reply->code != SL_OK) {
-        return;
-    }
-    sl_ahead_arrived(put->client, put->space_bytes, put->asked_ahead, reply, put->at);
-    if (reply->body.publish_reply.codes.count == put->claim_count) {
-        for (uint32_t i = 0; i < put->claim_count; i++) {
-            put->items[put->claim_items[i]].code = reply->body.publish_reply.codes.at[i];
-        }
-    }
-}
-
-/* Publishes what was filled, and asks for the extents of the next batch of this kind. */
-static sl_err put_publish(struct put *put)
-{
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = put->deadline_ns,
-                                  .answered = publish_taken,
-                                  .context = put};
-    for (uint32_t i = 0; i < put->claim_count; i++) {
-        uint64_t source = put->items[put->claim_items[i]].source;
-        put->publications[i] = (struct sl_item_publication){
-            .key = {.at = put->keys[source].at, .length = put->keys[source].length},
-            .length_bytes = put->values[source].length_bytes,
-            .ref = put->claims[i].ref,
-            .generation = put->claims[i].generation,
-            .digest_low = put->claims[i].digest_low,
-            .digest_high = put->claims[i].digest_high};
-    }
-    put->asked_ahead = sl_ahead_missing(put->client, put->space_bytes, put->item_count);
-    call.msg.type = SL_MSG_PUBLISH;
-    call.msg.body.publish.ahead_count = put->asked_ahead;
-    call.msg.body.publish.ahead_bytes = put->space_bytes;
-    call.msg.body.publish.items.at = put->publications;
-    call.msg.body.publish.items.count = put->claim_count;
-    return sl_client_call(put->client, &call, put->why);
-}
-
-/* Ends what the round held: used up, still ours, or (unanswered) to be given back. */
-static void put_let_go(struct put *put, sl_err result)
-{
-    for (uint32_t i = 0; i < put->claim_count; i++) {
-        struct put_item *item = &put->items[put->claim_items[i]];
-        if (result == SL_OK && (item->code == SL_ERR_EXISTS || item->code == SL_ERR_BUSY)) {
-            item_return(put, item);
-            continue;
-        }
-        item_unpin(put, item);
-        if (result != SL_OK || (item->code != SL_OK && item->code != SL_ERR_STALE)) {
-            sl_client_orphan(put->client, &put->claims[i], 1);
-        }
-    }
-}
-
-/* The round by extents granted ahead; false: they are not to be had, nothing was done. */
-static bool put_ahead(struct put *put, sl_err *result)
-{
-    struct sl_client *client = put->client;
-    if (put->space_bytes == 0 || put->item_count > SL_AHEAD_EXTENTS_MAX || client->ahead_refused ||
-        !sl_ahead_warm(client, put->space_bytes, put->item_count, sl_clock_monotonic_ns())) {
-        return false;
-    }
-    put->claim_count = 0;
-    if (!put_take_ahead(put)) {
-        sl_err err = put_publish(put);
-        client->ahead_refused = err == SL_ERR_UNSUPPORTED; /* an older registrar */
-        if (err != SL_OK || !put_take_ahead(put)) {
-            return false;
-        }
-    }
-    put_fill(put);
-    put_unanswered(put);
-    *result = put->claim_count == 0 ? SL_OK : put_publish(put);
-    put_let_go(put, *result);
-    return true;
-}
+/* ---- rounds ---- */
 
 /* One reserve, one fill, one commit for the items of this round. */
 static sl_err put_by_reserve(struct put *put)
 {
     const struct sl_attachment *before = put->at;
-    sl_err err = put_reserve(put);
+    sl_err err = sl_put_reserve(put);
     if (err != SL_OK) {
         return err;
     }
@@ -441,7 +383,7 @@ static sl_err put_by_reserve(struct put *put)
         return err != SL_OK ? err
                             : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced during a put");
     }
-    put_fill(put);
+    sl_put_fill(put);
     return put_commit(put);
 }
 
@@ -452,12 +394,14 @@ static sl_err put_round(struct put *put)
         return err;
     }
     put->at = sl_client_attachment(put->client);
-    put_look_up(put);
+    if (put->terms == NULL || !put->terms->replace) {
+        put_look_up(put);
+    }
     if (put->item_count == 0) {
         return SL_OK;
     }
     put_measure(put);
-    if (!put_ahead(put, &err)) {
+    if (!sl_put_ahead(put, &err)) {
         err = put_by_reserve(put);
     }
     if (err == SL_OK && put->space_bytes != 0) {
@@ -472,8 +416,8 @@ static bool put_settle(struct put *put, sl_err result)
     bool again = false;
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t code = result != SL_OK ? (uint64_t)result : put->items[i].code;
-        if (code == SL_ERR_EXISTS) {
-            code = SL_OK;
+        if (code == SL_ERR_EXISTS) { /* a registrar that cannot replace leaves what is there */
+            code = put->terms != NULL && put->terms->replace ? SL_ERR_UNSUPPORTED : SL_OK;
         } else if (code == SL_ERR_STALE) { /* the reservation ended before the commit */
             code = SL_ERR_BUSY;
         } else if (code >= SL_ERR_COUNT) {
@@ -511,15 +455,17 @@ static sl_err put_rounds(struct put *put, uint32_t first, uint32_t count)
     }
 }
 
-/* How many items from first on go into one message. */
-static uint32_t put_share(const struct sl_client *client, const struct sl_object_key *keys,
-                          uint32_t first, uint32_t count)
+uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count)
 {
-    uint64_t bytes = 4096; /* envelope */
+    uint64_t bytes = ENVELOPE_BYTES;
     uint32_t taken = 0;
+    for (uint32_t i = 0; put->terms != NULL && i < put->terms->contribution_count; i++) {
+        bytes += NAME_FRAME_BYTES + put->contributions[i].length;
+    }
     while (first + taken < count && taken < SL_BATCH_MAX) {
-        bytes += WANT_FRAME_BYTES + SL_MIN(keys[first + taken].length, SL_KEY_BYTES_MAX);
-        if (bytes > client->message_bytes_max && taken > 0) {
+        bytes += WANT_FRAME_BYTES + SL_MIN(put_key(put, first + taken).length, SL_KEY_BYTES_MAX) +
+                 SL_MIN(put_bundle(put, first + taken).length, SL_TERMS_NAME_BYTES_MAX);
+        if (bytes > put->client->message_bytes_max && taken > 0) {
             break;
         }
         taken++;
@@ -532,94 +478,115 @@ static size_t put_room(uint32_t count)
 {
     return count *
            (sizeof(struct put_item) + sizeof(struct sl_item_want) + sizeof(struct sl_item_claim) +
-            sizeof(struct sl_item_publication) + sizeof(uint32_t));
+            sizeof(struct sl_item_publication) + sizeof(uint64_t) + sizeof(uint32_t));
 }
 
-static void put_lay_out(struct put *put, void *room, uint32_t count)
+static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
 {
     put->items = room;
     put->wants = (struct sl_item_want *)(put->items + count);
     put->claims = (struct sl_item_claim *)(put->wants + count);
     put->publications = (struct sl_item_publication *)(put->claims + count);
-    put->claim_items = (uint32_t *)(put->publications + count);
+    uint64_t *lengths = (uint64_t *)(put->publications + count);
+    put->claim_items = (uint32_t *)(lengths + count);
+    return lengths;
+}
+
+/* All of it, of whatever kind. */
+static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint32_t count)
+{
+    sl_err err = sl_client_talks(put->client, put->why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(put->why, SL_ERR_INVALID, "put: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    err = sl_put_take_terms(put, terms);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct put_few few;
+    uint64_t *lengths = few.lengths;
+    void *room = NULL;
+    if (count <= ITEMS_INLINE) {
+        put->items = few.items;
+        put->wants = few.wants;
+        put->claims = few.claims;
+        put->publications = few.publications;
+        put->claim_items = few.claim_items;
+    } else {
+        room = malloc(put_room(count));
+        if (room == NULL) {
+            return sl_fail(put->why, SL_ERR_NO_MEMORY, "put: %u items", count);
+        }
+        lengths = put_lay_out(put, room, count);
+    }
+    put->lengths = lengths;
+    uint64_t chunk_bytes = chunk_bytes_of(put->client);
+    for (uint32_t i = 0; i < count; i++) {
+        put->codes[i] = put_checked(put, i, chunk_bytes, &lengths[i]);
+    }
+    for (uint32_t first = 0; first < count && err == SL_OK;) {
+        uint32_t share = sl_put_share(put, first, count);
+        err = put_rounds(put, first, share);
+        first += share;
+    }
+    free(room);
+    sl_pieces_room_free(&put->pieces_room);
+    for (uint32_t i = 0; i < count && err != SL_OK; i++) { /* shares that were not begun */
+        put->codes[i] = put->codes[i] == SL_ERR_BUSY ? err : put->codes[i];
+    }
+    return err;
 }
 
 sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_buffer *values, uint32_t count, sl_err *codes,
                     uint64_t timeout_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "put: %u keys, at most %d", count, SL_BATCH_MAX);
-    }
     struct put put = {.client = client,
                       .keys = keys,
                       .values = values,
                       .codes = codes,
                       .why = why,
                       .deadline_ns = sl_client_deadline(client, timeout_ns)};
-    struct put_few few;
-    void *room = NULL;
-    if (count <= ITEMS_INLINE) {
-        put.items = few.items;
-        put.wants = few.wants;
-        put.claims = few.claims;
-        put.publications = few.publications;
-        put.claim_items = few.claim_items;
-    } else {
-        room = malloc(put_room(count));
-        if (room == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "put: %u items", count);
-        }
-        put_lay_out(&put, room, count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        codes[i] = put_checked(keys[i], &values[i]);
-    }
-    for (uint32_t first = 0; first < count && err == SL_OK;) {
-        uint32_t share = put_share(client, keys, first, count);
-        err = put_rounds(&put, first, share);
-        first += share;
-    }
-    free(room);
-    for (uint32_t i = 0; i < count && err != SL_OK; i++) { /* shares that were not begun */
-        codes[i] = codes[i] == SL_ERR_BUSY ? err : codes[i];
-    }
-    return err;
+    return put_carry_out(&put, NULL, count);
+}
+
+sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why)
+{
+    struct put put = {.client = client,
+                      .items_given = items,
+                      .codes = codes,
+                      .why = why,
+                      .deadline_ns = sl_client_deadline(client, timeout_ns)};
+    return put_carry_out(&put, terms, count);
 }
 
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
               uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why)
 {
-    if (!key_fine(key)) {
-        return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes without NUL, not %u",
-                       SL_KEY_BYTES_MAX, key.length);
-    }
-    if (value == NULL || length_bytes == 0 || length_bytes > SL_VALUE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "value: 1 to %ju bytes, not %ju",
-                       (uintmax_t)SL_VALUE_BYTES_MAX, (uintmax_t)length_bytes);
-    }
     /* The buffer is only read: the batch's type is shared with get. */
     union {
         const void *from;
         void *at;
     } borrowed = {.from = value};
     const struct sl_buffer buffer = {.at = borrowed.at, .length_bytes = length_bytes};
+    struct sl_error reason = {0};
     sl_err code = SL_OK;
-    sl_err err = sl_put_batch(client, &key, &buffer, 1, &code, timeout_ns, why);
-    if (err != SL_OK || code == SL_OK) {
-        return err;
+    sl_err err = sl_put_batch(client, &key, &buffer, 1, &code, timeout_ns, &reason);
+    if (err == SL_OK && code == SL_ERR_BUSY) {
+        err = sl_fail(&reason, code, "another writer is at this key");
+    } else if (err == SL_OK && code == SL_ERR_NO_SPACE) {
+        err = sl_fail(&reason, code, "no room for %ju bytes within the deadline",
+                      (uintmax_t)length_bytes);
+    } else if (err == SL_OK && code != SL_OK) {
+        err = reason.code == code ? code : sl_fail(&reason, code, "put: %s", sl_err_text(code));
     }
-    switch (code) {
-    case SL_ERR_BUSY:
-        return sl_fail(why, code, "another writer is at this key");
-    case SL_ERR_NO_SPACE:
-        return sl_fail(why, code, "no room for %ju bytes within the deadline",
-                       (uintmax_t)length_bytes);
-    default:
-        return sl_fail(why, code, "put: %s", sl_err_text(code));
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
     }
+    return err;
 }

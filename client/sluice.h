@@ -143,14 +143,19 @@ struct sl_pieces {
     const struct sl_piece *at;
     uint32_t count;
 };
-/* As sl_put_batch, from pieces that cover each value without gap or overlap, in any order. terms
- * (for all of the batch) may be NULL. Errors also: SL_ERR_INVALID (pieces). */
+/* As sl_put_batch, from pieces that cover each value without gap or overlap, in any order; empty
+ * ones count for nothing. terms (for all of the batch) may be NULL. With `replace` a key that comes
+ * twice is replaced by the later one. Errors also: SL_ERR_INVALID (pieces, a value larger than the
+ * node's memory_chunk; why says what of the first such item), SL_ERR_UNSUPPORTED (the node cannot
+ * replace). */
 sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
                      const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why);
 /* Copies ranges of values into pieces; what a piece has behind the value's end is left alone.
- * lengths[i] is the value's size, also when codes[i] is SL_ERR_LIMIT: a piece begins behind its
- * end, or, with `whole`, the pieces do not hold all of it. Errors: as sl_get_batch. */
+ * lengths[i] (lengths may be NULL) is the value's size, also when codes[i] is SL_ERR_LIMIT: a piece
+ * begins at its end or behind it, or, with `whole`, the pieces do not hold all of it (they may then
+ * hold more). Pieces may overlap in the value, not in memory. Without any, and without `whole`, a
+ * get gives the size. Errors: as sl_get_batch; SL_ERR_INVALID (pieces). */
 sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why);

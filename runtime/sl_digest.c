@@ -21,57 +21,64 @@
 static_assert(sizeof(((struct sl_digest_stream *)0)->state) >= 2 * sizeof(XXH3_state_t),
               "the stream has room for both states");
 
-/* Chunk hashes are gathered here before they go into the outer hash. */
-#define DIGEST_BATCH 64
+static_assert(sizeof(((struct sl_digest_hashes *)0)->outer) >= sizeof(XXH3_state_t),
+              "room for the outer state");
 
 static struct sl_digest digest_from(XXH128_hash_t hash)
 {
     return (struct sl_digest){.low = hash.low64, .high = hash.high64};
 }
 
-/* One chunk, copied when `to` is not NULL. What is hashed is what was stored, also when the source
- * changes meanwhile. */
-static uint64_t digest_chunk(const struct sl_copy_routine *routine, unsigned char *to,
-                             const unsigned char *from, size_t length_bytes)
+/* ---- chunk hashes on their way into the digest ---- */
+
+/* The outer hash is begun when there are more hashes than one batch: most values have fewer. */
+static XXH3_state_t *gathered_outer(struct sl_digest_hashes *hashes)
 {
-    if (to == NULL) {
-        return DIGEST_HASH_64(from, length_bytes);
-    }
-    if (routine != NULL && length_bytes == SL_DIGEST_CHUNK_BYTES) {
-        return routine->stream_hash(to, from);
-    }
-    memcpy(to, from, length_bytes);
-    return DIGEST_HASH_64(to, length_bytes);
+    /* cppcheck-suppress ctuuninitvar ; a place, which is filled from here on */
+    return (XXH3_state_t *)(void *)hashes->outer;
 }
 
-static struct sl_digest digest_pass(const struct sl_copy_routine *routine, unsigned char *to,
-                                    const unsigned char *from, uint64_t length_bytes)
+static void hashes_start(struct sl_digest_hashes *hashes)
 {
-    XXH3_state_t outer;
-    uint64_t batch[DIGEST_BATCH];
-    uint32_t filled = 0;
-    bool one_batch = length_bytes <= (uint64_t)DIGEST_BATCH * SL_DIGEST_CHUNK_BYTES;
-    if (!one_batch) {
-        (void)XXH3_128bits_reset(&outer);
-    }
-    for (uint64_t at = 0; at < length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
-        size_t piece = (size_t)SL_MIN(length_bytes - at, (uint64_t)SL_DIGEST_CHUNK_BYTES);
-        if (filled == DIGEST_BATCH) {
-            (void)XXH3_128bits_update(&outer, batch, sizeof(batch));
-            filled = 0;
+    hashes->filled = 0;
+    hashes->outer_begun = false;
+}
+
+static void hashes_add(struct sl_digest_hashes *hashes, uint64_t hash)
+{
+    if (hashes->filled == SL_DIGEST_BATCH) {
+        if (!hashes->outer_begun) {
+            (void)XXH3_128bits_reset(gathered_outer(hashes));
+            hashes->outer_begun = true;
         }
-        batch[filled++] = digest_chunk(routine, to == NULL ? NULL : to + at, from + at, piece);
+        (void)XXH3_128bits_update(gathered_outer(hashes), hashes->batch, sizeof(hashes->batch));
+        hashes->filled = 0;
     }
-    if (one_batch) {
-        return digest_from(XXH3_128bits(batch, filled * sizeof(uint64_t)));
+    hashes->batch[hashes->filled++] = hash;
+}
+
+static struct sl_digest hashes_finish(struct sl_digest_hashes *hashes)
+{
+    size_t length_bytes = hashes->filled * sizeof(uint64_t);
+    if (!hashes->outer_begun) {
+        return digest_from(XXH3_128bits(hashes->batch, length_bytes));
     }
-    (void)XXH3_128bits_update(&outer, batch, filled * sizeof(uint64_t));
-    return digest_from(XXH3_128bits_digest(&outer));
+    (void)XXH3_128bits_update(gathered_outer(hashes), hashes->batch, length_bytes);
+    return digest_from(XXH3_128bits_digest(gathered_outer(hashes)));
 }
 
 struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes)
 {
-    return digest_pass(NULL, NULL, value, length_bytes);
+    struct sl_digest_hashes hashes;
+    const unsigned char *at = value;
+    hashes_start(&hashes);
+    while (length_bytes > 0) {
+        uint64_t take = SL_MIN(length_bytes, (uint64_t)SL_DIGEST_CHUNK_BYTES);
+        hashes_add(&hashes, DIGEST_HASH_64(at, (size_t)take));
+        at += take;
+        length_bytes -= take;
+    }
+    return hashes_finish(&hashes);
 }
 
 uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes)
@@ -84,16 +91,65 @@ struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count)
     return digest_from(XXH3_128bits(hashes, (size_t)count * sizeof(*hashes)));
 }
 
-struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes)
+/* ---- copying and digesting ---- */
+
+void sl_digest_copy_start(struct sl_digest_copying *copying, void *to, uint64_t length_bytes)
 {
     bool aligned = ((uintptr_t)to & (SL_COPY_ALIGN_BYTES - 1)) == 0;
-    const struct sl_copy_routine *routine =
+    copying->to = to;
+    copying->chunk_filled_bytes = 0;
+    copying->routine =
         aligned && length_bytes >= SL_DIGEST_CHUNK_BYTES ? sl_copy_streaming() : NULL;
-    struct sl_digest digest = digest_pass(routine, to, from, length_bytes);
-    if (routine != NULL) {
-        routine->finish();
+    hashes_start(&copying->hashes);
+}
+
+/* The chunk at `to` is complete, or the last one. What is hashed is what was stored, also when the
+ * source changes meanwhile. */
+static void copying_close_chunk(struct sl_digest_copying *copying, uint64_t length_bytes)
+{
+    hashes_add(&copying->hashes, DIGEST_HASH_64(copying->to, (size_t)length_bytes));
+    copying->to += length_bytes;
+    copying->chunk_filled_bytes = 0;
+}
+
+void sl_digest_copy_piece(struct sl_digest_copying *copying, const void *from,
+                          uint64_t length_bytes)
+{
+    const unsigned char *at = from;
+    while (length_bytes > 0) {
+        uint64_t take = SL_MIN(length_bytes, SL_DIGEST_CHUNK_BYTES - copying->chunk_filled_bytes);
+        if (take == SL_DIGEST_CHUNK_BYTES && copying->routine != NULL) {
+            hashes_add(&copying->hashes, copying->routine->stream_hash(copying->to, at));
+            copying->to += take;
+        } else {
+            memcpy(copying->to + copying->chunk_filled_bytes, at, (size_t)take);
+            copying->chunk_filled_bytes += take;
+            if (copying->chunk_filled_bytes == SL_DIGEST_CHUNK_BYTES) {
+                copying_close_chunk(copying, SL_DIGEST_CHUNK_BYTES);
+            }
+        }
+        at += take;
+        length_bytes -= take;
     }
-    return digest;
+}
+
+struct sl_digest sl_digest_copy_finish(struct sl_digest_copying *copying)
+{
+    if (copying->chunk_filled_bytes > 0) {
+        copying_close_chunk(copying, copying->chunk_filled_bytes);
+    }
+    if (copying->routine != NULL) {
+        copying->routine->finish();
+    }
+    return hashes_finish(&copying->hashes);
+}
+
+struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes)
+{
+    struct sl_digest_copying copying;
+    sl_digest_copy_start(&copying, to, length_bytes);
+    sl_digest_copy_piece(&copying, from, length_bytes);
+    return sl_digest_copy_finish(&copying);
 }
 
 static XXH3_state_t *stream_outer(struct sl_digest_stream *stream)

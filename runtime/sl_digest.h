@@ -54,4 +54,26 @@ struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
  * ordered before every later store of this thread. The ranges do not overlap. */
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 
+/* The same from pieces, in the order of the value, of any sizes; length_bytes: of all together, to
+ * choose the way. Chunks that a piece covers go past the caches, others are put together in place.
+ * One owner at a time; no allocation. */
+#define SL_DIGEST_BATCH 64
+struct sl_digest_hashes {
+    _Alignas(64) unsigned char outer[608]; /* XXH3_state_t, when there is more than one batch */
+    uint64_t batch[SL_DIGEST_BATCH];
+    uint32_t filled;
+    bool outer_begun;
+};
+struct sl_copy_routine;
+struct sl_digest_copying {
+    struct sl_digest_hashes hashes;
+    unsigned char *to; /* of the chunk that is being filled */
+    uint64_t chunk_filled_bytes;
+    const struct sl_copy_routine *routine; /* NULL: through the caches */
+};
+void sl_digest_copy_start(struct sl_digest_copying *copying, void *to, uint64_t length_bytes);
+void sl_digest_copy_piece(struct sl_digest_copying *copying, const void *from,
+                          uint64_t length_bytes);
+struct sl_digest sl_digest_copy_finish(struct sl_digest_copying *copying);
+
 #endif

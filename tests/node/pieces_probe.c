@@ -1,0 +1,392 @@
+/* tests/node/pieces_probe.c - values from and into pieces of memory, on a running node;
+ * pieces_test.py starts both.
+ *
+ *   pieces_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT
+ *
+ * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+#include "client/sluice.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                         \
+    do {                                                                                         \
+        if (!(condition)) {                                                                      \
+            (void)fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, why.text); \
+            exit(1);                                                                             \
+        }                                                                                        \
+    } while (0)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+#define MIB           (1u << 20)
+#define VALUE_BYTES   (3 * MIB + 12345)
+#define PIECES_MAX    4096u
+#define SHAPES        200u
+#define MANY          20000u
+#define MANY_BYTES    96u
+#define THREADS       4u
+#define THREAD_ROUNDS 100u
+#define CHUNK_BYTES   (16u << 20) /* setting memory_chunk of the test's node */
+
+static _Thread_local struct sl_error why;
+static const char *settings[4];
+static unsigned char source[CHUNK_BYTES + 1];
+static unsigned char target[VALUE_BYTES + 4096];
+
+static struct sl_object_key key_of(const char *text)
+{
+    return (struct sl_object_key){.at = text, .length = (uint32_t)strlen(text)};
+}
+
+static struct sl_client *client_of(bool read_only)
+{
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .settings = settings, .read_only = read_only};
+    struct sl_client *client = NULL;
+    CHECK(sl_client_open(&options, &client, &why) == SL_OK);
+    return client;
+}
+
+static uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void source_fill(void)
+{
+    uint64_t state = 42;
+    for (size_t i = 0; i + 8 <= sizeof source; i += 8) {
+        uint64_t word = random_next(&state);
+        memcpy(source + i, &word, sizeof word);
+    }
+}
+
+static sl_err put_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+                      uint32_t count)
+{
+    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, 0, &why) == SL_OK);
+    return code;
+}
+
+static sl_err get_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+                      uint32_t count, bool whole, uint64_t *length)
+{
+    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_get_pieces(client, &item, 1, whole, length, &code, 0, &why) == SL_OK);
+    return code;
+}
+
+/* ---- shapes ---- */
+
+/* Cuts length bytes at random into pieces that lie in base in the order of the value. */
+static uint32_t cut(uint64_t *state, unsigned char *base, uint64_t length, struct sl_piece *pieces)
+{
+    uint64_t longest = 1 + random_next(state) % (random_next(state) % 2 == 0 ? 3000 : length);
+    uint64_t at = 0;
+    uint32_t count = 0;
+    while (at < length) {
+        uint64_t take = 1 + random_next(state) % longest;
+        take = take > length - at || count + 2 == PIECES_MAX ? length - at : take;
+        pieces[count++] =
+            (struct sl_piece){.at = base + at, .length_bytes = take, .offset_bytes = at};
+        at += take;
+    }
+    return count;
+}
+
+static void shuffle(uint64_t *state, struct sl_piece *pieces, uint32_t count)
+{
+    for (uint32_t i = count; i > 1; i--) {
+        uint32_t other = (uint32_t)(random_next(state) % i);
+        struct sl_piece kept = pieces[i - 1];
+        pieces[i - 1] = pieces[other];
+        pieces[other] = kept;
+    }
+}
+
+/* Whatever the pieces are, the value and its digest are those of the same bytes in one. */
+static void shapes(struct sl_client *client)
+{
+    static struct sl_piece pieces[PIECES_MAX];
+    static const uint64_t lengths[] = {1, 63, 4096, 16383, 16384, 16385, 40000, MIB, VALUE_BYTES};
+    uint64_t state = 7;
+    for (uint32_t i = 0; i < SHAPES; i++) {
+        uint64_t length = i < COUNT(lengths) ? lengths[i] : 1 + random_next(&state) % VALUE_BYTES;
+        struct sl_object_info one, many;
+        uint64_t got = 0;
+        uint32_t count = cut(&state, source + i, length, pieces);
+        if (i % 3 == 1) {
+            shuffle(&state, pieces, count);
+        }
+        if (i % 4 == 2 && count < PIECES_MAX) { /* an empty piece is none, wherever */
+            pieces[count++] = (struct sl_piece){.offset_bytes = UINT64_MAX};
+        }
+        CHECK(put_one(client, "pieces", pieces, count) == SL_OK);
+        CHECK(sl_put(client, key_of("one"), source + i, length, 0, &why) == SL_OK);
+        CHECK(sl_stat(client, key_of("one"), &one) == SL_OK);
+        CHECK(sl_stat(client, key_of("pieces"), &many) == SL_OK);
+        CHECK(many.length_bytes == length);
+        CHECK(one.digest_low == many.digest_low && one.digest_high == many.digest_high);
+        memset(target, 0xee, length + 1);
+        count = cut(&state, target, length, pieces);
+        if (i % 2 == 1) {
+            shuffle(&state, pieces, count);
+        }
+        CHECK(get_one(client, "pieces", pieces, count, true, &got) == SL_OK);
+        CHECK(got == length && memcmp(target, source + i, length) == 0 && target[length] == 0xee);
+        CHECK(sl_remove(client, key_of("one"), 0, &why) == SL_OK);
+        CHECK(sl_remove(client, key_of("pieces"), 0, &why) == SL_OK);
+    }
+}
+
+/* ---- what is refused ---- */
+
+#define PIECE(address, length, offset)                                      \
+    {                                                                       \
+        .at = (address), .length_bytes = (length), .offset_bytes = (offset) \
+    }
+static const struct {
+    const char *name;
+    struct sl_piece pieces[3];
+    uint32_t count;
+} bad_puts[] = {
+    {"nothing", {PIECE(NULL, 0, 0)}, 0},
+    {"empty", {PIECE(source, 0, 0), PIECE(NULL, 0, 9)}, 2},
+    {"no address", {PIECE(NULL, 8, 0)}, 1},
+    {"begins late", {PIECE(source, 8, 1)}, 1},
+    {"gap", {PIECE(source, 8, 0), PIECE(source, 8, 9)}, 2},
+    {"gap out of order", {PIECE(source, 8, 9), PIECE(source, 8, 0)}, 2},
+    {"overlap", {PIECE(source, 8, 0), PIECE(source, 8, 7)}, 2},
+    {"twice", {PIECE(source, 8, 0), PIECE(source, 8, 8), PIECE(source, 8, 8)}, 3},
+    {"address wraps", {PIECE((void *)(UINTPTR_MAX - 4), 8, 0)}, 1},
+    {"offset wraps", {PIECE(source, 8, 0), PIECE(source, 16, UINT64_MAX - 7)}, 2},
+    {"length wraps", {PIECE(source, 8, 0), PIECE(source, UINT64_MAX, 8)}, 2},
+    {"longer than a value", {PIECE(source, (uint64_t)1 << 31, 0)}, 1},
+    {"longer than a chunk", {PIECE(source, CHUNK_BYTES + 1, 0)}, 1},
+};
+
+static void refusals(struct sl_client *client)
+{
+    const struct sl_piece fine = PIECE(source, 8, 0);
+    static char long_name[257];
+    for (uint32_t i = 0; i < COUNT(bad_puts); i++) {
+        why.text[0] = '\0';
+        sl_err code = put_one(client, "bad", bad_puts[i].pieces, bad_puts[i].count);
+        if (code != SL_ERR_INVALID || why.text[0] == '\0') {
+            (void)fprintf(stderr, "%s: %d '%s'\n", bad_puts[i].name, (int)code, why.text);
+            exit(1);
+        }
+        CHECK(sl_exists(client, key_of("bad")) == SL_ERR_NOT_FOUND);
+    }
+    CHECK(put_one(client, "bad", NULL, 3) == SL_ERR_INVALID);
+    CHECK(put_one(client, "", &fine, 1) == SL_ERR_INVALID);
+    /* One that is wrong does not keep the others of its batch from being stored. */
+    const struct sl_pieces items[] = {{.key = key_of("good 1"), .at = &fine, .count = 1},
+                                      {.key = key_of("bad"), .at = bad_puts[4].pieces, .count = 2},
+                                      {.key = key_of("good 2"), .at = &fine, .count = 1}};
+    sl_err codes[3];
+    CHECK(sl_put_pieces(client, items, 3, NULL, codes, 0, &why) == SL_OK);
+    CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_OK);
+    memset(long_name, 'n', sizeof long_name - 1);
+    const char *const names[] = {long_name};
+    const struct sl_terms terms[] = {{.copies = 17},
+                                     {.contribution_count = 17, .contributions = names},
+                                     {.contribution_count = 1},
+                                     {.contribution_count = 1, .contributions = names}};
+    for (uint32_t i = 0; i < COUNT(terms); i++) {
+        CHECK(sl_put_pieces(client, items, 1, &terms[i], codes, 0, &why) == SL_ERR_INVALID);
+    }
+    struct sl_pieces bundled = items[0];
+    bundled.bundle = (struct sl_object_key){.at = long_name, .length = 256};
+    CHECK(sl_put_pieces(client, &bundled, 1, NULL, codes, 0, &why) == SL_OK);
+    CHECK(codes[0] == SL_ERR_INVALID);
+    CHECK(sl_put_pieces(client, items, 65537, NULL, codes, 0, &why) == SL_ERR_INVALID);
+    CHECK(sl_get_pieces(client, items, 65537, true, NULL, codes, 0, &why) == SL_ERR_INVALID);
+    struct sl_client *reader = client_of(true);
+    CHECK(sl_put_pieces(reader, items, 1, NULL, codes, 0, &why) == SL_ERR_PERMISSION);
+    uint64_t length = 0;
+    const struct sl_piece out = PIECE(target, 8, 0);
+    CHECK(get_one(reader, "good 1", &out, 1, true, &length) == SL_OK && length == 8);
+    sl_client_close(&reader);
+}
+
+/* ---- ranges: a value of 100 bytes ---- */
+
+static const struct {
+    struct sl_piece pieces[3];
+    uint32_t count;
+    bool whole;
+    sl_err code;
+    struct { /* what of target is source from `at` on afterwards */
+        uint32_t to, length, from;
+    } copied[2];
+} ranges[] = {
+    {{PIECE(target, 10, 50)}, 1, false, SL_OK, {{0, 10, 50}}},
+    {{PIECE(target, 10, 95)}, 1, false, SL_OK, {{0, 5, 95}}},
+    {{PIECE(target, 10, 100)}, 1, false, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target, 10, UINT64_MAX)}, 1, false, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target, 10, 0), PIECE(target + 20, 1, 100)}, 2, false, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target, 10, 0), PIECE(target + 20, 10, 0)}, 2, false, SL_OK, {{0, 10, 0}, {20, 10, 0}}},
+    {{PIECE(target, 0, 500), PIECE(NULL, 0, 0)}, 2, false, SL_OK, {{0, 0, 0}}},
+    {{PIECE(NULL, 0, 0)}, 0, false, SL_OK, {{0, 0, 0}}},
+    {{PIECE(NULL, 10, 0)}, 1, false, SL_ERR_INVALID, {{0, 0, 0}}},
+    {{PIECE((void *)(UINTPTR_MAX - 4), 10, 0)}, 1, false, SL_ERR_INVALID, {{0, 0, 0}}},
+    {{PIECE(target, UINT64_MAX, 0)}, 1, false, SL_OK, {{0, 100, 0}}},
+    {{PIECE(target, 99, 0)}, 1, true, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target, 99, 1)}, 1, true, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target, 50, 0), PIECE(target + 60, 49, 51)}, 2, true, SL_ERR_LIMIT, {{0, 0, 0}}},
+    {{PIECE(target + 50, 50, 50), PIECE(target, 50, 0)}, 2, true, SL_OK, {{0, 100, 0}}},
+    {{PIECE(target, 100, 0), PIECE(target + 200, 10, 100)}, 2, true, SL_OK, {{0, 100, 0}}},
+    {{PIECE(target, 60, 0), PIECE(target + 100, 60, 40)},
+     2,
+     true,
+     SL_OK,
+     {{0, 60, 0}, {100, 60, 40}}},
+    {{PIECE(NULL, 0, 0)}, 0, true, SL_ERR_LIMIT, {{0, 0, 0}}},
+};
+
+static void reading(struct sl_client *client)
+{
+    uint64_t length = 0;
+    CHECK(sl_put(client, key_of("range"), source, 100, 0, &why) == SL_OK);
+    for (uint32_t i = 0; i < COUNT(ranges); i++) {
+        unsigned char want[512];
+        memset(want, 0xee, sizeof want);
+        memset(target, 0xee, sizeof want);
+        for (uint32_t c = 0; c < 2; c++) {
+            memcpy(want + ranges[i].copied[c].to, source + ranges[i].copied[c].from,
+                   ranges[i].copied[c].length);
+        }
+        length = 0;
+        sl_err code =
+            get_one(client, "range", ranges[i].pieces, ranges[i].count, ranges[i].whole, &length);
+        if (code != ranges[i].code || length != 100 || memcmp(want, target, sizeof want) != 0) {
+            (void)fprintf(stderr, "range %u: code %d, length %lu\n", i, (int)code, length);
+            exit(1);
+        }
+    }
+    CHECK(get_one(client, "none", ranges[0].pieces, 1, false, &length) == SL_ERR_NOT_FOUND);
+    CHECK(get_one(client, "", ranges[0].pieces, 1, false, &length) == SL_ERR_INVALID);
+}
+
+/* ---- large batches ---- */
+
+/* More than one message holds; some keys twice: the first value stays. */
+static void many(struct sl_client *client)
+{
+    static char texts[MANY][600];
+    static struct sl_piece pieces[MANY][3];
+    static struct sl_pieces items[MANY];
+    static unsigned char got[MANY][MANY_BYTES];
+    static uint64_t lengths[MANY];
+    static sl_err codes[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t number = i % 100 == 99 ? i - 1 : i;
+        (void)snprintf(texts[i], sizeof texts[i], "many/%0500u", number);
+        pieces[i][0] = (struct sl_piece)PIECE(source + i, 10, 0);
+        pieces[i][1] = (struct sl_piece)PIECE(source + i + 10, 1, 10);
+        pieces[i][2] = (struct sl_piece)PIECE(source + i + 11, MANY_BYTES - 11, 11);
+        items[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = pieces[i], .count = 3};
+    }
+    CHECK(sl_put_pieces(client, items, MANY, NULL, codes, 0, &why) == SL_OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+        CHECK(codes[i] == SL_OK);
+        for (uint32_t p = 0; p < 3; p++) {
+            pieces[i][p].at = got[i] + pieces[i][p].offset_bytes;
+        }
+    }
+    CHECK(sl_get_pieces(client, items, MANY, true, lengths, codes, 0, &why) == SL_OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t number = i % 100 == 99 ? i - 1 : i;
+        CHECK(codes[i] == SL_OK && lengths[i] == MANY_BYTES);
+        CHECK(memcmp(got[i], source + number, MANY_BYTES) == 0);
+    }
+}
+
+/* ---- threads, fork ---- */
+
+static void *thread_main(void *context)
+{
+    struct sl_client *client = context;
+    static _Atomic uint32_t numbers;
+    uint32_t number = numbers++;
+    char text[64];
+    static _Thread_local unsigned char out[50000];
+    for (uint32_t i = 0; i < THREAD_ROUNDS; i++) {
+        uint32_t own = i % 2 == 0 ? number : 99; /* every other key is everybody's */
+        uint32_t length = 50000 - i;
+        const struct sl_piece in[] = {PIECE(source + i, 20000, 0),
+                                      PIECE(source + i + 20000, length - 20000, 20000)};
+        const struct sl_piece back[] = {PIECE(out + 30000, length - 30000, 30000),
+                                        PIECE(out, 30000, 0)};
+        uint64_t got = 0;
+        (void)snprintf(text, sizeof text, "thread/%u/%u", own, i);
+        CHECK(put_one(client, text, in, 2) == SL_OK);
+        CHECK(get_one(client, text, back, 2, true, &got) == SL_OK);
+        CHECK(got == length && memcmp(out, source + i, length) == 0);
+    }
+    return NULL;
+}
+
+static void threads(struct sl_client *client)
+{
+    pthread_t running[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&running[i], NULL, thread_main, client) == 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(running[i], NULL) == 0);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        const struct sl_piece piece = PIECE(source, 8, 0);
+        const struct sl_pieces item = {.key = key_of("forked"), .at = &piece, .count = 1};
+        sl_err code = SL_OK;
+        _exit(sl_put_pieces(client, &item, 1, NULL, &code, 0, NULL) == SL_ERR_INVALID ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct sl_client *client);
+} whats[] = {
+    {"shapes", shapes}, {"refusals", refusals}, {"reading", reading},
+    {"many", many},     {"threads", threads},
+};
+
+int main(int argc, char **argv)
+{
+    static char instance[256], runtime_dir[1024], shm_dir[1024];
+    if (argc != 5) {
+        return 2;
+    }
+    (void)snprintf(instance, sizeof instance, "instance=%s", argv[1]);
+    (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
+    (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
+    settings[0] = instance;
+    settings[1] = runtime_dir;
+    settings[2] = shm_dir;
+    source_fill();
+    for (uint32_t i = 0; i < COUNT(whats); i++) {
+        if (strcmp(whats[i].name, argv[4]) == 0) {
+            struct sl_client *client = client_of(false);
+            whats[i].run(client);
+            sl_client_close(&client);
+            return 0;
+        }
+    }
+    return 2;
+}

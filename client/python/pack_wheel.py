@@ -1,23 +1,30 @@
-"""Packs an installed package into a wheel: pack_wheel.py STAGE OUTPUT_DIRECTORY VERSION
+"""Packs an installed package into a wheel: pack_wheel.py sluice|mooncake STAGE OUTPUT_DIRECTORY VERSION
 
-STAGE is what `cmake --install BUILD --component python` wrote. A wheel is a zip file with three files of text, so
-that nothing has to be downloaded to make one. It is for CPython 3.11 and later (stable ABI) on this processor, with
-the glibc of this machine or a newer one."""
+STAGE is what `cmake --install BUILD --component COMPONENT` wrote, with the component `python` for sluice and `mooncake` for
+mooncake. A wheel is a zip file with a few files of text, so that nothing has to be downloaded to make one. It is for CPython
+3.11 and later (stable ABI) on this processor, with the glibc of this machine or a newer one. The licences of the libraries
+that it carries go with it; a library whose licence is not found here (Debian keeps them) is not packed."""
 
 import base64
+import glob
 import hashlib
 import os
 import platform
+import re
+import subprocess
 import sys
 import zipfile
+from typing import NamedTuple
 
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 METADATA = """Metadata-Version: 2.1
-Name: sluice
+Name: {name}
 Version: {version}
-Summary: The KV cache of large language models outside the inference engine
+Summary: {summary}
 License: Apache-2.0
 Requires-Python: >=3.11
-Description-Content-Type: text/markdown
+{more}Description-Content-Type: text/markdown
 
 {readme}"""
 WHEEL = """Wheel-Version: 1.0
@@ -25,6 +32,30 @@ Generator: sluice
 Root-Is-Purelib: false
 Tag: {tag}
 """
+# Of other projects, inside of our binaries: found by a file of theirs.
+STATIC = ("libcrypto.a", "xxhash.h")
+
+
+class Distribution(NamedTuple):
+    name: str
+    summary: str
+    readme: str  # under client/python
+    more: str = ""  # lines of METADATA
+    scripts: tuple = ()  # (name, function, program of the wheel that it needs, or None)
+
+
+DISTRIBUTIONS = {
+    "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "README.md"),
+    "mooncake": Distribution(
+        "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
+        "howto/README.md",
+        "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
+        (("mooncake_master", "mooncake.cli:main", "mooncake_master"),
+         ("mooncake_client", "mooncake.cli:main_client", "mooncake_client"),
+         ("mooncake_http_metadata_server", "mooncake.http_metadata_server:main", None),
+         ("sluicectl", "mooncake.cli:main_ctl", "sluicectl"),
+         ("sluice-node", "mooncake.cli:main_node", "sluice-node"))),
+}
 
 
 def files_of(stage):
@@ -42,40 +73,99 @@ def files_of(stage):
                 yield os.path.relpath(links.get(os.path.realpath(path), path), stage), path
 
 
-def record_of(name, data):
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"{name},sha256={digest},{len(data)}\n"
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
-def pack(stage, directory, version):
+def owners_of(patterns):
+    """{file name: Debian package that brought it}, for those of the names that a package has."""
+    asked = subprocess.run(["dpkg-query", "--search", *(f"*/{name}" for name in patterns)], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, check=False)  # 1: some were not found
+    owners = {}
+    for line in asked.stdout.splitlines():
+        packages, _, path = line.partition(": ")
+        owners.setdefault(os.path.basename(path), packages.split(",")[0].split(":")[0])
+    return owners
+
+
+def licences_of(stage):
+    """[(name, content)]: our own, and one a Debian package whose library is carried, with the common texts they refer to."""
+    licences = {"LICENSE": read(os.path.join(ROOT, "LICENSE"))}
+    carried = {os.path.basename(path) for name, path in files_of(stage) if f"{os.sep}lib{os.sep}" in name}
+    carried = {name for name in carried if not name.startswith("libsluice.so")}
+    owners = owners_of(sorted({*carried, *STATIC}))
+    common = set()
+    for name in sorted({*carried, *STATIC}):
+        text = f"/usr/share/doc/{owners.get(name, '?')}/copyright"
+        if not os.path.exists(text):
+            if name in STATIC:  # perhaps it came as a library instead
+                continue
+            sys.exit(f"pack_wheel: no licence of {name} ({text}): a wheel that carries it cannot be given away")
+        licences[f"{owners[name]}.txt"] = read(text)
+        common.update(re.findall(rb"/usr/share/common-licenses/([-A-Za-z.0-9]+[A-Za-z0-9])", licences[f"{owners[name]}.txt"]))
+    for name in sorted(known.decode() for known in common):
+        for path in glob.glob(f"/usr/share/common-licenses/{name}"):
+            licences[f"common/{name}"] = read(path)
+    return sorted(licences.items())
+
+
+class Wheel:
+    """A zip file with a record of what is in it: the same bytes from the same files."""
+
+    def __init__(self, path, about):
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        self.about = about
+        self.record = ""
+
+    def write(self, name, data, mode):
+        entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+        entry.external_attr = mode << 16
+        self.zip.writestr(entry, data, zipfile.ZIP_DEFLATED)
+
+    def add(self, name, data, mode=0o100644):
+        self.write(name, data, mode)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self.record += f"{name},sha256={digest},{len(data)}\n"
+
+    def close(self):
+        record = f"{self.about}/RECORD"
+        self.write(record, (self.record + f"{record},,\n").encode(), 0o100644)
+        self.zip.close()
+
+
+def scripts_of(distribution, stage):
+    lines = [f"{name} = {function}\n" for name, function, program in distribution.scripts
+             if program is None or os.path.exists(os.path.join(stage, "mooncake", "bin", program))]
+    return "[console_scripts]\n" + "".join(lines) if lines else ""
+
+
+def pack(package, stage, directory, version):
+    distribution = DISTRIBUTIONS[package]
     glibc = platform.libc_ver()[1].split(".")
     tag = f"cp311-abi3-manylinux_{glibc[0]}_{glibc[1]}_{platform.machine()}"
-    about = f"sluice-{version}.dist-info"
-    with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "README.md"), encoding="utf-8") as text:
-        readme = text.read()
-    path = os.path.join(directory, f"sluice-{version}-{tag}.whl")
-    record = ""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        def write(name, data):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes from the same files
-            entry.external_attr = 0o100644 << 16
-            wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
-
-        def add(name, data):
-            nonlocal record
-            write(name, data)
-            record += record_of(name, data)
-
-        for name, source in files_of(stage):
-            with open(source, "rb") as content:
-                add(name, content.read())
-        add(f"{about}/METADATA", METADATA.format(version=version, readme=readme).encode())
-        add(f"{about}/WHEEL", WHEEL.format(tag=tag).encode())
-        write(f"{about}/RECORD", record + f"{about}/RECORD,,\n")
+    stem = f"{distribution.name.replace('-', '_')}-{version}"
+    about = f"{stem}.dist-info"
+    licences = licences_of(stage)
+    path = os.path.join(directory, f"{stem}-{tag}.whl")
+    wheel = Wheel(path, about)
+    for name, source in files_of(stage):
+        wheel.add(name, read(source), 0o100755 if os.stat(source).st_mode & 0o100 and "/bin/" in name else 0o100644)
+    for name, text in licences:
+        wheel.add(f"{about}/licenses/{name}", text)
+    more = distribution.more + "".join(f"License-File: {name}\n" for name, _ in licences)
+    readme = read(os.path.join(HERE, distribution.readme)).decode()
+    wheel.add(f"{about}/METADATA", METADATA.format(name=distribution.name, version=version, summary=distribution.summary,
+                                                   more=more, readme=readme).encode())
+    wheel.add(f"{about}/WHEEL", WHEEL.format(tag=tag).encode())
+    scripts = scripts_of(distribution, stage)
+    if scripts:
+        wheel.add(f"{about}/entry_points.txt", scripts.encode())
+    wheel.close()
     return path
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5 or sys.argv[1] not in DISTRIBUTIONS:
         sys.exit(__doc__)
     print(pack(*sys.argv[1:]))

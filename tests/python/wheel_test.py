@@ -1,8 +1,10 @@
-"""The wheel, installed by pip where nothing of the build is: the README's example runs, and on no library of the build's
-machine but what every Linux with Python has."""
+"""The wheels, installed by pip where nothing of the build is: the README's example runs, and on no library of the build's
+machine but what every Linux with Python has; the wheel of mooncake brings a whole node."""
 
+import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,12 +23,35 @@ print("version", sluice.__version__)
 """
 
 
+IN_MOONCAKE = """
+import os, ssl
+import mooncake.engine
+try:
+    import mooncake.store
+except ModuleNotFoundError:
+    assert not os.path.exists(os.path.join(os.path.dirname(mooncake.__file__), "store.abi3.so"))
+engine = mooncake.engine.TransferEngine()
+assert engine.initialize("localhost", "P2PHANDSHAKE", "tcp", "") == 0 and engine.get_engine() is not None
+with open("/proc/self/maps") as maps:
+    print("mapped", *sorted({line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line}))
+import mooncake.async_store, mooncake.cli, mooncake.http_metadata_server, mooncake.mooncake_config  # these map more of Python's
+print("programs", *mooncake.cli.programs())
+import importlib.metadata
+about = importlib.metadata.metadata("sluice-mooncake")
+assert about.get_all("Obsoletes-Dist") == ["mooncake-transfer-engine"] and about.get_all("Requires-Dist") is None
+"""
+
+
 def example():
     with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as text:
         return re.search(r"```python\n(.*?)```", text.read(), re.DOTALL).group(1)
 
 
 class Wheel(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="sl-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
     def run_clean(self, *command, **options):
         """Outside of the source, with nothing of the environment that could lead back to it."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.directory, **options}
@@ -35,31 +60,86 @@ class Wheel(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
-    def test_it_is_all_that_is_needed(self):
-        with tempfile.TemporaryDirectory(prefix="sl-") as self.directory, Node(ranks=1, memory="64MiB") as node:
-            preset = os.path.basename(os.path.dirname(os.path.realpath(BIN)))
-            wheel = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "--preset", preset, "--output", self.directory],
-                                   stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-            self.run_clean(sys.executable, "-m", "venv", "venv")
-            python = os.path.join(self.directory, "venv", "bin", "python")
-            self.run_clean(python, "-m", "pip", "install", "--no-index", "--no-deps", wheel)
+    def install(self, package):
+        """Gives the directory of the programs of an environment that has the wheel alone."""
+        preset = os.path.basename(os.path.dirname(os.path.realpath(BIN)))
+        wheel = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "--preset", preset, "--output", self.directory, package],
+                               stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        self.run_clean(sys.executable, "-m", "venv", "venv")
+        programs = os.path.join(self.directory, "venv", "bin")
+        self.run_clean(os.path.join(programs, "python"), "-m", "pip", "install", "--no-index", wheel)
+        return programs
+
+    def check_mapped(self, mapped, package, wanted):
+        """What a process mapped comes from the wheel or from every Linux with Python, and nothing twice."""
+        own = [path for path in mapped if path.startswith(self.directory) and f"/{package}/" in path]
+        for library in wanted:
+            self.assertTrue(any(f"/{package}/lib/{library}" in path for path in own), mapped)
+        names = {os.path.basename(path) for path in own}
+        for path in set(mapped) - set(own):
+            self.assertNotIn(os.path.basename(path), names)
+            # The interpreter's own modules bring what they need.
+            self.assertTrue(EVERYWHERE.search(os.path.basename(path)) or "lib-dynload" in path or
+                            re.match(r"lib(crypto|ssl)\.so", os.path.basename(path)), path)
+
+    def check_licences(self, distribution, libraries):
+        folder = glob.glob(os.path.join(self.directory, f"venv/lib/python3*/site-packages/{distribution}-*.dist-info/licenses"))[0]
+        there = os.listdir(folder)
+        self.assertIn("LICENSE", there)
+        for library in libraries:
+            self.assertTrue(any(name.startswith(library) for name in there), (library, there))
+
+    def test_sluice_is_all_that_is_needed(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            python = os.path.join(self.install("sluice"), "python")
             with open(os.path.join(self.directory, "example.py"), "w", encoding="utf-8") as script:
                 script.write(example() + AFTERWARDS)
             said = self.run_clean(python, "example.py", SLUICE_INSTANCE=node.instance, SLUICE_SHM_DIR=node.shm,
                                   SLUICE_RUNTIME_DIR=node.directory + "/run").splitlines()
             self.assertEqual(said[:2], ["b'hello'", "1"])
-            mapped = said[2].split()[1:]
-            own = [path for path in mapped if path.startswith(self.directory) and "/sluice/" in path]
-            self.assertTrue(any("/sluice/lib/libsluice.so.1" in path for path in own), mapped)
-            self.assertTrue(any("/sluice/lib/libzmq.so" in path for path in own), mapped)
-            names = {os.path.basename(path) for path in own}
-            for path in set(mapped) - set(own):
-                self.assertNotIn(os.path.basename(path), names)
-                # The interpreter's own modules bring what they need.
-                self.assertTrue(EVERYWHERE.search(os.path.basename(path)) or "lib-dynload" in path or
-                                re.match(r"lib(crypto|ssl)\.so", os.path.basename(path)), path)
+            self.check_mapped(said[2].split()[1:], "sluice", ("libsluice.so.1", "libzmq.so"))
+            self.check_licences("sluice", ("libzmq", "libsodium", "libssl"))
             self.run_clean(python, "-m", "pip", "check")
             self.run_clean(python, "-m", "pip", "uninstall", "-y", "sluice")
+
+    def test_mooncake_brings_a_node(self):
+        programs = self.install("mooncake")
+        python = os.path.join(programs, "python")
+        said = self.run_clean(python, "-c", IN_MOONCAKE).splitlines()
+        bundled = said[1].split()[1:]
+        native = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/store*.so"))
+        self.check_mapped(said[0].split()[1:], "mooncake", ("libsluice.so.1", "libzmq.so") if native else ())
+        self.check_licences("sluice_mooncake", ("libzmq", "libhiredis", "libssl"))
+        self.run_clean(python, "-m", "pip", "check")
+        where = ["--instance", f"wheel-{os.getpid()}", "--runtime-dir", self.directory + "/run",
+                 "--shm-dir", f"/dev/shm/sluice-test-wheel-{os.getpid()}"]
+        self.run_clean(os.path.join(programs, "sluice-node"), "start", "--memory", "64MiB", "--ranks", "1", *where)
+        try:
+            loaded = self.programs_in_use(where[3])
+            self.assertIn("ready", self.run_clean(os.path.join(programs, "sluicectl"), "status", *where))
+        finally:
+            self.run_clean(os.path.join(programs, "sluice-node"), "stop", *where)
+        self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-tierer"})
+        for mapped in loaded.values():
+            self.check_mapped(mapped, "mooncake", ("libzmq.so",))
+        self.run_clean(os.path.join(programs, "mooncake_http_metadata_server"), "--help")
+        for name in ("mooncake_master", "mooncake_client"):
+            self.assertEqual(name in bundled, os.path.exists(os.path.join(programs, name)))
+            if name in bundled:
+                self.run_clean(os.path.join(programs, name), "--help")
+        self.run_clean(python, "-m", "pip", "uninstall", "-y", "sluice-mooncake")
+
+    @staticmethod
+    def programs_in_use(runtime_directory):
+        """{program: what it mapped}, of a node's actors."""
+        loaded = {}
+        for name in os.listdir(os.path.join(runtime_directory, "pid")):
+            with open(os.path.join(runtime_directory, "pid", name), encoding="ascii") as file:
+                pid = file.read().split()[0]
+            with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+                loaded[os.path.basename(os.readlink(f"/proc/{pid}/exe"))] = sorted(
+                    {line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line})
+        return loaded
 
 
 if __name__ == "__main__":

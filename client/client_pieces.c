@@ -45,9 +45,11 @@ static sl_err ordered(const struct sl_piece *pieces, uint32_t *count, struct sl_
     return SL_OK;
 }
 
-/* Memory that somebody can have. */
-static sl_err place_fine(const struct sl_piece *piece, struct sl_error *why)
+sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
 {
+    if (piece->length_bytes == 0) {
+        return SL_OK;
+    }
     if (piece->at == NULL) {
         return sl_fail(why, SL_ERR_INVALID, "a piece of %ju bytes has no address",
                        (uintmax_t)piece->length_bytes);
@@ -99,7 +101,7 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
         return sl_fail(why, SL_ERR_INVALID, "pieces: %u at no address", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        sl_err err = pieces[i].length_bytes == 0 ? SL_OK : place_fine(&pieces[i], why);
+        sl_err err = sl_piece_check(&pieces[i], why);
         if (err != SL_OK) {
             return err;
         }
@@ -205,7 +207,7 @@ sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
         }
         const struct sl_piece used = {.at = piece->at,
                                       .length_bytes = share_of(piece, length_bytes)};
-        sl_err err = used.length_bytes == 0 ? SL_OK : place_fine(&used, why);
+        sl_err err = sl_piece_check(&used, why);
         if (err != SL_OK) {
             return err;
         }

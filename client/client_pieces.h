@@ -13,6 +13,9 @@ struct sl_pieces_room {
 };
 void sl_pieces_room_free(struct sl_pieces_room *room);
 
+/* Whether it is memory that somebody can have; an empty piece always is. Errors: SL_ERR_INVALID. */
+sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why);
+
 /* Gives the size of the value that the pieces make up. Empty pieces count for nothing. Errors:
  * SL_ERR_INVALID (a gap, an overlap, nothing at all, no address, memory that wraps around; more
  * than SL_VALUE_BYTES_MAX), SL_ERR_NO_MEMORY. */

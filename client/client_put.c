@@ -90,9 +90,7 @@ static const struct sl_piece *put_pieces(const struct put *put, uint64_t source,
     return one;
 }
 
-/* A code for what cannot even be asked; BUSY means: still to do. */
-static sl_err put_checked(struct put *put, uint32_t source, uint64_t chunk_bytes,
-                          uint64_t *length_bytes)
+sl_err sl_put_check_names(const struct put *put, uint64_t source)
 {
     struct sl_object_key key = put_key(put, source);
     struct sl_object_key bundle = put_bundle(put, source);
@@ -104,25 +102,36 @@ static sl_err put_checked(struct put *put, uint32_t source, uint64_t chunk_bytes
         return sl_fail(put->why, SL_ERR_INVALID, "bundle: at most %u bytes, not %u",
                        SL_TERMS_NAME_BYTES_MAX, bundle.length);
     }
+    return SL_OK;
+}
+
+sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes)
+{
+    const struct sl_attachment *at = sl_client_attachment(put->client);
+    const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
+    uint64_t most = SL_MIN(arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena),
+                           SL_VALUE_BYTES_MAX);
+    return length_bytes >= 1 && length_bytes <= most
+               ? SL_OK
+               : sl_fail(put->why, SL_ERR_INVALID,
+                         "value: 1 to %ju bytes (the node's memory_chunk), not %ju",
+                         (uintmax_t)most, (uintmax_t)length_bytes);
+}
+
+/* A code for what cannot even be asked; BUSY means: still to do. */
+static sl_err put_checked(struct put *put, uint32_t source, uint64_t *length_bytes)
+{
     struct sl_piece one;
     uint32_t count = 0;
     const struct sl_piece *pieces = put_pieces(put, source, &one, &count);
-    sl_err err = sl_pieces_measure(pieces, count, &put->pieces_room, length_bytes, put->why);
-    if (err == SL_OK && *length_bytes > chunk_bytes) {
-        err = sl_fail(put->why, SL_ERR_INVALID,
-                      "value: %ju bytes, but no value of this node is larger than its "
-                      "memory_chunk, %ju bytes",
-                      (uintmax_t)*length_bytes, (uintmax_t)chunk_bytes);
+    sl_err err = sl_put_check_names(put, source);
+    if (err == SL_OK) {
+        err = sl_pieces_measure(pieces, count, &put->pieces_room, length_bytes, put->why);
+    }
+    if (err == SL_OK) {
+        err = sl_put_check_length(put, *length_bytes);
     }
     return err == SL_OK ? SL_ERR_BUSY : err;
-}
-
-/* The largest value that the node takes. */
-static uint64_t chunk_bytes_of(const struct sl_client *client)
-{
-    const struct sl_attachment *at = sl_client_attachment(client);
-    const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
-    return arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena);
 }
 
 static void grants_taken(void *context, const struct sl_msg *reply)
@@ -191,9 +200,7 @@ static int by_generation(const void *a, const void *b)
     return left->item < right->item ? -1 : left->item > right->item;
 }
 
-/* The same key twice in a batch is granted the same extent twice: only one of the two may write it.
- * The other is tried again in the next round, and finds that it exists. */
-static sl_err put_single_out(struct put *put)
+sl_err sl_put_single_out(struct put *put)
 {
     uint64_t last = 0;
     bool rising = true;
@@ -227,21 +234,16 @@ static sl_err put_single_out(struct put *put)
     return SL_OK;
 }
 
-/* Gives back what was granted and will not be committed. */
-static void put_abandon(struct put *put)
+void sl_put_abandon(struct put *put)
 {
-    put->claim_count = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
         if (put->items[i].code == SL_OK) {
-            put->claims[put->claim_count++] = (struct sl_item_claim){
-                .ref = put->items[i].ref, .generation = put->items[i].generation};
+            sl_put_spoilt(put, &put->items[i], SL_ERR_BUSY);
         }
     }
-    sl_client_orphan(put->client, put->claims, put->claim_count);
 }
 
-/* What was granted for an item that cannot be filled goes back. */
-static void item_spoilt(struct put *put, struct put_item *item, sl_err code)
+void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code)
 {
     const struct sl_item_claim claim = {.ref = item->ref, .generation = item->generation};
     sl_put_unpin(put, item);
@@ -268,7 +270,7 @@ void sl_put_fill(struct put *put)
                                 : sl_pieces_gather(to, length_bytes, pieces, count,
                                                    &put->pieces_room, &digest);
         if (err != SL_OK) {
-            item_spoilt(put, item, err);
+            sl_put_spoilt(put, item, err);
             continue;
         }
         put->claim_items[put->claim_count] = i;
@@ -371,9 +373,9 @@ static sl_err put_by_reserve(struct put *put)
     if (err != SL_OK) {
         return err;
     }
-    err = put_single_out(put);
+    err = sl_put_single_out(put);
     if (err != SL_OK) {
-        put_abandon(put);
+        sl_put_abandon(put);
         return err;
     }
     /* Offsets are those of the memory of the registrar that answered: never written into that of an
@@ -523,9 +525,8 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
         lengths = put_lay_out(put, room, count);
     }
     put->lengths = lengths;
-    uint64_t chunk_bytes = chunk_bytes_of(put->client);
     for (uint32_t i = 0; i < count; i++) {
-        put->codes[i] = put_checked(put, i, chunk_bytes, &lengths[i]);
+        put->codes[i] = put_checked(put, i, &lengths[i]);
     }
     for (uint32_t first = 0; first < count && err == SL_OK;) {
         uint32_t share = sl_put_share(put, first, count);

@@ -58,12 +58,22 @@ static inline uint64_t put_length(const struct put *put, uint64_t source)
 /* ---- client_put.c ---- */
 /* Whether a key can be one: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
 bool sl_put_key_fine(struct sl_object_key key);
+/* Errors: SL_ERR_INVALID. */
+sl_err sl_put_check_names(const struct put *put, uint64_t source);
+sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
 /* Takes the terms into put. Errors: SL_ERR_INVALID. */
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
 /* How many of the keys from first on go into one message. */
 uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
 /* Asks for room for the items of this round: their codes, and where. */
 sl_err sl_put_reserve(struct put *put);
+/* The same key twice in a batch may be granted the same extent twice: only one of the two may write
+ * it, the others become SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_put_single_out(struct put *put);
+/* What was granted for an item that will not be filled goes back; it gets this code. */
+void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code);
+/* The same for all that was granted. */
+void sl_put_abandon(struct put *put);
 /* Copies the granted items' values into their extents; makes the claims of the round. */
 void sl_put_fill(struct put *put);
 /* What stays of the claims when the answer has another count. */

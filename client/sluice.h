@@ -160,25 +160,30 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why);
 
-/* A value that is written little by little and seen when it is committed. */
+/* A value that is written little by little and seen when it is committed. It belongs to its client,
+ * and ends before that is closed. */
 struct sl_draft;
-/* Takes room for it. ttl_ns: how long it may take, 0: setting reservation_ttl. Errors: as sl_put;
- * SL_ERR_EXISTS (the key is there, and terms do not replace), SL_ERR_BUSY (another writer). */
+/* Takes room for values of these lengths. bundles may be NULL. ttl_ns: how long it may take, 0:
+ * setting reservation_ttl. drafts[i] is NULL where codes[i] is not SL_OK; so it is of messages that
+ * were not answered any more when the call fails. Errors: as sl_put_pieces; codes[i] also
+ * SL_ERR_EXISTS (the key is there, and terms do not replace), SL_ERR_BUSY (another writer; it is
+ * not waited for). */
 sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys,
                       const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
                       uint32_t count, const struct sl_terms *terms, uint64_t ttl_ns,
                       struct sl_draft **drafts, sl_err *codes, uint64_t timeout_ns,
-                      struct sl_error *why); /* bundles may be NULL; drafts[i] NULL where codes[i]
-                                                is not SL_OK */
-/* Any thread, also several on one draft. Errors: SL_ERR_INVALID (beyond its length), SL_ERR_STALE
- * (its time is over). */
+                      struct sl_error *why);
+/* Any thread, also several on one draft. What is written twice is there as it was written last.
+ * Errors: SL_ERR_INVALID (pieces, beyond its length), SL_ERR_STALE (its time is over, or the node
+ * was started anew), SL_ERR_NO_MEMORY. */
 sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
                       struct sl_error *why);
-/* Makes them visible, frees the drafts and sets them NULL. Bytes that were never written are 0.
- * codes[i]: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE. */
+/* Makes them visible when no write is going on any more, frees the drafts and sets them NULL, also
+ * on failure. Bytes that were never written are 0. codes[i]: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE,
+ * SL_ERR_INVALID (NULL, or the same one twice), or why there was no answer. */
 sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
                        sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
-void sl_draft_drop(struct sl_draft **draft); /* gives the room back */
+void sl_draft_drop(struct sl_draft **draft); /* gives the room back; sets it NULL */
 
 /* Removes what is not leased when heed_leases (SL_ERR_LEASED for the rest). SL_ERR_BUSY: it is
  * being written. */

@@ -144,6 +144,20 @@ struct sl_digest sl_digest_copy_finish(struct sl_digest_copying *copying)
     return hashes_finish(&copying->hashes);
 }
 
+uint64_t sl_digest_copy_chunk(void *to, const void *from, uint64_t length_bytes)
+{
+    bool aligned = ((uintptr_t)to & (SL_COPY_ALIGN_BYTES - 1)) == 0;
+    const struct sl_copy_routine *routine =
+        aligned && length_bytes == SL_DIGEST_CHUNK_BYTES ? sl_copy_streaming() : NULL;
+    if (routine == NULL) {
+        memcpy(to, from, (size_t)length_bytes);
+        return DIGEST_HASH_64(to, (size_t)length_bytes);
+    }
+    uint64_t hash = routine->stream_hash(to, from);
+    routine->finish();
+    return hash;
+}
+
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes)
 {
     struct sl_digest_copying copying;

@@ -75,5 +75,7 @@ void sl_digest_copy_start(struct sl_digest_copying *copying, void *to, uint64_t 
 void sl_digest_copy_piece(struct sl_digest_copying *copying, const void *from,
                           uint64_t length_bytes);
 struct sl_digest sl_digest_copy_finish(struct sl_digest_copying *copying);
+/* One chunk, in the same way: gives its hash. */
+uint64_t sl_digest_copy_chunk(void *to, const void *from, uint64_t length_bytes);
 
 #endif

@@ -359,12 +359,262 @@ static void threads(struct sl_client *client)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* ---- drafts ---- */
+
+static struct sl_draft *begin_one(struct sl_client *client, const char *key, uint64_t length,
+                                  uint64_t ttl_ns, sl_err *code)
+{
+    const struct sl_object_key name = key_of(key);
+    struct sl_draft *draft = NULL;
+    CHECK(sl_draft_begin(client, &name, NULL, &length, 1, NULL, ttl_ns, &draft, code, 0, &why) ==
+          SL_OK);
+    CHECK((draft != NULL) == (*code == SL_OK));
+    return draft;
+}
+
+static sl_err commit_one(struct sl_client *client, struct sl_draft *draft)
+{
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_draft_commit(client, &draft, 1, &code, 0, &why) == SL_OK && draft == NULL);
+    return code;
+}
+
+/* The value under the key is want, and so is its digest. */
+static void is_value(struct sl_client *client, const char *key, const unsigned char *want,
+                     uint64_t length)
+{
+    struct sl_object_info object, plain;
+    uint64_t got = 0;
+    CHECK(sl_get(client, key_of(key),
+                 (struct sl_buffer){.at = target, .length_bytes = sizeof target}, &got, 0,
+                 &why) == SL_OK);
+    CHECK(got == length && memcmp(target, want, length) == 0);
+    CHECK(sl_put(client, key_of("plain"), want, length, 0, &why) == SL_OK);
+    CHECK(sl_stat(client, key_of(key), &object) == SL_OK);
+    CHECK(sl_stat(client, key_of("plain"), &plain) == SL_OK);
+    CHECK(object.digest_low == plain.digest_low && object.digest_high == plain.digest_high);
+    CHECK(sl_remove(client, key_of("plain"), 0, &why) == SL_OK);
+}
+
+/* Random writes, some over others, some bytes never: what is committed is what a buffer of zeros
+ * would be after the same writes, although the room was used before. */
+static void draft_shapes(struct sl_client *client)
+{
+    static struct sl_piece pieces[PIECES_MAX];
+    static unsigned char want[VALUE_BYTES];
+    uint64_t state = 11;
+    for (uint32_t i = 0; i < SHAPES; i++) {
+        uint64_t length = 1 + random_next(&state) % (i % 2 == 0 ? VALUE_BYTES : 70000);
+        sl_err code = SL_ERR_INTERNAL;
+        CHECK(sl_put(client, key_of("dirt"), source, length, 0, &why) == SL_OK);
+        CHECK(sl_remove(client, key_of("dirt"), 0, &why) == SL_OK);
+        struct sl_draft *draft = begin_one(client, "draft", length, 0, &code);
+        CHECK(code == SL_OK && sl_exists(client, key_of("draft")) == SL_ERR_NOT_FOUND);
+        memset(want, 0, length);
+        uint32_t count = cut(&state, source + i, length, pieces);
+        if (i % 3 != 0) {
+            shuffle(&state, pieces, count);
+        }
+        for (uint32_t p = 0; p < count; p++) {
+            if (i % 4 == 1 && p % 5 == 0) { /* never written */
+                continue;
+            }
+            if (i % 5 == 2 && p % 7 == 0) { /* over what is there */
+                uint64_t left = length - pieces[p].offset_bytes;
+                pieces[p].length_bytes =
+                    pieces[p].length_bytes > left / 2 ? left : 2 * pieces[p].length_bytes;
+                pieces[p].at = source + (random_next(&state) % 5000);
+            }
+            CHECK(sl_draft_write(draft, &pieces[p], 1, &why) == SL_OK);
+            memcpy(want + pieces[p].offset_bytes, pieces[p].at, pieces[p].length_bytes);
+        }
+        CHECK(commit_one(client, draft) == SL_OK);
+        is_value(client, "draft", want, length);
+        CHECK(sl_remove(client, key_of("draft"), 0, &why) == SL_OK);
+    }
+}
+
+struct draft_writer {
+    struct sl_draft *draft;
+    uint32_t number;
+};
+
+static void *draft_thread(void *context)
+{
+    const struct draft_writer *writer = context;
+    for (uint64_t at = writer->number * 5000; at < VALUE_BYTES; at += THREADS * 5000) {
+        uint64_t length = VALUE_BYTES - at < 5000 ? VALUE_BYTES - at : 5000;
+        const struct sl_piece piece = PIECE(source + at, length, at);
+        CHECK(sl_draft_write(writer->draft, &piece, 1, &why) == SL_OK);
+    }
+    return NULL;
+}
+
+static void draft_threads(struct sl_client *client)
+{
+    pthread_t running[THREADS];
+    struct draft_writer writers[THREADS];
+    sl_err code = SL_ERR_INTERNAL;
+    struct sl_draft *draft = begin_one(client, "draft", VALUE_BYTES, 0, &code);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        writers[i] = (struct draft_writer){.draft = draft, .number = i};
+        CHECK(pthread_create(&running[i], NULL, draft_thread, &writers[i]) == 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(running[i], NULL) == 0);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        const struct sl_piece piece = PIECE(target, 8, 0);
+        sl_err refused = sl_draft_write(draft, &piece, 1, NULL);
+        sl_draft_drop(&draft); /* of the child's memory alone */
+        _exit(refused == SL_ERR_INVALID && draft == NULL ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(commit_one(client, draft) == SL_OK);
+    is_value(client, "draft", source, VALUE_BYTES);
+}
+
+static void draft_refusals(struct sl_client *client)
+{
+    static const struct sl_piece bad[] = {PIECE(source, 101, 0),
+                                          PIECE(source, 1, 100),
+                                          PIECE(source, 1, UINT64_MAX),
+                                          PIECE(source, UINT64_MAX, 1),
+                                          PIECE(NULL, 1, 0),
+                                          PIECE((void *)(UINTPTR_MAX - 4), 8, 0)};
+    const struct sl_object_key keys[] = {key_of("a"), key_of("a"),    key_of("there"),
+                                         key_of(""),  key_of("huge"), key_of("empty")};
+    const uint64_t lengths[] = {100, 100, 100, 100, CHUNK_BYTES + 1, 0};
+    const sl_err want[] = {SL_OK,          SL_ERR_BUSY,    SL_ERR_EXISTS,
+                           SL_ERR_INVALID, SL_ERR_INVALID, SL_ERR_INVALID};
+    struct sl_draft *drafts[COUNT(keys)];
+    sl_err codes[COUNT(keys)];
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_put(client, key_of("there"), "x", 1, 0, &why) == SL_OK);
+    CHECK(sl_draft_begin(client, keys, NULL, lengths, COUNT(keys), NULL, 0, drafts, codes, 0,
+                         &why) == SL_OK);
+    for (uint32_t i = 0; i < COUNT(keys); i++) {
+        CHECK(codes[i] == want[i] && (drafts[i] != NULL) == (want[i] == SL_OK));
+    }
+    CHECK(begin_one(client, "a", 100, 0, &code) == NULL && code == SL_ERR_BUSY);
+    for (uint32_t i = 0; i < COUNT(bad); i++) {
+        CHECK(sl_draft_write(drafts[0], &bad[i], 1, &why) == SL_ERR_INVALID);
+    }
+    CHECK(sl_draft_write(drafts[0], NULL, 1, &why) == SL_ERR_INVALID);
+    CHECK(sl_draft_write(drafts[0], NULL, 0, &why) == SL_OK);
+    drafts[1] = drafts[0]; /* the same one twice, and none */
+    CHECK(sl_draft_commit(client, drafts, 3, codes, 0, &why) == SL_OK);
+    CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_ERR_INVALID);
+    CHECK(drafts[0] == NULL && drafts[1] == NULL);
+    memset(target, 0, 100);
+    is_value(client, "a", (unsigned char[100]){0}, 100);
+    sl_draft_drop(&drafts[0]); /* none: nothing happens */
+    sl_draft_drop(NULL);
+    CHECK(sl_draft_begin(client, keys, NULL, lengths, 65537, NULL, 0, drafts, codes, 0, &why) ==
+          SL_ERR_INVALID);
+}
+
+/* More room is begun and dropped than there is; a key is free again at once. */
+static void draft_drops(struct sl_client *client)
+{
+    const struct sl_piece piece = PIECE(source, MIB, 0);
+    sl_err code = SL_ERR_INTERNAL;
+    for (uint32_t i = 0; i < 50; i++) {
+        struct sl_draft *draft = begin_one(client, "drop", CHUNK_BYTES, 0, &code);
+        CHECK(code == SL_OK);
+        CHECK(sl_draft_write(draft, &piece, 1, &why) == SL_OK);
+        sl_draft_drop(&draft);
+        CHECK(draft == NULL);
+    }
+    CHECK(sl_exists(client, key_of("drop")) == SL_ERR_NOT_FOUND);
+}
+
+/* A draft whose time is over is refused, its key is free, and its room comes back. */
+static void draft_expiry(struct sl_client *client)
+{
+    const struct sl_piece piece = PIECE(source, 100, 0);
+    sl_err code = SL_ERR_INTERNAL;
+    for (uint32_t i = 0; i < 20; i++) {
+        struct sl_draft *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
+        CHECK(code == SL_OK);
+        while (sl_draft_write(draft, &piece, 1, &why) != SL_ERR_STALE) {
+            (void)usleep(1000);
+        }
+        CHECK(sl_put(client, key_of("late"), source, 100, 0, &why) == SL_OK);
+        if (i % 2 == 0) {
+            CHECK(commit_one(client, draft) == SL_ERR_STALE);
+        } else {
+            sl_draft_drop(&draft);
+        }
+        is_value(client, "late", source, 100);
+        CHECK(sl_remove(client, key_of("late"), 0, &why) == SL_OK);
+    }
+}
+
+static void say_and_wait(const char *what)
+{
+    char line[16];
+    CHECK(puts(what) >= 0 && fflush(stdout) == 0);
+    CHECK(fgets(line, sizeof line, stdin) != NULL);
+}
+
+/* Holds a draft until it is killed. */
+static void draft_hold(struct sl_client *client)
+{
+    const struct sl_piece piece = PIECE(source, MIB, 0);
+    sl_err code = SL_ERR_INTERNAL;
+    struct sl_draft *draft = begin_one(client, "held", CHUNK_BYTES, 0, &code);
+    CHECK(code == SL_OK && sl_draft_write(draft, &piece, 1, &why) == SL_OK);
+    say_and_wait("holding");
+    sl_draft_drop(&draft);
+}
+
+/* The registrar is killed and comes back between a draft's begin and its commit, then the whole
+ * node is made anew. */
+static void draft_restarts(struct sl_client *client)
+{
+    const struct sl_piece first = PIECE(source, MIB, 0);
+    const struct sl_piece second = PIECE(source + MIB, MIB, MIB);
+    sl_err code = SL_ERR_INTERNAL;
+    struct sl_draft *draft = begin_one(client, "kept", 2 * MIB, 60000000000, &code);
+    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
+    say_and_wait("registrar");
+    CHECK(sl_draft_write(draft, &second, 1, &why) == SL_OK);
+    CHECK(commit_one(client, draft) == SL_OK);
+    is_value(client, "kept", source, 2 * MIB);
+    draft = begin_one(client, "lost", 2 * MIB, 60000000000, &code);
+    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
+    say_and_wait("replace");
+    while (sl_draft_write(draft, &second, 1, &why) == SL_OK) {
+        (void)usleep(1000);
+    }
+    CHECK(why.code == SL_ERR_STALE);
+    CHECK(commit_one(client, draft) == SL_ERR_STALE);
+    CHECK(sl_exists(client, key_of("lost")) == SL_ERR_NOT_FOUND);
+    draft = begin_one(client, "lost", 2 * MIB, 0, &code);
+    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
+    CHECK(sl_draft_write(draft, &second, 1, &why) == SL_OK && commit_one(client, draft) == SL_OK);
+    is_value(client, "lost", source, 2 * MIB);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
 } whats[] = {
-    {"shapes", shapes}, {"refusals", refusals}, {"reading", reading},
-    {"many", many},     {"threads", threads},
+    {"shapes", shapes},
+    {"refusals", refusals},
+    {"reading", reading},
+    {"draft_shapes", draft_shapes},
+    {"draft_threads", draft_threads},
+    {"draft_refusals", draft_refusals},
+    {"draft_drops", draft_drops},
+    {"draft_expiry", draft_expiry},
+    {"draft_hold", draft_hold},
+    {"draft_restarts", draft_restarts},
+    {"many", many},
+    {"threads", threads},
 };
 
 int main(int argc, char **argv)

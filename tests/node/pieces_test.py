@@ -1,7 +1,11 @@
 """Values from and into pieces of memory, on a registrar alone: nothing else is needed for objects in memory."""
 
+import json
 import os
+import select
+import shutil
 import subprocess
+import time
 import unittest
 
 from object_api import BIN, SLOWDOWN, BareNode
@@ -14,6 +18,33 @@ class PiecesNode(BareNode):
         super().__init__(memory=memory, disk="0")
         self.actors = [("registrar", None)]
         self.settings += ["--memory-chunk", "16MiB"]
+
+    def used_bytes(self):
+        shown = json.loads(self.ctl("status", "--metrics", "--json").stdout)
+        return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"]["used_bytes"]
+
+    def wait_used(self, wanted):
+        end = time.monotonic() + 20 * SLOWDOWN
+        while (used := self.used_bytes()) != wanted:
+            if time.monotonic() > end:
+                raise AssertionError(f"{used} bytes are used, not {wanted}\n{self.logs()}")
+            time.sleep(0.02)
+
+    def start_probe(self, what):
+        return subprocess.Popen([PROBE, self.instance, self.directory + "/run", self.shm, what], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def await_line(probe, wanted):
+    line = select.select([probe.stdout], [], [], 30 * SLOWDOWN)[0] and probe.stdout.readline()
+    if line != wanted:
+        probe.kill()
+        raise AssertionError(f"{line} instead of {wanted}: {probe.communicate()[1].decode()}")
+
+
+def go_on(probe):
+    probe.stdin.write(b"\n")
+    probe.stdin.flush()
 
 
 @unittest.skipUnless(os.path.exists(PROBE), "pieces_probe was not built")
@@ -35,6 +66,47 @@ class Pieces(unittest.TestCase):
 
     def test_a_batch_of_many_messages(self):
         self.run_probe("many")
+
+    def test_a_draft_is_what_was_written_and_zero_elsewhere(self):
+        self.run_probe("draft_shapes")
+
+    def test_threads_write_one_draft(self):
+        self.run_probe("draft_threads")
+
+    def test_what_a_draft_refuses(self):
+        self.run_probe("draft_refusals")
+
+    def test_dropped_drafts_give_their_room_back(self):
+        self.run_probe("draft_drops")
+
+    def test_a_draft_whose_time_is_over(self):
+        self.run_probe("draft_expiry")
+
+    def test_a_killed_writer_leaves_nothing(self):
+        with PiecesNode() as node:
+            probe = node.start_probe("draft_hold")
+            await_line(probe, b"holding\n")
+            node.wait_used(16 << 20)
+            probe.kill()
+            probe.communicate()
+            node.wait_used(0)
+
+    def test_drafts_over_restarts_of_the_registrar_and_the_node(self):
+        with PiecesNode() as node:
+            probe = node.start_probe("draft_restarts")
+            await_line(probe, b"registrar\n")
+            node.processes["registrar"].kill()
+            node.processes["registrar"].wait()
+            node.processes["registrar"].stdout.close()
+            node.start("registrar")
+            go_on(probe)
+            await_line(probe, b"replace\n")
+            node.stop()
+            shutil.rmtree(node.shm)
+            node.start("registrar")
+            go_on(probe)
+            errors = probe.communicate(timeout=60 * SLOWDOWN)[1]
+            self.assertEqual(probe.returncode, 0, errors.decode() + node.logs())
 
     def test_threads_share_a_client_and_a_fork_does_not(self):
         self.run_probe("threads")

@@ -18,6 +18,7 @@
 #define SL_INDEX_INTERNAL_H
 
 #include "ipc/sl_index.h"
+#include "ipc/sl_leases.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -44,8 +45,9 @@ struct index_header {
     index_word slab_count; /* populated; 0: a dead index, ask the registrar */
     index_word key_count, group_count, record_units_used;
     index_word remote; /* 1: what is not here may be had from other nodes; 0 in older indexes */
+    index_word lease_ttl_ns; /* of a look-up that leases; 0: it does not; 0 in older indexes */
 };
-static_assert(sizeof(struct index_header) == 80, "format of the index header");
+static_assert(sizeof(struct index_header) == 88, "format of the index header");
 
 struct index_bucket {
     index_word overflow;
@@ -112,6 +114,26 @@ struct sl_index_view {
     uint64_t slab_count_max;
 };
 
+struct index_place {
+    uint64_t bucket;
+    uint32_t slot;
+};
+
+/* Leases. A word: tag << 48 | end in units of 2^16 ns; a bundle's has no tag. All of a bucket's are
+ * in one cache line. */
+#define LEASE_BUCKET_WORDS 8u
+#define LEASE_END_MASK     UINT64_C(0xffffffffffff)
+#define LEASE_SHUT         UINT64_MAX
+struct index_leases {
+    struct sl_segment segment;
+    index_word *bundles, *slots; /* NULL: none */
+    uint64_t bucket_count;
+};
+struct sl_leases {
+    struct index_leases map;
+    const struct sl_index_view *view;
+};
+
 /* Private book-keeping of one slab. */
 struct index_slab {
     uint16_t units;    /* class; 0: free slab */
@@ -138,7 +160,9 @@ struct sl_index {
     uint64_t now_ns;   /* 0: ask the clock */
     bool recovered, starved; /* starved: the system had no memory for the last growth */
     bool made;               /* in this life, not opened */
-    bool contributed;        /* every object's record has the words of its terms */
+    struct index_leases leases;
+    uint64_t lease_ttl_ns;
+    bool contributed; /* every object's record has the words of its terms */
 };
 #define INDEX_NONE UINT32_MAX
 /* Nine of ten slots may be taken: beyond that probes grow long, and a key may find no slot at all.
@@ -327,15 +351,47 @@ void index_slab_adopt(struct sl_index *index,
 void index_slab_forget(struct sl_index *index, uint32_t slab); /* recovery: it holds nothing */
 
 /* Slots (index_writer.c). */
-struct index_place {
-    uint64_t bucket;
-    uint32_t slot;
-};
 bool index_place_free(const struct sl_index *index, uint64_t hash, struct index_place *place);
 bool index_place_of(const struct sl_index *index, uint64_t hash, sl_ref ref,
                     struct index_place *place);
 void index_link(struct sl_index *index, uint64_t hash, struct index_place place, sl_ref ref);
 void index_count(index_word *counter, int64_t amount);
+/* Leases (index_leases.c). Tells a key from another that had its slot before. */
+static inline uint64_t lease_tag(uint64_t hash)
+{
+    return hash << 48;
+}
+static inline uint64_t lease_units(uint64_t ns)
+{
+    return SL_MIN((ns >> 16) + 1, LEASE_END_MASK - 1);
+}
+static inline uint64_t lease_ns(uint64_t units)
+{
+    return units << 16;
+}
+static inline index_word *lease_at(const struct index_leases *leases, struct index_place place)
+{
+    return &leases->slots[place.bucket * LEASE_BUCKET_WORDS + place.slot];
+}
+static inline index_word *lease_of_bundle(const struct index_leases *leases, uint64_t bundle)
+{
+    return &leases->bundles[bundle % SL_LEASE_BUNDLES];
+}
+void index_leases_recover(struct sl_index *index);
+/* Of look-ups that lease what they find, all at one time. */
+struct leasing {
+    const struct index_leases *map;
+    uint64_t want;             /* end of a lease taken now, as in its word */
+    uint64_t enough;           /* one that ends then is not renewed */
+    uint64_t enough_of_bundle; /* likewise */
+    uint64_t end_ns;           /* of the last one taken; 0: it was shut */
+};
+/* False: there are no leases. */
+bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct leasing *out);
+/* Leases a key, or its whole bundle when it has one. Gives until when; 0: it is shut. */
+uint64_t index_lease_take(const struct leasing *leasing, struct index_place place, uint64_t hash,
+                          uint64_t bundle);
+
 /* Ends a record that is in no slot, and gives its memory back. */
 void index_record_free(struct sl_index *index, sl_ref ref);
 /* ref has the slot that old had: old leaves, and ref is as any other. */

@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+/* Times that a shut lease is looked at again: the registrar unlinks a bundle of hundreds meanwhile.
+ */
+#define SHUT_TRIES_MAX 4096u
 #define BATCH_WIDTH \
     32u /* keys in flight: enough to cover the latency of memory, few enough to stay in L1 */
 
@@ -15,6 +18,7 @@ struct wanted {
     const char *key;
     uint32_t key_length;
     bool object, group; /* which kinds count */
+    bool terms;         /* are wanted too */
     uint64_t hash;
 };
 
@@ -22,6 +26,7 @@ struct found {
     uint64_t words[RECORD_KEY];
     uint64_t terms[TERMS_WORDS];
     sl_ref ref;
+    struct index_place place;
 };
 
 bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
@@ -134,7 +139,7 @@ static enum index_look record_look(const struct sl_index_view *view, const struc
                 what_key_length(what) == wanted->key_length &&
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
-    if (same && count == RECORD_KEY) {
+    if (same && wanted->terms) {
         index_terms_copy(view, ref, what, found->terms);
     }
     if (!record_stood(record, version, slot, slot_word)) {
@@ -158,6 +163,7 @@ static enum index_look table_look(const struct sl_index_view *view, const struct
             }
             enum index_look look = record_look(view, wanted, &bucket->slots[i], word, count, found);
             if (look != INDEX_LOOK_OTHER) {
+                found->place = (struct index_place){at, i};
                 return look;
             }
         }
@@ -214,22 +220,49 @@ static bool object_visible(const struct sl_index_view *view, const uint64_t *wor
            group_state(view, group, words[RECORD_GROUP_VERSION]) == SL_GROUP_COMMITTED;
 }
 
+/* ---- leases ---- */
+
+static bool found_stands(const struct sl_index_view *view, const struct found *found)
+{
+    index_word *slot = &view->buckets[found->place.bucket].slots[found->place.slot];
+    return record_stood(record_at(view, found->ref), found->words[RECORD_VERSION], slot,
+                        slot_make(found->words[RECORD_HASH], found->ref));
+}
+
+/* Leases what was found; SL_ERR_BUSY: look again. */
+static sl_err found_lease(const struct sl_index_view *view, const struct found *found,
+                          struct leasing *leasing)
+{
+    leasing->end_ns = index_lease_take(leasing, found->place, found->words[RECORD_HASH],
+                                       found->terms[TERMS_BUNDLE]);
+    return leasing->end_ns != 0 && found_stands(view, found) ? SL_OK : SL_ERR_BUSY;
+}
+
 static bool key_length_good(uint32_t key_length)
 {
     return key_length >= 1 && key_length <= SL_KEY_BYTES_MAX;
 }
 
-static sl_err object_find(const struct sl_index_view *view, const struct wanted *wanted,
-                          struct sl_entry *out)
+/* leasing may be NULL. */
+static inline sl_err object_find(const struct sl_index_view *view, const struct wanted *wanted,
+                                 struct sl_entry *out, struct leasing *leasing)
 {
     struct found found;
-    sl_err err =
-        table_find(view, wanted, out != NULL ? RECORD_KEY : RECORD_GROUP_VERSION + 1, &found);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (!object_visible(view, found.words)) {
-        return SL_ERR_NOT_FOUND;
+    uint32_t count = out != NULL ? RECORD_KEY : RECORD_GROUP_VERSION + 1;
+    for (uint32_t i = 0;; i++) {
+        sl_err err = table_find(view, wanted, count, &found);
+        if (err != SL_OK) {
+            return err;
+        }
+        if (!object_visible(view, found.words)) {
+            return SL_ERR_NOT_FOUND;
+        }
+        /* A registrar that was stopped while it shut the key's lease: it is there, and not leased.
+         */
+        if (leasing == NULL || found_lease(view, &found, leasing) == SL_OK || i == SHUT_TRIES_MAX) {
+            break;
+        }
+        relax();
     }
     if (out != NULL) {
         index_parse(view, found.ref, found.words, found.terms, out);
@@ -246,8 +279,9 @@ sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t
     struct wanted wanted = {.key = key,
                             .key_length = key_length,
                             .object = true,
+                            .terms = out != NULL,
                             .hash = index_hash(view, key, key_length)};
-    return object_find(view, &wanted, out);
+    return object_find(view, &wanted, out, NULL);
 }
 
 sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
@@ -262,6 +296,7 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
                             .key_length = key_length,
                             .object = true,
                             .group = true,
+                            .terms = true,
                             .hash = index_hash(view, key, key_length)};
     sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
     if (err == SL_OK && out != NULL) {
@@ -303,12 +338,18 @@ static void prefetch(const void *at)
 }
 
 static void batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
-                               struct wanted *wanted)
+                               bool terms, const struct leasing *leasing, struct wanted *wanted)
 {
-    *wanted = (struct wanted){.key = key->at, .key_length = key->length, .object = true};
+    *wanted =
+        (struct wanted){.key = key->at, .key_length = key->length, .object = true, .terms = terms};
     if (key_length_good(key->length)) {
         wanted->hash = index_hash(view, key->at, key->length);
-        prefetch(&view->buckets[hash_bucket(view, wanted->hash)]);
+        uint64_t bucket = hash_bucket(view, wanted->hash);
+        prefetch(&view->buckets[bucket]);
+        if (leasing != NULL) {
+            const index_word *word = lease_at(leasing->map, (struct index_place){bucket, 0});
+            __builtin_prefetch(word, 1, 3);
+        }
     }
 }
 
@@ -327,6 +368,7 @@ static sl_ref batch_fetch_record(const struct sl_index_view *view, const struct 
         if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) && ref_in_bounds(view, ref, units)) {
             const char *record = (const char *)(const void *)record_at(view, ref);
             prefetch(record);
+            units += wanted->terms; /* they may lie in another line */
             for (uint32_t line = RECORD_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
                 prefetch(record +
                          line *
@@ -351,15 +393,18 @@ static void batch_fetch_group(const struct sl_index_view *view, sl_ref ref)
     }
 }
 
-void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *keys,
-                         uint32_t count, struct sl_entry *out, sl_err *codes)
+/* Made once for each kind of caller: the one without leases pays nothing for the other. */
+static inline __attribute__((always_inline)) void
+find_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t count,
+           struct sl_entry *out, struct leasing *leasing, uint64_t *lease_ends, sl_err *codes)
 {
     struct wanted wanted[BATCH_WIDTH];
     sl_ref refs[BATCH_WIDTH];
     for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
         uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
         for (uint32_t i = 0; i < width; i++) {
-            batch_fetch_bucket(view, &keys[from + i], &wanted[i]);
+            batch_fetch_bucket(view, &keys[from + i], out != NULL || leasing != NULL, leasing,
+                               &wanted[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
             refs[i] = batch_fetch_record(view, &wanted[i]);
@@ -368,12 +413,58 @@ void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *
             batch_fetch_group(view, refs[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
-            codes[from + i] =
-                !key_length_good(wanted[i].key_length)
-                    ? SL_ERR_NOT_FOUND
-                    : object_find(view, &wanted[i], out != NULL ? &out[from + i] : NULL);
+            struct sl_entry *entry = out != NULL ? &out[from + i] : NULL;
+            if (leasing != NULL) {
+                leasing->end_ns = 0;
+            }
+            codes[from + i] = !key_length_good(wanted[i].key_length)
+                                  ? SL_ERR_NOT_FOUND
+                                  : object_find(view, &wanted[i], entry, leasing);
+            if (leasing != NULL && lease_ends != NULL) {
+                lease_ends[from + i] = codes[from + i] == SL_OK ? leasing->end_ns : 0;
+            }
         }
     }
+}
+
+void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *keys,
+                         uint32_t count, struct sl_entry *out, sl_err *codes)
+{
+    find_batch(view, keys, count, out, NULL, NULL, codes);
+}
+
+void sl_leases_find_batch(const struct sl_leases *leases, const struct sl_key *keys, uint32_t count,
+                          uint64_t now_ns, struct sl_entry *out, uint64_t *lease_ends,
+                          sl_err *codes)
+{
+    struct leasing leasing;
+    if (index_leasing_begin(leases, now_ns, &leasing)) {
+        find_batch(leases->view, keys, count, out, &leasing, lease_ends, codes);
+        return;
+    }
+    sl_index_find_batch(leases->view, keys, count, out, codes);
+    for (uint32_t i = 0; lease_ends != NULL && i < count; i++) {
+        lease_ends[i] = 0;
+    }
+}
+
+sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, uint64_t now_ns,
+                      struct sl_entry *out, uint64_t *lease_end_ns)
+{
+    struct leasing leasing;
+    *lease_end_ns = 0;
+    if (!key_length_good(key->length)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    struct wanted wanted = {.key = key->at,
+                            .key_length = key->length,
+                            .object = true,
+                            .terms = true,
+                            .hash = index_hash(leases->view, key->at, key->length)};
+    bool leased = index_leasing_begin(leases, now_ns, &leasing);
+    sl_err err = object_find(leases->view, &wanted, out, leased ? &leasing : NULL);
+    *lease_end_ns = err == SL_OK ? leasing.end_ns : 0;
+    return err;
 }
 
 /* ---- re-checks ---- */

@@ -63,6 +63,9 @@ void index_link(struct sl_index *index, uint64_t hash, struct index_place place,
     for (uint64_t at = hash_bucket(view, hash); at != place.bucket; at = bucket_after(view, at)) {
         word_publish(&view->buckets[at].overflow, word_get(&view->buckets[at].overflow) + 1);
     }
+    if (index->leases.slots != NULL) {
+        word_set(lease_at(&index->leases, place), 0); /* of the key that was here */
+    }
     word_publish(&view->buckets[place.bucket].slots[place.slot], slot_make(hash, ref));
 }
 

@@ -252,6 +252,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
         return sl_fail(why, SL_ERR_NO_MEMORY, "index handle");
     }
     index->view.segment.fd = -1;
+    index->leases.segment.fd = -1;
     index->arena = options->arena;
     sl_err err = index_open_segment(options, index, &fresh, why);
     if (err == SL_OK) {
@@ -271,6 +272,7 @@ void sl_index_close(struct sl_index **index)
     if (index == NULL || *index == NULL) {
         return;
     }
+    sl_segment_close(&(*index)->leases.segment);
     sl_segment_close(&(*index)->view.segment);
     free((*index)->slabs);
     free((*index)->recount);

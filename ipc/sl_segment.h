@@ -10,7 +10,12 @@
 #define SL_SEGMENT_FORMAT 1u
 /* The header page belongs to the kind of the segment from here on. */
 #define SL_SEGMENT_OWN_OFFSET_BYTES 1024u
-enum sl_segment_kind { SL_SEGMENT_ARENA = 1, SL_SEGMENT_INDEX = 2, SL_SEGMENT_PINS = 3 };
+enum sl_segment_kind {
+    SL_SEGMENT_ARENA = 1,
+    SL_SEGMENT_INDEX = 2,
+    SL_SEGMENT_PINS = 3,
+    SL_SEGMENT_LEASES = 4
+};
 
 struct sl_segment {
     void *header; /* the mapping: header page, then data at data_offset_bytes */

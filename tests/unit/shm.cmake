@@ -1,12 +1,12 @@
 # Segments, arena, allocator, index, pins.
 set(SHM_UNIT_DIR ${CMAKE_CURRENT_LIST_DIR})
-foreach(suite segment huge arena alloc index index_changes index_hostile index_kill pins pins_litmus)
+foreach(suite segment huge arena alloc index index_changes index_leases index_hostile index_kill pins pins_litmus)
     sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c LIBS sluice_ipc TIMEOUT 120)
 endforeach()
 
 # The index once more, with a kill point after every store and a hook before every load.
 set(SHM_INDEX_SOURCES "")
-foreach(source sl_index.c index_reader.c index_records.c index_recover.c index_writer.c)
+foreach(source sl_index.c index_leases.c index_reader.c index_records.c index_recover.c index_writer.c)
     list(APPEND SHM_INDEX_SOURCES ${SHM_UNIT_DIR}/../../ipc/${source})
 endforeach()
 foreach(suite index_crash index_interleave)

@@ -1,0 +1,93 @@
+"""What is measured: rows (an operation, a size, a batch, a set-up of processes) and the exercises that give them. An
+exercise writes values and reads them back, so that it gives two rows."""
+
+import dataclasses
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
+PIECES = 64  # a value's: two tensors of 32 layers each
+
+SECTIONS = {
+    "one": "one process that has the memory too",
+    "two": "two processes at a time, each with its own values (rate: of both)",
+    "cross": "one process reads what the other wrote, which goes on writing",
+    "standalone": "memory in a process of its own, the client brings none",
+    "dummy": "the same through setup_dummy",
+}
+# kind: (writing one, reading one, writing a batch, reading a batch)
+CALLS = {
+    "bytes": ("put", "get", "put_batch", "get_batch"),
+    "direct": ("put_from", "get_into", "batch_put_from", "batch_get_into"),
+    "pieces": ("", "", "batch_put_from_multi_buffers", "batch_get_into_multi_buffers"),
+}
+
+
+def size_text(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    section: str
+    call: str
+    batch: int
+    size: int  # bytes of one value; 0: existence
+
+    @property
+    def name(self):
+        what = f" {size_text(self.size)}" if self.size else ""
+        return f"{self.section} {self.call}{what}" + (f" x {self.batch}" if self.batch > 1 else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    section: str
+    kind: str  # of CALLS, or "exist"
+    size: int
+    batch: int
+
+    def rows(self):
+        """The rows it gives, by phase."""
+        if self.kind == "exist":
+            call = "batch_is_exist" if self.batch > 1 else "is_exist"
+            return {phase: Row(self.section, f"{call} ({phase})", self.batch, 0) for phase in ("hit", "miss")}
+        put, get = CALLS[self.kind][2 * (self.batch > 1):][:2]
+        return {"put": Row(self.section, put, self.batch, self.size),
+                "get": Row(self.section, get, self.batch, self.size)}
+
+    @property
+    def bytes(self):
+        """Of one call."""
+        return self.size * self.batch
+
+
+def exercises_all():
+    """Section by section."""
+    table = [("one", "bytes", SIZES, (1,)), ("one", "bytes", SIZES[:4], (64,)), ("one", "direct", SIZES, (1, 64, 256)),
+             ("one", "pieces", SIZES[1:], (64, 256)), ("one", "exist", (4 * KIB,), (1, 64, 256)),
+             ("two", "direct", SIZES, (1, 64)), ("two", "pieces", SIZES[2:4], (64,)), ("two", "exist", (4 * KIB,), (1, 64)),
+             ("cross", "direct", SIZES, (1, 64)), ("cross", "pieces", SIZES[2:4], (64,))]
+    for section in ("standalone", "dummy"):
+        table += [(section, "direct", (4 * KIB, 256 * KIB, 4 * MIB), (1,)), (section, "direct", SIZES[:4], (64,)),
+                  (section, "pieces", SIZES[2:4], (64,)), (section, "exist", (4 * KIB,), (1, 64))]
+    return table_expand(table)
+
+
+def exercises_quick():
+    table = [("one", "bytes", (4 * KIB, MIB), (1,)), ("one", "direct", SIZES, (1,)),
+             ("one", "direct", (4 * KIB, 64 * KIB, MIB), (64,)), ("one", "pieces", (256 * KIB,), (64, 256)),
+             ("one", "exist", (4 * KIB,), (1, 256)), ("two", "direct", (64 * KIB,), (1, 64)),
+             ("cross", "direct", (64 * KIB,), (1, 64)), ("standalone", "direct", (64 * KIB,), (1, 64)),
+             ("dummy", "direct", (64 * KIB,), (1, 64))]
+    return table_expand(table)
+
+
+def table_expand(table):
+    return [Exercise(section, kind, size, batch)
+            for section, kind, sizes, batches in table for batch in batches for size in sizes]
+
+
+def exercises_smoke():
+    return [Exercise("one", "bytes", 4 * KIB, 1), Exercise("one", "direct", 64 * KIB, 1), Exercise("one", "direct", 4 * KIB, 64),
+            Exercise("one", "pieces", 64 * KIB, 64), Exercise("one", "exist", 4 * KIB, 64), Exercise("two", "direct", 64 * KIB, 64),
+            Exercise("cross", "direct", 64 * KIB, 64)]

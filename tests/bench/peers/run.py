@@ -1,0 +1,176 @@
+"""The run: stores take turns at each exercise, and their workers' figures are gathered."""
+
+import sys
+import time
+
+from rows import MIB, SECTIONS
+from sides import Missing, Refused
+
+PROCESSES = {"two": 2, "cross": 2}
+START_DELAY_NS = 20_000_000  # so that two processes begin at the same moment
+CALLS_MIN = 3
+CALLS_MAX_EXIST = 200_000
+EXIST_KEYS = 2048
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a line for each section."""
+
+    def __init__(self, total):
+        self.total, self.done, self.began, self.section = total, 0, time.monotonic(), None
+
+    def step(self, section, what):
+        self.done += 1
+        share = self.done / self.total
+        left_s = (time.monotonic() - self.began) * (1 - share) / share
+        if sys.stderr.isatty():
+            bar = "█" * round(share * 30)
+            print(f"\r\x1b[K{bar:░<30} {share:4.0%}  {what}  {left_s:.0f} s left", end="", file=sys.stderr, flush=True)
+        elif section != self.section:
+            self.section = section
+            print(f"{time.monotonic() - self.began:5.0f} s  {section}: {SECTIONS[section]}", file=sys.stderr, flush=True)
+
+    def end(self):
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Bench:
+    def __init__(self, options, sides):
+        self.options, self.sides = options, sides
+        self.times = {}     # row -> side's name -> a list of ns for each round
+        self.failures = {}  # row -> side's name -> text
+        self.rows = []
+        self.cell = 0
+
+    # ---- sections ----
+
+    def section_run(self, section, exercises, progress):
+        count = PROCESSES.get(section, 1)
+        refused = {}
+        for side in self.sides:
+            self.attempt(side, refused, lambda side=side: side.workers_start(section, count))
+        for side in self.sides:
+            self.attempt(side, refused, side.workers_wait)
+        for side in self.sides:
+            self.attempt(side, refused, lambda side=side: self.fill(side))
+        for exercise in exercises:
+            self.rows += exercise.rows().values()
+            for turn in range(self.options.rounds):
+                first = turn % len(self.sides)
+                for side in self.sides[first:] + self.sides[:first]:
+                    progress.step(section, next(iter(exercise.rows().values())).name)
+                    self.turn(side, exercise, turn, refused)
+        for side in self.sides:
+            side.workers_stop()
+
+    def attempt(self, side, refused, action):
+        """A side that does not come up is left out of the section."""
+        if side.name in refused:
+            return
+        try:
+            action()
+        except (Refused, Missing) as failure:
+            refused[side.name] = str(failure)
+            side.workers_stop()
+
+    def turn(self, side, exercise, turn, refused):
+        rows = exercise.rows()
+        if side.name == "memcpy" and exercise.kind == "exist":
+            return
+        failure = refused.get(side.name)
+        if failure is None:
+            try:
+                for phase, times in self.exercise_run(side, exercise, turn).items():
+                    self.times.setdefault(rows[phase], {}).setdefault(side.name, []).append(times)
+                return
+            except Refused as refusal:
+                failure = str(refusal)
+                if any(worker.process.poll() is not None for worker in side.workers):
+                    refused[side.name] = failure
+                    side.workers_stop()
+        for row in rows.values():
+            self.failures.setdefault(row, {})[side.name] = failure
+
+    def fill(self, side):
+        """Touches the stores' memory once, as one that runs for a while has."""
+        commands = [dict(self.command("direct", 4 * MIB, 1, number), do="put", seconds=30, bytes_max=self.room(side) * 2)
+                    for number in range(len(side.workers))]
+        self.together(side.workers, commands)
+        side.workers[0].tell(do="clear")
+        side.workers[0].answer()
+
+    # ---- one exercise of one side ----
+
+    def room(self, side):
+        """Bytes that each process may write: well below what would evict."""
+        return self.options.segment_bytes * 3 // 10 // len(side.workers)
+
+    def command(self, kind, size, batch, number):
+        self.cell += 1
+        return {"kind": kind, "size": size, "batch": batch, "cell": self.cell, "seconds": self.options.seconds,
+                "calls_min": CALLS_MIN, "thorough": False,
+                "prefix": f"bench@tp_rank:{number}@group:0@{self.cell:032x}{(self.cell * 0x9E3779B97F4A7C15) % 2**128:032x}"}
+
+    def together(self, workers, commands):
+        """All at the same moment. Gives their durations."""
+        start_ns = time.perf_counter_ns() + (START_DELAY_NS if len(workers) > 1 else 0)
+        for worker, command in zip(workers, commands):
+            worker.tell(**command, start_ns=start_ns)
+        answers, refusals = [], []
+        for worker in workers:
+            try:
+                answers.append(worker.answer()["times"])
+            except Refused as refusal:
+                refusals.append(refusal)
+        if refusals:
+            raise refusals[0]
+        return answers
+
+    def exercise_run(self, side, exercise, turn):
+        """{phase: durations of calls}."""
+        try:
+            if exercise.kind == "exist":
+                return self.exist(side, exercise)
+            if exercise.section == "cross":
+                return self.cross(side, exercise, turn)
+            return self.write_and_read(side, exercise, turn)
+        finally:
+            if side.workers and side.workers[0].process.poll() is None:
+                side.workers[0].tell(do="clear")
+                side.workers[0].answer()
+
+    def write_and_read(self, side, exercise, turn):
+        commands = [dict(self.command(exercise.kind, exercise.size, exercise.batch, number), bytes_max=self.room(side))
+                    for number in range(len(side.workers))]
+        wrote = self.together(side.workers, [dict(command, do="put") for command in commands])
+        read = self.together(side.workers, [dict(command, do="get", calls=len(times), thorough=turn == 0)
+                                            for command, times in zip(commands, wrote)])
+        return {"put": steady(wrote), "get": steady(read)}
+
+    def cross(self, side, exercise, turn):
+        """The second process reads what the first wrote before, while that goes on."""
+        writer, reader = side.workers
+        before, beside = [dict(self.command(exercise.kind, exercise.size, exercise.batch, 0), do="put",
+                               bytes_max=self.room(side)) for _ in range(2)]
+        wrote = self.together([writer], [before])
+        read = dict(before, do="get", calls=len(wrote[0]), thorough=turn == 0)
+        wrote, got = self.together([writer, reader], [beside, read])
+        return {"put": steady([wrote]), "get": steady([got])}
+
+    def exist(self, side, exercise):
+        commands = [dict(self.command("direct", exercise.size, 64, number), do="put", seconds=30,
+                         bytes_max=EXIST_KEYS * exercise.size) for number in range(len(side.workers))]
+        self.together(side.workers, commands)
+        phases = {}
+        for phase in ("hit", "miss"):
+            looks = [dict(command, do="exist", batch=exercise.batch, keys=EXIST_KEYS, found=phase == "hit",
+                          seconds=self.options.seconds, calls_max=CALLS_MAX_EXIST,
+                          prefix=command["prefix"] + ("" if phase == "hit" else "-")) for command in commands]
+            phases[phase] = steady(self.together(side.workers, looks))
+        return phases
+
+
+def steady(times_of_workers):
+    """Durations of all workers, without the first call of each, which comes to cold caches."""
+    return [time_ns for times in times_of_workers for time_ns in (times[1:] if len(times) > 2 else times)]

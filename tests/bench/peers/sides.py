@@ -1,0 +1,363 @@
+"""The stores that are compared: how each is installed, which processes it has, and how its workers are started. Whatever
+is started here ends with this process, also when that is killed."""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
+MOONCAKE_PACKAGES = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")  # the same but for libcuda
+PACKAGE_OF = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4",
+              "librdmacm.so.1": "librdmacm1", "libnl-3.so.200": "libnl-3-200", "libstdc++.so.6": "libstdc++6"}
+PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+
+
+class Missing(Exception):
+    """Why a store cannot be measured here."""
+
+
+class Refused(Exception):
+    """What a worker answered instead of figures."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(arguments, seconds=900, **options):
+    """The program's output; Missing with its last line when it fails."""
+    try:
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                              timeout=seconds, **options)
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        raise Missing(str(failure)) from failure
+    if done.returncode != 0:
+        lines = done.stdout.strip().splitlines() or ["no output"]
+        raise Missing(f"'{' '.join(arguments)}' failed: {lines[-1]}")
+    return done.stdout
+
+
+def apt_install(packages, what):
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Missing(f"{what} needs {' '.join(packages)}: apt-get install {' '.join(packages)}")
+    # Their services are not started: the bench runs programs of its own.
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    try:
+        run(command, env=environment)
+    except Missing:
+        run(["apt-get", "update", "-q"])
+        run(command, env=environment)
+
+
+def popen(arguments, log, environment, **options):
+    """A child that gets SIGTERM when this process dies."""
+    mother = os.getpid()
+
+    def tie():
+        PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != mother:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with open(log, "ab") as sink:
+        return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL),
+                                stdout=options.pop("stdout", sink), stderr=sink, env=environment, preexec_fn=tie,
+                                start_new_session=True, **options)
+
+
+def end(process, seconds=15):
+    if process is None or process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Worker:
+    """A measuring process of one side."""
+
+    def __init__(self, side, number, options):
+        self.log = os.path.join(side.directory, f"worker-{options['section']}-{number}.log")
+        self.process = popen([side.interpreter, "-u", os.path.join(HERE, "worker.py"), json.dumps(options)], self.log,
+                             side.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.answers = b""
+
+    def tell(self, **command):
+        try:
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Refused(self.last_words()) from None
+
+    def answer(self, seconds=120):
+        end_s = time.monotonic() + seconds
+        while b"\n" not in self.answers:
+            if not select.select([self.process.stdout], [], [], max(0, end_s - time.monotonic()))[0]:
+                raise Refused(f"no answer within {seconds} s; {self.last_words()}")
+            got = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not got:
+                raise Refused(f"its process ended; {self.last_words()}")
+            self.answers += got
+        line, self.answers = self.answers.split(b"\n", 1)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer
+
+    def last_words(self):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            lines = log.read().strip().splitlines()
+        return f"it said: {lines[-1]}" if lines else "it said nothing"
+
+    def close(self):
+        if self.process.poll() is None:
+            try:
+                self.tell(do="close")
+                self.answer(10)
+            except Refused:
+                pass
+            self.process.stdin.close()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                end(self.process, 5)
+        self.process.stdout.close()
+
+
+class Side:
+    """One store. prepare() once, start() and stop() around all, workers_start() for each section."""
+
+    name, title = "", ""
+
+    def __init__(self, options):
+        self.options = options
+        self.directory = tempfile.mkdtemp(prefix=f"peers-{self.name}-")
+        self.interpreter = sys.executable
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}
+        self.processes, self.workers = [], []
+        self.version = ""
+
+    def prepare(self):
+        """Raises Missing where it cannot run here."""
+
+    def start(self):
+        pass
+
+    def section_start(self, section):
+        """Processes that only this section needs. Gives what its workers are told besides."""
+        return {}
+
+    def service(self, arguments, name, environment=None, port=None, seconds=30):
+        """A process that serves, waited for until it listens."""
+        process = popen(arguments, os.path.join(self.directory, name + ".log"), environment or self.environment)
+        self.processes.append(process)
+        end_s = time.monotonic() + seconds
+        while port is not None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return process
+            self.check_runs(process, name, end_s)
+        return process
+
+    def check_runs(self, process, name, end_s):
+        time.sleep(0.05)
+        if process.poll() is not None or time.monotonic() > end_s:
+            with open(os.path.join(self.directory, name + ".log"), encoding="utf-8", errors="replace") as log:
+                said = log.read().strip().splitlines() or ["nothing"]
+            raise Missing(f"{name} does not start: {said[-1]}")
+
+    def workers_start(self, section, count):
+        options = {"store": self.name, "section": section, "buffer_bytes": self.options.buffer_bytes,
+                   "local_bytes": self.options.local_bytes, "segment_bytes": self.options.segment_bytes // count,
+                   **self.section_start(section)}
+        self.workers = [Worker(self, number, options) for number in range(count)]
+
+    def workers_wait(self):
+        for worker in self.workers:
+            worker.answer(120)
+
+    def workers_stop(self):
+        for worker in self.workers:
+            worker.close()
+        self.workers = []
+
+    def stop(self):
+        self.workers_stop()
+        for process in reversed(self.processes):
+            end(process)
+        self.processes = []
+        if self.options.keep:
+            print(f"{self.title}: logs are in {self.directory}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class MooncakeLike(Side):
+    """What both of the mooncake.store modules have: a master, and for standalone sections a process with the memory."""
+
+    def master_start(self):
+        raise NotImplementedError
+
+    def client_program(self):
+        raise NotImplementedError
+
+    def start(self):
+        self.client = None
+        self.port = free_port()
+        self.master_start()
+
+    def section_start(self, section):
+        told = {"master": f"127.0.0.1:{self.port}"}
+        if section in ("standalone", "dummy"):
+            port = free_port()
+            self.client = self.service(
+                [*self.client_program(), "--host=127.0.0.1", f"--port={port}", "--metadata_server=P2PHANDSHAKE",
+                 f"--master_server_address=127.0.0.1:{self.port}", f"--global_segment_size={self.options.segment_bytes}",
+                 f"--local_buffer_size={self.options.local_bytes}", "--threads=2"], f"client-{section}", port=port)
+            told.update(client=f"127.0.0.1:{port}", segment_bytes=0)
+        return told
+
+    def workers_stop(self):
+        super().workers_stop()
+        end(self.client)
+        self.client = None
+
+
+class Sluice(MooncakeLike):
+    name, title = "sluice", "Sluice"
+
+    def prepare(self):
+        self.build = os.path.abspath(self.options.build)
+        package = os.path.join(self.build, "python")
+        if not os.path.isdir(os.path.join(package, "mooncake")):
+            raise Missing(f"no Python package mooncake in {package}: cmake --preset release && cmake --build --preset release")
+        self.version = run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip()
+        self.shm = tempfile.mkdtemp(prefix="peers-sluice-", dir="/dev/shm")
+        self.environment.update(PYTHONPATH=package, SLUICE_BIN=os.path.join(self.build, "bin"), SLUICE_SHM_DIR=self.shm + "/node",
+                                SLUICE_RUNTIME_DIR=self.directory + "/run", PYTHONDONTWRITEBYTECODE="1")
+
+    def master_start(self):
+        memory = self.options.segment_bytes + (64 << 20)
+        master = os.path.join(self.build, "bin", "mooncake_master")
+        if os.path.exists(master):
+            self.service([master, f"--port={self.port}", f"--metrics_port={free_port()}"], "master", port=self.port,
+                         environment={**self.environment, "SLUICE_MEMORY": str(memory)})
+            return
+        self.where = ["--instance", f"mooncake-{self.port}"]
+        node = os.path.join(ROOT, "deploy", "sluice-node")
+        process = self.service([node, "start", "--foreground", *self.where, "--ranks", "1", "--memory", str(memory), "--contributions",
+                                "true", "--lease-ttl", "10s"], "node")
+        end_s = time.monotonic() + 30
+        while subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", *self.where],
+                             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).returncode != 0:
+            self.check_runs(process, "node", end_s)
+
+    def client_program(self):
+        return [os.path.join(self.build, "bin", "mooncake_client")]
+
+    def stop(self):
+        super().stop()
+        if hasattr(self, "shm"):
+            shutil.rmtree(self.shm, ignore_errors=True)
+
+
+class Mooncake(MooncakeLike):
+    """The wheel of PyPI in a virtual environment of its own, with what makes it fast: copies by memcpy where it can, no
+    metrics, no logs but errors; in sections of two processes each prefers its own memory."""
+
+    name, title = "mooncake", "Mooncake"
+
+    def prepare(self):
+        venv = os.path.join(self.options.cache, "mooncake")
+        self.interpreter = os.path.join(venv, "bin", "python")
+        if not self.installed():
+            self.install(venv)
+        self.package = run([self.interpreter, "-c", "import mooncake; print(mooncake.__path__[0])"]).strip()
+        self.libraries_complete()
+        try:
+            run([self.interpreter, "-c", "import mooncake.store"])
+        except Missing as failure:
+            raise Missing(f"its module does not load: {failure}") from failure
+        self.version = run([self.interpreter, "-c", "import importlib.metadata as m; print(next(d.version for d in m.distributions()"
+                            " if d.name.startswith('mooncake-transfer-engine')))"]).strip()
+        self.environment.update(MC_STORE_MEMCPY="1", MC_STORE_CLIENT_METRIC="0", MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2")
+
+    def installed(self):
+        return os.path.exists(self.interpreter) and subprocess.run(
+            [self.interpreter, "-c", "import mooncake"], stderr=subprocess.DEVNULL).returncode == 0
+
+    def install(self, venv):
+        print(f"{self.title}: installing {self.options.mooncake} in {venv}", file=sys.stderr, flush=True)
+        run([sys.executable, "-m", "venv", venv])
+        run([self.interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.options.mooncake])
+
+    def libraries_complete(self):
+        """Shared libraries that the wheel takes from the system are installed, by root."""
+        lacks = set()
+        for program in ("store.so", "mooncake_master", "mooncake_client"):
+            for line in run(["ldd", os.path.join(self.package, program)]).splitlines():
+                if line.endswith("not found"):
+                    lacks.add(line.split()[0])
+        unknown = sorted(lacks - PACKAGE_OF.keys())
+        if unknown:
+            raise Missing(f"it lacks {', '.join(unknown)}")
+        if lacks:
+            apt_install(sorted(PACKAGE_OF[name] for name in lacks), "its wheel")
+
+    def program(self, name):
+        path = os.path.join(self.package, name)
+        os.chmod(path, 0o755)
+        return path
+
+    def master_start(self):
+        self.service([self.program("mooncake_master"), f"--port={self.port}", "--rpc_address=127.0.0.1",
+                      f"--metrics_port={free_port()}", "--metrics_host=127.0.0.1", "--enable_metric_reporting=false",
+                      "--minloglevel=2"], "master", port=self.port)
+
+    def client_program(self):
+        return [self.program("mooncake_client"), "--minloglevel=2"]
+
+
+class Redis(Side):
+    name, title = "redis", "Redis"
+
+    def prepare(self):
+        if shutil.which("redis-server") is None:
+            apt_install(["redis-server"], "the bench")
+        self.version = run(["redis-server", "--version"]).split("v=", 1)[1].split()[0]
+        self.path = os.path.join(self.directory, "redis.sock")
+
+    def start(self):
+        process = self.service(["redis-server", "--port", "0", "--unixsocket", self.path, "--save", "", "--appendonly", "no",
+                                "--dir", self.directory], "redis")
+        end_s = time.monotonic() + 15
+        while not os.path.exists(self.path):
+            self.check_runs(process, "redis", end_s)
+
+    def section_start(self, section):
+        return {"socket": self.path}
+
+
+class Memcpy(Side):
+    name, title = "memcpy", "memcpy"
+
+    def section_start(self, section):
+        return {"segment_bytes": self.options.segment_bytes // 4}
+
+
+SIDES = {side.name: side for side in (Sluice, Mooncake, Redis, Memcpy)}

@@ -1,0 +1,282 @@
+"""A process that measures one store: commands and answers are lines of JSON on its standard input and output. It is the
+same program for every store, and runs under the interpreter and the PYTHONPATH that has the store's module."""
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import struct
+import sys
+import time
+
+from rows import CALLS, PIECES
+from stores import MemcpyStore, RedisStore, memory_of
+
+PATTERN_BYTES = 16 << 20
+STAMP = struct.Struct("<QQ")
+MEMCMP = ctypes.CDLL(None).memcmp
+MEMCMP.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+class Failure(Exception):
+    """What a store did wrong, in words."""
+
+
+class Buffer:
+    """The process's own memory: where values are written from, and where they are read into."""
+
+    def __init__(self, length, allocate):
+        self.length = length  # of each half
+        if allocate is None:
+            self.map = mmap.mmap(-1, 2 * length)
+            self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        else:
+            self.address = allocate(2 * length)
+        self.target = self.address + length
+        self.memory = memory_of(self.address, 2 * length)
+        seed = int.from_bytes(b"sluice", "little")
+        pattern = bytearray(PATTERN_BYTES)
+        for at in range(0, PATTERN_BYTES, 8):
+            seed = (seed * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
+            struct.pack_into("<Q", pattern, at, seed)
+        for at in range(0, length, PATTERN_BYTES):
+            self.memory[at:at + PATTERN_BYTES] = pattern
+        ctypes.memset(self.target, 0, length)
+
+
+class Shape:
+    """Where the values of an exercise lie in the buffer, and the arguments of its calls. What fits the buffer is one
+    pass; the next pass uses the same memory with new stamps, which make every value different from all others."""
+
+    def __init__(self, buffer, kind, size, batch):
+        self.buffer, self.kind, self.size, self.batch = buffer, kind, size, batch
+        room = min(buffer.length, 64 << 20) if kind == "bytes" else buffer.length  # these are copied once more
+        self.calls = max(1, room // (size * batch))
+        self.put, self.get = CALLS[kind][2 * (batch > 1):][:2]
+
+    def block(self, call):
+        return call * self.batch * self.size
+
+    def first(self, call, value):
+        """Where a value begins."""
+        step = self.size // PIECES if self.kind == "pieces" else self.size
+        return self.block(call) + value * step
+
+    def stamp(self, cell, first_number):
+        for call in range(self.calls):
+            for value in range(self.batch):
+                STAMP.pack_into(self.buffer.memory, self.first(call, value), cell, first_number + call * self.batch + value)
+
+    def places(self, call, base):
+        """The arguments of a call that say where its values lie."""
+        if self.kind == "pieces":
+            piece = self.size // PIECES
+            return ([[base + self.first(call, value) + layer * self.batch * piece for layer in range(PIECES)]
+                     for value in range(self.batch)], [[piece] * PIECES for _ in range(self.batch)])
+        if self.batch > 1:
+            return ([base + self.first(call, value) for value in range(self.batch)], [self.size] * self.batch)
+        return (base + self.first(call, 0), self.size)
+
+    def value(self, call, value):
+        at = self.first(call, value)
+        return bytes(self.buffer.memory[at:at + self.size])
+
+    def keys(self, prefix, call_number):
+        """Of a call, counted through all passes."""
+        first = call_number * self.batch
+        if self.batch == 1:
+            return f"{prefix}{first:08x}"
+        return [f"{prefix}{first + at:08x}" for at in range(self.batch)]
+
+
+def sleep_until(start_ns):
+    while (left := start_ns - time.perf_counter_ns()) > 0:
+        time.sleep(left / 1e9)
+
+
+def timed(function, calls, end_ns, minimum, times):
+    """Calls until the time is over or all are done; appends the durations in ns, gives the results."""
+    clock = time.perf_counter_ns
+    results = []
+    gc.disable()
+    for arguments in calls:
+        began = clock()
+        result = function(*arguments)
+        ended = clock()
+        times.append(ended - began)
+        results.append(result)
+        if ended > end_ns and len(times) >= minimum:
+            break
+    gc.enable()
+    return results
+
+
+class Worker:
+    def __init__(self, options):
+        self.store, self.extra, self.checked = None, (), True
+        allocate = None
+        if options["store"] == "redis":
+            self.store = RedisStore(options["socket"])
+        elif options["store"] == "memcpy":
+            self.store, self.checked = MemcpyStore(options["segment_bytes"]), False
+        else:
+            allocate = self.open(options)
+        self.buffer = Buffer(options["buffer_bytes"], allocate)
+        code = self.store.register_buffer(self.buffer.address, 2 * self.buffer.length)
+        if code != 0:
+            raise Failure(f"register_buffer gave {code}")
+
+    def open(self, options):
+        """A store through the module mooncake.store. Gives what allocates buffers, or None."""
+        from mooncake import store as module
+
+        self.store = module.MooncakeDistributedStore()
+        if options["section"] == "dummy":
+            self.allocator = module.MooncakeHostMemAllocator()
+            code = self.store.setup_dummy(4 * options["buffer_bytes"], options["local_bytes"], options["client"])
+        else:
+            code = self.store.setup("127.0.0.1", "P2PHANDSHAKE", options["segment_bytes"], options["local_bytes"], "tcp", "",
+                                    options["master"])
+        if code != 0:
+            raise Failure(f"setup gave {code}")
+        if options["segment_bytes"] and options["section"] in ("two", "cross"):
+            config = module.ReplicateConfig()
+            config.preferred_segment = self.store.get_hostname()
+            self.extra = (config,)
+        return self.allocator.alloc if options["section"] == "dummy" else None
+
+    def shape(self, command):
+        if hasattr(self.store, "begin"):
+            self.store.begin(command["size"])
+        return Shape(self.buffer, command["kind"], command["size"], command["batch"])
+
+    def put(self, command):
+        """Writes new values for so many seconds or bytes."""
+        shape = self.shape(command)
+        function = getattr(self.store, shape.put)
+        calls_max = max(command["calls_min"], command["bytes_max"] // (shape.size * shape.batch))
+        want = 0 if shape.batch == 1 or shape.put == "put_batch" else [0] * shape.batch
+        times, end_ns = [], None
+        while len(times) < calls_max:
+            done = len(times)
+            count = min(shape.calls, calls_max - done)
+            shape.stamp(command["cell"], done * shape.batch)
+            calls = []
+            for call in range(count):
+                keys = shape.keys(command["prefix"], done + call)
+                if shape.kind != "bytes":
+                    calls.append((keys, *shape.places(call, self.buffer.address), *self.extra))
+                elif shape.batch == 1:
+                    calls.append((keys, shape.value(call, 0), *self.extra))
+                else:
+                    calls.append((keys, [shape.value(call, value) for value in range(shape.batch)], *self.extra))
+            if end_ns is None:
+                sleep_until(command["start_ns"])
+                end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
+            results = timed(function, calls, end_ns, command["calls_min"], times)
+            wrong = [result for result in results if result != want]
+            if wrong and self.checked:
+                raise Failure(f"{shape.put} gave {shortened(wrong[0])}")
+            if len(results) < count or time.perf_counter_ns() > end_ns:
+                break
+        return {"times": times}
+
+    def get(self, command):
+        """Reads what so many calls wrote, as they did, and compares every byte."""
+        shape = self.shape(command)
+        function = getattr(self.store, shape.get)
+        want = shape.size if shape.batch == 1 else [shape.size] * shape.batch
+        times, end_ns = [], None
+        while len(times) < command["calls"]:
+            done = len(times)
+            count = min(shape.calls, command["calls"] - done)
+            shape.stamp(command["cell"], done * shape.batch)
+            if command["thorough"] or end_ns is None:
+                ctypes.memset(self.buffer.target, 0, self.buffer.length)
+            calls = []
+            for call in range(count):
+                keys = shape.keys(command["prefix"], done + call)
+                calls.append((keys,) if shape.kind == "bytes" else (keys, *shape.places(call, self.buffer.target)))
+            if end_ns is None:
+                sleep_until(command["start_ns"])
+                end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
+            results = timed(function, calls, end_ns, command["calls_min"], times)
+            if self.checked:
+                self.check(shape, results, want)
+            if len(results) < count or time.perf_counter_ns() > end_ns:
+                break
+        return {"times": times}
+
+    def check(self, shape, results, want):
+        if shape.kind == "bytes":
+            for call, result in enumerate(results):
+                got = [result] if shape.batch == 1 else result
+                if got != [shape.value(call, value) for value in range(shape.batch)]:
+                    raise Failure(f"{shape.get} gave other bytes than were put")
+            return
+        wrong = [result for result in results if result != want]
+        if wrong:
+            raise Failure(f"{shape.get} gave {shortened(wrong[0])}")
+        if MEMCMP(self.buffer.target, self.buffer.address, shape.block(len(results))) != 0:
+            raise Failure(f"{shape.get} gave other bytes than were put")
+
+    def exist(self, command):
+        """Looks keys up that are there (found) or are not, again and again."""
+        batch, calls = command["batch"], []
+        function = self.store.is_exist if batch == 1 else self.store.batch_is_exist
+        for call in range(max(1, command["keys"] // batch)):
+            keys = [f"{command['prefix']}{call * batch + at:08x}" for at in range(batch)]
+            calls.append((keys[0],) if batch == 1 else (keys,))
+        found = int(command["found"])
+        want = found if batch == 1 else [found] * batch
+        times = []
+        sleep_until(command["start_ns"])
+        end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
+        while len(times) < command["calls_max"] and time.perf_counter_ns() < end_ns:
+            wrong = [result for result in timed(function, calls, end_ns, 1, times) if result != want]
+            if wrong:
+                raise Failure(f"{function.__name__} gave {shortened(wrong[0])}")
+        return {"times": times}
+
+    def clear(self, command):
+        self.store.remove_all(True)
+        return {}
+
+    def close(self, command):
+        return {"code": self.store.close()}
+
+
+def shortened(result):
+    """A list of codes by its first bad one."""
+    if isinstance(result, list):
+        bad = [code for code in result if code <= 0]
+        return f"{bad[0] if bad else result[0]} for {len(bad)} of {len(result)} keys"
+    return str(result)
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # modules print as they like
+
+    def answer(what):
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    try:
+        worker = Worker(json.loads(sys.argv[1]))
+        answer({"ready": True})
+    except (Failure, ImportError, OSError, RuntimeError, AttributeError) as failure:
+        answer({"error": f"{failure or type(failure).__name__}"})
+        return 1
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer(getattr(worker, command["do"])(command))
+        except (Failure, OSError, RuntimeError, AttributeError, TypeError) as failure:
+            answer({"error": f"{type(failure).__name__}: {failure}" if not isinstance(failure, Failure) else str(failure)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

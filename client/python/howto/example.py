@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""What an inference engine does with mooncake.store, without an engine.
+
+Two processes play workers of vLLM: each has memory for the KV cache of some blocks, with the segments of a block spread over
+layers, as on a GPU. The first one computes a prompt and stores its blocks; the second one gets a longer prompt with the same
+beginning, asks how many of its blocks are there, reads these into blocks of its own, and checks every byte.
+
+    python3 example.py                          starts a mooncake_master for itself when none runs at 127.0.0.1:50051
+    python3 example.py --master HOST:PORT       uses that one, or fails
+"""
+
+import argparse
+import contextlib
+import ctypes
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from typing import Iterator, List, NamedTuple, Optional
+
+MASTER = "127.0.0.1:50051"
+READY_SECONDS = 60
+KEYS_A_CALL = 32
+LOCAL_BUFFER_BYTES = 16 << 20
+UNSEEN_BLOCKS = 4  # of the second prompt, behind the shared ones
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class Shape(NamedTuple):
+    blocks: int  # of the first prompt
+    layers: int
+    segment_bytes: int  # of one block in one layer
+    run: str  # makes keys that no other run has
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layers * self.segment_bytes
+
+    def keys(self, prompt: str, count: int) -> List[str]:
+        """A chain: the key of a block stands for all tokens up to its end. Prompts differ behind the shared blocks."""
+        keys, chain = [], hashlib.sha256(self.run.encode())
+        for block in range(count):
+            chain.update(f"{'shared' if block < self.blocks else prompt} {block};".encode())
+            keys.append(f"demo-model@tp_rank:0@{chain.hexdigest()}")
+        return keys
+
+
+class Cache:
+    """Memory for blocks, a run of it for each layer: a block is spread over all layers."""
+
+    def __init__(self, shape: Shape, blocks: int) -> None:
+        self.shape, self.layer_bytes = shape, blocks * shape.segment_bytes
+        self.length_bytes = shape.layers * self.layer_bytes
+        self.memory = mmap.mmap(-1, self.length_bytes)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+    def _offsets(self, block: int) -> Iterator[int]:
+        for layer in range(self.shape.layers):
+            yield layer * self.layer_bytes + block * self.shape.segment_bytes
+
+    def addresses(self, block: int) -> List[int]:
+        return [self.address + offset for offset in self._offsets(block)]
+
+    def compute(self, block: int, key: str) -> None:
+        """What a model would do: bytes that follow from the key."""
+        content = hashlib.shake_128(key.encode()).digest(self.shape.block_bytes)
+        for layer, offset in enumerate(self._offsets(block)):
+            start = layer * self.shape.segment_bytes
+            self.memory[offset:offset + self.shape.segment_bytes] = content[start:start + self.shape.segment_bytes]
+
+    def holds(self, block: int, key: str) -> bool:
+        content = hashlib.shake_128(key.encode()).digest(self.shape.block_bytes)
+        size = self.shape.segment_bytes
+        return all(self.memory[offset:offset + size] == content[layer * size:(layer + 1) * size]
+                   for layer, offset in enumerate(self._offsets(block)))
+
+
+class Failure(Exception):
+    """What ends the example, in words."""
+
+
+class Bar:
+    """Progress on a terminal; silent elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet or not sys.stderr.isatty()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        if not self.quiet:
+            full = 30 * done // total
+            sys.stderr.write(f"\r  {what:<28} [{'#' * full}{'.' * (30 - full)}] {done}/{total}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if not self.quiet:
+            sys.stderr.write("\r\033[K")
+
+
+def batches(count: int) -> Iterator[range]:
+    for start in range(0, count, KEYS_A_CALL):
+        yield range(start, min(start + KEYS_A_CALL, count))
+
+
+def set_up(master: str, shape: Shape, segment_bytes: int, cache: Cache):  # type: ignore[no-untyped-def]
+    """A store, as a connector sets it up. Raises Failure."""
+    from mooncake.store import MooncakeDistributedStore
+
+    store = MooncakeDistributedStore()
+    code = store.setup("localhost", "P2PHANDSHAKE", segment_bytes, LOCAL_BUFFER_BYTES, "tcp", "", master)
+    if code != 0:
+        raise Failure(f"setup with the master {master} gave {code}: no master there, or not enough shared memory for a segment "
+                      f"of {segment_bytes >> 20} MiB")
+    code = store.register_buffer(cache.address, cache.length_bytes)
+    if code != 0:
+        raise Failure(f"register_buffer gave {code}")
+    return store
+
+
+# ---------------------------------------------------------------- the two workers
+def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> dict:  # type: ignore[no-untyped-def]
+    """Worker 1: stores the blocks of its prompt that are not there."""
+    keys = shape.keys("first", shape.blocks)
+    for block, key in enumerate(keys):
+        cache.compute(block, key)
+        bar.show("worker 1 computes", block + 1, shape.blocks)
+    seconds, stored = 0.0, 0
+    for batch in batches(shape.blocks):
+        begun = time.perf_counter()
+        there = store.batch_is_exist([keys[i] for i in batch])
+        missing = [i for i, code in zip(batch, there) if code != 1]
+        codes = store.batch_put_from_multi_buffers([keys[i] for i in missing], [cache.addresses(i) for i in missing],
+                                                   [[shape.segment_bytes] * shape.layers for _ in missing])
+        seconds += time.perf_counter() - begun
+        if any(codes):
+            raise Failure(f"batch_put_from_multi_buffers gave {sorted(set(codes))}")
+        stored += len(codes)
+        bar.show("worker 1 stores", batch.stop, shape.blocks)
+    bar.clear()
+    return {"stored_blocks": stored, "put_seconds": seconds}
+
+
+def read_prompt(store, shape: Shape, cache: Cache, tell) -> dict:  # type: ignore[no-untyped-def]
+    """Worker 2: finds the longest prefix that is there, reads it and checks it."""
+    keys = shape.keys("second", shape.blocks + UNSEEN_BLOCKS)
+    found = store.batch_is_exist(keys)
+    prefix = next((i for i, code in enumerate(found) if code != 1), len(keys))
+    tiers = {"memory": 0, "disk": 0}
+    for replicas in store.batch_get_replica_desc(keys[:prefix]).values():
+        tiers["memory" if any(replica.is_memory_replica() for replica in replicas) else "disk"] += 1
+    seconds, wrong = 0.0, 0
+    for batch in batches(prefix):
+        begun = time.perf_counter()
+        lengths = store.batch_get_into_multi_buffers([keys[i] for i in batch], [cache.addresses(i) for i in batch],
+                                                     [[shape.segment_bytes] * shape.layers for _ in batch])
+        seconds += time.perf_counter() - begun
+        for i, length in zip(batch, lengths):
+            wrong += length != shape.block_bytes or not cache.holds(i, keys[i])
+        tell(batch.stop, prefix)
+    return {"asked_blocks": len(keys), "prefix_blocks": prefix, "wrong_blocks": wrong, "get_seconds": seconds, "tiers": tiers}
+
+
+def be_worker_2(given: dict) -> int:
+    """In a process of its own: a line of JSON on standard output for each step, the last one is the result."""
+    def tell(done: int, total: int) -> None:
+        print(json.dumps({"done": done, "total": total}), flush=True)
+
+    shape = Shape(**given["shape"])
+    cache = Cache(shape, shape.blocks + UNSEEN_BLOCKS)
+    try:
+        store = set_up(given["master"], shape, 0, cache)
+        print(json.dumps({"result": read_prompt(store, shape, cache, tell)}), flush=True)
+        store.close()
+    except Failure as failure:
+        print(json.dumps({"failure": str(failure)}), flush=True)
+        return 1
+    return 0
+
+
+def watch_worker_2(master: str, shape: Shape, bar: Bar) -> dict:
+    command = [sys.executable, os.path.realpath(__file__), "--worker-2", json.dumps({"master": master, "shape": shape._asdict()})]
+    said: dict = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            said = json.loads(line)
+            if "done" in said:
+                bar.show("worker 2 reads and checks", said["done"], said["total"])
+    bar.clear()
+    if "result" not in said:
+        raise Failure(f"worker 2: {said.get('failure', f'ended with {worker.returncode}')}")
+    return said["result"]
+
+
+# ---------------------------------------------------------------- a master of our own
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def master_program() -> str:
+    from mooncake import cli
+
+    with contextlib.suppress(FileNotFoundError):
+        return cli.program_path("mooncake_master")
+    path = shutil.which("mooncake_master")
+    if path is None:
+        raise Failure("no master runs, and there is no program mooncake_master: neither in the package mooncake nor on the PATH")
+    return path
+
+
+def node_is_there(master: str) -> bool:
+    """Whether a store can be set up there."""
+    from mooncake.store import MooncakeDistributedStore
+
+    store = MooncakeDistributedStore()
+    code = store.setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", master)
+    store.close()
+    return bool(code == 0)
+
+
+@contextlib.contextmanager
+def own_master(memory_bytes: int) -> Iterator[tuple]:
+    """(address, port of the admin HTTP) of a master that ends with the block."""
+    port, metrics_port = free_port(), free_port()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([master_program(), f"--port={port}", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1",
+                                    f"--metrics_port={metrics_port}", f"--memory={memory_bytes}"], stdout=log, stderr=log)
+        try:
+            address, end = f"127.0.0.1:{port}", time.monotonic() + READY_SECONDS
+            while not node_is_there(address):
+                if process.poll() is not None or time.monotonic() > end:
+                    log.seek(0)
+                    raise Failure(f"mooncake_master did not start; it said:\n{log.read()[-2000:]}")
+                time.sleep(0.1)
+            yield address, metrics_port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(READY_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def segments_of(metrics_port: int) -> Optional[List[str]]:
+    """What the admin HTTP tells; None: nobody answers there."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/get_all_segments", timeout=10) as answer:
+            return answer.read().decode().split()
+    except OSError:
+        return None
+
+
+# ---------------------------------------------------------------- the report
+def play(master: str, metrics_port: int, shape: Shape, bar: Bar) -> dict:
+    cache = Cache(shape, shape.blocks)
+    store = set_up(master, shape, shape.blocks * shape.block_bytes * 3 // 2, cache)
+    try:
+        report = {"block_bytes": shape.block_bytes, "segment": store.get_hostname(), **store_prompt(store, shape, cache, bar)}
+        report["segments"] = segments_of(metrics_port)
+        report.update(watch_worker_2(master, shape, bar))
+    finally:
+        store.close()
+    report["good"] = report["prefix_blocks"] == shape.blocks and report["wrong_blocks"] == 0
+    return report
+
+
+def speed(blocks: int, block_bytes: int, seconds: float) -> str:
+    return f"{blocks * block_bytes / max(seconds, 1e-9) / 1e9:.2f} GB/s"
+
+
+def print_report(report: dict, shape: Shape) -> None:
+    size = shape.block_bytes
+    print(f"master    {report['master']} ({report['master_was']}); segments: {', '.join(report['segments'] or ['not told'])}")
+    print(f"worker 1  {report['segment']}: stored {report['stored_blocks']} blocks of {size >> 10} KiB from {shape.layers} layers, "
+          f"{speed(report['stored_blocks'], size, report['put_seconds'])}")
+    print(f"worker 2  asked for {report['asked_blocks']} blocks, found the prefix of {report['prefix_blocks']} "
+          f"({report['tiers']['memory']} in memory, {report['tiers']['disk']} on disk), "
+          f"{speed(report['prefix_blocks'], size, report['get_seconds'])}")
+    print(f"bytes     {'every byte is right' if report['good'] else str(report['wrong_blocks']) + ' blocks are wrong or missing'}")
+
+
+def size_of(text: str) -> int:
+    number, unit = (text[:-1], UNITS[text[-1].lower()]) if text[-1:].lower() in UNITS else (text, 1)
+    if not number.isascii() or not number.isdigit() or not 1 <= int(number) * unit <= 1 << 30:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1..1g bytes, as in 32k")
+    return int(number) * unit
+
+
+def count_of(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1..1048576")
+    return int(text)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--master", metavar="HOST:PORT", help=f"a master that runs ({MASTER}, else one is started)")
+    parser.add_argument("--metrics-port", type=count_of, default=9003, help="port of its admin HTTP (%(default)s)")
+    parser.add_argument("--blocks", type=count_of, default=128, help="blocks of the prompt (%(default)s)")
+    parser.add_argument("--layers", type=count_of, default=32, help="layers of the model (%(default)s)")
+    parser.add_argument("--segment", type=size_of, default="16k", help="bytes of a block in a layer (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument("--worker-2", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.layers * options.segment > 1 << 30:
+        parser.error("a block has at most 1 GiB: --layers times --segment")
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    if options.worker_2:
+        return be_worker_2(json.loads(options.worker_2))
+    shape = Shape(options.blocks, options.layers, options.segment, f"{os.getpid()}-{time.time_ns()}")
+    bar = Bar(options.json)
+    try:
+        if options.master or os.environ.get("SLUICE_INSTANCE") or node_is_there(MASTER):
+            master, was = options.master or MASTER, "was running"
+            report = play(master, options.metrics_port, shape, bar)
+        else:
+            was = "started for this and stopped"
+            with own_master(max(256 << 20, shape.blocks * shape.block_bytes * 2)) as (master, metrics_port):
+                report = play(master, metrics_port, shape, bar)
+    except (Failure, ImportError) as failure:
+        bar.clear()
+        print(f"example: {failure}", file=sys.stderr)
+        return 1
+    report.update(master=master, master_was=was)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_report(report, shape)
+    return 0 if report["good"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Awaitable, Callable, Optional
+from typing import Any, Awaitable, Callable, List, Optional
 
 _PREFIX = "async_"
 
@@ -36,7 +36,7 @@ class MooncakeDistributedStoreAsync:
             raise AttributeError(f"{type(self._store).__name__} has no method '{name[len(_PREFIX):]}'")
         return self._wrapped(method, name)
 
-    def __dir__(self) -> list:
+    def __dir__(self) -> List[str]:
         names = [name for name in dir(self._store) if not name.startswith("_")]
         return sorted({*super().__dir__(), *names, *(_PREFIX + name for name in names if callable(getattr(self._store, name)))})
 

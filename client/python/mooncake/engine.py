@@ -48,6 +48,8 @@ class InnerTransferEngine:
 
     __slots__ = ("_port",)
 
+    _port: "_Port"
+
     def __init__(self) -> None:
         raise TypeError("TransferEngine.get_engine() gives it")
 

@@ -175,11 +175,11 @@ class MetadataServer(socketserver.ThreadingMixIn, HTTPServer):
         self.metadata = Metadata()
         self._lock = threading.Lock()
         self._ends_at: Dict[socket.socket, float] = {}  # when the request of each connection has to be through
-        super().__init__(place[4][:2], _Handler)
+        super().__init__((str(place[4][0]), port), _Handler)
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # without HTTPServer's look-up of the own name, which may take its time
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request, client_address) -> None:  # type: ignore[no-untyped-def]
         with self._lock:

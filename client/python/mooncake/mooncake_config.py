@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 DEFAULT_GLOBAL_SEGMENT_SIZE = 3355443200  # bytes
 DEFAULT_LOCAL_BUFFER_SIZE = 1073741824  # bytes
@@ -109,7 +109,7 @@ class MooncakeConfig:
     @classmethod
     def _from(cls, given: Mapping[str, Any], names: Mapping[str, str]) -> "MooncakeConfig":
         """Of the fields that are given and not None. names: how messages call a field."""
-        taken = {}
+        taken: Dict[str, Any] = {}
         for field in fields(cls):
             name, value = field.name, given.get(field.name)
             if value is not None:

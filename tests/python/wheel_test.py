@@ -2,6 +2,7 @@
 machine but what every Linux with Python has; the wheel of mooncake brings a whole node."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -127,6 +128,12 @@ class Wheel(unittest.TestCase):
             self.assertEqual(name in bundled, os.path.exists(os.path.join(programs, name)))
             if name in bundled:
                 self.run_clean(os.path.join(programs, name), "--help")
+        if native and "mooncake_master" in bundled:
+            report = json.loads(self.run_clean(python, os.path.join(ROOT, "client", "python", "howto", "example.py"), "--json",
+                                               "--blocks", "8", SLUICE_RUNTIME_DIR=self.directory + "/run"))
+            self.assertTrue(report["good"], report)
+            self.assertEqual((report["stored_blocks"], report["prefix_blocks"], report["wrong_blocks"]), (8, 8, 0))
+            self.assertEqual(report["segments"], [report["segment"]])
         self.run_clean(python, "-m", "pip", "uninstall", "-y", "sluice-mooncake")
 
     @staticmethod

@@ -335,7 +335,7 @@ def main() -> int:
         bar.clear()
         print(f"example: {failure}", file=sys.stderr)
         return 1
-    report.update(master=master, master_was=was)
+    report.update(master=os.environ.get("SLUICE_INSTANCE") or master, master_was=was)
     if options.json:
         print(json.dumps(report))
     else:

@@ -1,6 +1,6 @@
 /* client/client_attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
-#include "client/client_internal.h"
+#include "client/client_gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +31,7 @@ void sl_attachment_close(struct sl_attachment *attachment)
     sl_pins_destroy(&attachment->pins);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
+        sl_gpu_forget(arena);
         sl_arena_close(&arena);
     }
     sl_index_view_close(&attachment->view);
@@ -161,6 +162,13 @@ void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32
         pthread_mutex_unlock(&client->lock);
     }
     return mapped == NULL ? NULL : sl_arena_map(mapped, offset_bytes, length_bytes);
+}
+
+const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena)
+{
+    return arena >= SL_CLIENT_ARENAS_MAX
+               ? NULL
+               : atomic_load_explicit(&at->arenas[arena], memory_order_acquire);
 }
 
 /* ---- open, close ---- */

@@ -34,6 +34,7 @@ static struct sl_draft *draft_of(struct put *put, struct put_item *item)
     draft->client = put->client;
     draft->at = put->at;
     draft->to = to;
+    draft->arena = (uint32_t)item->arena;
     draft->length_bytes = length_bytes;
     draft->ref = item->ref;
     draft->generation = item->generation;
@@ -190,16 +191,29 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
     if (err != SL_OK) {
         return err;
     }
+    struct sl_gpu_copies copies = {0};
+    bool device = sl_pieces_on_device(pieces, count);
     err = sl_draft_bytes_expect(draft);
+    if (err == SL_OK && device) {
+        err = sl_pieces_gather_later(draft->to, sl_client_arena(draft->at, draft->arena), pieces,
+                                     count, &copies);
+    }
+    if (err != SL_OK) {
+        err = sl_fail(why, err, "draft: %u pieces", count);
+    } else if (device) {
+        err = sl_gpu_copies_run(&copies, true, why);
+    }
+    sl_gpu_copies_free(&copies);
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
         const struct sl_piece *piece = &pieces[i];
         if (piece->length_bytes > 0) {
-            bool hashed = sl_draft_bytes_copy(draft, piece);
+            bool hashed = !device && sl_draft_bytes_copy(draft, piece);
             err = sl_draft_bytes_note(draft, piece->offset_bytes,
                                       piece->offset_bytes + piece->length_bytes, hashed);
+            err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
         }
     }
-    return err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
+    return err;
 }
 
 /* ---- end ---- */

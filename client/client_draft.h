@@ -12,6 +12,7 @@ struct sl_draft {
     struct sl_client *client;
     struct sl_attachment *at; /* of the life of the node that granted the room */
     unsigned char *to;        /* the extent */
+    uint32_t arena;
     uint64_t length_bytes;
     uint64_t ref, generation;
     bool ending;          /* in a commit */

@@ -20,6 +20,9 @@ struct wanted {
     bool whole;
     uint64_t *length_bytes;
     struct sl_view *view; /* pin, or NULL */
+    /* Where copies to device memory gather that the caller carries out, and looks at the entry
+     * again; NULL: they are carried out at once. */
+    struct sl_gpu_copies *later;
 };
 
 static void lookup_taken(void *context, const struct sl_msg *reply)
@@ -83,6 +86,26 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
     return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
 }
 
+/* Into pieces of which some lie in device memory. */
+static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
+                                const struct sl_arena *arena, uint64_t length_bytes,
+                                struct sl_error *why)
+{
+    struct sl_gpu_copies now = {0};
+    struct sl_gpu_copies *copies = want->later != NULL ? want->later : &now;
+    uint32_t before = copies->count;
+    sl_err err =
+        sl_pieces_scatter_later(want->pieces, want->piece_count, from, arena, length_bytes, copies);
+    if (err != SL_OK) {
+        copies->count = before;
+        err = sl_fail(why, err, "get: %u pieces", want->piece_count);
+    } else if (copies == &now) {
+        err = sl_gpu_copies_run(copies, false, why);
+    }
+    sl_gpu_copies_free(&now);
+    return err;
+}
+
 static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
                        const struct sl_entry *entry, const struct wanted *want,
                        struct sl_error *why)
@@ -95,15 +118,18 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     if (err != SL_OK) {
         return err;
     }
-    const void *from =
+    void *from =
         sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
-    if (from != NULL) {
+    if (from != NULL && sl_pieces_on_device(want->pieces, want->piece_count)) {
+        err = scatter_on_device(want, from, sl_client_arena(at, entry->extent.arena), length_bytes,
+                                why);
+    } else if (from != NULL) {
         sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
     if (!sl_index_unchanged(at->view, entry)) {
         return SL_ERR_STALE;
     }
-    return from != NULL ? SL_OK
+    return from != NULL ? err
                         : sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
 }
 
@@ -233,8 +259,7 @@ static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
     return reading->items != NULL ? reading->items[item].key : reading->keys[item];
 }
 
-static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_attachment *at,
-                           struct sl_entry *entry);
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry);
 
 /* Brings the next items that are on disk alone into memory and reads them at once. False: nothing
  * is left. */
@@ -271,7 +296,7 @@ static bool reading_promote(struct reading *reading, struct promotion *promotion
         if (code != SL_OK) {
             reading->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
         } else {
-            reading->codes[item] = reading_read(reading, item, NULL, &entry);
+            reading->codes[item] = reading_read(reading, item, &entry);
         }
     }
     return *result == SL_OK;
@@ -324,7 +349,7 @@ static void reading_fetch(struct reading *reading, uint32_t missing)
             }
             uint64_t code = fetching.codes[asked++];
             if (code == SL_OK || code == SL_ERR_EXISTS) {
-                reading->codes[i] = reading_read(reading, i, NULL, &entry);
+                reading->codes[i] = reading_read(reading, i, &entry);
             }
         }
     }
@@ -338,11 +363,9 @@ static bool may_fetch(struct sl_client *client)
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
-/* One item: with an entry that was found in `at` a moment ago, or looked up here (at NULL). */
-static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_attachment *at,
-                           struct sl_entry *entry)
+/* What is wanted of one item. *one serves for a buffer. */
+static struct wanted want_of(const struct reading *reading, uint32_t item, struct sl_piece *one)
 {
-    struct sl_piece one;
     struct wanted want = {.key = key_of(reading, item),
                           .length_bytes =
                               reading->lengths == NULL ? NULL : &reading->lengths[item]};
@@ -353,26 +376,50 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     } else if (reading->views != NULL) {
         want.view = &reading->views[item];
     } else {
-        one = (struct sl_piece){.at = reading->buffers[item].at,
-                                .length_bytes = reading->buffers[item].length_bytes};
-        want.pieces = &one;
+        *one = (struct sl_piece){.at = reading->buffers[item].at,
+                                 .length_bytes = reading->buffers[item].length_bytes};
+        want.pieces = one;
         want.piece_count = 1;
         want.whole = true;
     }
-    sl_err err =
-        at == NULL ? SL_ERR_STALE : read_found(reading->client, at, &want, entry, reading->why);
-    return err == SL_ERR_STALE
-               ? read_now(reading->client, &want, reading->deadline_ns, entry, reading->why)
-               : err;
+    return want;
+}
+
+/* One item, looked up here with all second thoughts. */
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry)
+{
+    struct sl_piece one;
+    const struct wanted want = want_of(reading, item, &one);
+    return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
+}
+
+/* Copies to devices that a group of look-ups left to be done together. */
+struct left {
+    struct sl_gpu_copies copies;
+    bool of[GROUP_COUNT]; /* whether some are of this item */
+};
+
+static void group_finish(const struct reading *reading, uint32_t first, uint32_t share,
+                         struct left *left, struct sl_attachment *at, struct sl_entry *entries)
+{
+    sl_err err = sl_gpu_copies_run(&left->copies, false, reading->why);
+    for (uint32_t i = 0; i < share; i++) {
+        if (left->of[i] && !sl_index_unchanged(at->view, &entries[i])) {
+            reading->codes[first + i] = reading_read(reading, first + i, &entries[i]);
+        } else if (left->of[i]) {
+            reading->codes[first + i] = err;
+        }
+    }
 }
 
 /* Several look-ups at once, their cache misses side by side; then the copies. What is not simply
- * there is looked up again by itself, with all second thoughts. */
+ * there is looked up again by itself. */
 static void reading_group(const struct reading *reading, uint32_t first, uint32_t share)
 {
     struct sl_key keys[GROUP_COUNT];
     struct sl_entry entries[GROUP_COUNT];
     sl_err found[GROUP_COUNT];
+    struct left left = {0};
     (void)sl_client_reattach(reading->client, false, NULL);
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
@@ -383,9 +430,25 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     }
     sl_index_find_batch(at->view, keys, share, entries, found);
     for (uint32_t i = 0; i < share; i++) {
-        reading->codes[first + i] =
-            reading_read(reading, first + i, found[i] == SL_OK ? at : NULL, &entries[i]);
+        struct sl_piece one;
+        struct wanted want = want_of(reading, first + i, &one);
+        uint32_t before = left.copies.count;
+        want.later = &left.copies;
+        sl_err err = found[i] == SL_OK
+                         ? read_found(reading->client, at, &want, &entries[i], reading->why)
+                         : SL_ERR_STALE;
+        left.of[i] = err == SL_OK && left.copies.count > before;
+        if (err == SL_ERR_STALE) {
+            left.copies.count = before;
+            want.later = NULL;
+            err = read_now(reading->client, &want, reading->deadline_ns, &entries[i], reading->why);
+        }
+        reading->codes[first + i] = err;
     }
+    if (left.copies.count > 0) {
+        group_finish(reading, first, share, &left, at, entries);
+    }
+    sl_gpu_copies_free(&left.copies);
 }
 
 static sl_err reading_carry_out(struct reading *reading)
@@ -396,7 +459,7 @@ static sl_err reading_carry_out(struct reading *reading)
         uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
         if (share == 1) {
             struct sl_entry entry;
-            reading->codes[first] = reading_read(reading, first, NULL, &entry);
+            reading->codes[first] = reading_read(reading, first, &entry);
         } else {
             reading_group(reading, first, share);
         }

@@ -117,6 +117,8 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
 /* NULL: no such arena, or out of its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);
+/* The arena in which bytes were found. */
+const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
 struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why);
 void sl_attachment_close(struct sl_attachment *attachment);
 
@@ -167,6 +169,15 @@ void sl_ahead_arrived(struct sl_client *client, uint64_t space_bytes, uint32_t a
                       const struct sl_msg *reply, const struct sl_attachment *at);
 /* All are to be given back. */
 void sl_ahead_forget(struct sl_client *client);
+
+/* ---- client_memory.c ---- */
+/* Where [at, +length) lies: as it was registered, else as the driver says. *gpu: of device memory.
+ * Any thread. */
+enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
+/* Memory of the allocator comes and goes. */
+sl_err sl_memory_ours_add(void *at, uint64_t length_bytes);
+/* Gives its length. False: it is not there. */
+bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
 
 /* ---- client_identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);

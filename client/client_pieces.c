@@ -225,3 +225,65 @@ void sl_pieces_scatter(const struct sl_piece *pieces, uint32_t count, const void
         }
     }
 }
+
+/* ---- device memory ---- */
+
+bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
+{
+    int gpu = 0;
+    if (!sl_gpu_present()) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (pieces[i].length_bytes > 0 &&
+            sl_memory_place(pieces[i].at, pieces[i].length_bytes, &gpu) == SL_PLACE_DEVICE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
+                              const struct sl_piece *pieces, uint32_t count,
+                              struct sl_gpu_copies *copies)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        const struct sl_piece *piece = &pieces[i];
+        struct sl_gpu_copy copy = {.host = to + piece->offset_bytes,
+                                   .device = (uintptr_t)piece->at,
+                                   .length_bytes = piece->length_bytes,
+                                   .arena = arena};
+        if (piece->length_bytes == 0) {
+            continue;
+        }
+        if (sl_memory_place(piece->at, piece->length_bytes, &copy.gpu) == SL_PLACE_DEVICE) {
+            err = sl_gpu_copies_add(copies, &copy);
+        } else {
+            sl_copy(copy.host, piece->at, piece->length_bytes);
+        }
+    }
+    return err;
+}
+
+sl_err sl_pieces_scatter_later(const struct sl_piece *pieces, uint32_t count, unsigned char *from,
+                               const struct sl_arena *arena, uint64_t length_bytes,
+                               struct sl_gpu_copies *copies)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        struct sl_gpu_copy copy = {.device = (uintptr_t)pieces[i].at,
+                                   .length_bytes = share_of(&pieces[i], length_bytes),
+                                   .arena = arena};
+        if (copy.length_bytes == 0) {
+            continue;
+        }
+        copy.host = from + pieces[i].offset_bytes;
+        if (sl_memory_place(pieces[i].at, copy.length_bytes, &copy.gpu) == SL_PLACE_DEVICE) {
+            err = sl_gpu_copies_add(copies, &copy);
+        } else {
+            sl_copy(pieces[i].at, copy.host, copy.length_bytes);
+        }
+    }
+    return err;
+}

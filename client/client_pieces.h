@@ -4,7 +4,7 @@
 #ifndef SL_CLIENT_PIECES_H
 #define SL_CLIENT_PIECES_H
 
-#include "client/client_internal.h"
+#include "client/client_gpu.h"
 
 /* Room to put the pieces of one value into order; used again for the next one. */
 struct sl_pieces_room {
@@ -25,6 +25,17 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
  * order find room: measure made it, unless another value took it since (SL_ERR_NO_MEMORY). */
 sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *pieces,
                         uint32_t count, struct sl_pieces_room *room, struct sl_digest *digest);
+
+/* Whether a piece lies in device memory. */
+bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count);
+/* The same as gather and scatter for pieces of which some lie there, without the digest: copies of
+ * host memory are done, those of device memory are added to copies. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
+                              const struct sl_piece *pieces, uint32_t count,
+                              struct sl_gpu_copies *copies);
+sl_err sl_pieces_scatter_later(const struct sl_piece *pieces, uint32_t count, unsigned char *from,
+                               const struct sl_arena *arena, uint64_t length_bytes,
+                               struct sl_gpu_copies *copies);
 
 /* Whether a value of length_bytes goes into the pieces: whole, when they hold all of it; else, when
  * none begins at its end or behind it. Errors: SL_ERR_LIMIT, SL_ERR_INVALID (no address, memory

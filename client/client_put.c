@@ -251,33 +251,80 @@ void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code)
     item->code = (uint64_t)code;
 }
 
-void sl_put_fill(struct put *put)
+static void item_claim(struct put *put, uint32_t index, struct sl_digest digest)
 {
-    put->claim_count = 0;
+    const struct put_item *item = &put->items[index];
+    put->claim_items[put->claim_count] = index;
+    put->claims[put->claim_count++] = (struct sl_item_claim){.ref = item->ref,
+                                                             .generation = item->generation,
+                                                             .digest_low = digest.low,
+                                                             .digest_high = digest.high};
+}
+
+/* Host memory is there afterwards, with its digest; device memory is on its way (item->to). */
+static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest *digest)
+{
+    struct sl_piece one;
+    uint32_t count = 0;
+    uint64_t length_bytes = put_length(put, item->source);
+    const struct sl_piece *pieces = put_pieces(put, item->source, &one, &count);
+    void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
+                               length_bytes);
+    if (to == NULL) {
+        return SL_ERR_PROTOCOL;
+    }
+    if (!sl_pieces_on_device(pieces, count)) {
+        return sl_pieces_gather(to, length_bytes, pieces, count, &put->pieces_room, digest);
+    }
+    uint32_t before = put->copies.count;
+    sl_err err = sl_pieces_gather_later(to, sl_client_arena(put->at, (uint32_t)item->arena), pieces,
+                                        count, &put->copies);
+    if (err != SL_OK) {
+        put->copies.count = before;
+        return err;
+    }
+    item->to = to;
+    return SL_OK;
+}
+
+/* Items whose bytes come from a device: waits for them and digests what came. */
+static void put_fill_later(struct put *put)
+{
+    sl_err err = sl_gpu_copies_run(&put->copies, true, put->why);
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
+        if (item->code != SL_OK || item->to == NULL) {
+            continue;
+        }
+        if (err != SL_OK) {
+            sl_put_spoilt(put, item, err);
+        } else {
+            item_claim(put, i, sl_digest_of(item->to, put_length(put, item->source)));
+        }
+    }
+}
+
+void sl_put_fill(struct put *put)
+{
+    bool later = false;
+    put->claim_count = 0;
+    put->copies.count = 0;
+    for (uint32_t i = 0; i < put->item_count; i++) {
+        struct put_item *item = &put->items[i];
+        struct sl_digest digest = {0};
         if (item->code != SL_OK) {
             continue;
         }
-        struct sl_piece one;
-        uint32_t count = 0;
-        struct sl_digest digest = {0};
-        uint64_t length_bytes = put_length(put, item->source);
-        const struct sl_piece *pieces = put_pieces(put, item->source, &one, &count);
-        void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
-                                   length_bytes);
-        sl_err err = to == NULL ? SL_ERR_PROTOCOL
-                                : sl_pieces_gather(to, length_bytes, pieces, count,
-                                                   &put->pieces_room, &digest);
+        sl_err err = item_fill(put, item, &digest);
+        later = later || item->to != NULL;
         if (err != SL_OK) {
             sl_put_spoilt(put, item, err);
-            continue;
+        } else if (item->to == NULL) {
+            item_claim(put, i, digest);
         }
-        put->claim_items[put->claim_count] = i;
-        put->claims[put->claim_count++] = (struct sl_item_claim){.ref = item->ref,
-                                                                 .generation = item->generation,
-                                                                 .digest_low = digest.low,
-                                                                 .digest_high = digest.high};
+    }
+    if (later) {
+        put_fill_later(put);
     }
 }
 
@@ -535,6 +582,7 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
     }
     free(room);
     sl_pieces_room_free(&put->pieces_room);
+    sl_gpu_copies_free(&put->copies);
     for (uint32_t i = 0; i < count && err != SL_OK; i++) { /* shares that were not begun */
         put->codes[i] = put->codes[i] == SL_ERR_BUSY ? err : put->codes[i];
     }

@@ -7,7 +7,8 @@
 struct put_item {
     uint64_t source; /* index into the caller's arrays */
     uint64_t code, ref, generation, arena, offset_bytes;
-    sl_pin pin; /* of an extent granted ahead */
+    sl_pin pin;        /* of an extent granted ahead */
+    unsigned char *to; /* where device memory is being copied to; NULL: none is */
 };
 
 struct put {
@@ -25,6 +26,7 @@ struct put {
     struct sl_error *why;
     struct sl_text contributions[SL_TERMS_CONTRIBUTIONS_MAX];
     struct sl_pieces_room pieces_room;
+    struct sl_gpu_copies copies; /* from device memory */
     /* of one round: */
     struct put_item *items;
     struct sl_item_want *wants;

@@ -132,7 +132,9 @@ struct sl_terms {
 };
 /* A run of a value's bytes in the caller's memory. */
 struct sl_piece {
-    void *at; /* host memory, or device memory of this process (CUDA) */
+    /* Host memory, or device memory of this process (CUDA): what streams write there has to be
+     * there when the call begins. */
+    void *at;
     uint64_t length_bytes;
     uint64_t offset_bytes; /* in the value */
 };
@@ -184,6 +186,37 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
 sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
                        sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 void sl_draft_drop(struct sl_draft **draft); /* gives the room back; sets it NULL */
+
+/* Memory of this process. Pieces may lie anywhere, registered or not; who registers what it will
+ * use spares a question to the driver for each piece in a process with a GPU, and a caller can ask
+ * what it was told. Registering pins nothing and touches nothing, however much it is. What lies
+ * side by side and is of one place may be used as one. One table for the process, any thread; a
+ * fork has a copy of its own. */
+enum sl_place {
+    SL_PLACE_PLAIN = 1,  /* host memory */
+    SL_PLACE_PINNED = 2, /* host memory that the CUDA driver knows */
+    SL_PLACE_DEVICE = 3, /* CUDA device memory, of `gpu` */
+    SL_PLACE_OURS = 4,   /* of sl_memory_alloc */
+};
+struct sl_place_info {
+    enum sl_place place;
+    int gpu; /* ordinal, of SL_PLACE_DEVICE */
+};
+/* What is registered more than once is until it was unregistered as often. Errors: SL_ERR_INVALID
+ * (no address, no length, wraps around; device memory that ends before it), SL_ERR_NO_MEMORY. */
+sl_err sl_memory_register(const void *at, uint64_t length_bytes, struct sl_error *why);
+/* at: where it starts, exactly; the last one that was registered there. Errors: SL_ERR_NOT_FOUND.
+ */
+sl_err sl_memory_unregister(const void *at, struct sl_error *why);
+/* Where registered memory lies. Errors: SL_ERR_NOT_FOUND (not all of it is registered, or not of
+ * one place). */
+sl_err sl_memory_find(const void *at, uint64_t length_bytes, struct sl_place_info *out);
+/* Shared memory of this process and its forks: populated, in huge pages where the system gives
+ * them, aligned to 2 MiB from that size on, else to a page, zeroed. It counts as registered.
+ * Errors: SL_ERR_INVALID (0, too much to count), SL_ERR_NO_MEMORY. */
+sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why);
+/* Errors: SL_ERR_NOT_FOUND (not what alloc gave, or freed already). */
+sl_err sl_memory_free(void *at, struct sl_error *why);
 
 /* Removes what is not leased when heed_leases (SL_ERR_LEASED for the rest). SL_ERR_BUSY: it is
  * being written. */

@@ -57,6 +57,24 @@ sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_e
     return SL_OK;
 }
 
+sl_err sl_driver_join(struct sl_driver *driver, struct sl_error *why)
+{
+    *driver = (struct sl_driver){
+        .library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | RTLD_NOLOAD)};
+    if (driver->library == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "device cuda: this process has no driver");
+    }
+    sl_err err = driver_symbols(driver, why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->version(&driver->number), "cuDriverGetVersion");
+    }
+    if (err != SL_OK) {
+        sl_driver_close(driver);
+        return SL_ERR_UNSUPPORTED;
+    }
+    return SL_OK;
+}
+
 void sl_driver_close(struct sl_driver *driver)
 {
     if (driver->library != NULL) {

@@ -1,5 +1,5 @@
 /* cuda/driver.h - the entry points of libcuda that are used, found at run time in one table, and
- * its errors in our words. Private to cuda/ (and to the stand-in of tests/support).
+ * its errors in our words. For cuda/, libsluice and the stand-in of tests/support.
  *
  * The types are our own, so that all but the kernels builds without a toolkit; driver_check.c
  * compares them with cuda.h where there is one. Symbols are looked up under the names that the
@@ -45,6 +45,7 @@ struct sl_cu_copy_kind { /* CUmemcpyAttributes */
 enum {
     SL_CU_INVALID_VALUE = 1,
     SL_CU_OUT_OF_MEMORY = 2,
+    SL_CU_NOT_INITIALIZED = 3,
     SL_CU_NO_DEVICE = 100,
     SL_CU_NO_BINARY = 209,
     SL_CU_ILLEGAL_ADDRESS = 700,
@@ -55,6 +56,10 @@ enum {
     SL_CU_ATTRIBUTE_MAJOR = 75,
     SL_CU_ATTRIBUTE_MINOR = 76,
     SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has its own address on the device */
+    SL_CU_POINTER_MEMORY_TYPE = 2,      /* of a pointer: */
+    SL_CU_POINTER_DEVICE = 9,           /* ordinal */
+    SL_CU_MEMORY_TYPE_HOST = 1,
+    SL_CU_MEMORY_TYPE_DEVICE = 2,
     SL_CU_HOST_PORTABLE = 1,
     SL_CU_HOST_DEVICEMAP = 2,
     SL_CU_STREAM_NON_BLOCKING = 1,
@@ -85,6 +90,10 @@ enum {
       (sl_cu_context * context, sl_cu_device device))                                              \
     X(context_release, "cuDevicePrimaryCtxRelease_v2", true, (sl_cu_device device))                \
     X(context_set, "cuCtxSetCurrent", true, (sl_cu_context context))                               \
+    X(context_push, "cuCtxPushCurrent_v2", true, (sl_cu_context context))                          \
+    X(context_pop, "cuCtxPopCurrent_v2", true, (sl_cu_context * context))                          \
+    X(pointer_attribute, "cuPointerGetAttribute", true,                                            \
+      (void *value, int attribute, sl_cu_ptr at))                                                  \
     X(priorities, "cuCtxGetStreamPriorityRange", true, (int *least, int *greatest))                \
     X(stream_create, "cuStreamCreateWithPriority", true,                                           \
       (sl_cu_stream * stream, unsigned flags, int priority))                                       \
@@ -160,6 +169,10 @@ struct sl_driver {
 /* Loads the library (NULL: libcuda.so.1) and initialises it. Errors: SL_ERR_UNSUPPORTED (the text
  * says why: no library, no symbol, what cuInit says). */
 sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why);
+/* The same for who uses the driver only if this process does: takes the library when it is loaded
+ * already, and does not initialise it (a fork of a process that did can use it no more). Errors:
+ * SL_ERR_NOT_FOUND (it is not loaded), SL_ERR_UNSUPPORTED. */
+sl_err sl_driver_join(struct sl_driver *driver, struct sl_error *why);
 void sl_driver_close(struct sl_driver *driver); /* also one that is not open */
 
 /* Whether the context, and with it the process, is of no use after the error. */

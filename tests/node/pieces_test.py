@@ -10,6 +10,8 @@ import unittest
 
 from object_api import BIN, SLOWDOWN, BareNode
 
+DEVICE_PROBE = os.path.join(BIN, "..", "tests", "device_probe")
+DRIVER = os.path.join(BIN, "..", "tests", "fake", "libcuda.so.1")
 PROBE = os.path.join(BIN, "..", "tests", "pieces_probe")
 
 
@@ -110,6 +112,30 @@ class Pieces(unittest.TestCase):
 
     def test_threads_share_a_client_and_a_fork_does_not(self):
         self.run_probe("threads")
+
+
+@unittest.skipUnless(os.path.exists(DEVICE_PROBE) and os.path.exists(DRIVER), "device_probe was not built")
+class Device(unittest.TestCase):
+    def run_probe(self, what):
+        with PiecesNode() as node:
+            done = subprocess.run([DEVICE_PROBE, node.instance, node.directory + "/run", node.shm, what, DRIVER],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOWDOWN)
+            self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
+
+    def test_device_memory_is_put_and_got(self):
+        self.run_probe("moves")
+
+    def test_pieces_of_device_and_host_memory_in_one_batch(self):
+        self.run_probe("mixed")
+
+    def test_a_draft_from_device_memory(self):
+        self.run_probe("draft")
+
+    def test_without_pinned_arenas_a_buffer_serves(self):
+        self.run_probe("bounce")
+
+    def test_each_call_of_the_driver_fails_in_turn(self):
+        self.run_probe("fails")
 
 
 if __name__ == "__main__":

@@ -225,6 +225,46 @@ sl_cu_result fake_context_set(sl_cu_context context)
     return 0;
 }
 
+/* A context of ours is there or it is not: the stack remembers which. */
+static bool pushed[16];
+static size_t pushed_count;
+
+sl_cu_result fake_context_push(sl_cu_context context)
+{
+    TAKES();
+    if (pushed_count == SL_COUNT(pushed)) {
+        return SL_CU_INVALID_VALUE;
+    }
+    pushed[pushed_count++] = current;
+    current = context != NULL;
+    return 0;
+}
+
+sl_cu_result fake_context_pop(sl_cu_context *context)
+{
+    GIVES();
+    if (pushed_count == 0) {
+        return SL_CU_INVALID_VALUE;
+    }
+    *context = current ? &state : NULL;
+    current = pushed[--pushed_count];
+    return result;
+}
+
+sl_cu_result fake_pointer_attribute(void *value, int attribute, sl_cu_ptr at)
+{
+    TAKES();
+    bool device = range_of((uintptr_t)at, 1, false) != NULL;
+    if (!device && range_of((uintptr_t)at, 1, true) == NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    int answer = attribute == SL_CU_POINTER_DEVICE ? 0
+                 : device                          ? SL_CU_MEMORY_TYPE_DEVICE
+                                                   : SL_CU_MEMORY_TYPE_HOST;
+    memcpy(value, &answer, sizeof(answer));
+    return 0;
+}
+
 sl_cu_result fake_priorities(int *least, int *greatest)
 {
     TAKES();

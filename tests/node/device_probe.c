@@ -1,0 +1,309 @@
+/* tests/node/device_probe.c - values from and into device memory of this process, on a running node
+ * and a driver that plays a GPU in ordinary memory; pieces_test.py starts both.
+ *
+ *   device_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT DRIVER
+ *
+ * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+#include "client/client_gpu.h"
+#include "cuda/driver.h"
+#include "tests/support/fake_cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                         \
+    do {                                                                                         \
+        if (!(condition)) {                                                                      \
+            (void)fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, why.text); \
+            exit(1);                                                                             \
+        }                                                                                        \
+    } while (0)
+
+#define DEVICE_BYTES (24 * SL_MIB)
+#define VALUE_BYTES  (3 * SL_MIB + 4321)
+#define BATCH        100u
+#define FAILURES_MAX 400u
+
+static struct sl_error why;
+static const char *settings[4];
+static struct fake_cuda *fake;
+static struct sl_driver engine; /* as the engine's process uses it */
+static unsigned char *device;   /* DEVICE_BYTES of device memory: ordinary memory, played */
+static unsigned char host[VALUE_BYTES], other[VALUE_BYTES];
+
+static struct sl_object_key key_of(const char *text)
+{
+    return (struct sl_object_key){.at = text, .length = (uint32_t)strlen(text)};
+}
+
+static void engine_start(const char *driver)
+{
+    void *library = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
+    fake_cuda_state_fn state;
+    CHECK(library != NULL && !sl_gpu_present() == false);
+    void *symbol = dlsym(library, "fake_cuda_state");
+    memcpy(&state, &symbol, sizeof state);
+    fake = state();
+    CHECK(sl_driver_open(&engine, driver, &why) == SL_OK);
+    sl_cu_context context = NULL;
+    sl_cu_ptr at = 0;
+    CHECK(engine.context_retain(&context, 0) == 0 && engine.context_set(context) == 0);
+    CHECK(engine.memory_get(&at, DEVICE_BYTES) == 0);
+    CHECK(engine.context_set(NULL) == 0);
+    device = (unsigned char *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
+    fake->contexts = 0;
+    for (uint32_t i = 0; i < VALUE_BYTES; i++) {
+        host[i] = (unsigned char)(i * 7 + (i >> 9));
+    }
+}
+
+static sl_err put_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+                      uint32_t count)
+{
+    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, 0, &why) == SL_OK);
+    return code;
+}
+
+static sl_err get_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+                      uint32_t count)
+{
+    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(sl_get_pieces(client, &item, 1, true, NULL, &code, 0, &why) == SL_OK);
+    return code;
+}
+
+static void drop(struct sl_client *client, const char *key)
+{
+    CHECK(sl_remove(client, key_of(key), 0, &why) == SL_OK);
+}
+
+/* The digest is that of the same bytes put from host memory. */
+static void same_digest(struct sl_client *client, const char *key, const void *bytes,
+                        uint64_t length)
+{
+    struct sl_object_info one, two;
+    CHECK(sl_put(client, key_of("plain"), bytes, length, 0, &why) == SL_OK);
+    CHECK(sl_stat(client, key_of("plain"), &one) == SL_OK &&
+          sl_stat(client, key_of(key), &two) == SL_OK);
+    CHECK(one.length_bytes == two.length_bytes);
+    CHECK(one.digest_low == two.digest_low && one.digest_high == two.digest_high);
+    drop(client, "plain");
+}
+
+/* Nothing is current in this thread, as it was before. */
+static bool nothing_current(void)
+{
+    sl_cu_ptr at = 0;
+    return engine.memory_get(&at, 256) != 0;
+}
+
+/* ---- what goes through ---- */
+
+static void moves(struct sl_client *client)
+{
+    static const uint64_t lengths[] = {1, 100, 4096, 65537, VALUE_BYTES};
+    for (uint32_t i = 0; i < SL_COUNT(lengths); i++) {
+        uint64_t copies = fake->copies + fake->batches;
+        memcpy(device + i, host, lengths[i]);
+        memset(device + 8 * SL_MIB, 0xee, lengths[i] + 1);
+        const struct sl_piece from = {.at = device + i, .length_bytes = lengths[i]};
+        const struct sl_piece to = {.at = device + 8 * SL_MIB, .length_bytes = lengths[i]};
+        CHECK(put_one(client, "moved", &from, 1) == SL_OK);
+        same_digest(client, "moved", host, lengths[i]);
+        CHECK(get_one(client, "moved", &to, 1) == SL_OK);
+        CHECK(fake->copies + fake->batches >= copies + 2); /* by the driver, not by hand */
+        CHECK(memcmp(device + 8 * SL_MIB, host, lengths[i]) == 0);
+        CHECK(device[8 * SL_MIB + lengths[i]] == 0xee);
+        drop(client, "moved");
+    }
+    CHECK(nothing_current());
+}
+
+/* Every other piece is host memory, out of order, in a batch; registered or not. */
+static void mixed(struct sl_client *client)
+{
+    static struct sl_piece from[BATCH][3], to[BATCH][3];
+    static struct sl_pieces puts[BATCH], gets[BATCH];
+    static char texts[BATCH][16];
+    static sl_err codes[BATCH];
+    static uint64_t lengths[BATCH];
+    for (uint32_t round = 0; round < 2; round++) {
+        memcpy(device, host, VALUE_BYTES);
+        memset(device + 8 * SL_MIB, 0, VALUE_BYTES);
+        memset(other, 0, sizeof other);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            uint64_t at = (uint64_t)i * 30000;
+            from[i][0] = (struct sl_piece){device + at, 10000, 0};
+            from[i][1] = (struct sl_piece){device + at + 20000, 10000, 20000};
+            from[i][2] = (struct sl_piece){host + at + 10000, 10000, 10000};
+            to[i][0] = (struct sl_piece){other + at, 5000, 0};
+            to[i][1] = (struct sl_piece){device + 8 * SL_MIB + at + 5000, 24000, 5000};
+            to[i][2] = (struct sl_piece){other + at + 29000, 1000, 29000};
+            (void)snprintf(texts[i], sizeof texts[i], "mixed/%u", i);
+            puts[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = from[i], .count = 3};
+            gets[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = to[i], .count = 3};
+        }
+        CHECK(sl_put_pieces(client, puts, BATCH, NULL, codes, 0, &why) == SL_OK);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            CHECK(codes[i] == SL_OK);
+        }
+        same_digest(client, "mixed/7", host + 7 * 30000, 30000);
+        CHECK(sl_get_pieces(client, gets, BATCH, true, lengths, codes, 0, &why) == SL_OK);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            uint64_t at = (uint64_t)i * 30000;
+            CHECK(codes[i] == SL_OK && lengths[i] == 30000);
+            CHECK(memcmp(other + at, host + at, 5000) == 0);
+            CHECK(memcmp(device + 8 * SL_MIB + at + 5000, host + at + 5000, 24000) == 0);
+            CHECK(memcmp(other + at + 29000, host + at + 29000, 1000) == 0);
+            drop(client, texts[i]);
+        }
+        if (round == 0) {
+            struct sl_place_info info;
+            CHECK(sl_memory_register(device, DEVICE_BYTES, &why) == SL_OK);
+            CHECK(sl_memory_register(host, sizeof host, &why) == SL_OK);
+            CHECK(sl_memory_find(device + 100, 1000, &info) == SL_OK);
+            CHECK(info.place == SL_PLACE_DEVICE && info.gpu == 0);
+            CHECK(sl_memory_find(host, 1000, &info) == SL_OK && info.place == SL_PLACE_PLAIN);
+            CHECK(sl_memory_register(device, DEVICE_BYTES + SL_MIB, &why) == SL_ERR_INVALID);
+        }
+    }
+    CHECK(nothing_current());
+}
+
+static void draft(struct sl_client *client)
+{
+    const struct sl_object_key key = key_of("draft");
+    const uint64_t length = VALUE_BYTES;
+    struct sl_draft *open = NULL;
+    sl_err code = SL_ERR_INTERNAL;
+    memcpy(device, host, VALUE_BYTES);
+    const struct sl_piece pieces[] = {{device, SL_MIB, 0}, {host + SL_MIB, SL_MIB, SL_MIB}};
+    const struct sl_piece rest = {device + 2 * SL_MIB, VALUE_BYTES - 2 * SL_MIB, 2 * SL_MIB};
+    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, 0, &why) == SL_OK);
+    CHECK(code == SL_OK && sl_draft_write(open, &rest, 1, &why) == SL_OK);
+    CHECK(sl_draft_write(open, pieces, 2, &why) == SL_OK);
+    CHECK(sl_draft_commit(client, &open, 1, &code, 0, &why) == SL_OK && code == SL_OK);
+    same_digest(client, "draft", host, VALUE_BYTES);
+    drop(client, "draft");
+}
+
+/* The system lets nothing be pinned: a bounce buffer does, also for what is larger than it. */
+static void bounce(struct sl_client *client)
+{
+    fake->registered_max = fake->registered == 0 ? 1 : fake->registered;
+    fake->registered = fake->registered_max;
+    static unsigned char large[12 * SL_MIB];
+    for (uint32_t i = 0; i < sizeof large; i++) {
+        large[i] = (unsigned char)(i * 3 + (i >> 11));
+    }
+    memcpy(device, large, sizeof large);
+    const struct sl_piece from = {.at = device, .length_bytes = sizeof large};
+    const struct sl_piece to = {.at = device + 12 * SL_MIB, .length_bytes = sizeof large};
+    CHECK(put_one(client, "large", &from, 1) == SL_OK);
+    same_digest(client, "large", large, sizeof large);
+    CHECK(get_one(client, "large", &to, 1) == SL_OK);
+    CHECK(memcmp(device + 12 * SL_MIB, large, sizeof large) == 0);
+    drop(client, "large");
+    CHECK(fake->registrations == 0 && fake->host_allocations == 1);
+    moves(client);
+    mixed(client);
+}
+
+/* ---- what fails ---- */
+
+/* Each call of the driver in turn. What is stored is right, whatever failed; nothing stays behind;
+ * the call after it works. */
+static void fails_of(struct sl_client *client, bool sticks, bool bounced)
+{
+    uint32_t failed = 0;
+    memcpy(device, host, VALUE_BYTES);
+    for (uint32_t i = 1; i <= FAILURES_MAX; i++) {
+        const struct sl_piece from[] = {{device, SL_MIB, 0},
+                                        {host + SL_MIB, 100, SL_MIB},
+                                        {device + SL_MIB + 100, 5000, SL_MIB + 100}};
+        const struct sl_piece to[] = {{device + 8 * SL_MIB, SL_MIB + 5100, 0}};
+        sl_gpu_end();
+        if (bounced) {
+            fake->registered_max = 1;
+            fake->registered = 1;
+        }
+        memset(device + 8 * SL_MIB, 0, SL_MIB + 5100);
+        fake->fail_code = sticks ? SL_CU_ILLEGAL_ADDRESS : SL_CU_INVALID_VALUE;
+        fake->fail_sticks = sticks;
+        fake->fail_at = fake->calls + i;
+        sl_err put = put_one(client, "fails", from, 3);
+        sl_err got = put == SL_OK ? get_one(client, "fails", to, 1) : SL_OK;
+        bool hit = fake->calls >= fake->fail_at;
+        fake->fail_at = 0;
+        fake->stuck = 0;
+        CHECK(put == SL_OK || put == SL_ERR_DEVICE);
+        CHECK(got == SL_OK || got == SL_ERR_DEVICE);
+        if (put != SL_OK || got != SL_OK) {
+            failed++;
+            CHECK(why.os_code == fake->fail_code && strstr(why.text, "code ") != NULL);
+        }
+        if (put != SL_OK) {
+            CHECK(sl_exists(client, key_of("fails")) == SL_ERR_NOT_FOUND);
+            CHECK(put_one(client, "fails", from, 3) == SL_OK);
+        }
+        same_digest(client, "fails", host, SL_MIB + 5100);
+        CHECK(get_one(client, "fails", to, 1) == SL_OK);
+        CHECK(memcmp(device + 8 * SL_MIB, host, SL_MIB + 5100) == 0);
+        drop(client, "fails");
+        if (!hit) { /* more calls than there are */
+            CHECK(failed >= 8 && nothing_current());
+            return;
+        }
+    }
+    CHECK(!"every call was failed");
+}
+
+static void fails(struct sl_client *client)
+{
+    fails_of(client, false, false);
+    fails_of(client, true, false);
+    fails_of(client, false, true);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct sl_client *client);
+} whats[] = {
+    {"moves", moves}, {"mixed", mixed}, {"draft", draft}, {"bounce", bounce}, {"fails", fails}};
+
+int main(int argc, char **argv)
+{
+    static char instance[256], runtime_dir[1024], shm_dir[1024];
+    if (argc != 6) {
+        return 2;
+    }
+    (void)snprintf(instance, sizeof instance, "instance=%s", argv[1]);
+    (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
+    (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
+    settings[0] = instance;
+    settings[1] = runtime_dir;
+    settings[2] = shm_dir;
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .settings = settings};
+    struct sl_client *client = NULL;
+    CHECK(!sl_gpu_present()); /* nobody loaded a driver */
+    CHECK(sl_client_open(&options, &client, &why) == SL_OK);
+    CHECK(sl_put(client, key_of("before"), "x", 1, 0, &why) == SL_OK);
+    engine_start(argv[5]); /* noticed although it came late */
+    for (uint32_t i = 0; i < SL_COUNT(whats); i++) {
+        if (strcmp(whats[i].name, argv[4]) == 0) {
+            whats[i].run(client);
+            sl_client_close(&client);
+            CHECK(fake->registrations == 0); /* nothing pinned that is not mapped any more */
+            sl_gpu_end();
+            CHECK(fake->contexts == 0 && fake->streams == 0 && fake->host_allocations == 0);
+            return 0;
+        }
+    }
+    return 2;
+}

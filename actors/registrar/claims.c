@@ -88,11 +88,15 @@ uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
     at->generation_next = *head;
     *head = slot;
     self->claim_count++;
+    reg_bundle_join(self, at->bundle, at->ref, true);
     return slot;
 }
 
 void reg_claim_unkey(struct registrar *self, uint32_t slot)
 {
+    if (self->claims[slot].bundle != 0) {
+        reg_bundle_leave(self, self->claims[slot].ref);
+    }
     uint32_t *at = key_head(self, self->claims[slot].hash);
     while (*at != REG_NONE && *at != slot) {
         at = &self->claims[*at].key_next;

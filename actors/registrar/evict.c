@@ -9,8 +9,13 @@
 #include <stdlib.h>
 
 /* Units looked at for one batch: those at the old end that are not on disk yet are passed by. */
-#define EVICT_LOOKED_MAX  16384u
-#define EVICT_ROUNDS_MAX  4096u
+#define EVICT_LOOKED_MAX 16384u
+#define EVICT_ROUNDS_MAX 4096u
+/* Units put aside in one search: each of them once in the time of a lease. */
+#define EVICT_ASIDE_MAX 262144u
+#define LAST_LOOKED_MAX 1024u /* of those that go only when nothing else does */
+/* A bundle with a member that must stay is looked at again so much later. */
+#define BUNDLE_ASIDE_NS   SL_NS_PER_S
 #define TAKE_TRIES_MAX    64u
 #define GROW_STEPS_MAX    4u
 #define VICTIM_SLOTS_MIN  16u
@@ -174,11 +179,13 @@ static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_e
     return entry->disk.valid != 0 || (flags & REG_FLAG_SPENT) != 0 || !reg_disk_required(self);
 }
 
-enum unit_fate { UNIT_STAYS, UNIT_TO_DISK, UNIT_DROPS };
+enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
 
 /* All parts on disk: the unit leaves memory alone. Else, where that is allowed, it goes for good.
- */
-static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struct reg_parts *parts)
+ * last: nothing else is left. Then soft pins count no more, and what is leased may leave memory: a
+ * lease forbids to lose a value, not to move it. */
+static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struct reg_parts *parts,
+                                bool last)
 {
     enum unit_fate fate = UNIT_TO_DISK;
     uint16_t flags = sl_index_links(self->index, unit)->flags;
@@ -189,14 +196,16 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struc
     for (uint32_t i = 0; i < parts->count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts->refs[i], &entry);
-        if (!part_may_leave(self, parts->refs[i], &entry)) {
+        bool pinned = entry.hard_pin || (!last && entry.soft_pin_end_ns > self->env->now_ns);
+        if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {
             return UNIT_STAYS;
         }
         if (entry.disk.valid == 0) {
             fate = UNIT_DROPS;
         }
     }
-    return fate;
+    bool leased = (fate == UNIT_DROPS || !last) && reg_unit_leased(self, unit) != 0;
+    return leased ? UNIT_LEASED : fate;
 }
 
 static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_parts *parts)
@@ -219,25 +228,143 @@ static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_p
     return true;
 }
 
-static bool unit_evict(struct registrar *self, sl_ref unit)
+/* One that is about to be lost: a reader that leases it at this moment keeps it. */
+static bool unit_lose(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    if (!reg_unit_shut(self, unit)) {
+        return false;
+    }
+    if (reg_unit_drop(self, unit, how) != SL_OK) {
+        reg_unit_unshut(self, unit);
+        return false;
+    }
+    return true;
+}
+
+/* What goes together with a unit: its bundle, or itself alone. */
+struct company {
+    const sl_ref *units;
+    uint32_t count;
+    sl_ref alone;
+    uint64_t bundle;
+    enum unit_fate fate;
+};
+
+/* A bundle goes as the member that has it worst. */
+static void company_find(struct registrar *self, sl_ref unit, bool last, struct company *out)
 {
     struct reg_parts parts;
-    reg_unit_parts(self, unit, &parts);
-    switch (unit_fate(self, unit, &parts)) {
-    case UNIT_STAYS:
-        return false;
-    case UNIT_TO_DISK:
-        return unit_to_disk(self, unit, &parts);
-    case UNIT_DROPS:
-        break;
+    *out = (struct company){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
+    out->units = &out->alone;
+    if (out->bundle != 0 &&
+        !reg_bundle_members(self, out->bundle, &out->units, &out->count)) { /* being written */
+        out->units = &out->alone;
+        out->count = 1;
+        return;
     }
-    struct reg_drop how = {
-        .reason = self->tier.on
-                      ? (reg_disk_required(self) ? REG_GHOST_DISK_RECLAIMED : REG_GHOST_DISK_FAILED)
-                      : REG_GHOST_EVICTED,
-        .forget = true,
-    };
-    return reg_unit_drop(self, unit, &how) == SL_OK;
+    out->fate = UNIT_TO_DISK;
+    for (uint32_t i = 0; i < out->count && out->fate > UNIT_LEASED; i++) {
+        reg_unit_parts(self, out->units[i], &parts);
+        enum unit_fate fate = unit_fate(self, out->units[i], &parts, last);
+        out->fate = fate <= UNIT_LEASED ? fate : SL_MAX(out->fate, fate);
+    }
+}
+
+static void company_aside(struct registrar *self, const struct company *company)
+{
+    uint64_t again_ns = sl_deadline_ns(self->env->now_ns, BUNDLE_ASIDE_NS);
+    if (company->fate != UNIT_LEASED && company->bundle == 0) {
+        return; /* not on disk yet, or held: that may end at any moment */
+    }
+    for (uint32_t i = 0; i < company->count; i++) {
+        uint64_t leased_ns =
+            company->fate == UNIT_LEASED ? reg_unit_leased(self, company->units[i]) : 0;
+        reg_unit_aside(self, company->units[i], leased_ns != 0 ? leased_ns : again_ns);
+    }
+    sl_metric_add(self->env->metrics, self->metric.evict_skipped_count, company->count);
+}
+
+/* Gives how many units went; lose: also those that could stay on disk. */
+static uint32_t company_evict(struct registrar *self, const struct company *company, bool lose,
+                              const struct reg_drop *how)
+{
+    uint32_t gone = 0;
+    bool drops = lose || company->fate == UNIT_DROPS;
+    if (company->fate <= UNIT_LEASED ||
+        (drops && !sl_index_bundle_lease_shut(self->index, company->bundle, self->env->now_ns))) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < company->count; i++) {
+        struct reg_parts parts;
+        reg_unit_parts(self, company->units[i], &parts);
+        gone += drops ? unit_lose(self, company->units[i], how)
+                      : unit_to_disk(self, company->units[i], &parts);
+    }
+    sl_index_bundle_lease_unshut(self->index, company->bundle);
+    return gone;
+}
+
+/* The next unit that does not go with this one. */
+static sl_ref next_of(struct registrar *self, sl_ref unit)
+{
+    uint64_t bundle = reg_unit_bundle(self, unit);
+    do {
+        unit = sl_index_links(self->index, unit)->newer;
+    } while (unit != 0 && bundle != 0 && reg_unit_bundle(self, unit) == bundle);
+    return unit;
+}
+
+struct eviction {
+    struct reg_drop how;
+    bool last; /* nothing else is left */
+    bool lose; /* from the index, too */
+    uint32_t count_max, looked_max;
+    uint64_t want_bytes;
+    uint32_t taken, looked, aside;
+    uint64_t bytes;
+};
+
+/* Takes units from the old end of a list. What it may not take is put aside, the last time to the
+ * list's other end: it is not met again and again. */
+static void evict_from(struct registrar *self, const struct reg_units *list, struct eviction *evict)
+{
+    sl_ref unit = list->oldest;
+    for (uint64_t left = list->count;
+         left > 0 && unit != 0 && evict->taken < evict->count_max &&
+         evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
+         evict->bytes < evict->want_bytes;
+         left--) {
+        struct company company;
+        sl_ref next = next_of(self, unit);
+        uint64_t before = self->retired_count;
+        company_find(self, unit, evict->last, &company);
+        uint32_t gone = company_evict(self, &company, evict->lose, &evict->how);
+        if (gone == 0 && !evict->last) {
+            uint64_t hot_count = list->count;
+            company_aside(self, &company);
+            evict->aside += list->count < hot_count;
+            evict->looked += list->count == hot_count;
+        } else if (gone == 0) {
+            reg_unit_refresh(self, unit);
+            evict->looked++;
+        }
+        evict->taken += gone;
+        for (uint64_t i = before; i < self->retired_count; i++) {
+            evict->bytes += sl_extent_space(self->retired[i].extent.length_bytes);
+        }
+        unit = next;
+    }
+}
+
+static void evict_last(struct registrar *self, struct eviction *evict)
+{
+    evict->last = true;
+    evict->looked = 0;
+    evict->looked_max = LAST_LOOKED_MAX;
+    evict_from(self, &self->soft, evict);
+    if (self->tier.on) {
+        evict_from(self, &self->leased, evict);
+    }
 }
 
 /* Takes units from the old end until want_bytes of them or a batch are out, and frees what nobody
@@ -245,28 +372,26 @@ static bool unit_evict(struct registrar *self, sl_ref unit)
 static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
 {
     uint64_t from = self->retired_count;
-    uint64_t bytes = 0;
-    uint32_t taken = 0;
-    sl_ref unit = self->hot.oldest;
-    for (uint32_t looked = 0; unit != 0 && taken < self->set.evict_batch &&
-                              looked < EVICT_LOOKED_MAX && bytes < want_bytes;
-         looked++) {
-        sl_ref next = sl_index_links(self->index, unit)->newer;
-        uint64_t before = self->retired_count;
-        if (unit_evict(self, unit)) {
-            taken++;
-        }
-        for (uint64_t i = before; i < self->retired_count; i++) {
-            bytes += sl_extent_space(self->retired[i].extent.length_bytes);
-        }
-        unit = next;
+    struct eviction evict = {
+        .how = {.reason = self->tier.on ? (reg_disk_required(self) ? REG_GHOST_DISK_RECLAIMED
+                                                                   : REG_GHOST_DISK_FAILED)
+                                        : REG_GHOST_EVICTED,
+                .forget = true},
+        .count_max = self->set.evict_batch,
+        .looked_max = EVICT_LOOKED_MAX,
+        .want_bytes = want_bytes,
+    };
+    reg_dues_run(self);
+    evict_from(self, &self->hot, &evict);
+    if (evict.taken == 0) {
+        evict_last(self, &evict);
     }
-    if (taken > 0) {
+    if (evict.taken > 0) {
         reg_retired_scan(self, from);
-        sl_metric_add(self->env->metrics, self->metric.evicted_count, taken);
-        sl_metric_add(self->env->metrics, self->metric.evicted_bytes, bytes);
+        sl_metric_add(self->env->metrics, self->metric.evicted_count, evict.taken);
+        sl_metric_add(self->env->metrics, self->metric.evicted_bytes, evict.bytes);
     }
-    return taken;
+    return evict.taken;
 }
 
 /* While helper threads still populate, what is missing may be there in a moment: a step of our own
@@ -338,8 +463,8 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
         const struct sl_links *links = sl_index_links(self->index, unit);
         struct reg_parts parts;
         reg_unit_parts(self, unit, &parts);
-        if ((links->flags & REG_FLAG_PREFETCHED) == 0 &&
-            unit_fate(self, unit, &parts) == UNIT_TO_DISK) {
+        if ((links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
+            unit_fate(self, unit, &parts, false) == UNIT_TO_DISK) {
             out[count] = (struct quiet_victim){.unit = unit};
             for (uint32_t i = 0; i < parts.count; i++) {
                 struct sl_entry entry;
@@ -427,35 +552,48 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
 
 /* ---- the index ---- */
 
+/* Units on disk alone: what a hand-over holds stays, and what is leased or soft-pinned for now. */
+static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *how)
+{
+    uint32_t taken = 0;
+    sl_ref unit = self->cold.oldest;
+    uint64_t left = SL_MIN(self->cold.count, (uint64_t)EVICT_LOOKED_MAX);
+    for (; left > 0 && unit != 0 && taken < INDEX_BATCH_UNITS; left--) {
+        struct sl_entry entry;
+        sl_ref next = sl_index_links(self->index, unit)->newer;
+        sl_index_read(self->index, unit, &entry);
+        bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
+        bool stays = held || entry.bundle != 0 || entry.soft_pin_end_ns > self->env->now_ns;
+        if (!stays && unit_lose(self, unit, how)) {
+            taken++;
+        } else if (!held) {
+            reg_unit_refresh(self, unit);
+        }
+        unit = next;
+    }
+    return taken;
+}
+
 bool reg_make_index_room(struct registrar *self)
 {
     uint64_t from = self->retired_count;
-    uint32_t taken = 0;
     struct reg_drop how = {.reason = REG_GHOST_INDEX_FULL, .forget = true};
-    sl_ref unit = self->cold.oldest;
-    for (uint32_t looked = 0; unit != 0 && taken < INDEX_BATCH_UNITS && looked < EVICT_LOOKED_MAX;
-         looked++) {
-        sl_ref next = sl_index_links(self->index, unit)->newer;
-        bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
-        if (!held && reg_unit_drop(self, unit, &how) != SL_OK) {
-            break;
-        }
-        taken += held ? 0 : 1;
-        unit = next;
+    struct eviction evict = {.how = how,
+                             .lose = true,
+                             .count_max = INDEX_BATCH_UNITS,
+                             .looked_max = EVICT_LOOKED_MAX,
+                             .want_bytes = UINT64_MAX};
+    evict.taken = index_drop_cold(self, &how);
+    reg_dues_run(self);
+    evict_from(self, &self->hot, &evict);
+    if (evict.taken == 0) {
+        evict_last(self, &evict);
     }
-    unit = self->hot.oldest;
-    for (uint32_t looked = 0; unit != 0 && taken < INDEX_BATCH_UNITS && looked < EVICT_LOOKED_MAX;
-         looked++) {
-        sl_ref next = sl_index_links(self->index, unit)->newer;
-        struct reg_parts parts;
-        reg_unit_parts(self, unit, &parts);
-        if (unit_fate(self, unit, &parts) != UNIT_STAYS &&
-            reg_unit_drop(self, unit, &how) == SL_OK) {
-            taken++;
-        }
-        unit = next;
+    if (evict.taken == 0) {
+        evict.looked = 0;
+        evict_from(self, &self->cold, &evict); /* bundles and soft-pinned ones */
     }
     reg_retired_scan(self, from);
-    sl_metric_add(self->env->metrics, self->metric.evicted_count, taken);
-    return taken > 0;
+    sl_metric_add(self->env->metrics, self->metric.evicted_count, evict.taken);
+    return evict.taken > 0;
 }

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "ipc/sl_index.h"
+#include "ipc/sl_leases.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
 
@@ -95,7 +96,8 @@ struct reg_claim {
     enum reg_claim_state state;
     sl_ref ref;
     struct sl_extent extent;
-    uint64_t hash; /* of the key */
+    uint64_t hash;   /* of the key */
+    uint64_t bundle; /* as in its record */
     uint64_t op_id;
     uint64_t seq; /* of the request: tells requests without op id apart */
     struct sl_proc_id owner;
@@ -149,6 +151,7 @@ struct reg_units {
 enum {
     REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
     REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
+    REG_FLAG_KEPT_LISTS = 3u,   /* unit, both: in memory, in a list that eviction passes by */
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
     REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
@@ -162,6 +165,30 @@ enum {
 #define REG_WANTED_MASK  0x7fu
 /* The clock of that ticks so often while as much is written as the disks hold. */
 #define REG_WANTED_TICKS 32u
+
+/* ---- leases and pins ---- */
+struct reg_due { /* a unit of the lists that eviction passes by: when to look at it again */
+    uint64_t at_ns, version;
+    sl_ref ref;
+};
+struct reg_dues { /* heap by at_ns; entries of what is gone are dropped when they come up */
+    struct reg_due *heap;
+    uint32_t count, capacity;
+};
+struct reg_bundled { /* of a bundle */
+    uint64_t bundle;
+    sl_ref ref; /* 0: free */
+    uint32_t next, previous, ref_next;
+    bool writing; /* a reservation */
+};
+struct reg_bundles {
+    struct reg_bundled *members;
+    uint32_t count, high, capacity, free;
+    uint32_t *bundle_heads, *ref_heads;
+    uint32_t heads_mask;
+    sl_ref *scratch; /* members of one bundle */
+    uint32_t scratch_capacity;
+};
 
 /* ---- write-behind ---- */
 #define REG_WRITES_MAX      16u /* to one disk at a time */
@@ -271,6 +298,7 @@ struct reg_remove {
     uint32_t count, next;
     uint64_t all_left;
     uint64_t *codes;
+    bool heed_leases, tell_busy;
     sl_err failed;  /* not all can be removed now */
     uint32_t *left; /* tombstones a key waits for */
     uint64_t outstanding;
@@ -599,6 +627,8 @@ struct reg_metrics {
     sl_metric fence_count, killed_count, peer_count, died_count, engine_count, forget_pending_count;
     sl_metric forget_skipped_count, refused_count, index_bytes, segment_count;
     sl_metric held_count, held_bytes, hold_lapsed_count, pool_count, pool_bytes;
+    sl_metric hard_pinned_count, soft_pinned_count, leased_count, evict_skipped_count,
+        remove_leased_count;
 };
 
 struct reg_settings {
@@ -664,6 +694,9 @@ struct registrar {
     uint64_t victim_capacity, victim_slots; /* there, used by the last scan */
 
     struct reg_units hot, cold;
+    struct reg_units pinned, soft, leased; /* in memory, and passed by: leases.c */
+    struct reg_dues dues;
+    struct reg_bundles bundles;
     uint64_t object_count, block_count;
     struct reg_transients transients;
     struct reg_holds holds;
@@ -874,6 +907,10 @@ void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list 
 /* The same for one that is in no list: hot when it has something in memory. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 void reg_unit_unlist(struct registrar *self, sl_ref unit);
+/* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
+void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
+uint64_t reg_unit_count(const struct registrar *self);      /* all of them */
+sl_ref reg_unit_any(const struct registrar *self);          /* what goes first; 0: there is none */
 void reg_unit_touch(struct registrar *self, sl_ref unit);   /* somebody wanted it */
 void reg_unit_refresh(struct registrar *self, sl_ref unit); /* the newest of its list */
 void reg_unit_sink(struct registrar *self, sl_ref unit);    /* the oldest of its list */
@@ -896,6 +933,32 @@ struct reg_drop {
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);
 sl_err reg_part_drop(struct registrar *self, sl_ref part,
                      const struct reg_drop *how); /* a hidden part */
+
+/* ---- leases.c ---- */
+/* Until when somebody leases the unit, a part of it or its bundle; 0: nobody does. */
+uint64_t reg_unit_leased(struct registrar *self, sl_ref unit);
+/* Nobody leases it (its whole bundle, when it has one) from now on, as the unit is about to go.
+ * False: it is leased. unshut: it stays after all; a bundle is opened with
+ * sl_index_bundle_lease_unshut in any case. */
+bool reg_unit_shut(struct registrar *self, sl_ref unit);
+void reg_unit_unshut(struct registrar *self, sl_ref unit);
+uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit); /* 0: none */
+/* Eviction passes the unit by for so long; of others than hot ones nothing changes. */
+void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns);
+/* When a unit in such a list is looked at again; false: no memory. */
+bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns);
+void reg_dues_run(struct registrar *self);
+void reg_leases_fini(struct registrar *self);
+
+/* ---- bundles.c ---- */
+/* Once more changes nothing. bundle 0: nothing happens. */
+void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing);
+void reg_bundle_leave(struct registrar *self, sl_ref ref); /* also of what is in none */
+void reg_bundle_renamed(struct registrar *self, sl_ref old, sl_ref fresh);
+/* Its values, borrowed until the next call. False: one is being written, or no memory. */
+bool reg_bundle_members(struct registrar *self, uint64_t bundle, const sl_ref **refs,
+                        uint32_t *count);
+void reg_bundles_fini(struct registrar *self);
 
 /* ---- evict.c ---- */
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for so many */

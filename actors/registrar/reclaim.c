@@ -74,7 +74,9 @@ static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segmen
         }
         sl_ref unit = reg_unit_of(&entry);
         bool held = unit_is_held(self, unit);
-        uint32_t age = held ? 0 : reg_unit_age(self, unit);
+        bool wanted = held || entry.hard_pin || entry.soft_pin_end_ns > self->env->now_ns ||
+                      reg_unit_leased(self, unit) != 0;
+        uint32_t age = wanted ? 0 : reg_unit_age(self, unit);
         sl_index_links(self->index, unit)->flags &= (uint16_t)~REG_FLAG_KEPT; /* of a time before */
         uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
         if (age <= KEEP_AGE_MAX) {

@@ -16,7 +16,7 @@ struct recovered {  /* a record that recovery has to look at again: small, there
     uint64_t order; /* of recency: the generation of its extent, else its version */
     sl_ref ref;
     uint8_t kind;
-    bool memory, disk, part;
+    bool memory, disk, part, terms;
 };
 struct recovery {
     struct registrar *self;
@@ -95,13 +95,14 @@ static void recovery_note(void *context, const struct sl_entry *entry)
     if (recovery->count % BEAT_RECORDS == 0) {
         sl_metrics_beat_now(recovery->self->env->metrics);
     }
-    recovery->all[recovery->count++] =
-        (struct recovered){.order = memory ? entry->extent.generation : entry->version,
-                           .ref = entry->ref,
-                           .kind = (uint8_t)entry->kind,
-                           .memory = memory,
-                           .disk = entry->disk.valid != 0,
-                           .part = entry->group != 0};
+    recovery->all[recovery->count++] = (struct recovered){
+        .order = memory ? entry->extent.generation : entry->version,
+        .ref = entry->ref,
+        .kind = (uint8_t)entry->kind,
+        .memory = memory,
+        .disk = entry->disk.valid != 0,
+        .part = entry->group != 0,
+        .terms = entry->hard_pin || entry->soft_pin_end_ns != 0 || entry->bundle != 0};
 }
 
 /* ---- processes ---- */
@@ -227,6 +228,7 @@ static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry
         .writer_peer = reg_peer_by_proc(self, entry->writer),
         .group = REG_NONE,
         .part_index = entry->part_index,
+        .bundle = entry->kind == SL_RECORD_RESERVED ? entry->bundle : 0,
         .ahead = reg_ahead_is(entry),
     };
     uint32_t slot = reg_claim_add(self, &claim);
@@ -365,7 +367,11 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
 /* What the note of an object says is all there is to know. */
 static void recover_object(struct registrar *self, const struct recovered *record, bool recent)
 {
-    reg_unit_list(self, record->ref, record->memory);
+    if (record->terms) {
+        reg_unit_place(self, record->ref);
+    } else {
+        reg_unit_list(self, record->ref, record->memory);
+    }
     if (!record->disk) { /* the registrar before may have asked for its write */
         sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }

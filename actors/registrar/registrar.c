@@ -134,6 +134,11 @@ static void metrics_define(struct registrar *self)
         {&metric->held_count, "held_count"},
         {&metric->held_bytes, "held_bytes"},
         {&metric->hold_lapsed_count, "hold_lapsed_count"},
+        {&metric->hard_pinned_count, "hard_pinned_count"},
+        {&metric->soft_pinned_count, "soft_pinned_count"},
+        {&metric->leased_count, "leased_count"},
+        {&metric->evict_skipped_count, "evict_skipped_count"},
+        {&metric->remove_leased_count, "remove_leased_count"},
         {&metric->block_count, "block_count"},
         {&metric->disk_object_count, "disk_object_count"},
         {&metric->disk_ready, "disk_ready"},
@@ -215,6 +220,8 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
     *kept = !index_created;
     if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */
         sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
+        err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.lease_ttl_ns,
+                                   why);
     }
     return err;
 }
@@ -318,7 +325,7 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
     if (err != SL_OK) {
         return err;
     }
-    unsigned long long unit_count = self->hot.count + self->cold.count;
+    unsigned long long unit_count = reg_unit_count(self);
     reg_log(self, SL_LOG_INFO, 0, "%s %llu objects and blocks, %llu bytes of memory",
             kept ? "recovered" : "new node:", unit_count,
             (unsigned long long)sl_arena_data_bytes(self->arena));
@@ -350,6 +357,8 @@ static void registrar_fini(void *state)
     reg_peers_fini(self);
     reg_claims_fini(self);
     reg_holds_fini(self);
+    reg_leases_fini(self);
+    reg_bundles_fini(self);
     sl_calls_destroy(&self->calls);
     sl_codec_destroy(&self->codec);
     free(self->retired);
@@ -396,6 +405,9 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->retired_count, self->retired_count);
     sl_metric_set(page, metric->write_behind_pending_count, reg_writes_pending(self));
     sl_metric_set(page, metric->forget_pending_count, self->forget_count);
+    sl_metric_set(page, metric->hard_pinned_count, self->pinned.count);
+    sl_metric_set(page, metric->soft_pinned_count, self->soft.count);
+    sl_metric_set(page, metric->leased_count, self->leased.count);
     sl_metric_set(page, metric->held_count, self->holds.held_count);
     sl_metric_set(page, metric->held_bytes, self->holds.bytes);
     sl_metric_set(page, metric->peer_count, self->peer_count);
@@ -534,6 +546,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     reg_pool_waiters_expire(self, now_ns);
     reg_pools_tick(self);
     reg_transients_expire(self, now_ns);
+    reg_dues_run(self);
     reg_parked_expire(self, now_ns);
     reg_promotes_expire(self, now_ns);
     if (self->retired_count > 0 && now_ns >= self->retired_scan_ns + REG_RETIRED_SCAN_NS) {

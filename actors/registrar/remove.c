@@ -131,6 +131,22 @@ static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_
     return notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
 }
 
+/* The same, but what is leased stays. A bundle's lease is one for all its members. */
+static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    uint64_t bundle = reg_unit_bundle(self, unit);
+    if (!reg_unit_shut(self, unit)) {
+        sl_metric_add(self->env->metrics, self->metric.remove_leased_count, 1);
+        return SL_ERR_LEASED;
+    }
+    sl_err err = unit_remove(self, unit, how);
+    if (err != SL_OK) {
+        reg_unit_unshut(self, unit);
+    }
+    sl_index_bundle_lease_unshut(self->index, bundle);
+    return err;
+}
+
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
                         const char *key)
 {
@@ -142,6 +158,11 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
                            .remove_index = index};
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+        if (remove->tell_busy &&
+            reg_claim_by_key(self, reg_hash(key, strlen(key)), key, strlen(key)) != REG_NONE) {
+            remove->codes[index] = (uint64_t)SL_ERR_BUSY;
+            return;
+        }
         for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
             remove_from_disk(self, key, i, &how);
         }
@@ -151,11 +172,13 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     if (entry.kind == SL_RECORD_GROUP || entry.group != 0) {
         sl_index_group_info(self->index, unit, &info);
         if (info.state != SL_GROUP_COMMITTED) {
+            remove->codes[index] = (uint64_t)(remove->tell_busy ? SL_ERR_BUSY : SL_ERR_NOT_FOUND);
             return; /* not visible yet */
         }
     }
     remove->codes[index] = (uint64_t)SL_OK;
-    sl_err err = unit_remove(self, unit, &how);
+    sl_err err =
+        remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
     }
@@ -185,7 +208,7 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
             remove_key(self, remove, remove->next++, key);
             continue;
         }
-        sl_ref unit = self->cold.oldest != 0 ? self->cold.oldest : self->hot.oldest;
+        sl_ref unit = reg_unit_any(self);
         if (remove->keys != NULL || remove->all_left == 0 || unit == 0) {
             remove->all_left = 0;
             break;
@@ -305,9 +328,12 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
             return; /* sent again */
         }
     }
-    if (body->all && body->keys.count > 0) {
+    if (body->all && (body->keys.count > 0 || body->heed_leases)) {
         sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.keys: must be empty with all"), &why);
+                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.%s: must be %s with all",
+                              body->keys.count > 0 ? "keys" : "heed_leases",
+                              body->keys.count > 0 ? "empty" : "false"),
+                      &why);
         return;
     }
     if (remove == NULL) {
@@ -316,11 +342,12 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
                       &why);
         return;
     }
-    *remove = (struct reg_remove){.id = ++self->next_remove};
+    *remove = (struct reg_remove){
+        .id = ++self->next_remove, .heed_leases = body->heed_leases, .tell_busy = body->tell_busy};
     self->remove_count++;
     sl_return_keep(msg, &remove->back);
     if (body->all) {
-        remove->all_left = self->hot.count + self->cold.count;
+        remove->all_left = reg_unit_count(self);
     } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
         sl_reply_code(self->env, msg,
                       sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %llu keys",
@@ -338,7 +365,7 @@ void reg_removes_scanned(struct registrar *self)
 {
     for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
         if (self->removes[i].id != 0 && self->removes[i].keys == NULL) {
-            self->removes[i].all_left = self->hot.count + self->cold.count;
+            self->removes[i].all_left = reg_unit_count(self);
         }
     }
 }

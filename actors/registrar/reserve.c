@@ -310,6 +310,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .writer_peer = item->writer,
         .group = group == NULL ? REG_NONE : group->slot,
         .part_index = (uint16_t)want->part_index,
+        .bundle = bundle_of(want),
     };
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
     struct sl_entry record = {
@@ -323,7 +324,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .part_index = claim.part_index,
         .hard_pin = req->hard_pin,
         .soft_pin_ns = req->soft_pin_ns,
-        .bundle = bundle_of(want),
+        .bundle = claim.bundle,
         .key = want->key.at,
         .key_length = (uint16_t)want->key.length,
     };

@@ -1,5 +1,6 @@
 /* actors/registrar/units.c - units: blocks with their parts, and objects without a block. Two lists
- * by recency: those with something in memory (hot), and those on disk alone (cold). */
+ * by recency: those with something in memory (hot), and those on disk alone (cold); and three of
+ * what is in memory and passed by (leases.c). */
 #include "actors/registrar/internal.h"
 
 sl_ref reg_unit_of(const struct sl_entry *record)
@@ -33,18 +34,58 @@ void reg_part_join(struct registrar *self, sl_ref group, sl_ref part)
 
 /* ---- lists ---- */
 
-static struct reg_units *unit_list(struct registrar *self, const struct sl_links *links)
+/* Which of the lists that are passed by has a unit follows from what never changes in its record.
+ */
+static struct reg_units *kept_list(struct registrar *self, sl_ref unit)
 {
-    if ((links->flags & REG_FLAG_HOT) != 0) {
-        return &self->hot;
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    if (entry.hard_pin) {
+        return &self->pinned;
     }
-    return (links->flags & REG_FLAG_COLD) != 0 ? &self->cold : NULL;
+    return entry.soft_pin_end_ns != 0 ? &self->soft : &self->leased;
+}
+
+static struct reg_units *list_of(struct registrar *self, sl_ref unit, uint16_t flags)
+{
+    switch (flags & REG_FLAG_KEPT_LISTS) {
+    case REG_FLAG_HOT:
+        return &self->hot;
+    case REG_FLAG_COLD:
+        return &self->cold;
+    case REG_FLAG_KEPT_LISTS:
+        return kept_list(self, unit);
+    default:
+        return NULL;
+    }
+}
+
+static struct reg_units *unit_list(struct registrar *self, sl_ref unit)
+{
+    return list_of(self, unit, sl_index_links(self->index, unit)->flags);
+}
+
+uint64_t reg_unit_count(const struct registrar *self)
+{
+    return self->hot.count + self->cold.count + self->pinned.count + self->soft.count +
+           self->leased.count;
+}
+
+sl_ref reg_unit_any(const struct registrar *self)
+{
+    const struct reg_units *lists[] = {&self->cold, &self->hot, &self->leased, &self->soft,
+                                       &self->pinned};
+    sl_ref unit = 0;
+    for (uint32_t i = 0; unit == 0 && i < SL_COUNT(lists); i++) {
+        unit = lists[i]->oldest;
+    }
+    return unit;
 }
 
 void reg_unit_unlist(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
-    struct reg_units *list = unit_list(self, links);
+    struct reg_units *list = unit_list(self, unit);
     if (list == NULL) {
         return;
     }
@@ -66,7 +107,7 @@ void reg_unit_unlist(struct registrar *self, sl_ref unit)
 
 static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
 {
-    struct reg_units *list = flag == REG_FLAG_HOT ? &self->hot : &self->cold;
+    struct reg_units *list = list_of(self, unit, flag);
     struct sl_links *links = sl_index_links(self->index, unit);
     links->flags |= flag;
     links->newer = 0;
@@ -80,6 +121,17 @@ static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
     list->count++;
 }
 
+/* Of a unit in memory: what is pinned is passed by. Its bundle learns of it, too. */
+static uint16_t memory_list(struct registrar *self, sl_ref unit)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    bool soft = entry.soft_pin_end_ns > self->env->now_ns;
+    return entry.hard_pin || (soft && reg_due_note(self, unit, entry.soft_pin_end_ns))
+               ? REG_FLAG_KEPT_LISTS
+               : REG_FLAG_HOT;
+}
+
 void reg_unit_place(struct registrar *self, sl_ref unit)
 {
     struct reg_parts parts;
@@ -89,9 +141,16 @@ void reg_unit_place(struct registrar *self, sl_ref unit)
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         flag = entry.extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
+        reg_bundle_join(self, entry.bundle, unit, false);
     }
     reg_unit_unlist(self, unit);
-    unit_add(self, unit, flag);
+    unit_add(self, unit, flag == REG_FLAG_HOT ? memory_list(self, unit) : flag);
+}
+
+void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list)
+{
+    reg_unit_unlist(self, unit);
+    unit_add(self, unit, list);
 }
 
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
@@ -102,11 +161,11 @@ void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
 void reg_unit_sink(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
-    struct reg_units *list = unit_list(self, links);
+    struct reg_units *list = unit_list(self, unit);
     if (list == NULL || list->oldest == unit) {
         return;
     }
-    uint16_t flag = (uint16_t)(links->flags & (REG_FLAG_HOT | REG_FLAG_COLD));
+    uint16_t flag = (uint16_t)(links->flags & REG_FLAG_KEPT_LISTS);
     reg_unit_unlist(self, unit);
     links->flags |= flag;
     links->older = 0;
@@ -123,11 +182,11 @@ void reg_unit_sink(struct registrar *self, sl_ref unit)
 void reg_unit_refresh(struct registrar *self, sl_ref unit)
 {
     const struct sl_links *links = sl_index_links(self->index, unit);
-    const struct reg_units *list = unit_list(self, links);
+    const struct reg_units *list = unit_list(self, unit);
     if (list == NULL || list->newest == unit) {
         return;
     }
-    uint16_t flag = (uint16_t)(links->flags & (REG_FLAG_HOT | REG_FLAG_COLD));
+    uint16_t flag = (uint16_t)(links->flags & REG_FLAG_KEPT_LISTS);
     reg_unit_unlist(self, unit);
     unit_add(self, unit, flag);
 }
@@ -193,11 +252,17 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
 /* Lists' ends name records by reference; the links between records are kept by the index. */
 static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
-    struct reg_units *lists[] = {&self->hot, &self->cold};
+    struct reg_units *lists[] = {&self->hot, &self->cold, &self->pinned, &self->soft,
+                                 &self->leased};
     for (uint32_t i = 0; i < SL_COUNT(lists); i++) {
         lists[i]->oldest = lists[i]->oldest == old ? fresh : lists[i]->oldest;
         lists[i]->newest = lists[i]->newest == old ? fresh : lists[i]->newest;
     }
+    uint16_t flags = sl_index_links(self->index, fresh)->flags & REG_FLAG_KEPT_LISTS;
+    if (flags == REG_FLAG_KEPT_LISTS && !reg_due_note(self, fresh, 0)) {
+        reg_unit_move(self, fresh, REG_FLAG_HOT); /* eviction passes it by all the same, slower */
+    }
+    reg_bundle_renamed(self, old, fresh);
 }
 
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
@@ -292,6 +357,7 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     }
     reg_ghost_add(self, entry.key, entry.key_length, how->reason);
     reg_unit_unlist(self, unit);
+    reg_bundle_leave(self, unit);
     if (entry.kind == SL_RECORD_GROUP) {
         sl_index_group_drop(self->index, unit);
     }

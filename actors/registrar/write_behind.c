@@ -253,7 +253,7 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
 static bool writes_are_awaited(const struct registrar *self)
 {
     return self->parked_count > 0 || self->fetch_blocked || self->flush_count > 0 ||
-           self->draining || self->queue.count > self->hot.count / 4;
+           self->draining || self->queue.count > (reg_unit_count(self) - self->cold.count) / 4;
 }
 
 /* Loads go first, then what is read ahead of use. */

@@ -119,12 +119,15 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
             .group = want->group,
             .part_index = want->part,
             .writer = sl_text_of(want->writer != NULL ? want->writer : ""),
+            .bundle = sl_text_of(want->bundle != NULL ? want->bundle : ""),
         };
     }
     msg.body.reserve.wait = ask->wait;
     msg.body.reserve.ttl_ns = ask->ttl_ns;
     msg.body.reserve.hold_id = ask->hold_id;
     msg.body.reserve.hold_ns = ask->hold_ns;
+    msg.body.reserve.hard_pin = ask->hard_pin;
+    msg.body.reserve.soft_pin_ns = ask->soft_pin_ns;
     msg.body.reserve.items.at = items;
     msg.body.reserve.items.count = ask->count;
     if (ask->group_key != NULL) {

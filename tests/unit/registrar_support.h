@@ -27,6 +27,7 @@ struct want {
     uint32_t group; /* 1 + index */
     uint32_t part;
     const char *writer;
+    const char *bundle;
 };
 struct grants {
     sl_err code;
@@ -58,6 +59,8 @@ struct reserve_ask {
     uint64_t budget_ns;
     uint64_t hold_id, hold_ns;
     bool wait;
+    bool hard_pin;
+    uint64_t soft_pin_ns;
     uint64_t seq; /* 0: a new one; written back */
 };
 /* Sends; false: no answer yet. */

@@ -34,6 +34,7 @@ void sl_attachment_close(struct sl_attachment *attachment)
         sl_gpu_forget(arena);
         sl_arena_close(&arena);
     }
+    sl_client_leases_close(attachment);
     sl_index_view_close(&attachment->view);
     free(attachment);
 }
@@ -75,6 +76,7 @@ struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_err
     }
     if (err == SL_OK) {
         atomic_store_explicit(&at->arenas[0], arena, memory_order_release);
+        sl_client_leases_follow(client, at);
         if (!client->read_only) {
             err = pins_open(client, at, why);
         }
@@ -128,10 +130,15 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
         return SL_OK;
     }
     atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
-    const struct sl_attachment *at = sl_client_attachment(client);
+    struct sl_attachment *at = sl_client_attachment(client);
     sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
     if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
+    }
+    if (err == SL_OK && client->leases) {
+        pthread_mutex_lock(&client->lock);
+        sl_client_leases_follow(client, at);
+        pthread_mutex_unlock(&client->lock);
     }
     if (err == SL_OK) {
         return SL_OK;
@@ -305,6 +312,7 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }
     client->read_only = options->read_only;
+    client->leases = options->leases;
     uint64_t deadline_ns =
         sl_deadline_ns(sl_clock_monotonic_ns(),
                        options->timeout_ns == 0 ? ATTACH_NS_DEFAULT : options->timeout_ns);

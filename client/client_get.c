@@ -68,7 +68,7 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
                              NULL); /* memory of a node that is gone answers no longer */
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         *at = sl_client_attachment(client);
-        sl_err err = sl_index_find((*at)->view, key.at, key.length, entry);
+        sl_err err = sl_client_look(client, *at, key, entry);
         if (err == SL_OK) {
             return SL_OK;
         }
@@ -84,6 +84,21 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
         }
     }
     return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
+}
+
+sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry)
+{
+    struct sl_attachment *at = NULL;
+    return find(client, key, sl_client_deadline(client, 0), &at, entry, NULL);
+}
+
+void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bool fine = keys[i].at != NULL && keys[i].length <= SL_KEY_BYTES_MAX;
+        out[i] = fine ? (struct sl_key){.at = keys[i].at, .length = keys[i].length}
+                      : (struct sl_key){.at = "", .length = 0};
+    }
 }
 
 /* Into pieces of which some lie in device memory. */
@@ -128,6 +143,10 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     }
     if (!sl_index_unchanged(at->view, entry)) {
         return SL_ERR_STALE;
+    }
+    if (err == SL_OK && sl_client_lease_over(entry)) {
+        return sl_fail(why, SL_ERR_LEASE_OVER, "the lease ended while %ju bytes were copied",
+                       (uintmax_t)length_bytes);
     }
     return from != NULL ? err
                         : sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
@@ -407,7 +426,8 @@ static void group_finish(const struct reading *reading, uint32_t first, uint32_t
         if (left->of[i] && !sl_index_unchanged(at->view, &entries[i])) {
             reading->codes[first + i] = reading_read(reading, first + i, &entries[i]);
         } else if (left->of[i]) {
-            reading->codes[first + i] = err;
+            reading->codes[first + i] =
+                err == SL_OK && sl_client_lease_over(&entries[i]) ? SL_ERR_LEASE_OVER : err;
         }
     }
 }
@@ -424,11 +444,9 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
         struct sl_object_key key = key_of(reading, first + i);
-        bool fine = key.at != NULL && key.length <= SL_KEY_BYTES_MAX;
-        keys[i] = fine ? (struct sl_key){.at = key.at, .length = key.length}
-                       : (struct sl_key){.at = "", .length = 0};
+        sl_client_keys_look(&key, 1, &keys[i]);
     }
-    sl_index_find_batch(at->view, keys, share, entries, found);
+    sl_client_look_batch(reading->client, at, keys, share, entries, found);
     for (uint32_t i = 0; i < share; i++) {
         struct sl_piece one;
         struct wanted want = want_of(reading, first + i, &one);
@@ -617,9 +635,8 @@ void sl_view_release(struct sl_client *client, struct sl_view *view)
 
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
 {
-    struct sl_attachment *at = NULL;
     struct sl_entry entry;
-    return find(client, key, sl_client_deadline(client, 0), &at, &entry, NULL);
+    return sl_client_find(client, key, &entry);
 }
 
 #define EXISTS_GROUP 256u
@@ -635,13 +652,8 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
         uint32_t share = SL_MIN(count - first, EXISTS_GROUP);
-        for (uint32_t i = 0; i < share; i++) {
-            bool fine = keys[first + i].at != NULL && keys[first + i].length <= SL_KEY_BYTES_MAX;
-            asked[i] =
-                fine ? (struct sl_key){.at = keys[first + i].at, .length = keys[first + i].length}
-                     : (struct sl_key){.at = "", .length = 0};
-        }
-        sl_index_find_batch(at->view, asked, share, NULL, &codes[first]);
+        sl_client_keys_look(&keys[first], share, asked);
+        sl_client_look_batch(client, at, asked, share, NULL, &codes[first]);
         for (uint32_t i = first; i < first + share; i++) {
             if (codes[i] == SL_ERR_BUSY) {
                 codes[i] = sl_exists(client, keys[i]);
@@ -653,9 +665,8 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
 
 sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out)
 {
-    struct sl_attachment *at = NULL;
     struct sl_entry entry = {0};
-    sl_err err = find(client, key, sl_client_deadline(client, 0), &at, &entry, NULL);
+    sl_err err = sl_client_find(client, key, &entry);
     if (err == SL_OK) {
         *out = (struct sl_object_info){.key = key,
                                        .length_bytes = entry.extent.length_bytes,

@@ -3,6 +3,7 @@
 #define SL_CLIENT_INTERNAL_H
 
 #include "client/sluice.h"
+#include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
@@ -16,6 +17,7 @@
 /* How often one client may find its node replaced; mappings of the old ones stay until close. */
 #define SL_CLIENT_ATTACHMENTS_MAX 64u
 #define SL_CLIENT_CALLS_MAX       1024u
+#define SL_CLIENT_OLD_LEASES_MAX  8u
 /* Reserves given up whose answer may still come: their grants are handed back then. */
 #define SL_CLIENT_GIVEN_UP_MAX 64u
 #define SL_CLIENT_ORPHANS_MAX  65536u
@@ -34,6 +36,9 @@ struct sl_attachment {
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
     uint32_t number;                                         /* its place in the client's list */
+    _Atomic(struct sl_leases *) leases; /* NULL: none asked for, or the node has none */
+    struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
+    uint32_t old_leases_count;
 };
 
 /* An extent granted ahead of use: ours to write to as long as its grant stands. */
@@ -79,7 +84,7 @@ struct sl_client {
     struct sl_proc_id self;
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
-    bool read_only;
+    bool read_only, leases;
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
@@ -121,6 +126,26 @@ void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32
 const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
 struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why);
 void sl_attachment_close(struct sl_attachment *attachment);
+
+/* ---- client_leases.c ---- */
+/* Maps the node's leases when the client wants them and they are there, or others than before.
+ * Under the client's lock, or before others know the attachment. */
+void sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at);
+void sl_client_leases_close(struct sl_attachment *at);
+/* sl_index_find and sl_index_find_batch (entries may be NULL), leasing what they find. */
+sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment *at,
+                      struct sl_object_key key, struct sl_entry *entry);
+void sl_client_look_batch(const struct sl_client *client, const struct sl_attachment *at,
+                          const struct sl_key *keys, uint32_t count, struct sl_entry *entries,
+                          sl_err *codes);
+/* Whether the lease of this look-up has ended. */
+bool sl_client_lease_over(const struct sl_entry *entry);
+
+/* ---- client_get.c ---- */
+/* A look-up with all second thoughts. Errors: SL_ERR_INVALID, SL_ERR_NOT_FOUND, SL_ERR_BUSY. */
+sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry);
+/* For a look-up: what is no key becomes one that nothing is found under. */
+void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out);
 
 /* ---- client_call.c ---- */
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns);

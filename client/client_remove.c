@@ -9,6 +9,7 @@
 struct removal {
     sl_err *codes;
     uint32_t count;
+    bool heed_leases, tell_busy;
 };
 
 static void removal_taken(void *context, const struct sl_msg *reply)
@@ -36,6 +37,8 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     call.msg.type = SL_MSG_REMOVE;
     call.msg.body.remove.keys.at = keys;
     call.msg.body.remove.keys.count = removal->count;
+    call.msg.body.remove.heed_leases = removal->heed_leases;
+    call.msg.body.remove.tell_busy = removal->tell_busy;
     sl_err err = sl_client_call(client, &call, why);
     for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
         removal->codes[i] = err;
@@ -43,8 +46,10 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     return err;
 }
 
-sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+/* how: whose codes and count are filled in here. */
+static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key *keys,
+                            uint32_t count, const struct removal *how, sl_err *codes,
+                            uint64_t timeout_ns, struct sl_error *why)
 {
     if (count > SL_BATCH_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "remove: %u keys, at most %d", count, SL_BATCH_MAX);
@@ -67,7 +72,8 @@ sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *key
     }
     for (uint32_t first = 0; err == SL_OK && first < count;) {
         uint64_t bytes = 4096;
-        struct removal removal = {.codes = &codes[first]};
+        struct removal removal = *how;
+        removal.codes = &codes[first];
         while (first + removal.count < count) {
             const struct sl_object_key *key = &keys[first + removal.count];
             bytes += key->length + KEY_FRAME_BYTES;
@@ -81,6 +87,21 @@ sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *key
     }
     free(texts);
     return err;
+}
+
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+{
+    const struct removal how = {0};
+    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
+}
+
+sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
+                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                               struct sl_error *why)
+{
+    const struct removal how = {.heed_leases = heed_leases, .tell_busy = true};
+    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
 }
 
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,

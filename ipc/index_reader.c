@@ -266,6 +266,7 @@ static inline sl_err object_find(const struct sl_index_view *view, const struct 
     }
     if (out != NULL) {
         index_parse(view, found.ref, found.words, found.terms, out);
+        out->lease_end_ns = leasing != NULL ? leasing->end_ns : 0;
     }
     return SL_OK;
 }

@@ -68,6 +68,7 @@ struct sl_entry {
     uint64_t soft_pin_end_ns; /* of a COMMITTED one: until then (monotonic); 0: no soft pin */
     uint64_t bundle;          /* hash of the name of its bundle; 0: none */
     uint64_t contributions;   /* set of their numbers */
+    uint64_t lease_end_ns;    /* of a look-up that leased it (sl_leases.h): until when; 0: not */
     bool hard_pin;            /* never evicted */
     uint16_t part_index;
     uint16_t key_length;

@@ -295,6 +295,8 @@ static struct sl_client *client_new(void)
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&client->lock, NULL);
+    pthread_mutex_init(&client->contributing, NULL);
+    atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
     pthread_cond_init(&client->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     return client;
@@ -353,6 +355,7 @@ void sl_client_close(struct sl_client **client)
         return;
     }
     if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
+        sl_client_contributions_end(gone);
         grants_give_back(gone);
     }
     sl_mailbox_close(&gone->mailbox);
@@ -366,6 +369,7 @@ void sl_client_close(struct sl_client **client)
     sl_config_destroy(&gone->config);
     pthread_cond_destroy(&gone->changed);
     pthread_mutex_destroy(&gone->lock);
+    pthread_mutex_destroy(&gone->contributing);
     if (gone->ours != NULL) {
         (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
     }

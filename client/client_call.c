@@ -501,6 +501,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
         call.msg.body.hello.start_time = client->self.start_time;
         call.msg.body.hello.segment = sl_text_of(segment);
         err = sl_client_call(client, &call, why);
+        if (err == SL_OK) {
+            err = sl_client_contribute_again(client, deadline_ns, why);
+        }
         if (err != SL_OK) {
             return err;
         }
@@ -512,5 +515,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     if (orphans) {
         orphans_abort(client, deadline_ns);
     }
-    return SL_OK;
+    if (known && sl_clock_monotonic_ns() >=
+                     atomic_load_explicit(&client->contribute_again_ns, memory_order_relaxed)) {
+        err = sl_client_contribute_again(client, deadline_ns, why);
+    }
+    return err;
 }

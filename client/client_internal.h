@@ -56,6 +56,14 @@ struct sl_ahead_class {
     struct sl_ahead_extent extents[SL_AHEAD_EXTENTS_MAX];
 };
 
+/* Memory that this client lends to the node. */
+struct sl_client_contribution {
+    struct sl_client_contribution *next;
+    char name[256];
+    uint64_t length_bytes;
+    bool lasting;
+};
+
 /* A request on its way. The caller lends it, with msg and all that msg points at, until it is done.
  */
 struct sl_client_call {
@@ -88,6 +96,10 @@ struct sl_client {
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
+    pthread_mutex_t contributing; /* both of these; taken before lock */
+    struct sl_client_contribution *contributions;
+    _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
+
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
 
     pthread_mutex_t lock; /* all below */
@@ -203,6 +215,14 @@ enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes);
 /* Gives its length. False: it is not there. */
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
+
+/* ---- client_contribute.c ---- */
+/* Tells a registrar that may not know of it what this client contributes. Errors: those of calls
+ * that are not answered. */
+sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns,
+                                  struct sl_error *why);
+/* The client is about to be closed: takes back what does not last, as far as that is quick. */
+void sl_client_contributions_end(struct sl_client *client);
 
 /* ---- client_identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);

@@ -91,6 +91,7 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv);
 /* ctl_bench_queue.c: frames of size_bytes (0: 64), measured for measure_ns in all. */
 int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns);
 int ctl_nodes(struct ctl *ctl, int argc, char **argv);
+int ctl_contributions(struct ctl *ctl, int argc, char **argv);
 int ctl_pools(struct ctl *ctl, int argc, char **argv);
 int ctl_keygen(struct ctl *ctl, int argc, char **argv);
 int ctl_tiers(struct ctl *ctl, int argc, char **argv);

@@ -76,6 +76,11 @@ static const struct ctl_command commands[] = {
      "somebody waits for it; allocating; ready;\nrevoking), epoch, bytes, who made it, who waits, "
      "and who maps it." COMMON,
      ctl_pools},
+    {"contributions", "what processes contribute to the node's memory",
+     "contributions\n\nEach: its number, what it adds, what of it values are charged, and whose it "
+     "is: it ends\nwith that process. Others than nodes with the setting contributions have "
+     "none." COMMON,
+     ctl_contributions},
     {"nodes", "the nodes this one knows",
      "nodes\n\nEach peer: state (alive; away: it does not answer; broken: it fails and is left "
      "alone for a while; asks: it reads\nfrom us, we do not ask it), the link that carries bytes, "

@@ -89,6 +89,7 @@ static_assert(sizeof(struct sl_links) == 16, "links take two words");
 #define WHAT_TERMS    (UINT64_C(1) << 8) /* the words below follow its key */
 #define WHAT_HARD_PIN (UINT64_C(1) << 9)
 #define WHAT_REPLACES (UINT64_C(1) << 10) /* its key's slot is on its way from another to it */
+#define WHAT_REPLACER (UINT64_C(1) << 11) /* a reservation that may do so */
 /* What few values have: behind the key, so that the others are no larger for it. */
 enum {
     TERMS_SOFT_PIN = 0,     /* how long from the commit on */

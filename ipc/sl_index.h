@@ -70,6 +70,7 @@ struct sl_entry {
     uint64_t contributions;   /* set of their numbers */
     uint64_t lease_end_ns;    /* of a look-up that leased it (sl_leases.h): until when; 0: not */
     bool hard_pin;            /* never evicted */
+    bool replace; /* of a reservation: a value that has its key by then gives way to it */
     uint16_t part_index;
     uint16_t key_length;
     const char *key; /* in the mapping: may change under a reader; the writer reads it freely */
@@ -160,6 +161,10 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
 void sl_index_recover(struct sl_index *index,
                       void (*each)(void *context, const struct sl_entry *entry), void *context);
 
+/* Walks live records of every kind, in no order that means anything; cursor starts at 0. What is
+ * there during the whole walk is given once; what is made, freed or moved meanwhile may be given or
+ * not. False: the end. */
+bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
 /* Whether ref, which may be any number from outside, names a record that is not free. What it is,
@@ -172,9 +177,9 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
- * op_id, group, part_index, digest, disk, hard_pin, soft_pin_ns, bundle, contributions, key,
- * key_length; the hash is computed here. The group, if any, must be live. Errors: SL_ERR_NO_SPACE
- * (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
+ * op_id, group, part_index, digest, disk, hard_pin, replace, soft_pin_ns, bundle, contributions,
+ * key, key_length; the hash is computed here. The group, if any, must be live. Errors:
+ * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *
  * What comes new (here, by insert and by group_create) is refused a little before the very end: a
  * full index still has the records to switch all that is in it, and a slot for every reservation.

@@ -82,6 +82,15 @@ enum sl_setting_kind {
       "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \
     X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \
     X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
+    X(evict_watermark, RATIO, "1", 0, 1000000,                                                    \
+      "share of memory in use above which values are evicted ahead of need; 1: only when needed") \
+    X(evict_ratio, RATIO, "0.05", 0, 1000000, "how far below evict_watermark it goes then")       \
+    X(contributions, BOOL, "false", 0, 1,                                                         \
+      "values may take what processes contribute, at most memory; false: all of memory")          \
+    X(contribution_strategy, TEXT, "random", 4, 6,                                                \
+      "which of those with room is charged: random, free (largest free share) or local")          \
+    X(put_preempt, DURATION, "0", 0, 3600000000000,                                               \
+      "a writer may take a key over that another has been writing for so long; 0: never")         \
     X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
     X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
     X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                \

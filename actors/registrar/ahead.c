@@ -69,7 +69,8 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
         .writer_peer = peer,
         .group = REG_NONE,
     };
-    sl_err err = reg_take(self, length_bytes, &claim.extent.offset_bytes);
+    uint64_t charged = 0;
+    sl_err err = reg_take_charged(self, NULL, length_bytes, &claim.extent.offset_bytes, &charged);
     if (err != SL_OK) {
         return err;
     }
@@ -80,12 +81,13 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
         .owner = claim.owner,
         .writer = claim.owner,
         .deadline_ns = deadline_ns,
+        .contributions = charged,
         .key = ahead_key,
         .key_length = sizeof(ahead_key),
     };
     err = sl_index_claim(self->index, &record, &claim.ref, NULL);
     if (err != SL_OK) {
-        reg_give(self, claim.extent.offset_bytes, length_bytes);
+        reg_give_charged(self, claim.extent.offset_bytes, length_bytes, charged);
         return err;
     }
     uint32_t slot = reg_claim_add(self, &claim);
@@ -116,7 +118,7 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
     }
     uint64_t bytes =
         SL_MIN(left_of(self->set.grants_ahead_bytes_max, at->ahead_bytes),
-               left_of(sl_arena_data_bytes(self->arena) / AHEAD_MEMORY_SHARE, self->ahead_bytes));
+               left_of(reg_ceiling_bytes(self) / AHEAD_MEMORY_SHARE, self->ahead_bytes));
     uint64_t slots =
         SL_MIN(left_of(self->set.grants_ahead_max, at->ahead_count),
                left_of(self->set.reservations_max / AHEAD_TABLE_SHARE, self->ahead_count));
@@ -187,7 +189,12 @@ static sl_err ahead_publish(struct registrar *self, uint32_t slot,
     };
     sl_ref ref = 0;
     object.extent.length_bytes = item->length_bytes;
-    sl_err err = sl_index_insert(self->index, &object, &ref, NULL);
+    sl_err err = reg_charge_settle(self, claim->ref);
+    if (err != SL_OK) {
+        return err;
+    }
+    object.contributions = reg_charge_of(self, claim->ref);
+    err = sl_index_insert(self->index, &object, &ref, NULL);
     for (uint32_t i = 0;
          err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_insert(self->index, &object, &ref, NULL);
@@ -339,6 +346,7 @@ void reg_ahead_settle(struct registrar *self)
 bool reg_ahead_revoke_all(struct registrar *self)
 {
     uint64_t before = reg_free_bytes(self);
+    uint64_t used_before = reg_used_bytes(self);
     for (uint32_t i = 0; self->ahead_count > 0 && i < self->peer_high; i++) {
         uint32_t at = self->peers[i].used ? self->peers[i].owned : REG_NONE;
         while (at != REG_NONE) {
@@ -350,5 +358,5 @@ bool reg_ahead_revoke_all(struct registrar *self)
         }
     }
     reg_ahead_settle(self);
-    return reg_free_bytes(self) > before;
+    return reg_free_bytes(self) > before || reg_used_bytes(self) < used_before;
 }

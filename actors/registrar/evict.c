@@ -152,6 +152,7 @@ void reg_retired_scan(struct registrar *self, uint64_t from)
             self->retired[kept++] = retired;
             continue;
         }
+        reg_charge_end(self, retired.ref);
         sl_index_set_kind(self->index, retired.ref, SL_RECORD_FREE);
         reg_give(self, retired.extent.offset_bytes, retired.extent.length_bytes);
     }
@@ -386,12 +387,19 @@ static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
     if (evict.taken == 0) {
         evict_last(self, &evict);
     }
+    sl_metric_add(self->env->metrics, self->metric.evict_attempt_count, 1);
     if (evict.taken > 0) {
         reg_retired_scan(self, from);
+        sl_metric_add(self->env->metrics, self->metric.evict_success_count, 1);
         sl_metric_add(self->env->metrics, self->metric.evicted_count, evict.taken);
         sl_metric_add(self->env->metrics, self->metric.evicted_bytes, evict.bytes);
     }
     return evict.taken;
+}
+
+uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
+{
+    return evict_batch(self, want_bytes);
 }
 
 /* While helper threads still populate, what is missing may be there in a moment: a step of our own
@@ -533,6 +541,11 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
     sl_metric_add(self->env->metrics, self->metric.evicted_count, taken);
     sl_metric_add(self->env->metrics, self->metric.evicted_bytes, bytes);
     return taken;
+}
+
+uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
+{
+    return evict_quietly(self, want_bytes);
 }
 
 sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,

@@ -63,7 +63,10 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
                             ? "not seen since the registrar started"
                             : "not among what left recently: never stored, or long gone");
     }
-    struct sl_item_story story = story_of(SL_ERR_NOT_FOUND, reg_ghost_text(ghost.reason));
+    const char *text = ghost.reason == REG_GHOST_CONTRIBUTION
+                           ? reg_contribution_ended_text(self, ghost.serial)
+                           : reg_ghost_text(ghost.reason);
+    struct sl_item_story story = story_of(SL_ERR_NOT_FOUND, text);
     story.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
     return story;
 }

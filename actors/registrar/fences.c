@@ -61,6 +61,7 @@ void reg_claim_release(struct registrar *self, uint32_t slot)
     struct reg_claim *claim = &self->claims[slot];
     claim_unlist(self, slot);
     claim_charge(self, claim, false);
+    reg_charge_end(self, claim->ref);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
     reg_give(self, claim->extent.offset_bytes, claim->extent.length_bytes);
     reg_claim_remove(self, slot);

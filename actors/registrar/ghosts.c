@@ -29,7 +29,10 @@ void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
         return;
     }
     ghosts->ring[ghosts->count % ghosts->capacity] = (struct reg_ghost){
-        .hash = reg_hash(key, length), .at_ns = self->env->now_ns, .reason = (uint32_t)reason};
+        .hash = reg_hash(key, length),
+        .at_ns = self->env->now_ns,
+        .reason = (uint32_t)reason,
+        .serial = reason == REG_GHOST_CONTRIBUTION ? self->contributions.telling : 0};
     ghosts->count++;
     sl_metric_set(self->env->metrics, self->metric.ghost_count,
                   SL_MIN(ghosts->count, ghosts->capacity));
@@ -74,6 +77,8 @@ const char *reg_ghost_text(enum reg_ghost_reason reason)
         return "its writer did not finish in time";
     case REG_GHOST_REFUSED:
         return "refused: no space";
+    case REG_GHOST_CONTRIBUTION:
+        return "the contribution it was charged to ended";
     }
     return "?";
 }

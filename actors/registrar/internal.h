@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "actors/registrar/contributions.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_msg.h"
@@ -108,8 +109,10 @@ struct reg_claim {
     struct reg_node
         node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
     uint16_t part_index;
-    bool charged; /* counted in the owner's quarantined_bytes */
-    bool ahead;   /* granted ahead of use: for no key yet */
+    bool charged;      /* counted in the owner's quarantined_bytes */
+    bool ahead;        /* granted ahead of use: for no key yet */
+    bool replace;      /* a value that has its key gives way to it */
+    uint64_t since_ns; /* when it was granted, or found by this registrar */
 };
 
 /* ---- groups being written ---- */
@@ -444,10 +447,11 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     uint32_t item_count, group_count;
     bool wait;
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
-    bool hard_pin;
+    bool hard_pin, replace;
     uint64_t soft_pin_ns;
     uint32_t peer;
     struct sl_proc_id owner;
+    struct reg_wish wish;
 };
 struct reg_parked {
     struct reg_parked *next;
@@ -549,12 +553,13 @@ enum reg_ghost_reason {
     REG_GHOST_EXPIRED,
     REG_GHOST_REFUSED,
     REG_GHOST_UNREADABLE,
+    REG_GHOST_CONTRIBUTION,
 };
 struct reg_ghost {
     uint64_t hash;
     uint64_t at_ns;
     uint32_t reason;
-    uint32_t reserved;
+    uint32_t serial; /* of the contribution that ended */
 };
 struct reg_ghosts {
     struct reg_ghost *ring;
@@ -599,6 +604,10 @@ struct reg_item {
     uint32_t writer;
     uint64_t hash;
     uint64_t offset_bytes;
+    uint64_t charged;  /* set of contributions, once TAKEN */
+    uint64_t bundle;   /* that the value gets */
+    uint32_t preempts; /* claim of another writer that has to stand back, REG_NONE: none */
+    bool hard_pin;
 };
 struct reg_want_group {
     sl_err code; /* SL_OK: parts may be granted; else every part's answer */
@@ -629,6 +638,8 @@ struct reg_metrics {
     sl_metric held_count, held_bytes, hold_lapsed_count, pool_count, pool_bytes;
     sl_metric hard_pinned_count, soft_pinned_count, leased_count, evict_skipped_count,
         remove_leased_count;
+    sl_metric contribution_count, contributed_bytes, contributed_used_bytes, replaced_count,
+        preempted_count, evict_attempt_count, evict_success_count;
 };
 
 struct reg_settings {
@@ -636,6 +647,7 @@ struct reg_settings {
         reservation_ttl_ns, fence_timeout_ns, io_grace_ns, lease_ttl_ns, soft_pin_max_ns;
     uint64_t heartbeat_ns, quarantine_bytes_max, message_bytes_max, grants_ahead_bytes_max,
         held_bytes_max;
+    uint64_t evict_watermark_ppm, evict_ratio_ppm, put_preempt_ns;
     uint32_t holds_max, reservations_max, grants_ahead_max, clients_max, engines_max, pools_max,
         evict_batch, ranks, populate_threads, queue_messages;
 };
@@ -738,6 +750,9 @@ struct registrar {
     uint32_t parked_count;
     uint64_t parked_bytes;
     bool space_freed; /* since the parked were last tried */
+    struct reg_contributions contributions;
+    bool lowering; /* evicting down to below the watermark */
+    uint64_t lower_again_ns;
     struct reg_scratch scratch;
 
     struct reg_engine *engines;
@@ -931,6 +946,10 @@ struct reg_drop {
     uint32_t remove_index;
 };
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);
+/* The reservation's value takes the place of an object, in one step for readers; what is on disk of
+ * that one is forgotten as how says. Errors: SL_ERR_NO_MEMORY (nothing happened). */
+sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
+                          const struct reg_drop *how);
 sl_err reg_part_drop(struct registrar *self, sl_ref part,
                      const struct reg_drop *how); /* a hidden part */
 
@@ -976,6 +995,9 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
 sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                         uint64_t *offset_bytes);
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
+/* One batch of the oldest units that may leave; gives how many went. quietly: as above. */
+uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
+uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
 bool reg_make_index_room(
     struct registrar *self); /* drops units from the index; false: none could go */
 
@@ -1164,6 +1186,19 @@ void reg_remove_wait(struct registrar *self, uint64_t id,
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index);
 /* No tombstone could be asked for: the answer says so. */
 void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code);
+/* An answer of count codes to the request, which waits for tombstones as a REMOVE does; 0: too many
+ * wait. Its number and an index is what reg_drop names. */
+uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count);
+/* All that was asked is done: what waits for no tombstone has these codes. Answers when nothing
+ * waits. */
+void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
+bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
+/* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
+ * are none. */
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key,
+                     uint32_t key_length);
+/* Whether the index has room for the notes of the unit's removal. */
+bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */
 void reg_removes_forget(struct registrar *self, const char *name);
 uint64_t reg_removes_next(const struct registrar *self);
@@ -1280,7 +1315,8 @@ enum {
     REG_BLOB_FORGET = 3,
     REG_BLOB_DISK = 4,
     REG_BLOB_MEMBERS = 5,
-    REG_BLOB_POOL = 6
+    REG_BLOB_POOL = 6,
+    REG_BLOB_CONTRIBUTION = 7
 };
 
 #endif

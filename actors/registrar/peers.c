@@ -359,6 +359,7 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
     }
     reg_engines_died(self, proc);
     reg_pools_died(self, proc);
+    reg_contributions_died(self, proc);
     reg_retired_scan(self, 0);
     self->space_freed = true;
 }

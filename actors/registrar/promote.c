@@ -165,11 +165,13 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
 {
     char key[SL_KEY_BYTES_MAX];
     uint64_t offset_bytes = 0;
+    uint64_t charged = 0;
     uint32_t tierer = self->tier.disks[fetch->disk].tierer;
     memcpy(key, source->key, source->key_length);
-    sl_err err = fetch->ahead ? reg_take_quietly(self, source->extent.length_bytes, batch_bytes,
-                                                 &offset_bytes)
-                              : reg_take(self, source->extent.length_bytes, &offset_bytes);
+    sl_err err = fetch->ahead ? reg_take_charged_quietly(self, source->extent.length_bytes,
+                                                         batch_bytes, &offset_bytes, &charged)
+                              : reg_take_charged(self, NULL, source->extent.length_bytes,
+                                                 &offset_bytes, &charged);
     if (err != SL_OK) {
         return err;
     }
@@ -189,6 +191,7 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
         .owner = self->env->self,
         .writer = self->peers[tierer].proc,
         .digest = source->digest,
+        .contributions = charged,
         .key = key,
         .key_length = source->key_length,
     };
@@ -203,7 +206,7 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
         if (err == SL_OK) {
             sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE);
         }
-        reg_give(self, offset_bytes, claim.extent.length_bytes);
+        reg_give_charged(self, offset_bytes, claim.extent.length_bytes, charged);
         return err == SL_OK ? SL_ERR_NO_SPACE : err;
     }
     if (!source_stands(self, fetch, source)) {
@@ -514,7 +517,10 @@ static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
     sl_index_read(self->index, claim.ref, &source);
     uint32_t key_length = source.key_length;
     memcpy(key, source.key, key_length);
-    sl_err err = source_stands(self, fetch, &source) ? SL_OK : SL_ERR_STALE;
+    sl_err err = reg_charge_settle(self, claim.ref);
+    if (err == SL_OK && !source_stands(self, fetch, &source)) {
+        err = SL_ERR_STALE;
+    }
     if (err == SL_OK) {
         err = reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh);
         if (err == SL_ERR_NO_SPACE && !fetch->ahead && reg_make_index_room(self)) {
@@ -527,6 +533,7 @@ static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
         reg_claim_release(self, fetch->claim);
         return err == SL_ERR_STALE ? fetch_outcome(self, key, key_length) : err;
     }
+    reg_charge_note(self, fresh, reg_charge_of(self, claim.ref));
     sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the extent is the record's now */
     reg_claim_remove(self, fetch->claim);
     unit_arrived(self, fetch, fresh);

@@ -124,6 +124,8 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
         reg_disk_restore(self, ref, bytes, length);
     } else if (bytes != NULL && tag == REG_BLOB_MEMBERS) {
         reg_members_restore(self, ref, bytes, length);
+    } else if (bytes != NULL && tag == REG_BLOB_CONTRIBUTION) {
+        reg_contribution_restore(self, ref, bytes, length);
     } else {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
@@ -230,6 +232,8 @@ static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry
         .part_index = entry->part_index,
         .bundle = entry->kind == SL_RECORD_RESERVED ? entry->bundle : 0,
         .ahead = reg_ahead_is(entry),
+        .replace = entry->replace,
+        .since_ns = self->env->now_ns,
     };
     uint32_t slot = reg_claim_add(self, &claim);
     if (slot == REG_NONE) {
@@ -427,6 +431,12 @@ static sl_err recover_all(struct registrar *self, struct recovery *recovery, str
             }
         }
     }
+    for (uint64_t i = 0; self->contributions.on && i < recovery->count; i++) {
+        const struct recovered *record = &recovery->all[i];
+        if (record->kind != SL_RECORD_GROUP && record->kind != SL_RECORD_BLOB) {
+            reg_charge_recover(self, record->ref);
+        }
+    }
     for (uint64_t i = 0; i < recovery->count; i++) {
         const struct recovered *record = &recovery->all[i];
         if (record->kind == SL_RECORD_COMMITTED && (record->disk || record->part)) {
@@ -461,6 +471,7 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     reg_peers_check(self);
     reg_engines_check(self);
     reg_pools_check(self);
+    reg_contributions_check(self);
     /* Blocks whose owner is not among the processes any more. */
     for (uint32_t i = 0; i < self->group_high; i++) {
         if (self->groups[i].used && !self->groups[i].found &&

@@ -96,6 +96,9 @@ static void settings_read(struct registrar *self)
     set->engines_max = (uint32_t)sl_config_u64(config, SL_SET_engines_max);
     set->pools_max = (uint32_t)sl_config_u64(config, SL_SET_pools_max);
     set->evict_batch = (uint32_t)sl_config_u64(config, SL_SET_evict_batch);
+    set->evict_watermark_ppm = sl_config_u64(config, SL_SET_evict_watermark);
+    set->evict_ratio_ppm = sl_config_u64(config, SL_SET_evict_ratio);
+    set->put_preempt_ns = sl_config_u64(config, SL_SET_put_preempt);
     set->ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
     set->populate_threads = (uint32_t)sl_config_u64(config, SL_SET_populate_threads);
     set->queue_messages = (uint32_t)sl_config_u64(config, SL_SET_queue_messages);
@@ -184,6 +187,13 @@ static void metrics_define(struct registrar *self)
         {&metric->engine_count, "engine_count"},
         {&metric->pool_count, "pool_count"},
         {&metric->pool_bytes, "pool_bytes"},
+        {&metric->contribution_count, "contribution_count"},
+        {&metric->contributed_bytes, "contributed_bytes"},
+        {&metric->contributed_used_bytes, "contributed_used_bytes"},
+        {&metric->replaced_count, "replaced_count"},
+        {&metric->preempted_count, "preempted_count"},
+        {&metric->evict_attempt_count, "evict_attempt_count"},
+        {&metric->evict_success_count, "evict_success_count"},
     };
     for (uint32_t i = 0; i < SL_COUNT(names); i++) {
         *names[i].at = sl_metric_define(page, names[i].name);
@@ -252,6 +262,7 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     err = err == SL_OK ? reg_holds_init(self, why) : err;
     err = err == SL_OK ? reg_engines_init(self, why) : err;
     err = err == SL_OK ? reg_pools_init(self, why) : err;
+    err = err == SL_OK ? reg_contributions_init(self, why) : err;
     err = err == SL_OK ? reg_ghosts_init(&self->ghosts,
                                          sl_config_u64(self->env->config, SL_SET_ghosts_max), why)
                        : err;
@@ -353,6 +364,7 @@ static void registrar_fini(void *state)
     reg_segments_fini(self);
     reg_engines_fini(self);
     reg_pools_fini(self);
+    reg_contributions_fini(self);
     reg_ghosts_fini(&self->ghosts);
     reg_peers_fini(self);
     reg_claims_fini(self);
@@ -413,6 +425,7 @@ static void registrar_gauges(struct registrar *self)
     sl_metric_set(page, metric->peer_count, self->peer_count);
     sl_metric_set(page, metric->engine_count, self->engine_count);
     reg_pools_gauges(self);
+    reg_contributions_gauges(self);
 }
 
 static void registrar_health(struct registrar *self)
@@ -459,6 +472,8 @@ static void registrar_schedule(struct registrar *self)
     at_ns = SL_MIN(at_ns, reg_removes_next(self));
     at_ns = SL_MIN(at_ns, reg_disks_next(self));
     at_ns = SL_MIN(at_ns, reg_reclaims_next(self));
+    at_ns = SL_MIN(at_ns, reg_contributions_next(self));
+    at_ns = self->lowering ? now_ns : at_ns;
     if (self->populating) {
         at_ns = SL_MIN(at_ns, now_ns + REG_POPULATE_NS);
     }
@@ -479,6 +494,8 @@ static void registrar_after(struct registrar *self)
 {
     bool parked = self->parked_count > 0;
     reg_fences_send(self);
+    reg_charges_walk(self);
+    reg_watermark_run(self);
     reg_promotes_pump(self);
     reg_reclaims_run(self);
     reg_parked_retry(self);
@@ -544,6 +561,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     reg_ahead_settle(self);
     reg_holds_expire(self, now_ns);
     reg_pool_waiters_expire(self, now_ns);
+    reg_contributions_expire(self, now_ns);
     reg_pools_tick(self);
     reg_transients_expire(self, now_ns);
     reg_dues_run(self);
@@ -692,6 +710,15 @@ static void registrar_request(struct registrar *self, const struct sl_msg *msg)
         break;
     case SL_MSG_POOLS:
         reg_pools_list(self, msg);
+        break;
+    case SL_MSG_CONTRIBUTE:
+        reg_contribute(self, msg);
+        break;
+    case SL_MSG_WITHDRAW:
+        reg_withdraw(self, msg);
+        break;
+    case SL_MSG_CONTRIBUTIONS:
+        reg_contributions_list(self, msg);
         break;
     case SL_MSG_DISK_FOUND:
         reg_disk_found(self, msg);

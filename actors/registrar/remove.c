@@ -102,7 +102,7 @@ static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_
 }
 
 /* Whether the index has room for the notes of the unit's removal: they are put, and taken out. */
-static bool notes_fit(struct registrar *self, sl_ref unit)
+bool reg_notes_fit(struct registrar *self, sl_ref unit)
 {
     static const struct reg_forget_note empty;
     struct reg_parts parts;
@@ -128,7 +128,7 @@ static bool notes_fit(struct registrar *self, sl_ref unit)
 /* Without its notes a removal could be undone by the next scan: it is refused for now. */
 static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
-    return notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
+    return reg_notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
 }
 
 /* The same, but what is leased stays. A bundle's lease is one for all its members. */
@@ -359,6 +359,66 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
                    remove->count);
     reg_removes_run(self, 0); /* what needs no tombstone is answered at once */
+}
+
+/* ---- other answers that wait for tombstones ---- */
+
+uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count)
+{
+    struct reg_remove *remove = NULL;
+    for (uint32_t i = 0; i < REG_REMOVES_MAX && remove == NULL; i++) {
+        remove = self->removes[i].id == 0 ? &self->removes[i] : NULL;
+    }
+    if (remove == NULL) {
+        return 0;
+    }
+    *remove = (struct reg_remove){.id = ++self->next_remove, .count = count, .next = count};
+    self->remove_count++;
+    sl_return_keep(msg, &remove->back);
+    remove->keys = calloc(1, 1); /* nothing of it is left to be done */
+    remove->codes = calloc(count + 1, sizeof(*remove->codes));
+    remove->left = calloc(count + 1, sizeof(*remove->left));
+    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
+        remove_free(self, remove);
+        return 0;
+    }
+    return remove->id;
+}
+
+void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    SL_ASSERT(remove != NULL);
+    for (uint32_t i = 0; i < remove->count; i++) {
+        remove->codes[i] = remove->left[i] == 0 ? codes[i] : remove->codes[i];
+    }
+    reg_removes_run(self, 0);
+}
+
+bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; self->remove_count > 0 && i < REG_REMOVES_MAX; i++) {
+        const struct reg_remove *at = &self->removes[i];
+        if (at->id != 0 && at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key,
+                     uint32_t key_length)
+{
+    bool joined = false;
+    char text[SL_KEY_BYTES_MAX + 1];
+    memcpy(text, key, key_length);
+    text[key_length] = '\0';
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        while (reg_forget_join(self, text, i, id, index)) {
+            joined = true;
+        }
+    }
+    return joined;
 }
 
 void reg_removes_scanned(struct registrar *self)

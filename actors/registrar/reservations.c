@@ -2,6 +2,7 @@
 #include "actors/registrar/internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A key has its place near its hash: what goes elsewhere does not help at once. */
 #define COMMIT_INDEX_ROUNDS 64u
@@ -66,19 +67,76 @@ static void group_given_up(struct registrar *self, uint32_t slot)
 
 /* ---- commit ---- */
 
-static sl_err claim_commit(struct registrar *self, uint32_t slot, struct sl_digest digest)
+/* A COMMIT on its way: what its items wait for. */
+struct committing {
+    const struct sl_msg *msg;
+    uint32_t peer;
+    uint64_t answer; /* 0: none of them waits for a tombstone */
+};
+
+/* One answer for all items that wait. */
+static bool commit_waits(struct registrar *self, struct committing *commit)
 {
-    struct reg_claim *claim = &self->claims[slot];
-    struct sl_entry entry, there;
+    if (commit->answer == 0) {
+        commit->answer =
+            reg_answer_begin(self, commit->msg, (uint32_t)commit->msg->body.commit.items.count);
+    }
+    return commit->answer != 0;
+}
+
+static void claim_end(struct registrar *self, uint32_t slot)
+{
+    const struct reg_claim *claim = &self->claims[slot];
+    uint64_t generation = claim->extent.generation;
+    if (claim->owner_peer != REG_NONE) {
+        reg_list_remove(self, REG_LIST_PEER, &self->peers[claim->owner_peer].owned, slot);
+    }
+    if (claim->group != REG_NONE) {
+        reg_list_remove(self, REG_LIST_GROUP, &self->groups[claim->group].claims, slot);
+    }
+    reg_claim_remove(self, slot);
+    reg_recent_add(self, generation);
+}
+
+/* Room for the notes of tombstones, by the index's eviction rule. Evicting may take the very value
+ * that is to be replaced. Errors: SL_ERR_NO_SPACE, SL_ERR_NOT_FOUND (it went). */
+static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fresh,
+                              struct sl_entry *old)
+{
+    for (uint32_t i = 0; !reg_notes_fit(self, old->ref); i++) {
+        if (i == COMMIT_INDEX_ROUNDS || !reg_make_index_room(self)) {
+            return SL_ERR_NO_SPACE;
+        }
+        if (sl_index_find_any(self->index, fresh->key, fresh->key_length, old) != SL_OK) {
+            return SL_ERR_NOT_FOUND;
+        }
+    }
+    return SL_OK;
+}
+
+/* Readers find the one or the other. With a disk tier the answer waits until nothing can bring the
+ * old value back, as that to a REMOVE does. */
+static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_digest digest,
+                            const struct sl_entry *old, const struct reg_drop *how)
+{
+    uint64_t from = self->retired_count;
+    sl_ref ref = self->claims[slot].ref;
+    sl_err err = reg_object_replace(self, old->ref, ref, digest, how);
+    if (err != SL_OK) {
+        return err;
+    }
+    claim_end(self, slot);
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->metric.replaced_count, 1);
+    return SL_OK;
+}
+
+static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest digest)
+{
+    const struct reg_claim *claim = &self->claims[slot];
     sl_ref ref = claim->ref;
     uint32_t group = claim->group;
     uint32_t part_index = claim->part_index;
-    uint64_t generation = claim->extent.generation;
-    sl_index_read(self->index, ref, &entry);
-    if (sl_index_find_any(self->index, entry.key, entry.key_length, &there) != SL_ERR_NOT_FOUND) {
-        reg_claim_release(self, slot); /* a block took this object's key meanwhile */
-        return SL_ERR_EXISTS;
-    }
     sl_err err = sl_index_commit(self->index, ref, digest);
     for (uint32_t i = 0;
          err == SL_ERR_NO_SPACE && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
@@ -87,14 +145,7 @@ static sl_err claim_commit(struct registrar *self, uint32_t slot, struct sl_dige
     if (err != SL_OK) {
         return err;
     }
-    if (claim->owner_peer != REG_NONE) {
-        reg_list_remove(self, REG_LIST_PEER, &self->peers[claim->owner_peer].owned, slot);
-    }
-    if (group != REG_NONE) {
-        reg_list_remove(self, REG_LIST_GROUP, &self->groups[group].claims, slot);
-    }
-    reg_claim_remove(self, slot);
-    reg_recent_add(self, generation);
+    claim_end(self, slot);
     *sl_index_links(self->index, ref) = (struct sl_links){0};
     if (group == REG_NONE) {
         reg_unit_place(self, ref);
@@ -110,16 +161,92 @@ static sl_err claim_commit(struct registrar *self, uint32_t slot, struct sl_dige
     return SL_OK;
 }
 
+static sl_err claim_commit(struct registrar *self, struct committing *commit, uint32_t slot,
+                           uint32_t index, struct sl_digest digest)
+{
+    struct reg_claim *claim = &self->claims[slot];
+    struct sl_entry entry, there;
+    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* the contribution it was for ended */
+        uint32_t group = claim->group;
+        reg_claim_release(self, slot);
+        if (group != REG_NONE) {
+            self->groups[group].aborted = true;
+            group_given_up(self, group);
+        }
+        return SL_ERR_NO_SPACE;
+    }
+    sl_index_read(self->index, claim->ref, &entry);
+    sl_err found = sl_index_find_any(self->index, entry.key, entry.key_length, &there);
+    bool gives_way =
+        claim->replace && found == SL_OK && there.kind == SL_RECORD_COMMITTED && there.group == 0;
+    if (found == SL_OK && !gives_way) {
+        reg_claim_release(self, slot); /* a block, or a disk's scan, took the key meanwhile */
+        return SL_ERR_EXISTS;
+    }
+    if (gives_way) {
+        found = replace_prepare(self, &entry, &there);
+    }
+    if (found == SL_ERR_NO_SPACE || (gives_way && self->tier.on && !commit_waits(self, commit))) {
+        return found == SL_ERR_NO_SPACE ? found : SL_ERR_LIMIT;
+    }
+    if (found != SL_OK) {
+        return claim_put(self, slot, digest);
+    }
+    struct reg_drop how = {.reason = REG_GHOST_REMOVED,
+                           .forget = true,
+                           .remove_id = commit->answer,
+                           .remove_index = index};
+    return claim_replace(self, slot, digest, &there, &how);
+}
+
 static bool claim_is_of(const struct registrar *self, const struct reg_claim *claim, uint32_t peer)
 {
     return sl_proc_id_equal(claim->owner, self->peers[peer].proc) || claim->writer_peer == peer;
 }
 
-static sl_err commit_one(struct registrar *self, uint32_t peer, const struct sl_item_claim *item)
+/* Whether something on a disk under this key is still on its way out. */
+static bool key_is_forgotten(struct registrar *self, const struct sl_entry *entry)
 {
+    char key[SL_KEY_BYTES_MAX + 1];
+    memcpy(key, entry->key, entry->key_length);
+    key[entry->key_length] = '\0';
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        if (reg_forget_pending(self, key, entry->key_length, i) || reg_write_dooms(self, key, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Committed before. Its answer may have waited for tombstones of what it replaced when the
+ * registrar before us died. */
+static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
+                           const struct sl_item_claim *item)
+{
+    struct sl_entry entry;
+    if (!self->tier.on || !sl_index_ref_live(self->index, (sl_ref)item->ref)) {
+        return SL_OK;
+    }
+    sl_index_read(self->index, (sl_ref)item->ref, &entry);
+    if (entry.kind != SL_RECORD_COMMITTED || entry.extent.generation != item->generation ||
+        !key_is_forgotten(self, &entry)) {
+        return SL_OK;
+    }
+    if (!commit_waits(self, commit)) {
+        return SL_ERR_LIMIT;
+    }
+    bool joined = reg_answer_join(self, commit->answer, index, entry.key, entry.key_length);
+    return joined ? SL_OK : SL_ERR_TIMEOUT; /* an answer of this registrar waited already */
+}
+
+static sl_err commit_one(struct registrar *self, struct committing *commit, uint32_t index)
+{
+    const struct sl_item_claim *item = &commit->msg->body.commit.items.at[index];
+    uint32_t peer = commit->peer;
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE) {
-        return reg_recent_has(self, item->generation) ? SL_OK : SL_ERR_STALE;
+        return reg_recent_has(self, item->generation) ? commit_again(self, commit, index, item)
+                                                      : SL_ERR_STALE;
     }
     struct reg_claim *claim = &self->claims[slot];
     if (claim->ref != item->ref) {
@@ -137,7 +264,7 @@ static sl_err commit_one(struct registrar *self, uint32_t peer, const struct sl_
         }
         return SL_ERR_STALE;
     }
-    return claim_commit(self, slot,
+    return claim_commit(self, commit, slot, index,
                         (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
 }
 
@@ -151,10 +278,14 @@ void reg_commit(struct registrar *self, const struct sl_msg *msg)
                       sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
         return;
     }
+    if (reg_answer_waits(self, msg)) {
+        return; /* sent again */
+    }
     uint64_t done = 0;
+    struct committing commit = {.msg = msg, .peer = peer};
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
-        sl_err code = commit_one(self, peer, &body->items.at[at]);
+        sl_err code = commit_one(self, &commit, (uint32_t)at);
         self->codes[at] = (uint64_t)code;
         done += code == SL_OK ? 1 : 0;
         sl_metric_add(self->env->metrics, self->metric.stale_count, code == SL_ERR_STALE ? 1 : 0);
@@ -162,6 +293,10 @@ void reg_commit(struct registrar *self, const struct sl_msg *msg)
     sl_metric_add(self->env->metrics, self->metric.commit_count, done);
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
                    (uint32_t)done);
+    if (commit.answer != 0) {
+        reg_answer_end(self, commit.answer, self->codes);
+        return;
+    }
     struct sl_return back;
     sl_return_keep(msg, &back);
     reg_reply_codes(self, &back, self->codes, body->items.count);

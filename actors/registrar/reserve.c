@@ -95,6 +95,30 @@ static bool item_seen(struct registrar *self, const struct reg_request *req, uin
     return false;
 }
 
+/* Names are compared by their hash alone: two bundles with one hash would be one. */
+static uint64_t bundle_of(const struct sl_item_want *want)
+{
+    return want->bundle.length == 0 ? 0 : SL_MAX(reg_hash(want->bundle.at, want->bundle.length), 1);
+}
+
+/* A value that is to give way to the one that is asked for keeps what belongs to its key: a hard
+ * pin and its bundle. SL_ERR_EXISTS: it does not give way. */
+static sl_err item_replaces(const struct reg_request *req, const struct sl_item_want *want,
+                            const struct sl_entry *there, struct reg_item *item)
+{
+    uint64_t bundle = bundle_of(want);
+    if (!req->replace || there->kind != SL_RECORD_COMMITTED || there->group != 0 ||
+        want->group != 0) {
+        return SL_ERR_EXISTS;
+    }
+    if (bundle != 0 && bundle != there->bundle) {
+        return SL_ERR_INVALID;
+    }
+    item->bundle = there->bundle;
+    item->hard_pin = there->hard_pin;
+    return SL_OK;
+}
+
 /* A key that is in the table: there, being made visible by another, or not what the request takes
  * it for. */
 static sl_err item_present(struct registrar *self, const struct sl_item_want *want,
@@ -141,6 +165,10 @@ static sl_err item_claimed(struct registrar *self, const struct reg_request *req
     if (!same_request(req, claim->owner, claim->op_id, claim->seq)) {
         uint32_t timer = claim->group == REG_NONE ? slot : reg_group_timer(self, claim->group);
         grant->busy_ns = timer_left(self, timer);
+        if (claim->group == REG_NONE && self->set.put_preempt_ns != 0) {
+            uint64_t until_ns = sl_deadline_ns(claim->since_ns, self->set.put_preempt_ns);
+            grant->busy_ns = SL_MIN(grant->busy_ns, sl_budget_ns(self->env->now_ns, until_ns));
+        }
         return SL_ERR_BUSY;
     }
     if (claim->extent.length_bytes != want->length_bytes ||
@@ -149,6 +177,17 @@ static sl_err item_claimed(struct registrar *self, const struct reg_request *req
     }
     grant_fill(claim, grant);
     return SL_OK;
+}
+
+/* Whether the other writer has to stand back: the later of two that replace is the one that counts,
+ * and nobody waits for ever for one that does not come to an end. */
+static bool item_preempts(const struct registrar *self, const struct reg_request *req,
+                          uint32_t slot)
+{
+    const struct reg_claim *claim = &self->claims[slot];
+    uint64_t preempt_ns = self->set.put_preempt_ns;
+    bool slow = preempt_ns != 0 && self->env->now_ns >= sl_deadline_ns(claim->since_ns, preempt_ns);
+    return claim->group == REG_NONE && (req->replace || slow);
 }
 
 static sl_err item_writer(struct registrar *self, const struct reg_request *req,
@@ -169,8 +208,12 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
     struct reg_want_group *group = item_group(self, want);
     struct sl_entry entry;
     *grant = (struct sl_item_grant){0};
-    *item = (struct reg_item){
-        .state = REG_ITEM_DONE, .slot = REG_NONE, .hash = reg_hash(want->key.at, want->key.length)};
+    *item = (struct reg_item){.state = REG_ITEM_DONE,
+                              .slot = REG_NONE,
+                              .preempts = REG_NONE,
+                              .hash = reg_hash(want->key.at, want->key.length),
+                              .hard_pin = req->hard_pin,
+                              .bundle = bundle_of(want)};
     if (group != NULL && group->code != SL_OK) {
         grant->busy_ns = group->busy_ns;
         return group->code;
@@ -183,15 +226,26 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         return SL_ERR_BUSY; /* the first of its name is being written now */
     }
     if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) == SL_OK) {
-        return item_present(self, want, &entry, grant);
+        sl_err err = item_replaces(req, want, &entry, item);
+        if (err != SL_OK) {
+            return err == SL_ERR_EXISTS ? item_present(self, want, &entry, grant) : err;
+        }
+        item->hard_pin = item->hard_pin || req->hard_pin;
     }
     uint32_t slot = reg_claim_by_key(self, item->hash, want->key.at, want->key.length);
     if (slot != REG_NONE) {
-        return item_claimed(self, req, want, slot, grant);
+        sl_err err = item_claimed(self, req, want, slot, grant);
+        if (err != SL_ERR_BUSY || !item_preempts(self, req, slot)) {
+            return err;
+        }
+        item->preempts = slot;
     }
     if (group != NULL && group->slot != REG_NONE &&
         reg_group_has(&self->groups[group->slot], want->part_index)) {
         return SL_ERR_INVALID; /* the part exists under another key */
+    }
+    if (sl_extent_space(want->length_bytes) > reg_charge_largest(self)) {
+        return SL_ERR_NO_SPACE; /* and waiting would not help */
     }
     sl_err err = item_writer(self, req, want, item);
     if (err == SL_OK) {
@@ -277,10 +331,16 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
     return SL_OK;
 }
 
-/* Names are compared by their hash alone: two bundles with one hash would be one. */
-static uint64_t bundle_of(const struct sl_item_want *want)
+/* The key is free at once, the other's extent when its writer is known to be out; its COMMIT is
+ * stale. */
+static void item_preempt(struct registrar *self, const struct reg_request *req,
+                         struct reg_item *item)
 {
-    return want->bundle.length == 0 ? 0 : SL_MAX(reg_hash(want->bundle.at, want->bundle.length), 1);
+    SL_ASSERT(self->claims[item->preempts].state == REG_CLAIM_RESERVED);
+    reg_claim_quarantine(self, item->preempts);
+    item->preempts = REG_NONE;
+    sl_metric_add(self->env->metrics, self->metric.preempted_count, 1);
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "preempt", "", 1);
 }
 
 static sl_err item_record(struct registrar *self, const struct reg_request *req, uint32_t index)
@@ -297,8 +357,13 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
     if (group != NULL && reg_group_has(&self->groups[group->slot], want->part_index)) {
         return SL_ERR_INVALID; /* two keys for one part */
     }
+    if (item->preempts != REG_NONE) {
+        item_preempt(self, req, item);
+    }
     struct reg_claim claim = {
         .state = REG_CLAIM_RESERVED,
+        .replace = req->replace && group == NULL,
+        .since_ns = self->env->now_ns,
         .extent = {.generation = sl_arena_next_generation(self->arena),
                    .offset_bytes = item->offset_bytes,
                    .length_bytes = want->length_bytes},
@@ -310,7 +375,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .writer_peer = item->writer,
         .group = group == NULL ? REG_NONE : group->slot,
         .part_index = (uint16_t)want->part_index,
-        .bundle = bundle_of(want),
+        .bundle = item->bundle,
     };
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
     struct sl_entry record = {
@@ -322,9 +387,11 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .op_id = req->op_id,
         .group = group == NULL ? 0 : self->groups[group->slot].ref,
         .part_index = claim.part_index,
-        .hard_pin = req->hard_pin,
+        .hard_pin = item->hard_pin,
+        .replace = claim.replace,
         .soft_pin_ns = req->soft_pin_ns,
         .bundle = claim.bundle,
+        .contributions = item->charged,
         .key = want->key.at,
         .key_length = (uint16_t)want->key.length,
     };
@@ -355,7 +422,7 @@ static void item_undo(struct registrar *self, const struct reg_request *req, uin
     if (item->state == REG_ITEM_GRANTED) {
         reg_claim_release(self, item->slot); /* nobody was told of it */
     } else if (item->state == REG_ITEM_TAKEN) {
-        reg_give(self, item->offset_bytes, req->items[index].length_bytes);
+        reg_give_charged(self, item->offset_bytes, req->items[index].length_bytes, item->charged);
     } else if (item->state != REG_ITEM_NEED) {
         return;
     }
@@ -395,9 +462,11 @@ static void request_undo(struct registrar *self, const struct reg_request *req, 
 static sl_err item_grant(struct registrar *self, const struct reg_request *req, uint32_t index)
 {
     struct reg_item *item = &self->scratch.items[index];
-    sl_err err = reg_take(self, req->items[index].length_bytes, &item->offset_bytes);
+    uint64_t length_bytes = req->items[index].length_bytes;
+    sl_err err =
+        reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
     if (err == SL_ERR_NO_SPACE && reg_ahead_revoke_all(self)) {
-        err = reg_take(self, req->items[index].length_bytes, &item->offset_bytes);
+        err = reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
     }
     if (err != SL_OK) {
         return err;
@@ -454,6 +523,11 @@ static enum reserve_outcome request_refuse(struct registrar *self, const struct 
     return RESERVE_ANSWER;
 }
 
+static bool room_for(struct registrar *self, uint64_t bytes)
+{
+    return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
+}
+
 static enum reserve_outcome request_run(struct registrar *self, const struct reg_request *req,
                                         bool may_allocate, uint64_t *need_bytes)
 {
@@ -473,12 +547,12 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
         self->peers[req->peer].quarantined_bytes > self->set.quarantine_bytes_max) {
         return request_refuse(self, req, SL_ERR_LIMIT);
     }
-    if (need.bytes > sl_arena_data_bytes(self->arena)) {
+    if (need.bytes > reg_ceiling_bytes(self)) {
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     /* What is asked for comes before what is granted ahead of being asked for. */
-    if (!may_allocate || (req->wait && !reg_make_room(self, need.bytes) &&
-                          !(reg_ahead_revoke_all(self) && reg_make_room(self, need.bytes)))) {
+    if (!may_allocate || (req->wait && !room_for(self, need.bytes) &&
+                          !(reg_ahead_revoke_all(self) && room_for(self, need.bytes)))) {
         return req->wait ? RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     if (request_grant(self, req) == SL_ERR_NO_SPACE) {
@@ -777,9 +851,11 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
         .hold_ns = body->hold_ns,
         .hard_pin = body->hard_pin,
         .soft_pin_ns = body->soft_pin_ns,
+        .replace = body->replace,
         .peer = peer,
         .owner = self->peers[peer].proc,
     };
+    reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
     uint64_t need_bytes = 0;
     /* Who came first is served first: nobody overtakes a request that waits for space. */
     if (request_run(self, &req, self->parked_count == 0, &need_bytes) == RESERVE_ANSWER) {

@@ -281,6 +281,10 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
         return err;
     }
     units_renamed(self, ref, *fresh);
+    if (extent !=
+        NULL) { /* the old record is charged with the old extent, as long as that stands */
+        reg_charge_note(self, *fresh, 0);
+    }
     if (retired) {
         reg_retired_add(self, ref, &old.extent, writing);
         sl_index_links(self->index, *fresh)->flags &= (uint16_t)~REG_FLAG_WRITING;
@@ -297,32 +301,41 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     return SL_OK;
 }
 
-/* The record leaves the table; room among the retired was reserved. */
-static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_drop *how)
+/* What is on disk of a record that is about to leave the table, or on its way there, is to go, too.
+ * Gives whether a tierer still reads its extent. */
+static bool part_forget(struct registrar *self, const struct sl_entry *entry,
+                        const struct reg_drop *how)
 {
-    struct sl_entry entry;
-    sl_index_read(self->index, ref, &entry);
-    bool writing = (sl_index_links(self->index, ref)->flags & REG_FLAG_WRITING) != 0;
-    prefetched_end(self, ref);
+    bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
+    prefetched_end(self, entry->ref);
     if (writing) {
-        reg_write_doom(self, &entry, how);
+        reg_write_doom(self, entry, how);
     }
-    uint16_t doubt = reg_disk_doubt(self, ref, &entry);
-    bool placed =
-        entry.disk.valid != 0 && !reg_segment_reclaimed(self, entry.disk.disk, entry.disk.segment);
-    if (how->forget && placed && (doubt & REG_DISK_BIT(entry.disk.disk)) == 0) {
-        reg_forget_add(self, &entry, how);
+    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry);
+    bool placed = entry->disk.valid != 0 &&
+                  !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
+    if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {
+        reg_forget_add(self, entry, how);
     }
     for (uint32_t i = 0; how->forget && doubt != 0 && i < REG_DISKS_MAX; i++) {
-        struct sl_entry forgotten = entry;
+        struct sl_entry forgotten = *entry;
         forgotten.disk = (struct sl_disk_place){.disk = (uint16_t)i}; /* wherever it is there */
         if ((doubt & REG_DISK_BIT(i)) != 0) {
             reg_forget_add(self, &forgotten, how);
         }
     }
-    if (entry.disk.valid != 0) {
-        reg_segment_left(self, &entry.disk);
+    if (entry->disk.valid != 0) {
+        reg_segment_left(self, &entry->disk);
     }
+    return writing;
+}
+
+/* The record leaves the table; room among the retired was reserved. */
+static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_drop *how)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    bool writing = part_forget(self, &entry, how);
     if (entry.extent.generation == 0) {
         sl_index_unlink(self->index, ref, SL_RECORD_FREE);
         return;
@@ -338,6 +351,30 @@ sl_err reg_part_drop(struct registrar *self, sl_ref part, const struct reg_drop 
         part_unlink(self, part, how);
     }
     return err;
+}
+
+sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
+                          const struct reg_drop *how)
+{
+    struct sl_entry entry;
+    bool retired = false;
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_index_read(self->index, old, &entry);
+    SL_ASSERT(entry.group == 0);
+    bool writing = part_forget(self, &entry, how);
+    reg_unit_unlist(self, old);
+    reg_bundle_leave(self, old);
+    sl_index_commit_over(self->index, ref, digest, old, &retired);
+    if (retired) {
+        reg_retired_add(self, old, &entry.extent, writing);
+    }
+    *sl_index_links(self->index, ref) = (struct sl_links){0};
+    reg_unit_place(self, ref);
+    reg_unit_queue(self, ref);
+    return SL_OK;
 }
 
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how)

@@ -128,6 +128,13 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
     msg.body.reserve.hold_ns = ask->hold_ns;
     msg.body.reserve.hard_pin = ask->hard_pin;
     msg.body.reserve.soft_pin_ns = ask->soft_pin_ns;
+    msg.body.reserve.replace = ask->replace;
+    msg.body.reserve.copies = ask->copies;
+    struct sl_text names[SL_COUNT(ask->contributions)];
+    for (uint32_t i = 0; i < ask->contribution_count; i++) {
+        names[i] = sl_text_of(ask->contributions[i]);
+    }
+    msg.body.reserve.contributions = (struct sl_texts){names, ask->contribution_count};
     msg.body.reserve.items.at = items;
     msg.body.reserve.items.count = ask->count;
     if (ask->group_key != NULL) {

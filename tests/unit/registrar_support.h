@@ -59,8 +59,11 @@ struct reserve_ask {
     uint64_t budget_ns;
     uint64_t hold_id, hold_ns;
     bool wait;
-    bool hard_pin;
+    bool hard_pin, replace;
     uint64_t soft_pin_ns;
+    const char *contributions[16]; /* whom it would like to be charged */
+    uint32_t contribution_count;
+    uint64_t copies;
     uint64_t seq; /* 0: a new one; written back */
 };
 /* Sends; false: no answer yet. */

@@ -179,15 +179,18 @@ static sl_err item_claimed(struct registrar *self, const struct reg_request *req
     return SL_OK;
 }
 
-/* Whether the other writer has to stand back: the later of two that replace is the one that counts,
- * and nobody waits for ever for one that does not come to an end. */
+/* Whether the other writer has to stand back. Who replaces does not wait for a put, which may be
+ * one that nobody goes on with; but of two that replace the later one waits for the first: each
+ * would else take the key from the other whenever it tries again, and two large values could go on
+ * so until their deadlines. Nobody waits longer than put_preempt for one that does not come to an
+ * end. */
 static bool item_preempts(const struct registrar *self, const struct reg_request *req,
                           uint32_t slot)
 {
     const struct reg_claim *claim = &self->claims[slot];
     uint64_t preempt_ns = self->set.put_preempt_ns;
     bool slow = preempt_ns != 0 && self->env->now_ns >= sl_deadline_ns(claim->since_ns, preempt_ns);
-    return claim->group == REG_NONE && (req->replace || slow);
+    return claim->group == REG_NONE && ((req->replace && !claim->replace) || slow);
 }
 
 static sl_err item_writer(struct registrar *self, const struct reg_request *req,

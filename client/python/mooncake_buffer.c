@@ -1,0 +1,82 @@
+/* client/python/mooncake_buffer.c - the type BufferHandle: a value where it lies, read-only. */
+#include "client/python/mooncake_internal.h"
+
+struct mc_buffer {
+    PyObject_HEAD struct sl_store_buffer *buffer;
+};
+
+static const struct sl_store_buffer *buffer_of(PyObject *object)
+{
+    return ((struct mc_buffer *)(void *)object)->buffer;
+}
+
+PyObject *mc_buffer_new(struct mc_state *state, struct sl_store_buffer *buffer)
+{
+    allocfunc make = (allocfunc)PyType_GetSlot(state->buffer, Py_tp_alloc);
+    PyObject *object = make(state->buffer, 0);
+    if (object == NULL) {
+        sl_store_buffer_release(&buffer);
+        return NULL;
+    }
+    ((struct mc_buffer *)(void *)object)->buffer = buffer;
+    return object;
+}
+
+/* Views hold the object, so nobody looks at the value any more. */
+static void buffer_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyThreadState *unlocked = PyEval_SaveThread();
+    sl_store_buffer_release(&((struct mc_buffer *)(void *)object)->buffer);
+    PyEval_RestoreThread(unlocked);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *buffer_ptr(PyObject *object, PyObject *none)
+{
+    (void)none;
+    return PyLong_FromUnsignedLongLong(
+        (unsigned long long)(uintptr_t)sl_store_buffer_at(buffer_of(object)));
+}
+
+static PyObject *buffer_size(PyObject *object, PyObject *none)
+{
+    (void)none;
+    return PyLong_FromUnsignedLongLong(sl_store_buffer_length(buffer_of(object)));
+}
+
+static Py_ssize_t buffer_length(PyObject *object)
+{
+    return (Py_ssize_t)sl_store_buffer_length(buffer_of(object));
+}
+
+/* Others read the same bytes: PyBuffer_FillInfo refuses PyBUF_WRITABLE. */
+static int buffer_get(PyObject *object, Py_buffer *view, int flags)
+{
+    const struct sl_store_buffer *buffer = buffer_of(object);
+    return PyBuffer_FillInfo(view, object, (void *)(uintptr_t)sl_store_buffer_at(buffer),
+                             (Py_ssize_t)sl_store_buffer_length(buffer), 1, flags);
+}
+
+static PyMethodDef buffer_methods[] = {
+    {"ptr", buffer_ptr, METH_NOARGS, "The address; read-only."},
+    {"size", buffer_size, METH_NOARGS, "Bytes."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot buffer_slots[] = {
+    {Py_tp_doc, "A value where it lies, read-only: bytes(handle), memoryview(handle), "
+                "torch.frombuffer(handle). It stays as long as the handle or a view of it."},
+    {Py_tp_dealloc, (void *)buffer_dealloc},
+    {Py_tp_methods, buffer_methods},
+    {Py_bf_getbuffer, (void *)buffer_get},
+    {Py_sq_length, (void *)buffer_length},
+    {0, NULL},
+};
+PyType_Spec mc_buffer_spec = {
+    .name = "mooncake.store.BufferHandle",
+    .basicsize = sizeof(struct mc_buffer),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = buffer_slots,
+};

@@ -1,0 +1,171 @@
+/* client/store/store_internal.h - what the files of the store share. */
+#ifndef SL_STORE_INTERNAL_H
+#define SL_STORE_INTERNAL_H
+
+#include "client/store/sl_store.h"
+
+/* Until those who bring them have. */
+#pragma weak sl_stat_batch
+#pragma weak sl_remove_batch_heeding
+#pragma weak sl_contribute
+#pragma weak sl_withdraw
+#pragma weak sl_contributions
+#pragma weak sl_draft_begin
+#pragma weak sl_draft_write
+#pragma weak sl_draft_commit
+#pragma weak sl_draft_drop
+#define STORE_ABSENT(f, ...)  (f == NULL ? SL_ERR_UNSUPPORTED : f(__VA_ARGS__))
+#define sl_stat_batch(...)    STORE_ABSENT(sl_stat_batch, __VA_ARGS__)
+#define sl_contribute(...)    STORE_ABSENT(sl_contribute, __VA_ARGS__)
+#define sl_withdraw(...)      STORE_ABSENT(sl_withdraw, __VA_ARGS__)
+#define sl_contributions(...) STORE_ABSENT(sl_contributions, __VA_ARGS__)
+#define sl_draft_begin(...)   STORE_ABSENT(sl_draft_begin, __VA_ARGS__)
+#define sl_draft_write(...)   STORE_ABSENT(sl_draft_write, __VA_ARGS__)
+#define sl_draft_commit(...)  STORE_ABSENT(sl_draft_commit, __VA_ARGS__)
+#define sl_draft_drop(x)      (sl_draft_drop == NULL ? (void)0 : sl_draft_drop(x))
+#define sl_remove_batch_heeding(c, k, n, h, ...)                             \
+    (sl_remove_batch_heeding == NULL ? sl_remove_batch(c, k, n, __VA_ARGS__) \
+                                     : sl_remove_batch_heeding(c, k, n, h, __VA_ARGS__))
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define STORE_BATCH_MAX       65536u /* libsluice's */
+#define STORE_KEY_BYTES_MAX   1024u
+#define STORE_SEGMENTS_MAX    16u /* names in libsluice's terms */
+#define STORE_PREFIX_BYTES    128u
+#define STORE_NS_PER_MS       UINT64_C(1000000)
+#define STORE_TENANT_MARK     '\x01' /* begins what is not a plain key of the default tenant */
+#define STORE_SOFT_PIN_NS     (UINT64_C(30) * 60 * 1000 * STORE_NS_PER_MS)
+#define STORE_SOFT_PIN_MS_MAX (UINT64_C(24) * 60 * 60 * 1000)
+
+/* What one setup made. Calls and buffers under way hold it. */
+struct store_base {
+    _Atomic uint32_t refs;
+    struct sl_client *client;
+    pthread_mutex_t quiet_lock;
+    struct sl_client *quiet; /* looks without leasing; NULL: not needed yet */
+    char instance[64];       /* "": the environment's */
+    char name[SL_STORE_NAME_BYTES];
+    int port_fd; /* holds the port of the name */
+    bool dummy, contributes;
+    char prefix[STORE_PREFIX_BYTES]; /* of the tenant's keys */
+    uint32_t prefix_length;
+    _Atomic uint64_t local_free_bytes;
+    uint64_t local_bytes;
+    pid_t pid;
+};
+
+struct store_region {
+    uint64_t addr, length_bytes;
+    uint32_t uses;
+};
+struct store_segment {
+    struct sl_store_segment_id id;
+    char name[SL_STORE_NAME_BYTES];
+};
+struct store_pool {
+    void *at;
+};
+
+/* Sessions of one kind by key: a small hash table. */
+struct store_session {
+    struct store_session *next;
+    struct store_base *base; /* a use of it */
+    uint32_t uses;           /* calls under way */
+    bool over;               /* out of the table */
+    uint64_t length_bytes;
+    struct sl_store_buffer *value; /* of a reading one: pinned; NULL: no pins were left */
+    uint64_t lease_end_ns;         /* 0: none */
+    struct sl_draft *draft;        /* of a writing one */
+    uint32_t key_length;
+    char key[]; /* as on the node */
+};
+struct store_sessions {
+    struct store_session **buckets;
+    uint32_t bucket_count, count;
+};
+
+struct sl_store {
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t changed;
+    struct store_base *base;      /* NULL: not set up */
+    struct store_region *regions; /* by address */
+    uint32_t region_count, region_room;
+    struct store_segment *segments;
+    uint32_t segment_count;
+    struct store_pool *pools;
+    uint32_t pool_count;
+    struct store_sessions gets, puts;
+};
+
+/* ---- store_open.c ---- */
+/* A use of what is set up, or NULL. */
+struct store_base *store_enter(struct sl_store *store);
+void store_hold(struct store_base *base);
+void store_leave(struct store_base *base);
+/* A client that leases nothing. NULL: none could be had. */
+struct sl_client *store_quiet_client(struct store_base *base);
+
+/* ---- store_address.c ---- */
+/* The node behind a master's address. Errors: SL_ERR_CONFIG (no address), SL_ERR_UNREACHABLE
+ * (another machine's). instance "": that of the environment. */
+sl_err store_instance_of(const char *master, char instance[64], struct sl_error *why);
+/* The node that a mooncake_client of this machine serves. */
+sl_err store_instance_of_client(const char *server, char instance[64], struct sl_error *why);
+/* "host:port" and the socket that holds the port. turn: a host without one gets the turn-th port of
+ * the range, which goes round. Errors: SL_ERR_CONFIG, SL_ERR_EXISTS (the port is taken). */
+sl_err store_name_take(const char *host, uint64_t turn, char name[SL_STORE_NAME_BYTES],
+                       int *port_fd, struct sl_error *why);
+bool store_host_has_port(const char *host);
+uint32_t store_name_tries(void);
+uint64_t store_random(void);
+
+/* ---- store_keys.c ---- */
+/* Keys as they are on the node: in place where that is the same, else in *room (to be freed). A key
+ * that cannot be gets length 0. False: no memory. */
+bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
+                    size_t stride_bytes, char **room);
+int store_key_code(struct sl_object_key mapped); /* of one with length 0 */
+/* The same for the bundles of items; too long ones are libsluice's to refuse. */
+bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+                      char **room);
+/* What of a node's key is the tenant's own. False: another tenant's. */
+bool store_key_own(const struct store_base *base, struct sl_object_key key,
+                   struct sl_object_key *own);
+uint64_t store_key_hash(struct sl_object_key key);
+/* later[i]: a later item with the same key, or i. Items with key.length 0 are left out. False: no
+ * memory. *any: whether there are some. */
+bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
+                      uint32_t **later, bool *any);
+
+/* ---- store_hold.c ---- */
+/* Takes over the view. */
+bool store_buffer_pinned(const struct sl_store_buffer *buffer); /* else it is a copy */
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view);
+
+/* ---- store_write.c ---- */
+/* Terms as libsluice takes them; SL_STORE_OK or what is wrong with them. */
+int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
+                     struct sl_terms *out);
+
+/* Bytes of the local buffer. False: so many are not free. */
+bool store_local_take(struct store_base *base, uint64_t bytes);
+void store_local_give(struct store_base *base, uint64_t bytes);
+
+/* ---- store_session.c ---- */
+void store_sessions_end(struct sl_store *store); /* of a close */
+
+/* ---- store_memory.c ---- */
+void store_regions_end(struct sl_store *store); /* under its lock */
+/* Bytes that are registered from addr on, without a gap. */
+uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr);
+
+/* Whether sl_store_memory_alloc gave exactly this. */
+bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
+
+/* ---- store_segment.c ---- */
+void store_segments_end(struct sl_store *store, struct store_base *base); /* under its lock */
+
+#endif

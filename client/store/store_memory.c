@@ -1,0 +1,210 @@
+/* client/store/store_memory.c - which memory was registered, and memory that is made for callers.
+ */
+#include "client/store/store_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- what was registered ---- */
+
+/* The last region that begins at or before addr, or the count of all. */
+static uint32_t region_before(const struct sl_store *store, uint64_t addr)
+{
+    uint32_t low = 0, high = store->region_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (store->regions[middle].addr <= addr) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? store->region_count : low - 1;
+}
+
+static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
+{
+    uint32_t before = region_before(store, addr);
+    bool none = before == store->region_count;
+    struct store_region *left = none ? NULL : &store->regions[before];
+    uint32_t place = none ? 0 : before + 1;
+    if (left != NULL && left->addr == addr && left->length_bytes == length_bytes) {
+        left->uses++;
+        return SL_STORE_OK;
+    }
+    if ((left != NULL && addr - left->addr < left->length_bytes) ||
+        (place < store->region_count && store->regions[place].addr - addr < length_bytes)) {
+        return SL_STORE_INVALID;
+    }
+    if (store->region_count == store->region_room) {
+        uint32_t room = store->region_room == 0 ? 16 : store->region_room * 2;
+        struct store_region *regions = realloc(store->regions, room * sizeof *regions);
+        if (regions == NULL) {
+            return SL_STORE_NO_BUFFER;
+        }
+        store->regions = regions;
+        store->region_room = room;
+    }
+    memmove(&store->regions[place + 1], &store->regions[place],
+            (store->region_count - place) * sizeof *store->regions);
+    store->regions[place] =
+        (struct store_region){.addr = addr, .length_bytes = length_bytes, .uses = 1};
+    store->region_count++;
+    return SL_STORE_OK;
+}
+
+int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
+{
+    int code = SL_STORE_INVALID;
+    pthread_mutex_lock(&store->lock);
+    if (store->base != NULL && addr != 0 && length_bytes != 0 &&
+        addr <= UINT64_MAX - length_bytes) {
+        bool known = !store->base->dummy || store_memory_is_ours(addr, length_bytes);
+        code = known ? region_add(store, addr, length_bytes) : SL_STORE_INTERNAL;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+int sl_store_unregister(struct sl_store *store, uint64_t addr)
+{
+    int code = SL_STORE_INVALID;
+    pthread_mutex_lock(&store->lock);
+    uint32_t at = region_before(store, addr);
+    if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
+        code = SL_STORE_OK;
+        if (--store->regions[at].uses == 0) {
+            store->region_count--;
+            memmove(&store->regions[at], &store->regions[at + 1],
+                    (store->region_count - at) * sizeof *store->regions);
+        }
+    } else if (store->base != NULL && store->base->dummy) {
+        code = SL_STORE_INTERNAL;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+void store_regions_end(struct sl_store *store)
+{
+    store->region_count = 0;
+}
+
+uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr)
+{
+    pthread_mutex_lock(&store->lock);
+    uint64_t end = addr;
+    for (uint32_t i = region_before(store, addr); i < store->region_count; i++) {
+        const struct store_region *region = &store->regions[i];
+        if (region->addr > end || region->addr + region->length_bytes <= end) {
+            break;
+        }
+        end = region->addr + region->length_bytes;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return end - addr;
+}
+
+/* ---- shared memory of the process ---- */
+
+struct memory {
+    struct memory *next;
+    void *at;
+    uint64_t length_bytes; /* as asked for */
+};
+/* One allocator a process, as engines expect: what one store gave another may free. */
+static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct memory *memories;
+
+static uint64_t whole_pages(uint64_t length_bytes)
+{
+    return sl_align_up(length_bytes, SL_PAGE_BYTES);
+}
+
+static void *shared_map(uint64_t length_bytes)
+{
+    int fd = memfd_create("mooncake-store", MFD_CLOEXEC);
+    void *at = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)length_bytes) == 0) {
+        at = mmap(NULL, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    }
+    if (fd >= 0) {
+        (void)close(fd); /* the mapping holds it */
+    }
+    return at == MAP_FAILED ? NULL : at;
+}
+
+void *sl_store_memory_alloc(uint64_t length_bytes)
+{
+    if (length_bytes == 0 || length_bytes > (uint64_t)INT64_MAX - SL_PAGE_BYTES) {
+        return NULL;
+    }
+    struct memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL) {
+        return NULL;
+    }
+    memory->length_bytes = length_bytes;
+    memory->at = shared_map(whole_pages(length_bytes));
+    if (memory->at == NULL) {
+        free(memory);
+        return NULL;
+    }
+    pthread_mutex_lock(&memories_lock);
+    memory->next = memories;
+    memories = memory;
+    pthread_mutex_unlock(&memories_lock);
+    return memory->at;
+}
+
+int sl_store_memory_free(void *at)
+{
+    pthread_mutex_lock(&memories_lock);
+    struct memory **place = &memories;
+    while (*place != NULL && (*place)->at != at) {
+        place = &(*place)->next;
+    }
+    struct memory *found = *place;
+    if (found != NULL) {
+        *place = found->next;
+    }
+    pthread_mutex_unlock(&memories_lock);
+    if (found == NULL) {
+        return SL_STORE_INTERNAL;
+    }
+    (void)munmap(found->at, whole_pages(found->length_bytes));
+    free(found);
+    return SL_STORE_OK;
+}
+
+bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
+{
+    bool ours = false;
+    pthread_mutex_lock(&memories_lock);
+    for (const struct memory *at = memories; at != NULL && !ours; at = at->next) {
+        ours = (uint64_t)(uintptr_t)at->at == addr && at->length_bytes == length_bytes;
+    }
+    pthread_mutex_unlock(&memories_lock);
+    return ours;
+}
+
+uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
+{
+    void *at = sl_store_is_dummy(store) ? sl_store_memory_alloc(length_bytes) : NULL;
+    if (at == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&store->lock);
+    struct store_pool *pools =
+        store->base == NULL ? NULL : realloc(store->pools, (store->pool_count + 1) * sizeof *pools);
+    if (pools != NULL) {
+        store->pools = pools;
+        store->pools[store->pool_count++] = (struct store_pool){.at = at};
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (pools == NULL) {
+        (void)sl_store_memory_free(at);
+    }
+    return pools == NULL ? 0 : (uint64_t)(uintptr_t)at;
+}

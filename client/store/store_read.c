@@ -1,0 +1,317 @@
+/* client/store/store_read.c - reading: into pieces, of unknown size, and by ranges. */
+#include "client/store/store_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE_TRIES_MAX 16u /* a value that is replaced by a larger one each time it is read */
+
+static void results_fill(int64_t *results, uint32_t count, int code)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        results[i] = code;
+    }
+}
+
+static bool pieces_fine(const struct sl_pieces *item)
+{
+    for (uint32_t i = 0; i < item->count; i++) {
+        if (item->at[i].at == NULL && item->at[i].length_bytes != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* In libsluice's batches. errs[i] is set for all. */
+static void get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                       bool whole, uint64_t *lengths, sl_err *errs)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT; /* not answered */
+        lengths[i] = 0;
+    }
+    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        sl_err err = sl_get_pieces(base->client, items + first, share, whole, lengths + first,
+                                   errs + first, 0, NULL);
+        for (uint32_t i = first; i < first + share; i++) {
+            errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
+        }
+    }
+}
+
+static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
+                      int64_t *results)
+{
+    char *room = NULL;
+    uint64_t *lengths = malloc(((size_t)count + 1) * sizeof *lengths);
+    sl_err *errs = malloc(((size_t)count + 1) * sizeof *errs);
+    int code = SL_STORE_OK;
+    if (lengths == NULL || errs == NULL ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &room)) {
+        code = SL_STORE_NO_BUFFER;
+    } else {
+        for (uint32_t i = 0; i < count; i++) {
+            results[i] = pieces_fine(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
+            items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
+        }
+        get_pieces(base, items, count, true, lengths, errs);
+        for (uint32_t i = 0; i < count; i++) {
+            if (items[i].key.length == 0) {
+                results[i] = store_key_code(items[i].key);
+            } else if (errs[i] != SL_OK || results[i] == SL_STORE_OK) {
+                results[i] = errs[i] == SL_OK ? (int64_t)lengths[i] : sl_store_code_of(errs[i]);
+            }
+        }
+    }
+    free(lengths);
+    free(errs);
+    free(room);
+    return code;
+}
+
+void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+                   int64_t *results)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    if (base == NULL) {
+        results_fill(results, count, SL_STORE_INVALID);
+        return;
+    }
+    int code = read_batch(base, items, count, results);
+    if (code != SL_STORE_OK) {
+        results_fill(results, count, code);
+    }
+    store_leave(base);
+}
+
+/* ---- of whatever size ---- */
+
+struct whole {
+    struct store_base *base;
+    struct sl_pieces *items; /* those that are asked for, in a row */
+    struct sl_piece *pieces; /* one each */
+    uint32_t *sources;
+    uint64_t *lengths; /* as answered */
+    sl_err *errs;
+    uint64_t *wanted; /* of all: bytes to be made room for */
+    void **places;    /* of all */
+};
+
+static bool whole_room(struct whole *whole, uint32_t count)
+{
+    size_t room = (size_t)count + 1;
+    whole->items = calloc(room, sizeof *whole->items);
+    whole->pieces = calloc(room, sizeof *whole->pieces);
+    whole->sources = malloc(room * sizeof *whole->sources);
+    whole->lengths = malloc(room * sizeof *whole->lengths);
+    whole->errs = malloc(room * sizeof *whole->errs);
+    whole->wanted = calloc(room, sizeof *whole->wanted);
+    whole->places = calloc(room, sizeof *whole->places);
+    return whole->items != NULL && whole->pieces != NULL && whole->sources != NULL &&
+           whole->lengths != NULL && whole->errs != NULL && whole->wanted != NULL &&
+           whole->places != NULL;
+}
+
+static void whole_free(struct whole *whole)
+{
+    free(whole->items);
+    free(whole->pieces);
+    free(whole->sources);
+    free(whole->lengths);
+    free(whole->errs);
+    free(whole->wanted);
+    free(whole->places);
+}
+
+/* Asks once for all that are open; gives how many have to be made room for. */
+static uint32_t whole_round(struct whole *whole, const struct sl_object_key *keys, uint32_t count,
+                            const bool *open, int64_t *results)
+{
+    uint32_t asked = 0, growing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!open[i]) {
+            continue;
+        }
+        whole->pieces[asked] =
+            (struct sl_piece){.at = whole->places[i], .length_bytes = whole->wanted[i]};
+        whole->items[asked] = (struct sl_pieces){
+            .key = keys[i], .at = &whole->pieces[asked], .count = whole->places[i] == NULL ? 0 : 1};
+        whole->sources[asked++] = i;
+    }
+    memset(whole->wanted, 0, count * sizeof *whole->wanted);
+    get_pieces(whole->base, whole->items, asked, true, whole->lengths, whole->errs);
+    for (uint32_t i = 0; i < asked; i++) {
+        uint32_t source = whole->sources[i];
+        if (whole->errs[i] == SL_ERR_LIMIT && whole->lengths[i] > 0) {
+            whole->wanted[source] = whole->lengths[i];
+            growing++;
+        }
+        results[source] =
+            whole->errs[i] == SL_OK ? (int64_t)whole->lengths[i] : sl_store_code_of(whole->errs[i]);
+    }
+    return growing;
+}
+
+static int read_whole(struct whole *whole, struct sl_object_key *keys, uint32_t count,
+                      sl_store_make_fn *make, void *context, int64_t *results)
+{
+    char *room = NULL;
+    bool *open = malloc((size_t)count + 1);
+    if (open == NULL || !whole_room(whole, count) ||
+        !store_keys_map(whole->base, keys, count, sizeof *keys, &room)) {
+        free(open);
+        free(room);
+        return SL_STORE_NO_BUFFER;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        open[i] = keys[i].length != 0;
+        results[i] = open[i] ? SL_STORE_NOT_READY : store_key_code(keys[i]);
+    }
+    for (uint32_t tries = 0; tries < WHOLE_TRIES_MAX; tries++) {
+        if (whole_round(whole, keys, count, open, results) == 0 ||
+            !make(context, whole->wanted, whole->places, count)) {
+            break;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            open[i] = whole->wanted[i] != 0 && whole->places[i] != NULL;
+            results[i] = whole->wanted[i] != 0 && !open[i] ? SL_STORE_NO_BUFFER : results[i];
+        }
+    }
+    free(open);
+    free(room);
+    return SL_STORE_OK;
+}
+
+void sl_store_read_whole(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                         sl_store_make_fn *make, void *context, int64_t *results)
+{
+    struct whole whole = {.base = count == 0 ? NULL : store_enter(store)};
+    if (whole.base == NULL) {
+        results_fill(results, count, SL_STORE_INVALID);
+        return;
+    }
+    int code = read_whole(&whole, keys, count, make, context, results);
+    if (code != SL_STORE_OK) {
+        results_fill(results, count, code);
+    }
+    whole_free(&whole);
+    store_leave(whole.base);
+}
+
+/* ---- ranges ---- */
+
+/* Settles what cannot be; the rest becomes pieces. Gives how many. */
+static uint32_t fragments_select(const struct sl_store_ranges *item, uint64_t room_bytes,
+                                 uint64_t length_bytes, struct sl_piece *pieces)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < item->count; i++) {
+        const struct sl_store_fragment *from = &item->at[i];
+        bool fine = from->source_bytes <= length_bytes &&
+                    from->length_bytes <= length_bytes - from->source_bytes &&
+                    from->target_bytes <= room_bytes &&
+                    from->length_bytes <= room_bytes - from->target_bytes;
+        item->results[i] = fine ? (int64_t)from->length_bytes : SL_STORE_INVALID;
+        if (fine && from->length_bytes > 0) {
+            pieces[count++] = (struct sl_piece){.at = (char *)item->buffer + from->target_bytes,
+                                                .length_bytes = from->length_bytes,
+                                                .offset_bytes = from->source_bytes};
+        }
+    }
+    return count;
+}
+
+static void fragments_fill(const struct sl_store_ranges *item, int code)
+{
+    results_fill(item->results, item->count, code);
+}
+
+/* What was selected was read, or nothing of it counts. */
+static void fragments_settle(const struct sl_store_ranges *item, uint64_t length_then, sl_err err,
+                             uint64_t length_now)
+{
+    if (err == SL_OK && length_now == length_then) {
+        return;
+    }
+    int code = err == SL_OK ? SL_STORE_NOT_READY : sl_store_code_of(err); /* replaced meanwhile */
+    for (uint32_t i = 0; i < item->count; i++) {
+        item->results[i] = item->results[i] >= 0 ? code : item->results[i];
+    }
+}
+
+struct ranges {
+    struct sl_pieces *items;
+    struct sl_piece *pieces;
+    uint64_t *then, *now;
+    sl_err *errs;
+};
+
+static void ranges_carry_out(struct sl_store *store, struct store_base *base, struct ranges *ranges,
+                             struct sl_store_ranges *items, uint32_t count)
+{
+    struct sl_piece *next = ranges->pieces;
+    for (uint32_t i = 0; i < count; i++) {
+        ranges->items[i] = (struct sl_pieces){.key = items[i].key};
+    }
+    get_pieces(base, ranges->items, count, false, ranges->then, ranges->errs);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t room_bytes = store_registered_bytes(store, (uint64_t)(uintptr_t)items[i].buffer);
+        if (ranges->items[i].key.length == 0) {
+            fragments_fill(&items[i], store_key_code(ranges->items[i].key));
+        } else if (ranges->errs[i] != SL_OK || room_bytes == 0) {
+            fragments_fill(&items[i], ranges->errs[i] != SL_OK ? sl_store_code_of(ranges->errs[i])
+                                                               : SL_STORE_INVALID);
+        } else {
+            ranges->items[i].at = next;
+            ranges->items[i].count = fragments_select(&items[i], room_bytes, ranges->then[i], next);
+            next += ranges->items[i].count;
+        }
+    }
+    get_pieces(base, ranges->items, count, false, ranges->now, ranges->errs);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranges->items[i].at != NULL) {
+            fragments_settle(&items[i], ranges->then[i], ranges->errs[i], ranges->now[i]);
+        }
+    }
+}
+
+static bool ranges_room(struct ranges *ranges, const struct sl_store_ranges *items, uint32_t count)
+{
+    size_t pieces = 1, room = (size_t)count + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        pieces += items[i].count;
+    }
+    ranges->items = calloc(room, sizeof *ranges->items);
+    ranges->pieces = calloc(pieces, sizeof *ranges->pieces);
+    ranges->then = malloc(room * sizeof *ranges->then);
+    ranges->now = malloc(room * sizeof *ranges->now);
+    ranges->errs = malloc(room * sizeof *ranges->errs);
+    return ranges->items != NULL && ranges->pieces != NULL && ranges->then != NULL &&
+           ranges->now != NULL && ranges->errs != NULL;
+}
+
+void sl_store_read_ranges(struct sl_store *store, struct sl_store_ranges *items, uint32_t count)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    struct ranges ranges = {0};
+    char *room = NULL;
+    if (base == NULL || !ranges_room(&ranges, items, count) ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &room)) {
+        for (uint32_t i = 0; i < count; i++) {
+            fragments_fill(&items[i], base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
+        }
+    } else {
+        ranges_carry_out(store, base, &ranges, items, count);
+    }
+    free(ranges.items);
+    free(ranges.pieces);
+    free(ranges.then);
+    free(ranges.now);
+    free(ranges.errs);
+    free(room);
+    if (base != NULL) {
+        store_leave(base);
+    }
+}

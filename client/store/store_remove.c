@@ -1,0 +1,314 @@
+/* client/store/store_remove.c - removal: by key, by pattern, all, and what this process put. */
+#include "client/store/store_internal.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A hostile pattern ends within milliseconds on a key of 1024 bytes. */
+#define MATCH_STEPS_MAX   100000u
+#define MATCH_HEAP_KIB    1024u
+#define PATTERN_BYTES_MAX 65536u
+
+/* ---- by key ---- */
+
+static void remove_share(struct store_base *base, struct sl_client *client,
+                         const struct sl_object_key *keys, uint32_t count, bool force, sl_err *errs)
+{
+    (void)base;
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT; /* not answered */
+    }
+    sl_err err = sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
+    }
+}
+
+/* Keys as on the node. False: no memory. */
+static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
+                          bool force, int *codes)
+{
+    sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
+    for (uint32_t first = 0; errs != NULL && first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        remove_share(base, base->client, keys + first, share, force, errs);
+        for (uint32_t i = 0; i < share; i++) {
+            codes[first + i] = keys[first + i].length == 0 ? store_key_code(keys[first + i])
+                                                           : sl_store_code_of(errs[i]);
+        }
+    }
+    free(errs);
+    return errs != NULL;
+}
+
+void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,
+                     int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    char *room = NULL;
+    bool fine = base != NULL && store_keys_map(base, keys, count, sizeof *keys, &room) &&
+                remove_mapped(base, keys, count, force, codes);
+    for (uint32_t i = 0; !fine && i < count; i++) {
+        codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
+    }
+    free(room);
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+/* ---- by pattern ---- */
+
+struct pattern {
+    pcre2_code *code;
+    pcre2_match_context *limits;
+    pcre2_match_data *match;
+};
+
+static void pattern_free(struct pattern *pattern)
+{
+    pcre2_code_free(pattern->code);
+    pcre2_match_context_free(pattern->limits);
+    pcre2_match_data_free(pattern->match);
+}
+
+static int pattern_make(struct pattern *pattern, const struct sl_object_key *text)
+{
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    if (text->length > PATTERN_BYTES_MAX) {
+        return SL_STORE_INVALID;
+    }
+    pattern->code =
+        pcre2_compile((PCRE2_SPTR)text->at, text->length,
+                      PCRE2_UTF | PCRE2_ALT_BSUX | PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
+                          PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C,
+                      &error, &offset, NULL);
+    if (pattern->code == NULL) {
+        return SL_STORE_INVALID;
+    }
+    pattern->limits = pcre2_match_context_create(NULL);
+    pattern->match = pcre2_match_data_create(1, NULL);
+    if (pattern->limits == NULL || pattern->match == NULL) {
+        return SL_STORE_NO_BUFFER;
+    }
+    (void)pcre2_set_match_limit(pattern->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_heap_limit(pattern->limits, MATCH_HEAP_KIB);
+    return SL_STORE_OK;
+}
+
+/* Keys of the node, one behind the other. */
+struct matching {
+    const struct store_base *base;
+    const struct pattern *pattern; /* NULL: all */
+    char *text;
+    size_t text_bytes, text_room;
+    struct sl_object_key *keys; /* length, and in `at` nothing before all are there */
+    uint32_t count, room;
+    int code;
+};
+
+static bool matching_keep(struct matching *matching, struct sl_object_key key)
+{
+    if (matching->count == matching->room) {
+        uint32_t room = matching->room == 0 ? 1024 : matching->room * 2;
+        struct sl_object_key *keys = realloc(matching->keys, room * sizeof *keys);
+        if (keys == NULL) {
+            return false;
+        }
+        matching->keys = keys;
+        matching->room = room;
+    }
+    if (matching->text_bytes + key.length > matching->text_room) {
+        size_t room = SL_MAX(matching->text_room * 2, (size_t)64 * SL_KIB);
+        char *text = realloc(matching->text, room);
+        if (text == NULL) {
+            return false;
+        }
+        matching->text = text;
+        matching->text_room = room;
+    }
+    memcpy(matching->text + matching->text_bytes, key.at, key.length);
+    matching->keys[matching->count++] = (struct sl_object_key){.length = key.length};
+    matching->text_bytes += key.length;
+    return true;
+}
+
+static bool matching_each(void *context, const struct sl_object_info *info)
+{
+    struct matching *matching = context;
+    struct sl_object_key own;
+    if (!store_key_own(matching->base, info->key, &own)) {
+        return true;
+    }
+    if (matching->pattern != NULL) {
+        int found = pcre2_match(matching->pattern->code, (PCRE2_SPTR)own.at, own.length, 0, 0,
+                                matching->pattern->match, matching->pattern->limits);
+        if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
+            found == PCRE2_ERROR_HEAPLIMIT) {
+            matching->code = SL_STORE_INVALID; /* the pattern takes forever */
+            return false;
+        }
+        if (found < 0) { /* no match, or no UTF-8: not a key that this pattern is for */
+            return true;
+        }
+    }
+    if (!matching_keep(matching, info->key)) {
+        matching->code = SL_STORE_NO_BUFFER;
+    }
+    return matching->code == SL_STORE_OK;
+}
+
+static int64_t matching_remove(struct store_base *base, struct matching *matching, bool force)
+{
+    int64_t removed = 0;
+    char *at = matching->text;
+    int *codes = malloc(((size_t)matching->count + 1) * sizeof *codes);
+    for (uint32_t i = 0; i < matching->count; i++) {
+        matching->keys[i].at = at;
+        at += matching->keys[i].length;
+    }
+    if (codes == NULL || !remove_mapped(base, matching->keys, matching->count, force, codes)) {
+        free(codes);
+        return SL_STORE_NO_BUFFER;
+    }
+    int failed = SL_STORE_OK;
+    for (uint32_t i = 0; i < matching->count; i++) {
+        removed += codes[i] == SL_STORE_OK ? 1 : 0;
+        if (codes[i] == SL_STORE_RPC || codes[i] == SL_STORE_RPC_TIMEOUT) {
+            failed = codes[i];
+        }
+    }
+    free(codes);
+    return removed == 0 && failed != SL_STORE_OK ? failed : removed;
+}
+
+static int64_t remove_listed(struct store_base *base, const struct pattern *pattern, bool force)
+{
+    struct matching matching = {.base = base, .pattern = pattern};
+    char prefix[STORE_PREFIX_BYTES + 1];
+    (void)snprintf(prefix, sizeof prefix, "%.*s", (int)base->prefix_length, base->prefix);
+    sl_err err = sl_list(base->client, prefix, matching_each, &matching, NULL);
+    int64_t result = err != SL_OK                   ? sl_store_code_of(err)
+                     : matching.code != SL_STORE_OK ? matching.code
+                                                    : matching_remove(base, &matching, force);
+    free(matching.text);
+    free(matching.keys);
+    return result;
+}
+
+int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
+                                 bool force)
+{
+    struct store_base *base = store_enter(store);
+    if (base == NULL) {
+        return SL_STORE_INVALID;
+    }
+    struct pattern compiled = {0};
+    int64_t result = pattern == NULL ? SL_STORE_OK : pattern_make(&compiled, pattern);
+    if (result == SL_STORE_OK) {
+        result = remove_listed(base, pattern == NULL ? NULL : &compiled, force);
+    }
+    pattern_free(&compiled);
+    store_leave(base);
+    return result;
+}
+
+/* ---- what this process put ---- */
+
+struct clearing {
+    struct sl_stat *stats;
+    sl_err *errs;
+    struct sl_object_key *keys; /* that may go, in a row */
+    uint32_t *sources;
+    uint64_t segment; /* its bit; 0: any */
+    uint32_t count;
+};
+
+/* False: no such segment. */
+static bool segment_bit(struct sl_client *client, const char *segment, uint64_t *bit)
+{
+    struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    uint32_t count = SL_CONTRIBUTIONS_MAX;
+    *bit = 0;
+    if (infos != NULL && sl_contributions(client, infos, &count, 0, NULL) == SL_OK) {
+        for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
+            if (strcmp(infos[i].name, segment) == 0 && infos[i].number < SL_CONTRIBUTIONS_MAX) {
+                *bit = UINT64_C(1) << infos[i].number;
+            }
+        }
+    }
+    free(infos);
+    return *bit != 0;
+}
+
+static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
+                            uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sl_stat *stat = &clearing->stats[i];
+        bool mine = keys[i].length != 0 && clearing->errs[i] == SL_OK &&
+                    stat->writer_pid == (uint32_t)getpid();
+        if (mine && (clearing->segment == 0 || stat->contributions == clearing->segment)) {
+            clearing->keys[clearing->count] = keys[i];
+            clearing->sources[clearing->count++] = i;
+        }
+    }
+}
+
+static void clear_share(struct store_base *base, struct sl_client *quiet, struct clearing *clearing,
+                        const struct sl_object_key *keys, uint32_t count, bool *cleared)
+{
+    clearing->count = 0;
+    if (sl_stat_batch(quiet, keys, count, clearing->stats, clearing->errs) != SL_OK) {
+        return;
+    }
+    clearing_select(clearing, keys, count);
+    remove_share(base, quiet, clearing->keys, clearing->count, false, clearing->errs);
+    for (uint32_t i = 0; i < clearing->count; i++) {
+        cleared[clearing->sources[i]] = clearing->errs[i] == SL_OK;
+    }
+}
+
+static void clear_batch(struct store_base *base, struct sl_client *quiet,
+                        const struct sl_object_key *keys, uint32_t count, const char *segment,
+                        bool *cleared)
+{
+    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
+    struct clearing clearing = {.stats = calloc(room, sizeof *clearing.stats),
+                                .errs = malloc(room * sizeof *clearing.errs),
+                                .keys = malloc(room * sizeof *clearing.keys),
+                                .sources = malloc(room * sizeof *clearing.sources)};
+    bool fine = clearing.stats != NULL && clearing.errs != NULL && clearing.keys != NULL &&
+                clearing.sources != NULL &&
+                (segment[0] == '\0' || segment_bit(quiet, segment, &clearing.segment));
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
+        clear_share(base, quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX),
+                    cleared + first);
+    }
+    free(clearing.stats);
+    free(clearing.errs);
+    free(clearing.keys);
+    free(clearing.sources);
+}
+
+void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                            const char *segment, bool *cleared)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    memset(cleared, 0, count * sizeof *cleared);
+    if (base == NULL) {
+        return;
+    }
+    char *room = NULL;
+    struct sl_client *quiet = store_quiet_client(base); /* looking must not lease */
+    if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &room)) {
+        clear_batch(base, quiet, keys, count, segment, cleared);
+    }
+    free(room);
+    store_leave(base);
+}

@@ -27,3 +27,8 @@ target_link_libraries(device_probe PRIVATE sl_flags sluice_static sluice_driver 
 set_target_properties(device_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_dependencies(device_probe fake_cuda)
 sl_node_test(pieces LABEL node SCRIPT node/pieces_test.py TIMEOUT 600)
+# Leases, pins and bundles.
+add_executable(terms_probe ${CMAKE_CURRENT_LIST_DIR}/terms_probe.c)
+target_link_libraries(terms_probe PRIVATE sl_flags sluice)
+set_target_properties(terms_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(terms LABEL node SCRIPT node/terms_test.py TIMEOUT 600)

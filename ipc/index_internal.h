@@ -120,8 +120,8 @@ struct index_place {
     uint32_t slot;
 };
 
-/* Leases. A word: tag << 48 | end in units of 2^16 ns; a bundle's has no tag. All of a bucket's are
- * in one cache line. */
+/* Leases. A word: tag << 48 | end in units of 2^16 ns; a bundle's has no tag. They are laid out as
+ * the table's slots are: all of a bucket's in one cache line, whose first word is not used. */
 #define LEASE_BUCKET_WORDS 8u
 #define LEASE_END_MASK     UINT64_C(0xffffffffffff)
 #define LEASE_SHUT         UINT64_MAX
@@ -372,7 +372,7 @@ static inline uint64_t lease_ns(uint64_t units)
 }
 static inline index_word *lease_at(const struct index_leases *leases, struct index_place place)
 {
-    return &leases->slots[place.bucket * LEASE_BUCKET_WORDS + place.slot];
+    return &leases->slots[place.bucket * LEASE_BUCKET_WORDS + 1 + place.slot];
 }
 static inline index_word *lease_of_bundle(const struct index_leases *leases, uint64_t bundle)
 {
@@ -389,8 +389,9 @@ struct leasing {
 };
 /* False: there are no leases. */
 bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct leasing *out);
-/* Leases a key, or its whole bundle when it has one. Gives until when; 0: it is shut. */
-uint64_t index_lease_take(const struct leasing *leasing, struct index_place place, uint64_t hash,
+/* Leases a key by the place of its slot among the words of the table, or its whole bundle when it
+ * has one. Gives until when; 0: it is shut. */
+uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t hash,
                           uint64_t bundle);
 
 /* Ends a record that is in no slot, and gives its memory back. */

@@ -25,6 +25,8 @@ struct leases_header {
     uint64_t bucket_count;
 };
 
+static_assert(LEASE_BUCKET_WORDS * 8 == sizeof(struct index_bucket), "laid out as the table");
+
 static uint64_t leases_bytes(uint64_t bucket_count)
 {
     return sl_align_up((bucket_count * LEASE_BUCKET_WORDS + SL_LEASE_BUNDLES) * 8, SL_PAGE_BYTES);
@@ -129,12 +131,12 @@ static uint64_t word_raise(index_word *word, uint64_t tag, uint64_t enough, uint
     return 0;
 }
 
-uint64_t index_lease_take(const struct leasing *leasing, struct index_place place, uint64_t hash,
+uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t hash,
                           uint64_t bundle)
 {
     return bundle != 0 ? word_raise(lease_of_bundle(leasing->map, bundle), 0,
                                     leasing->enough_of_bundle, leasing->want)
-                       : word_raise(lease_at(leasing->map, place), lease_tag(hash), leasing->enough,
+                       : word_raise(&leasing->map->slots[slot], lease_tag(hash), leasing->enough,
                                     leasing->want);
 }
 

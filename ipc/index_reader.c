@@ -18,7 +18,6 @@ struct wanted {
     const char *key;
     uint32_t key_length;
     bool object, group; /* which kinds count */
-    bool terms;         /* are wanted too */
     uint64_t hash;
 };
 
@@ -26,7 +25,7 @@ struct found {
     uint64_t words[RECORD_KEY];
     uint64_t terms[TERMS_WORDS];
     sl_ref ref;
-    struct index_place place;
+    index_word *slot;
 };
 
 bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
@@ -140,9 +139,6 @@ static enum index_look record_look(const struct sl_index_view *view, const struc
                 what_key_length(what) == wanted->key_length &&
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
-    if (same && wanted->terms) {
-        index_terms_copy(view, ref, what, found->terms);
-    }
     if (!record_stood(record, version, slot, slot_word)) {
         return INDEX_LOOK_TORN;
     }
@@ -164,7 +160,7 @@ static enum index_look table_look(const struct sl_index_view *view, const struct
             }
             enum index_look look = record_look(view, wanted, &bucket->slots[i], word, count, found);
             if (look != INDEX_LOOK_OTHER) {
-                found->place = (struct index_place){at, i};
+                found->slot = &bucket->slots[i];
                 return look;
             }
         }
@@ -174,6 +170,13 @@ static enum index_look table_look(const struct sl_index_view *view, const struct
         at = bucket_after(view, at);
     }
     return INDEX_LOOK_OTHER;
+}
+
+/* Whether what was found is still there. */
+static bool found_stands(const struct sl_index_view *view, const struct found *found)
+{
+    return record_stood(record_at(view, found->ref), found->words[RECORD_VERSION], found->slot,
+                        slot_make(found->words[RECORD_HASH], found->ref));
 }
 
 static void relax(void)
@@ -223,20 +226,25 @@ static bool object_visible(const struct sl_index_view *view, const uint64_t *wor
 
 /* ---- leases ---- */
 
-static bool found_stands(const struct sl_index_view *view, const struct found *found)
+/* Adds what few records have to what was found; false: look again. */
+static inline bool found_terms(const struct sl_index_view *view, struct found *found)
 {
-    index_word *slot = &view->buckets[found->place.bucket].slots[found->place.slot];
-    return record_stood(record_at(view, found->ref), found->words[RECORD_VERSION], slot,
-                        slot_make(found->words[RECORD_HASH], found->ref));
+    if ((found->words[RECORD_WHAT] & WHAT_TERMS) == 0) {
+        memset(found->terms, 0, sizeof(found->terms));
+        return true;
+    }
+    index_terms_copy(view, found->ref, found->words[RECORD_WHAT], found->terms);
+    return found_stands(view, found);
 }
 
-/* Leases what was found; SL_ERR_BUSY: look again. */
-static sl_err found_lease(const struct sl_index_view *view, const struct found *found,
-                          struct leasing *leasing)
+/* Leases what was found; false: look again. */
+static inline bool found_lease(const struct sl_index_view *view, const struct found *found,
+                               struct leasing *leasing)
 {
-    leasing->end_ns = index_lease_take(leasing, found->place, found->words[RECORD_HASH],
-                                       found->terms[TERMS_BUNDLE]);
-    return leasing->end_ns != 0 && found_stands(view, found) ? SL_OK : SL_ERR_BUSY;
+    leasing->end_ns =
+        index_lease_take(leasing, (uint64_t)(found->slot - (index_word *)(void *)view->buckets),
+                         found->words[RECORD_HASH], found->terms[TERMS_BUNDLE]);
+    return leasing->end_ns != 0 && found_stands(view, found);
 }
 
 static bool key_length_good(uint32_t key_length)
@@ -245,8 +253,10 @@ static bool key_length_good(uint32_t key_length)
 }
 
 /* leasing may be NULL. */
-static inline sl_err object_find(const struct sl_index_view *view, const struct wanted *wanted,
-                                 struct sl_entry *out, struct leasing *leasing)
+static inline __attribute__((always_inline)) sl_err object_find(const struct sl_index_view *view,
+                                                                const struct wanted *wanted,
+                                                                struct sl_entry *out,
+                                                                struct leasing *leasing)
 {
     struct found found;
     uint32_t count = out != NULL ? RECORD_KEY : RECORD_GROUP_VERSION + 1;
@@ -258,9 +268,11 @@ static inline sl_err object_find(const struct sl_index_view *view, const struct 
         if (!object_visible(view, found.words)) {
             return SL_ERR_NOT_FOUND;
         }
-        /* A registrar that was stopped while it shut the key's lease: it is there, and not leased.
+        /* In the end as it is: of a registrar that was stopped while it shut the key's lease, say.
          */
-        if (leasing == NULL || found_lease(view, &found, leasing) == SL_OK || i == SHUT_TRIES_MAX) {
+        bool whole = (out == NULL && leasing == NULL) || found_terms(view, &found);
+        if ((whole && (leasing == NULL || found_lease(view, &found, leasing))) ||
+            i == SHUT_TRIES_MAX) {
             break;
         }
         relax();
@@ -281,7 +293,6 @@ sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t
     struct wanted wanted = {.key = key,
                             .key_length = key_length,
                             .object = true,
-                            .terms = out != NULL,
                             .hash = index_hash(view, key, key_length)};
     return object_find(view, &wanted, out, NULL);
 }
@@ -298,10 +309,10 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
                             .key_length = key_length,
                             .object = true,
                             .group = true,
-                            .terms = true,
                             .hash = index_hash(view, key, key_length)};
     sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
     if (err == SL_OK && out != NULL) {
+        (void)found_terms(view, &found); /* nobody else writes here */
         index_parse(view, found.ref, found.words, found.terms, out);
     }
     return err;
@@ -339,11 +350,10 @@ static void prefetch(const void *at)
     __builtin_prefetch(at, 0, 3);
 }
 
-static void batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
-                               bool terms, const struct leasing *leasing, struct wanted *wanted)
+static inline void batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
+                                      const struct leasing *leasing, struct wanted *wanted)
 {
-    *wanted =
-        (struct wanted){.key = key->at, .key_length = key->length, .object = true, .terms = terms};
+    *wanted = (struct wanted){.key = key->at, .key_length = key->length, .object = true};
     if (key_length_good(key->length)) {
         wanted->hash = index_hash(view, key->at, key->length);
         uint64_t bucket = hash_bucket(view, wanted->hash);
@@ -357,7 +367,8 @@ static void batch_fetch_bucket(const struct sl_index_view *view, const struct sl
 
 /* The record behind the first slot with the key's tag; a key in a later bucket is found all the
  * same, slower. */
-static sl_ref batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted)
+static inline __attribute__((always_inline)) sl_ref
+batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted)
 {
     if (!key_length_good(wanted->key_length)) {
         return 0;
@@ -370,7 +381,6 @@ static sl_ref batch_fetch_record(const struct sl_index_view *view, const struct 
         if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) && ref_in_bounds(view, ref, units)) {
             const char *record = (const char *)(const void *)record_at(view, ref);
             prefetch(record);
-            units += wanted->terms; /* they may lie in another line */
             for (uint32_t line = RECORD_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
                 prefetch(record +
                          line *
@@ -395,6 +405,25 @@ static void batch_fetch_group(const struct sl_index_view *view, sl_ref ref)
     }
 }
 
+/* The words of the record's terms; NULL: it has none. */
+static index_word *batch_terms(const struct sl_index_view *view, sl_ref ref)
+{
+    index_word *record = record_at(view, ref);
+    uint64_t what = ref == 0 ? 0 : word_get(&record[RECORD_WHAT]);
+    bool there = (what & WHAT_TERMS) != 0 && ref_in_bounds(view, ref, record_units_of(what));
+    return there ? &record[record_terms_word(what_kind(what), what_key_length(what))] : NULL;
+}
+
+static void batch_fetch_bundle(const struct sl_index_view *view, const struct leasing *leasing,
+                               sl_ref ref)
+{
+    index_word *terms = batch_terms(view, ref);
+    if (terms != NULL) {
+        uint64_t bundle = word_get(&terms[TERMS_BUNDLE]);
+        __builtin_prefetch(lease_of_bundle(leasing->map, bundle), 1, 3);
+    }
+}
+
 /* Made once for each kind of caller: the one without leases pays nothing for the other. */
 static inline __attribute__((always_inline)) void
 find_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t count,
@@ -405,14 +434,19 @@ find_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t
     for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
         uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
         for (uint32_t i = 0; i < width; i++) {
-            batch_fetch_bucket(view, &keys[from + i], out != NULL || leasing != NULL, leasing,
-                               &wanted[i]);
+            batch_fetch_bucket(view, &keys[from + i], leasing, &wanted[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
             refs[i] = batch_fetch_record(view, &wanted[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
             batch_fetch_group(view, refs[i]);
+            if (leasing != NULL) {
+                prefetch(batch_terms(view, refs[i]));
+            }
+        }
+        for (uint32_t i = 0; leasing != NULL && i < width; i++) {
+            batch_fetch_bundle(view, leasing, refs[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
             struct sl_entry *entry = out != NULL ? &out[from + i] : NULL;
@@ -461,7 +495,6 @@ sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, 
     struct wanted wanted = {.key = key->at,
                             .key_length = key->length,
                             .object = true,
-                            .terms = true,
                             .hash = index_hash(leases->view, key->at, key->length)};
     bool leased = index_leasing_begin(leases, now_ns, &leasing);
     sl_err err = object_find(leases->view, &wanted, out, leased ? &leasing : NULL);

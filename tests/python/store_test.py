@@ -1,0 +1,759 @@
+"""mooncake.store on a node: its life, every way to write and to read, sessions, removal, arguments, threads, forks."""
+
+import array
+import ctypes
+import gc
+import os
+import socket
+import sys
+import threading
+import time
+import unittest
+
+from python_support import PACKAGE  # noqa: F401  (puts the built package on the path)
+from node_support import Node, main, wait_until
+
+import mooncake.store as mooncake
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig, SoftPinAction
+
+KIB = 1024
+MIB = 1024 * KIB
+MASTER = "127.0.0.1:50051"
+
+
+def use(node):
+    """The node is the one that every store of this process finds."""
+    os.environ.update(SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm)
+
+
+class Memory:
+    """Bytes at an address."""
+
+    def __init__(self, content):
+        self.bytes = bytearray(content) if not isinstance(content, int) else bytearray(content)
+        self.hold = (ctypes.c_char * len(self.bytes)).from_buffer(self.bytes)
+        self.at = ctypes.addressof(self.hold)
+
+    def __len__(self):
+        return len(self.bytes)
+
+
+class OnNode(unittest.TestCase):
+    settings = {"ranks": 1, "memory": "64MiB"}
+    segment = 16 * MIB
+    buffer = 16 * MIB
+
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(**cls.settings)
+        cls.node.__enter__()
+        cls.addClassCleanup(cls.node.__exit__)
+        use(cls.node)
+
+    def open(self, host="localhost", segment=None, buffer=None, **more):
+        store = MooncakeDistributedStore()
+        code = store.setup(host, "P2PHANDSHAKE", self.segment if segment is None else segment,
+                           self.buffer if buffer is None else buffer, "tcp", "ibp6s0", MASTER, **more)
+        self.assertEqual(code, 0)
+        self.addCleanup(store.close)
+        return store
+
+    def setUp(self):
+        self.store = self.open()
+        self.store.remove_all(force=True)
+
+
+class Life(OnNode):
+    def test_a_store_that_was_never_set_up_answers_codes(self):
+        store, memory = MooncakeDistributedStore(), Memory(8)
+        self.assertEqual(store.get("k"), b"")
+        self.assertEqual(store.get_batch(["k", "l"]), [b""])
+        self.assertEqual(store.put("k", b"v"), -600)
+        self.assertEqual(store.put_parts("k", b"v"), -600)
+        self.assertEqual(store.put_parts("k"), -600)
+        self.assertEqual(store.put_batch(["k"], [b"v"]), -600)
+        self.assertEqual(store.put_from("k", memory.at, 8), -600)
+        self.assertEqual(store.put_from("k", memory.at, 0), -600)
+        self.assertEqual(store.batch_put_from(["k", "l"], [1, 2], [3, 4]), [-600, -600])
+        self.assertEqual(store.batch_put_from_multi_buffers(["k"], [[1]], [[2]]), [])
+        self.assertEqual(store.batch_upsert_from(["k"], [memory.at], [8]), [-600])
+        self.assertEqual(store.get_into("k", memory.at, 8), -600)
+        self.assertEqual(store.batch_get_into(["k"], [memory.at], [8]), [-600])
+        self.assertEqual(store.batch_get_into_multi_buffers(["k"], [[memory.at]], [[8]]), [-600])
+        self.assertEqual(store.get_into_ranges([memory.at], [["k"]], [[[0]]], [[[0]]], [[[1]]]), [[[-600]]])
+        self.assertIsNone(store.get_buffer("k"))
+        self.assertEqual(store.batch_get_buffer(["k"]), [None])
+        self.assertEqual(store.is_exist("k"), -600)
+        self.assertEqual(store.batch_is_exist(["k", "l"]), [-600, -600])
+        self.assertEqual(store.get_size("k"), -600)
+        self.assertEqual(store.remove("k"), -600)
+        self.assertEqual(store.batch_remove(["k"]), [-600])
+        self.assertEqual(store.remove_all(), -600)
+        self.assertEqual(store.remove_by_regex("k"), -600)
+        self.assertEqual(store.batch_replica_clear(["k"]), [])
+        self.assertEqual(store.register_buffer(memory.at, 8), -600)
+        self.assertEqual(store.unregister_buffer(memory.at), -600)
+        self.assertEqual(store.get_replica_desc("k"), [])
+        self.assertEqual(store.batch_get_replica_desc(["k"]), {})
+        self.assertEqual(store.batch_get_session_start(["k"]), [])
+        self.assertEqual(store.batch_put_session_start(["k"], [8]), [])
+        self.assertEqual(store.batch_get_session_end(["k"]), -1)
+        self.assertEqual(store.get_hostname(), "")
+        self.assertEqual(store.health_check(), 1)
+        self.assertEqual(store.close(), 0)
+        self.assertEqual(store.alloc_from_mem_pool(4096), 0)
+
+    def test_a_closed_store_answers_as_one_never_set_up_and_can_be_set_up_again(self):
+        store = self.open()
+        self.assertEqual(store.put("k", b"v"), 0)
+        self.assertEqual(store.close(), 0)
+        self.assertEqual(store.close(), 0)
+        self.assertEqual(store.get("k"), b"")
+        self.assertEqual(store.put("k", b"v"), -600)
+        self.assertEqual(store.health_check(), 1)
+        self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", MASTER), 0)
+        self.assertEqual(store.health_check(), 0)
+        self.assertEqual(store.put("again", b"v"), 0)
+        self.assertEqual(store.get("again"), b"v")
+
+    def test_setup_takes_positions_names_and_a_dict(self):
+        store = MooncakeDistributedStore()
+        self.addCleanup(store.close)
+        self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", MASTER, None), 0)
+        self.assertEqual(store.setup(local_hostname="localhost", metadata_server="P2PHANDSHAKE", global_segment_size=0,
+                                     local_buffer_size=MIB, protocol="rdma", rdma_devices="mlx5_0,mlx5_1",
+                                     master_server_addr=MASTER, engine=object(), enable_ssd_offload=True,
+                                     ssd_offload_path="/x", tenant_id="t", enable_client_http_server=False,
+                                     client_http_port=9300), 0)
+        self.assertEqual(store.setup({"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE",
+                                      "global_segment_size": "16 MB", "local_buffer_size": "1mb", "device_name": "x",
+                                      "master_server_address": MASTER, "unknown": "ignored"}), 0)
+        self.assertEqual(store.setup(config={"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE",
+                                             "global_segment_size": 4096}), 0)
+
+    def test_a_setup_that_fails_leaves_a_store_that_answers_codes(self):
+        store = MooncakeDistributedStore()
+        dict_form = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE"}
+        for bad in ({**dict_form, "global_segment_size": "50%"}, {"local_hostname": "localhost"},
+                    {**dict_form, "local_buffer_size": 1000}, {**dict_form, "local_buffer_size": "2tb"}):
+            self.assertLess(store.setup(bad), 0)
+            self.assertEqual(store.health_check(), 1)
+            self.assertEqual(store.put("k", b"v"), -600)
+        for segment, buffer in ((1000, MIB), (MIB, 1), (MIB, (1 << 40) + 1)):
+            self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", segment, buffer, "tcp", "", MASTER), -600)
+        for host in ("", "host:", "host:0", "host:70000", "host:x"):
+            self.assertEqual(store.setup(host, "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), -600)
+
+    def test_a_missing_or_unknown_argument_is_a_type_error_that_names_the_arguments(self):
+        store = MooncakeDistributedStore()
+        names = ("local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol",
+                 "rdma_devices", "master_server_addr", "engine", "enable_ssd_offload", "ssd_offload_path", "tenant_id",
+                 "enable_client_http_server", "client_http_port", "brand_new")
+        for args, words in ((("a",), {}), ((), {}), (("a", "b", 1, 1, "tcp", "", MASTER), {"brand_new": 1}),
+                            (("a", "b", -1, 1, "tcp", "", MASTER), {"brand_new": 1})):
+            with self.assertRaises(TypeError) as caught:
+                store.setup(*args, **words)
+            for name in names if words else names[:-1]:
+                self.assertIn(name, str(caught.exception))
+
+    def test_a_host_without_a_port_gets_one_that_is_really_taken(self):
+        stores = [self.open(segment=0) for _ in range(3)]
+        names = {store.get_hostname() for store in stores}
+        self.assertEqual(len(names), 3)
+        for name in names:
+            host, port = name.rsplit(":", 1)
+            self.assertEqual(host, "localhost")
+            self.assertTrue(12300 <= int(port) <= 14300)
+            with socket.socket() as other, self.assertRaises(OSError):
+                other.bind(("", int(port)))
+
+    def test_ports_come_from_the_environment_and_end(self):
+        with socket.socket() as taken:
+            taken.bind(("", 0))
+            port = str(taken.getsockname()[1])
+            with Environment(MC_STORE_CLIENT_MIN_PORT=port, MC_STORE_CLIENT_MAX_PORT=port,
+                             MC_STORE_CLIENT_SETUP_RETRIES="3"):
+                store = MooncakeDistributedStore()
+                self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), -1)
+            self.assertEqual(store.setup("localhost:" + port, "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), -600)
+        with Environment(MC_STORE_CLIENT_MIN_PORT=port, MC_STORE_CLIENT_MAX_PORT=port):
+            self.assertEqual(self.open("localhost").get_hostname(), "localhost:" + port)
+        self.assertEqual(self.open("[::1]:" + free_port()).get_hostname()[:6], "[::1]:")
+
+    def test_the_master_has_to_be_one_of_this_machine(self):
+        with Environment(SLUICE_INSTANCE=None, SLUICE_RUNTIME_DIR=None, SLUICE_SHM_DIR=None):
+            store = MooncakeDistributedStore()
+            for master in ("192.0.2.1:50051", "127.0.0.1:1", "not a master:x", ""):
+                self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", master), -600)
+
+    def test_tenants_do_not_see_each_other(self):
+        left, right = self.open(tenant_id="left"), self.open(tenant_id="right")
+        for store, value in ((self.store, b"default"), (left, b"left"), (right, b"right")):
+            self.assertEqual(store.put("k", value), 0)
+            self.assertEqual(store.put("\x01left\x01k", value), 0)
+        for store, value in ((self.store, b"default"), (left, b"left"), (right, b"right")):
+            self.assertEqual(store.get("k"), value)
+            self.assertEqual(store.get("\x01left\x01k"), value)
+        self.assertEqual(left.remove_all(force=True), 2)
+        self.assertEqual((self.store.get("k"), left.get("k"), right.get("k")), (b"default", b"", b"right"))
+        self.assertEqual(right.remove_by_regex("^k$", force=True), 1)
+        self.assertEqual((self.store.get("k"), right.get("k")), (b"default", b""))
+        long = "k" * 1020
+        self.assertEqual(right.put(long, b"v"), -400)
+        self.assertEqual(self.store.put(long, b"v"), 0)
+
+    def test_a_child_of_a_fork_leaves_the_parents_store_alone(self):
+        self.store.put("k", b"v")
+        handle = self.store.get_buffer("k")
+        child = os.fork()
+        if child == 0:
+            del handle
+            self.store.close()
+            os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(bytes(handle), b"v")
+        self.assertEqual(self.store.health_check(), 0)
+        self.assertEqual(self.store.get("k"), b"v")
+
+
+class Environment:
+    """Variables of this process, for a while."""
+
+    def __init__(self, **values):
+        self.values = values
+
+    def __enter__(self):
+        self.before = {name: os.environ.get(name) for name in self.values}
+        self.set(self.values)
+
+    def __exit__(self, *_):
+        self.set(self.before)
+
+    @staticmethod
+    def set(values):
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return str(probe.getsockname()[1])
+
+
+class Writing(OnNode):
+    def test_what_is_put_keeps_its_first_value(self):
+        self.assertEqual(self.store.put("k", b"first"), 0)
+        self.assertEqual(self.store.put("k", b"second"), 0)
+        self.assertEqual(self.store.get("k"), b"first")
+
+    def test_every_byte_of_any_buffer_is_stored(self):
+        numbers = array.array("I", range(1000))
+        self.assertEqual(self.store.put("numbers", numbers), 0)
+        self.assertEqual(self.store.get("numbers"), numbers.tobytes())
+        every_second = memoryview(bytes(range(10)))[::2]
+        self.assertEqual(self.store.put("strided", every_second), 0)
+        self.assertEqual(self.store.get("strided"), every_second.tobytes())
+        self.assertEqual(self.store.put_batch(["a", "b"], [bytearray(b"xy"), every_second]), 0)
+        self.assertEqual(self.store.get_batch(["a", "b", "c"]), [b"xy", every_second.tobytes(), b""])
+        for call in (self.store.put, self.store.upsert):
+            self.assertRaises(TypeError, call, "k", "text")
+            self.assertRaises(TypeError, call, "k", None)
+            self.assertRaises(TypeError, call, 7, b"v")
+
+    def test_keys_and_values_that_cannot_be(self):
+        for call in (self.store.put, self.store.upsert):
+            self.assertEqual(call("", b"v"), -600)
+            self.assertEqual(call("k", b""), -600)
+            self.assertEqual(call("k" * 1025, b"v"), -400)
+        self.assertEqual(self.store.is_exist("k"), 0)
+        self.assertEqual(self.store.put("ключ/κλειδί/鍵", b"v"), 0)
+        self.assertEqual(self.store.get("ключ/κλειδί/鍵"), b"v")
+
+    def test_parts_are_joined(self):
+        self.assertEqual(self.store.put_parts("k", b"ab", bytearray(b""), memoryview(b"cd")), 0)
+        self.assertEqual(self.store.get("k"), b"abcd")
+        self.assertEqual(self.store.put_parts("none"), 0)
+        self.assertEqual(self.store.put_parts("none", b"", b""), 0)
+        self.assertEqual(self.store.is_exist("none"), 0)
+        self.assertEqual(self.store.put_parts("named", b"x", config=ReplicateConfig()), 0)
+        self.assertRaises(RuntimeError, self.store.put_parts, "k", array.array("I", [1]))
+        self.assertRaises(RuntimeError, self.store.put_parts, "k", memoryview(b"abcd").cast("B", (2, 2)))
+        self.assertRaises(RuntimeError, self.store.put_parts, "k", memoryview(b"abcd")[::2])
+        self.assertRaises(TypeError, self.store.put_parts, "k", "text")
+        self.assertRaises(TypeError, self.store.put_parts)
+        self.assertRaises(TypeError, self.store.put_parts, "k", b"x", confog=None)
+
+    def test_addresses(self):
+        memory = Memory(b"0123456789")
+        self.assertEqual(self.store.register_buffer(memory.at, 10), 0)
+        self.assertEqual(self.store.put_from("k", memory.at + 2, 5), 0)
+        self.assertEqual(self.store.get("k"), b"23456")
+        self.assertEqual(self.store.put_from("empty", memory.at, 0), 0)
+        self.assertEqual(self.store.is_exist("empty"), 0)
+        self.assertEqual(self.store.put_from("null", 0, 5), -600)
+        self.assertEqual(self.store.put_from_with_metadata("m", memory.at + 5, memory.at, 5, 2), 0)
+        self.assertEqual(self.store.get("m"), b"0156789")
+        self.assertEqual(self.store.put_from("huge", memory.at, 1 << 63), -600)
+        self.assertRaises(TypeError, self.store.put_from, "k", -1, 5)
+        self.assertRaises(TypeError, self.store.put_from, "k", 1 << 64, 5)
+        self.assertRaises(TypeError, self.store.put_from, "k", 1.5, 5)
+
+    def test_batches_of_addresses(self):
+        memory = Memory(bytes(range(100)))
+        codes = self.store.batch_put_from(["a", "b", "", "z"], [memory.at, memory.at + 10, memory.at, memory.at],
+                                          [10, 20, 1, 0])
+        self.assertIs(type(codes), list)
+        self.assertEqual(codes, [0, 0, -600, -600])
+        self.assertEqual((self.store.get("a"), self.store.get("b")), (bytes(range(10)), bytes(range(10, 30))))
+        self.assertEqual(self.store.batch_put_from([], [], []), [])
+        self.assertEqual(self.store.batch_put_from(["a", "b"], [memory.at], [1, 1]), [-600, -600])
+        self.assertEqual(self.store.batch_put_from(("a",), (memory.at,), (1,)), [0])
+        self.assertEqual(self.store.get("a"), bytes(range(10)))
+
+    def test_the_last_of_a_key_in_a_batch_counts(self):
+        memory = Memory(b"abcdefgh")
+        self.assertEqual(self.store.batch_put_from(["k", "l", "k"], [memory.at, memory.at + 1, memory.at + 2], [1, 1, 1]),
+                         [0, 0, 0])
+        self.assertEqual((self.store.get("k"), self.store.get("l")), (b"c", b"b"))
+        self.assertEqual(self.store.put_batch([f"m{i % 50}" for i in range(500)], [b"%d" % i for i in range(500)]), 0)
+        self.assertEqual([int(v) for v in self.store.get_batch([f"m{i}" for i in range(50)])], list(range(450, 500)))
+        self.assertEqual(self.store.put_batch(["a"], []), -600)
+        self.assertEqual(self.store.put_batch([], []), 0)
+
+    def test_values_of_many_buffers(self):
+        memory = Memory(os.urandom(64 * KIB))
+        keys = [f"k{i}" for i in range(300)]
+        addresses = [[memory.at + 8 * ((i * 7 + j) % 1000) for j in range(5)] for i in range(300)]
+        sizes = [[1 + (i + j) % 9 for j in range(5)] for i in range(300)]
+        self.assertEqual(self.store.batch_put_from_multi_buffers(keys, addresses, sizes), [0] * 300)
+        wanted = [b"".join(bytes(memory.bytes[a - memory.at:a - memory.at + s]) for a, s in zip(*both))
+                  for both in zip(addresses, sizes)]
+        self.assertEqual(self.store.get_batch(keys), wanted)
+        into = Memory(300 * 64)
+        places = [[into.at + 64 * i, into.at + 64 * i + 3, into.at + 64 * i + 20] for i in range(300)]
+        room = [[3, 17, 44]] * 300
+        self.assertEqual(self.store.batch_get_into_multi_buffers(keys, places, room), [len(v) for v in wanted])
+        for i, value in enumerate(wanted):
+            self.assertEqual(bytes(into.bytes[64 * i:64 * i + len(value)]), value)
+
+    def test_odd_lists_of_many_buffers(self):
+        memory = Memory(b"0123456789")
+        put = self.store.batch_put_from_multi_buffers
+        self.assertEqual(put([], [], []), [])
+        self.assertEqual(put(["a", "b"], [[memory.at]], [[1], [1]]), [-600, -600])
+        self.assertEqual(put(["a", "b"], [[memory.at], [memory.at]], [[1, 1], [2]]), [-600, 0])
+        self.assertEqual(put(["c"], [[]], [[]]), [-600])
+        self.assertEqual(put(["d"], [[memory.at, memory.at + 5, memory.at]], [[2, 0, 1]]), [0])
+        self.assertEqual(self.store.get("d"), b"010")
+        self.assertEqual(put(("e",), ((memory.at,),), ((3,),)), [0])
+        self.assertEqual(put(["f"], [[0]], [[3]]), [-600])
+        get = self.store.batch_get_into_multi_buffers
+        self.assertEqual(get(["d", "d", "none", "d"], [[memory.at], [memory.at, memory.at + 5], [memory.at], [0]],
+                             [[2], [2, 2], [8], [8]]), [-600, 3, -704, -600])
+        self.assertEqual(get(["d"], [[memory.at]], [[8]], prefer_alloc_in_same_node=True), [3])
+        self.assertEqual(get(["d", "d"], [[memory.at]], [[8]]), [-600, -600])
+        for bad in ((["a"], [memory.at], [[1]]), (["a"], [[memory.at]], [[-1]]), (["a"], [["x"]], [[1]]),
+                    ([1], [[memory.at]], [[1]]), ("a", [[memory.at]], [[1]]), (None, [[1]], [[1]])):
+            self.assertRaises(TypeError, put, *bad)
+
+    def test_without_a_local_buffer_only_zero_copy_works(self):
+        store, memory = self.open(buffer=0), Memory(b"value")
+        self.assertNotEqual(store.put("k", b"v"), 0)
+        self.assertNotEqual(store.put_parts("k", b"v"), 0)
+        self.assertNotEqual(store.put_batch(["k"], [b"v"]), 0)
+        self.assertEqual(store.is_exist("k"), 0)
+        self.assertEqual(store.put_from("k", memory.at, 5), 0)
+        self.assertEqual(store.get("k"), b"value")
+        small = self.open(buffer=4 * KIB)
+        self.assertEqual(small.put("large", bytes(4 * KIB + 1)), -600)
+        self.assertEqual(small.put("fits", bytes(4 * KIB)), 0)
+        self.assertEqual(small.put("fits too", bytes(4 * KIB)), 0)
+
+    def test_what_config_asks_for_is_checked(self):
+        config, memory = ReplicateConfig(), Memory(b"value")
+        config.prefer_alloc_in_same_node = True
+        self.assertEqual(self.store.put("k", b"v", config), -600)
+        self.assertEqual(self.store.put_from("k", memory.at, 5, config=config), -600)
+        self.assertEqual(self.store.batch_put_from(["k"], [memory.at], [5], config), [-600])
+        self.assertEqual(self.store.upsert("k", b"v", config), -600)
+        self.assertEqual(self.store.batch_put_from_multi_buffers(["same"], [[memory.at]], [[5]], config), [0])
+        config.replica_num = 2
+        self.assertEqual(self.store.batch_put_from_multi_buffers(["k"], [[memory.at]], [[5]], config), [-600])
+        for action, ttl, code in ((SoftPinAction.PRESERVE, 1000, -600), (SoftPinAction.DISABLE, 1000, -600),
+                                  (SoftPinAction.ENABLE, 1 << 63, -600), (SoftPinAction.ENABLE, 1000, 0),
+                                  (SoftPinAction.ENABLE, None, 0), (SoftPinAction.DISABLE, None, 0)):
+            config = ReplicateConfig()
+            config.soft_pin_action, config.soft_pin_ttl_ms = action, ttl
+            self.assertEqual(self.store.put(f"pin {action} {ttl}", b"v", config), code)
+        config = ReplicateConfig()
+        config.group_ids = ["g"]
+        self.assertEqual(self.store.put("grouped", b"v", config), 0)
+        self.assertEqual(self.store.put_batch(["a", "b"], [b"v", b"w"], config), -600)
+        config.group_ids = ["g", ""]
+        self.assertEqual(self.store.put_batch(["a", "b"], [b"v", b"w"], config), 0)
+        config = ReplicateConfig()
+        config.preferred_segment = "nobody:1"
+        self.assertEqual(self.store.put("preferred", b"v", config), 0)
+        config.replica_num = 0
+        self.assertEqual(self.store.put("zero", b"v", config), -600)
+        self.assertRaises(TypeError, self.store.put, "k", b"v", "config")
+        self.assertRaises(TypeError, self.store.put, "k", b"v", None)
+
+
+class Config(unittest.TestCase):
+    def test_defaults_and_both_generations(self):
+        config = ReplicateConfig()
+        self.assertEqual((config.replica_num, config.nof_replica_num, config.dfs_replica_num), (1, 0, 0))
+        self.assertEqual((config.soft_pin_action, config.soft_pin_ttl_ms), (SoftPinAction.PRESERVE, None))
+        self.assertEqual((config.with_hard_pin, config.with_soft_pin, config.prefer_alloc_in_same_node), (False,) * 3)
+        self.assertEqual((config.preferred_segments, config.preferred_nof_segments, config.preferred_segment), ([], [], ""))
+        self.assertEqual((config.data_type, config.group_ids), (mooncake.UNKNOWN, None))
+        config.with_soft_pin = True
+        self.assertIs(config.soft_pin_action, SoftPinAction.ENABLE)
+        config.with_soft_pin = False
+        self.assertIs(config.soft_pin_action, SoftPinAction.PRESERVE)
+        config.group_ids = ["group-a", ""]
+        self.assertEqual(config.group_ids, ["group-a", ""])
+        config.group_ids = None
+        self.assertIsNone(config.group_ids)
+        config.replica_num, config.data_type = 3, mooncake.KVCACHE
+        self.assertIn("3", str(config))
+
+    def test_what_does_not_fit_is_a_type_error(self):
+        config = ReplicateConfig()
+        for name, values in (("replica_num", (-1, 1.5, "1", None, 1 << 64)), ("soft_pin_ttl_ms", (-1, 1 << 64, "1")),
+                             ("with_hard_pin", (1, None, "yes")), ("preferred_segments", ("a", [1], None)),
+                             ("preferred_segment", (None, 1)), ("group_ids", ("g", [1], 3)),
+                             ("soft_pin_action", (1, "ENABLE", None)), ("data_type", (1, None))):
+            for value in values:
+                with self.assertRaises(TypeError, msg=f"{name} = {value!r}"):
+                    setattr(config, name, value)
+        self.assertRaises(TypeError, ReplicateConfig, 1)
+        self.assertRaises(TypeError, MooncakeDistributedStore, "x")
+
+    def test_classes_are_closed(self):
+        for thing in (ReplicateConfig(), MooncakeDistributedStore(), mooncake.Descriptor()):
+            with self.assertRaises(AttributeError):
+                thing.brand_new = 1
+        with self.assertRaises(TypeError):
+            mooncake.BufferHandle()
+
+    def test_enums(self):
+        self.assertEqual([(m.name, int(m), m.value) for m in SoftPinAction],
+                         [("PRESERVE", 0, 0), ("ENABLE", 1, 1), ("DISABLE", 2, 2)])
+        self.assertIs(mooncake.GENERAL, mooncake.ObjectDataType.GENERAL)
+        self.assertIs(mooncake.COMPLETE, mooncake.ReplicaStatus.COMPLETE)
+        self.assertFalse(hasattr(mooncake, "ENABLE"))
+        self.assertEqual(str(SoftPinAction.ENABLE), "SoftPinAction.ENABLE")
+        self.assertNotEqual(SoftPinAction.ENABLE, SoftPinAction.DISABLE)
+
+
+class Reading(OnNode):
+    def test_into_addresses(self):
+        self.store.put("k", b"0123456789")
+        memory = Memory(20)
+        self.assertEqual(self.store.get_into("k", memory.at, 20), 10)
+        self.assertEqual(bytes(memory.bytes), b"0123456789" + bytes(10))
+        self.assertEqual(self.store.get_into("k", memory.at, 10), 10)
+        self.assertEqual(self.store.get_into("k", memory.at, 9), -600)
+        self.assertEqual(self.store.get_into("none", memory.at, 9), -704)
+        self.assertEqual(self.store.get_into("k", 0, 20), -600)
+        self.assertEqual(self.store.batch_get_into(["k", "none", "k"], [memory.at] * 3, [20, 20, 3]), [10, -704, -600])
+        self.assertEqual(self.store.batch_get_into(["k"], [memory.at, 1], [20]), [-600])
+        self.assertEqual(self.store.batch_get_into([], [], []), [])
+        self.assertEqual(self.store.get_batch([]), [b""])
+
+    def test_buffers_stay_as_long_as_anybody_looks(self):
+        value = os.urandom(100 * KIB)
+        self.store.put("k", value)
+        handle = self.store.get_buffer("k")
+        self.assertEqual((handle.size(), len(handle), bytes(handle)), (len(value), len(value), value))
+        self.assertEqual(ctypes.string_at(handle.ptr(), handle.size()), value)
+        view = memoryview(handle)
+        self.assertEqual((view.ndim, view.itemsize, view.readonly), (1, 1, True))
+        del handle
+        self.store.remove("k", force=True)
+        for i in range(100):
+            self.store.put(f"other{i}", os.urandom(100 * KIB))
+        self.assertEqual(bytes(view), value)
+        self.store.close()
+        self.assertEqual(bytes(view), value)
+        self.assertIsNone(self.open().get_buffer("k"))
+        self.assertEqual(self.store.batch_get_buffer([]), [])
+
+    def test_buffers_beyond_the_pins_are_copies(self):
+        keys = [f"k{i}" for i in range(3000)]
+        self.assertEqual(self.store.put_batch(keys, [b"%d" % i for i in range(3000)]), 0)
+        handles = self.store.batch_get_buffer(keys + ["none"])
+        self.assertIsNone(handles.pop())
+        self.assertEqual([int(bytes(handle)) for handle in handles], list(range(3000)))
+
+    def test_ranges(self):
+        self.store.put("a", bytes(range(100)))
+        self.store.put("b", bytes(range(100, 150)))
+        first, second = Memory(64), Memory(32)
+        for memory in (first, second):
+            self.assertEqual(self.store.register_buffer(memory.at, len(memory)), 0)
+        got = self.store.get_into_ranges([first.at, second.at], [["a", "b", "none"], ["a"]],
+                                         [[[0, 10, 60], [20], [0, 1]], [[0, 0]]],
+                                         [[[5, 90, 0], [40], [0, 0]], [[99, 100]]],
+                                         [[[5, 10, 5], [10], [1, 1]], [[1, 1]]])
+        self.assertEqual(got, [[[5, 10, -600], [10], [-704, -704]], [[1, -600]]])
+        self.assertEqual(bytes(first.bytes[:5]), bytes(range(5, 10)))
+        self.assertEqual(bytes(first.bytes[10:30]), bytes(range(90, 100)) + bytes(range(140, 150)))
+        self.assertEqual(second.bytes[0], 99)
+
+    def test_ranges_that_do_not_fit_together(self):
+        self.store.put("a", bytes(100))
+        memory = Memory(64)
+        call = self.store.get_into_ranges
+        self.assertEqual(call([memory.at], [["a"]], [[[0]]], [[[0]]], [[[1]]]), [[[-600]]])  # not registered
+        self.store.register_buffer(memory.at, 64)
+        for args in (([["a"]], [[[0, 1]]], [[[0]]], [[[1, 1]]]), ([["a"]], [[[0]]], [[[0]]], [[]]),
+                     ([[]], [[[0]]], [[[0]]], [[[1]]]), ([], [[[0]]], [[[0]]], [[[1]]])):
+            result = call([memory.at], *args)
+            self.assertEqual(len(result), 1)
+            self.assertTrue(all(code < 0 for code in result[0][0]))
+        self.assertEqual(call([memory.at], [["a"]], [[[0, 1 << 63]]], [[[0, 0]]], [[[1, 1 << 63]]]), [[[1, -600]]])
+        self.assertEqual(call([], [], [], [], []), [])
+        self.assertEqual(call([memory.at], [[]], [[]], [[]], [[]]), [[]])
+        for bad in (([["a"]], [[0]], [[[0]]], [[[1]]]), ([["a"]], [[["x"]]], [[[0]]], [[[1]]]),
+                    ([[1]], [[[0]]], [[[0]]], [[[1]]]), ("a", [[[0]]], [[[0]]], [[[1]]])):
+            self.assertRaises(TypeError, call, [memory.at], *bad)
+
+    def test_existence_and_size(self):
+        self.store.put("k", b"12345")
+        self.assertEqual((self.store.is_exist("k"), self.store.is_exist("none")), (1, 0))
+        self.assertEqual(self.store.batch_is_exist(["k", "none", "k"]), [1, 0, 1])
+        self.assertEqual(self.store.batch_is_exist([]), [])
+        self.assertEqual((self.store.get_size("k"), self.store.get_size("none")), (5, -704))
+        self.assertEqual(self.store.batch_is_exist(["", "k" * 2000]), [-600, -400])
+        self.assertTrue(all(type(n) is int for n in self.store.batch_is_exist(["k", "none"])))
+
+    def test_batches_larger_than_one_of_libsluice(self):
+        count = 70_000
+        keys = [f"k{i}" for i in range(count)]
+        self.assertEqual(self.store.batch_is_exist(keys), [0] * count)
+        memory = Memory(8)
+        self.assertEqual(self.store.batch_get_into(keys, [memory.at] * count, [8] * count), [-704] * count)
+
+
+class Removing(OnNode):
+    def test_by_key_by_pattern_and_all(self):
+        for key in ("a1", "a2", "b1", "xa1x", "long" * 100):
+            self.store.put(key, b"v")
+        self.assertEqual((self.store.remove("b1"), self.store.remove("b1")), (0, -704))
+        self.assertEqual(self.store.batch_remove(["xa1x", "none"]), [0, -704])
+        self.assertEqual(self.store.remove_by_regex("a[12]"), 2)
+        self.assertEqual(self.store.remove_by_regex("a[12]"), 0)
+        self.assertEqual(self.store.remove_by_regex("(((", True), -600)
+        self.assertEqual(self.store.remove_all(), 1)
+        self.assertEqual(self.store.remove_all(force=True), 0)
+
+    def test_patterns_as_ecmascript_has_them(self):
+        self.store.put("k\n", b"v")
+        self.store.put("ключ-7", b"v")
+        self.assertEqual(self.store.remove_by_regex("k$"), 0)
+        self.assertEqual(self.store.remove_by_regex("^\\u043a.*-\\d$"), 1)
+        self.assertEqual(self.store.remove_by_regex("[^]"), 1)
+
+    def test_a_hostile_pattern_ends(self):
+        self.store.put("a" * 1000 + "!", b"v")
+        self.assertEqual(self.store.remove_by_regex("^(a|aa)+$"), -600)
+        self.assertEqual(self.store.remove_by_regex("(" * 300 + ")" * 300), -600)
+        self.assertEqual(self.store.is_exist("a" * 1000 + "!"), 1)
+
+
+class Sessions(OnNode):
+    def test_a_value_is_read_in_parts(self):
+        value = os.urandom(10_000)
+        self.store.put("k", value)
+        self.assertEqual(self.store.batch_get_session_start(["k", "none"]), [0, -704])
+        memory = Memory(10_000)
+        for at in range(0, 10_000, 2500):
+            got = self.store.batch_get_into_multi_buffer_ranges(
+                ["k"], [[memory.at + at, memory.at + at + 1000]], [[1000, 1500]], [[at, at + 1000]])
+            self.assertEqual(got, [2500])
+        self.assertEqual(bytes(memory.bytes), value)
+        read = self.store.batch_get_into_multi_buffer_ranges
+        self.assertEqual(read(["k", "none"], [[memory.at], [memory.at]], [[1], [1]], [[10_000], [0]]), [-600, -600])
+        self.assertEqual(read(["k"], [[memory.at]], [[1]], []), [-600])
+        self.assertEqual(read(["k"], [[memory.at]], [[1]], [[]]), [-600])
+        self.assertEqual(self.store.batch_get_session_end(["k", "none"]), 0)
+        self.assertEqual(read(["k"], [[memory.at]], [[1]], [[0]]), [-600])
+
+    def test_a_value_that_was_replaced_is_not_mixed_with_the_new_one(self):
+        self.store.put("k", b"old value")
+        self.assertEqual(self.store.batch_get_session_start(["k"]), [0])
+        self.store.remove("k", force=True)
+        self.store.put("k", b"new value")
+        memory = Memory(9)
+        self.assertEqual(self.store.batch_get_into_multi_buffer_ranges(["k"], [[memory.at]], [[9]], [[0]]), [-704])
+        self.assertEqual(self.store.batch_get_into_multi_buffer_ranges(["k"], [[memory.at]], [[9]], [[0]]), [-600])
+
+    def test_a_value_is_written_in_parts(self):
+        self.store.put("there", b"v")
+        start = self.store.batch_put_session_start(["k", "there", "k", "", "zero"], [10, 10, 10, 10, 0])
+        self.assertEqual(sorted(start[:3:2]), [-600, 0])
+        self.assertEqual((start[1], start[3], start[4]), (-705, -600, -600))
+        self.assertEqual(self.store.batch_put_session_start(["k"], [10]), [-600])
+        memory = Memory(b"0123456789")
+        write = self.store.batch_put_from_multi_buffer_ranges
+        self.assertEqual(write(["k", "none"], [[memory.at + 5], [memory.at]], [[5], [1]], [[5], [0]]), [5, -600])
+        self.assertEqual(write(["k"], [[memory.at]], [[6]], [[5]]), [-600])
+        self.assertEqual(self.store.is_exist("k"), 0)
+        self.assertEqual(write(["k"], [[memory.at, memory.at + 2]], [[2, 3]], [[0, 2]]), [5])
+        self.assertEqual(self.store.batch_put_session_end(["k", "none"]), [0, -600])
+        self.assertEqual(self.store.get("k"), bytes(memory.bytes))
+        self.assertEqual(self.store.batch_put_session_end(["k"]), [-600])
+
+    def test_what_is_revoked_or_left_is_given_back(self):
+        self.assertEqual(self.store.batch_put_session_start(["k", "l"], [10, 10]), [0, 0])
+        self.assertEqual(self.store.batch_put_session_revoke(["k", "none"]), [0, -600])
+        self.assertEqual(self.store.is_exist("k"), 0)
+        self.assertEqual(self.store.put("k", b"v"), 0)
+        self.store.close()  # with a session open
+        other = self.open()
+        self.assertEqual((other.is_exist("l"), other.put("l", b"v"), other.get("l")), (0, 0, b"v"))
+
+    def test_sessions_of_many_keys(self):
+        keys = [f"k{i}" for i in range(2000)]
+        memory = Memory(os.urandom(2000 * 8))
+        places = [[memory.at + 8 * i] for i in range(2000)]
+        self.assertEqual(self.store.batch_put_session_start(keys, [8] * 2000), [0] * 2000)
+        self.assertEqual(self.store.batch_put_from_multi_buffer_ranges(keys, places, [[8]] * 2000, [[0]] * 2000), [8] * 2000)
+        self.assertEqual(self.store.batch_put_session_end(keys), [0] * 2000)
+        self.assertEqual(self.store.batch_get_session_start(keys), [0] * 2000)
+        into = Memory(2000 * 8)
+        self.assertEqual(self.store.batch_get_into_multi_buffer_ranges(
+            keys, [[into.at + 8 * i] for i in range(2000)], [[8]] * 2000, [[0]] * 2000), [8] * 2000)
+        self.assertEqual(into.bytes, memory.bytes)
+        self.assertEqual(self.store.batch_get_session_end(keys), 0)
+
+
+class Registration(OnNode):
+    def test_buffers(self):
+        register, unregister = self.store.register_buffer, self.store.unregister_buffer
+        self.assertEqual((register(0, 10), register(4096, 0), register((1 << 64) - 1, 2)), (-600, -600, -600))
+        self.assertEqual(register(1 << 40, 4096), 0)
+        self.assertEqual(register((1 << 40) + 4096, 4096), 0)
+        self.assertEqual(register((1 << 40) + 100, 8), -600)
+        self.assertEqual(register((1 << 40) - 100, 101), -600)
+        self.assertEqual(register(1 << 40, 4096), 0)
+        self.assertEqual((unregister(1 << 40), unregister(1 << 40), unregister(1 << 40)), (0, 0, -600))
+        self.assertEqual(unregister((1 << 40) + 4097), -600)
+        self.assertRaises(TypeError, register, -1, 10)
+
+    def test_ranges_may_span_buffers_that_adjoin(self):
+        memory = Memory(100)
+        self.store.put("k", bytes(range(100)))
+        self.store.register_buffer(memory.at, 50)
+        self.assertEqual(self.store.get_into_ranges([memory.at], [["k"]], [[[0]]], [[[0]]], [[[100]]]), [[[-600]]])
+        self.store.register_buffer(memory.at + 50, 50)
+        self.assertEqual(self.store.get_into_ranges([memory.at], [["k"]], [[[0]]], [[[0]]], [[[100]]]), [[[100]]])
+
+    def test_memory_for_others(self):
+        allocator = mooncake.MooncakeHostMemAllocator()
+        at = allocator.alloc(100_000)
+        self.assertEqual(at % 4096, 0)
+        ctypes.memset(at, 7, 100_000)
+        self.assertEqual(mooncake.MooncakeHostMemAllocator().free(at), 0)
+        self.assertEqual(allocator.free(at), -1)
+        self.assertRaises(RuntimeError, allocator.alloc, 0)
+        self.assertRaises(RuntimeError, allocator.alloc, 1 << 62)
+        self.assertRaises(TypeError, allocator.alloc, -1)
+        self.assertRaises(TypeError, allocator.alloc, "x")
+
+    def test_torch_could_call_what_the_addresses_name(self):
+        alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(mooncake.get_alloc_func_addr())
+        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int,
+                                ctypes.c_void_p)(mooncake.get_free_func_addr())
+        at = alloc(1000, 0, None)
+        ctypes.memset(at, 1, 1000)
+        free(at, 1000, 0, None)
+        self.assertIsNone(alloc(0, 0, None))
+
+    def test_a_thread_is_bound_to_a_node_of_memory(self):
+        thread = threading.Thread(target=mooncake.bind_to_numa_node, args=(0,))
+        thread.start()
+        thread.join()
+        self.assertIsNone(mooncake.bind_to_numa_node(-1))
+        self.assertRaises(TypeError, mooncake.bind_to_numa_node, "x")
+
+
+class Threads(OnNode):
+    def test_many_threads_on_one_store(self):
+        wrong, barrier = [], threading.Barrier(8)
+
+        def work(number):
+            barrier.wait()
+            for i in range(20):
+                key, value = f"t{number}/{i}", bytes([number]) * 100_000
+                if self.store.put(key, value) != 0 or self.store.get(key) != value or self.store.is_exist(key) != 1:
+                    wrong.append(key)
+                self.store.remove(key, force=True)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_close_beside_calls(self):
+        store, stop = self.open(), threading.Event()
+        self.store.put("k", b"v" * 1000)
+        odd = []
+
+        def work():
+            while not stop.is_set():
+                if store.get("k") not in (b"v" * 1000, b"") or store.put("k", b"x") not in (0, -600):
+                    odd.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            store.close()
+            self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), 0)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(odd, [])
+
+    def test_nothing_leaks(self):
+        memory = Memory(b"0123456789")
+
+        def round():
+            self.store.put("k", b"v")
+            self.store.get_batch(["k", "none"])
+            self.store.batch_put_from_multi_buffers(["k", "m"], [[memory.at]] * 2, [[3]] * 2, ReplicateConfig())
+            self.store.batch_get_into_multi_buffers(["k", "m"], [[memory.at]] * 2, [[3]] * 2)
+            self.store.get_into_ranges([memory.at], [["k"]], [[[0]]], [[[0]]], [[[1]]])
+            self.store.batch_get_buffer(["k", "none"])
+            self.store.batch_get_replica_desc(["k"])
+            self.store.batch_get_session_start(["k"])
+            self.store.batch_get_session_end(["k"])
+            for bad in (lambda: self.store.put("k", 1), lambda: self.store.batch_put_from(["k"], [-1], [1]),
+                        lambda: self.store.setup("x"), lambda: self.store.get_into_ranges([1], [[1]], [[[1]]], [[[1]]], [[["x"]]])):
+                try:
+                    bad()
+                except TypeError:
+                    pass
+
+        for _ in range(50):
+            round()
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(200):
+            round()
+        gc.collect()
+        self.assertLess(sys.getallocatedblocks() - before, 100)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,29 +4,6 @@
 
 #include "client/store/sl_store.h"
 
-/* Until those who bring them have. */
-#pragma weak sl_stat_batch
-#pragma weak sl_remove_batch_heeding
-#pragma weak sl_contribute
-#pragma weak sl_withdraw
-#pragma weak sl_contributions
-#pragma weak sl_draft_begin
-#pragma weak sl_draft_write
-#pragma weak sl_draft_commit
-#pragma weak sl_draft_drop
-#define STORE_ABSENT(f, ...)  (f == NULL ? SL_ERR_UNSUPPORTED : f(__VA_ARGS__))
-#define sl_stat_batch(...)    STORE_ABSENT(sl_stat_batch, __VA_ARGS__)
-#define sl_contribute(...)    STORE_ABSENT(sl_contribute, __VA_ARGS__)
-#define sl_withdraw(...)      STORE_ABSENT(sl_withdraw, __VA_ARGS__)
-#define sl_contributions(...) STORE_ABSENT(sl_contributions, __VA_ARGS__)
-#define sl_draft_begin(...)   STORE_ABSENT(sl_draft_begin, __VA_ARGS__)
-#define sl_draft_write(...)   STORE_ABSENT(sl_draft_write, __VA_ARGS__)
-#define sl_draft_commit(...)  STORE_ABSENT(sl_draft_commit, __VA_ARGS__)
-#define sl_draft_drop(x)      (sl_draft_drop == NULL ? (void)0 : sl_draft_drop(x))
-#define sl_remove_batch_heeding(c, k, n, h, ...)                             \
-    (sl_remove_batch_heeding == NULL ? sl_remove_batch(c, k, n, __VA_ARGS__) \
-                                     : sl_remove_batch_heeding(c, k, n, h, __VA_ARGS__))
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- what was registered ---- */
 
@@ -24,6 +22,11 @@ static uint32_t region_before(const struct sl_store *store, uint64_t addr)
     return low == 0 ? store->region_count : low - 1;
 }
 
+static void *memory_at(uint64_t addr)
+{
+    return (void *)(uintptr_t)addr;
+}
+
 static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
 {
     uint32_t before = region_before(store, addr);
@@ -31,7 +34,7 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
     struct store_region *left = none ? NULL : &store->regions[before];
     uint32_t place = none ? 0 : before + 1;
     if (left != NULL && left->addr == addr && left->length_bytes == length_bytes) {
-        left->uses++;
+        left->uses++; /* libsluice knows it already */
         return SL_STORE_OK;
     }
     if ((left != NULL && addr - left->addr < left->length_bytes) ||
@@ -46,6 +49,10 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
         }
         store->regions = regions;
         store->region_room = room;
+    }
+    sl_err err = sl_memory_register(memory_at(addr), length_bytes, NULL);
+    if (err != SL_OK) {
+        return sl_store_code_of(err);
     }
     memmove(&store->regions[place + 1], &store->regions[place],
             (store->region_count - place) * sizeof *store->regions);
@@ -76,6 +83,7 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
     if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
         code = SL_STORE_OK;
         if (--store->regions[at].uses == 0) {
+            (void)sl_memory_unregister(memory_at(addr), NULL);
             store->region_count--;
             memmove(&store->regions[at], &store->regions[at + 1],
                     (store->region_count - at) * sizeof *store->regions);
@@ -89,6 +97,9 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
 
 void store_regions_end(struct sl_store *store)
 {
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        (void)sl_memory_unregister(memory_at(store->regions[i].addr), NULL);
+    }
     store->region_count = 0;
 }
 
@@ -114,40 +125,19 @@ struct memory {
     void *at;
     uint64_t length_bytes; /* as asked for */
 };
-/* One allocator a process, as engines expect: what one store gave another may free. */
+/* What was given with which length: a dummy registers exactly that. One list a process, as engines
+ * expect: what one allocator gave another may free. */
 static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
-static uint64_t whole_pages(uint64_t length_bytes)
-{
-    return sl_align_up(length_bytes, SL_PAGE_BYTES);
-}
-
-static void *shared_map(uint64_t length_bytes)
-{
-    int fd = memfd_create("mooncake-store", MFD_CLOEXEC);
-    void *at = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, (off_t)length_bytes) == 0) {
-        at = mmap(NULL, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    }
-    if (fd >= 0) {
-        (void)close(fd); /* the mapping holds it */
-    }
-    return at == MAP_FAILED ? NULL : at;
-}
-
 void *sl_store_memory_alloc(uint64_t length_bytes)
 {
-    if (length_bytes == 0 || length_bytes > (uint64_t)INT64_MAX - SL_PAGE_BYTES) {
-        return NULL;
-    }
     struct memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL) {
         return NULL;
     }
     memory->length_bytes = length_bytes;
-    memory->at = shared_map(whole_pages(length_bytes));
-    if (memory->at == NULL) {
+    if (sl_memory_alloc(length_bytes, &memory->at, NULL) != SL_OK) {
         free(memory);
         return NULL;
     }
@@ -170,12 +160,8 @@ int sl_store_memory_free(void *at)
         *place = found->next;
     }
     pthread_mutex_unlock(&memories_lock);
-    if (found == NULL) {
-        return SL_STORE_INTERNAL;
-    }
-    (void)munmap(found->at, whole_pages(found->length_bytes));
     free(found);
-    return SL_STORE_OK;
+    return found != NULL && sl_memory_free(at, NULL) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
 }
 
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)

@@ -635,6 +635,270 @@ class Sessions(OnNode):
         self.assertEqual(self.store.batch_get_session_end(keys), 0)
 
 
+def segments(descriptors):
+    return sorted(d.get_memory_descriptor().buffer_descriptor.transport_endpoint for d in descriptors)
+
+
+def hard_pinned():
+    config = ReplicateConfig()
+    config.with_hard_pin = True
+    return config
+
+
+class Segments(OnNode):
+    """A node as mooncake_master runs it, without leases."""
+
+    settings = {"ranks": 1, "memory": "64MiB", "settings": ["--contributions", "true"]}
+
+    def test_values_are_in_the_segments_that_were_asked_for(self):
+        other = self.open()
+        config = ReplicateConfig()
+        config.replica_num = 2
+        self.store.put("two", b"value", config)
+        descriptors = self.store.get_replica_desc("two")
+        self.assertEqual(segments(descriptors), sorted([self.store.get_hostname(), other.get_hostname()]))
+        self.assertEqual([d.get_memory_descriptor().buffer_descriptor.size for d in descriptors], [5, 5])
+        self.assertTrue(all(d.status == mooncake.COMPLETE and d.is_memory_replica() for d in descriptors))
+        self.assertFalse(any(d.is_disk_replica() or d.is_local_disk_replica() for d in descriptors))
+        self.assertRaises(RuntimeError, descriptors[0].get_disk_descriptor)
+        for name in (self.store.get_hostname(), other.get_hostname()):
+            config = ReplicateConfig()
+            config.preferred_segment = name
+            self.store.put("at " + name, b"v", config)
+            self.assertEqual(segments(self.store.get_replica_desc("at " + name)), [name])
+        config = ReplicateConfig()
+        config.preferred_segments = ["nobody:1", other.get_hostname()]
+        self.store.put("listed", b"v", config)
+        found = self.store.batch_get_replica_desc(["listed", "none", "two"])
+        self.assertEqual(sorted(found), ["listed", "two"])
+        self.assertEqual(segments(found["listed"]), [other.get_hostname()])
+
+    def test_values_go_with_their_segment(self):
+        other = self.open()
+        for name in (self.store.get_hostname(), other.get_hostname()):
+            config = ReplicateConfig()
+            config.preferred_segment = name
+            self.store.put("at " + name, b"v", config)
+        config = ReplicateConfig()
+        config.replica_num = 2
+        self.store.put("both", b"v", config)
+        left = ["at " + other.get_hostname(), "at " + self.store.get_hostname(), "both"]
+        other.close()
+        self.assertEqual(self.store.batch_is_exist(left), [0, 1, 1])
+        self.assertEqual(self.store.close(), 0)
+        again = self.open()
+        self.assertEqual(again.batch_is_exist(left), [0, 0, 0])
+
+    def test_values_of_a_process_that_was_killed_go(self):
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            store = MooncakeDistributedStore()
+            fine = store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", MASTER) == 0
+            config = ReplicateConfig()
+            config.preferred_segment = store.get_hostname()
+            fine = fine and store.put("of the dead", b"v", config) == 0
+            os.write(writes, b"1" if fine else b"0")
+            while True:
+                time.sleep(60)
+        self.assertEqual(os.read(reads, 1), b"1")
+        self.assertEqual(self.store.get("of the dead"), b"v")
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        wait_until(lambda: self.store.is_exist("of the dead") == 0, 10, "a dead process's segment is gone")
+
+    def test_a_pure_client_uses_what_others_give(self):
+        client = self.open(segment=0)
+        self.assertEqual(client.put("k", b"v"), 0)
+        self.assertEqual(segments(client.get_replica_desc("k")), [self.store.get_hostname()])
+        client.close()
+        self.assertEqual(self.store.get("k"), b"v")
+
+    def test_what_is_full_says_so_and_holds_what_it_has(self):
+        memory = Memory(bytes(MIB))
+        codes = [self.store.put_from(f"k{i}", memory.at, MIB, hard_pinned()) for i in range(20)]
+        self.assertIn(-200, codes)
+        held = codes.index(-200)
+        self.assertTrue(8 <= held <= 16)
+        self.assertEqual(self.store.batch_is_exist([f"k{i}" for i in range(held)]), [1] * held)
+        self.assertEqual(self.store.batch_put_from(["k0", "new"], [memory.at] * 2, [MIB] * 2), [0, -200])
+
+    def test_segments_come_and_go_while_it_runs(self):
+        mounted = self.store.allocate_and_mount_segment(5 * MIB)
+        self.assertEqual((mounted["ret"], mounted["allocated_size"], len(mounted["segment_ids"])), (0, 8 * MIB, 1))
+        memory = Memory(bytes(MIB))
+        codes = [self.store.put_from(f"k{i}", memory.at, MIB, hard_pinned()) for i in range(24)]
+        self.assertGreater(codes.count(0), 16)
+        self.assertEqual(self.store.unmount_and_free_segment(mounted["segment_ids"]), 0)
+        self.assertLessEqual(sum(self.store.batch_is_exist([f"k{i}" for i in range(24)])), 16)
+        self.assertEqual(self.store.unmount_segment(mounted["segment_ids"]), -101)
+        self.assertEqual(self.store.unmount_segment(["x"]), -600)
+        path = self.node.directory + "/segment"
+        with open(path, "wb") as file:
+            file.truncate(MIB)
+        mounted = self.store.mount_segment(path, MIB)
+        self.assertEqual(mounted["ret"], 0)
+        self.assertEqual(self.store.unmount_segment(mounted["segment_ids"], 1), 0)
+        self.assertEqual(self.store.mount_segment(path, MIB, 1)["ret"], -600)
+        self.assertEqual(self.store.mount_segment(path + ".none", MIB), {"ret": -1100, "segment_ids": []})
+        self.assertEqual(self.store.mount_segment(path, 1 << 62)["ret"], -600)
+        self.assertEqual(self.store.unmount_local_disk_segment(), -1010)
+
+    def test_more_than_the_node_has_is_refused(self):
+        store = MooncakeDistributedStore()
+        self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 1 << 40, MIB, "tcp", "", MASTER), -600)
+        self.assertEqual(store.health_check(), 1)
+
+    def test_what_is_upserted_is_replaced(self):
+        memory = Memory(b"0123456789")
+        self.assertEqual(self.store.upsert("k", b"first"), 0)
+        self.assertEqual(self.store.get("k"), b"first")
+        handle = self.store.get_buffer("k")
+        self.assertEqual(self.store.upsert("k", b"other"), 0)
+        self.assertEqual(self.store.get("k"), b"other")
+        self.assertEqual(self.store.upsert_from("k", memory.at, 10), 0)
+        self.assertEqual(self.store.get("k"), b"0123456789")
+        self.assertEqual(self.store.upsert_parts("k", b"a", b"b"), 0)
+        self.assertEqual(self.store.get("k"), b"ab")
+        self.assertEqual(self.store.upsert_batch(["k", "l"], [b"c", b"d"]), 0)
+        self.assertEqual(self.store.batch_upsert_from(["k", "m"], [memory.at, memory.at + 1], [1, 1]), [0, 0])
+        self.assertEqual(self.store.get_batch(["k", "l", "m"]), [b"0", b"d", b"1"])
+        self.assertEqual(bytes(handle), b"first")
+        config = ReplicateConfig()
+        config.soft_pin_ttl_ms = 1000
+        self.assertEqual(self.store.upsert("k", b"v", config), -600)
+
+    def test_replicas_that_this_process_put_are_cleared(self):
+        other = self.open()
+        config = ReplicateConfig()
+        config.preferred_segment = other.get_hostname()
+        self.store.put("a", b"v")
+        self.store.put("b", b"v", config)
+        self.assertEqual(self.store.batch_replica_clear(["a", "none"]), ["a"])
+        self.assertEqual(self.store.is_exist("a"), 0)
+        self.assertEqual(self.store.batch_replica_clear(["b"], self.store.get_hostname()), [])
+        self.assertEqual(self.store.batch_replica_clear(["b"], "nobody:1"), [])
+        self.assertEqual(self.store.batch_replica_clear(["b"], other.get_hostname()), ["b"])
+        child = os.fork()
+        if child == 0:
+            store = MooncakeDistributedStore()
+            store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER)
+            os._exit(store.put("of another", b"v"))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(self.store.batch_replica_clear(["of another"]), [])
+
+
+class Leases(OnNode):
+    settings = {"ranks": 1, "memory": "64MiB", "settings": ["--contributions", "true", "--lease-ttl", "1h"]}
+
+    def test_look_ups_lease_and_puts_do_not(self):
+        for key, look in (("exist", lambda k: self.store.is_exist(k)), ("size", lambda k: self.store.get_size(k)),
+                          ("get", lambda k: self.store.get(k)), ("describe", lambda k: self.store.get_replica_desc(k)),
+                          ("session", lambda k: self.store.batch_get_session_start([k]))):
+            self.store.put(key, b"v")
+            look(key)
+            self.assertEqual((key, self.store.remove(key)), (key, -706))
+            self.assertEqual(self.store.batch_remove([key, "none"]), [-706, -704])
+            self.assertEqual(self.store.remove_all(), 0)
+            self.assertEqual(self.store.remove_by_regex("."), 0)
+            self.assertEqual(self.store.batch_replica_clear([key]), [])
+            self.assertEqual(self.store.remove(key, force=True), 0)
+        self.store.put("k", b"v")
+        self.assertEqual(self.store.remove("k"), 0)
+        self.store.put("k", b"v")
+        self.assertEqual(self.store.batch_replica_clear(["k"]), ["k"])
+
+
+class ShortLeases(OnNode):
+    settings = {"ranks": 1, "memory": "64MiB", "settings": ["--contributions", "true", "--lease-ttl", "200ms"]}
+
+    def test_a_lease_ends(self):
+        self.store.put("k", b"v")
+        self.store.is_exist("k")
+        wait_until(lambda: self.store.remove("k") == 0, 5, "the lease ended")
+
+    def test_a_session_ends_with_its_lease(self):
+        self.store.put("k", b"v")
+        memory = Memory(1)
+        read = self.store.batch_get_into_multi_buffer_ranges
+
+        def over():
+            self.assertEqual(self.store.batch_get_session_start(["k"]), [0])
+            time.sleep(0.3)
+            return read(["k"], [[memory.at]], [[1]], [[0]]) == [-707]
+
+        self.assertTrue(over())
+        self.assertEqual(read(["k"], [[memory.at]], [[1]], [[0]]), [-600])
+        self.assertEqual(self.store.get("k"), b"v")
+
+
+class Dummy(OnNode):
+    """In front of a mooncake_client, of which only the file is needed that it writes."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.node.directory + "/base"
+        self.port = free_port()
+        place = f"{self.base}/sluice-{os.getuid()}"
+        os.makedirs(place, exist_ok=True)
+        with open(f"{place}/mooncake-client-{self.port}", "w", encoding="ascii") as file:
+            file.write(self.node.instance + "\n")
+        self.dummy = MooncakeDistributedStore()
+        with Environment(XDG_RUNTIME_DIR=self.base, SLUICE_INSTANCE=None):
+            self.assertEqual(self.dummy.setup_dummy(64 * MIB, MIB, "127.0.0.1:" + self.port), 0)
+        self.addCleanup(self.dummy.close)
+
+    def test_it_reads_and_writes_and_registers_only_shared_memory(self):
+        allocator = mooncake.MooncakeHostMemAllocator()
+        at = allocator.alloc(MIB)
+        memory = Memory(10)
+        self.assertEqual(self.dummy.register_buffer(memory.at, 10), -1)
+        self.assertEqual(self.dummy.register_buffer(at, MIB - 1), -1)
+        self.assertEqual(self.dummy.register_buffer(at + 4096, MIB - 4096), -1)
+        self.assertEqual(self.dummy.register_buffer(at, MIB), 0)
+        pool = self.dummy.alloc_from_mem_pool(4096)
+        self.assertEqual(self.dummy.register_buffer(pool, 4096), 0)
+        ctypes.memset(at, 65, 5)
+        self.assertEqual(self.dummy.batch_put_from(["k"], [at], [5]), [0])
+        self.assertEqual(self.store.get("k"), b"AAAAA")
+        self.assertEqual(self.dummy.batch_get_into(["k"], [pool], [4096]), [5])
+        self.assertEqual(self.dummy.unregister_buffer(at), 0)
+        self.assertEqual(self.dummy.unregister_buffer(at), -1)
+        self.assertEqual(allocator.free(at), 0)
+        self.assertEqual(self.dummy.batch_is_exist(["k", "none", ""]), [1, 0, -1])
+        self.assertEqual(self.dummy.batch_get_session_start(["k"]), [-600])
+        self.assertEqual(self.dummy.batch_put_session_start(["l"], [5]), [-600])
+        self.assertEqual(self.dummy.get_offload_rpc_read_count(), 0)
+        self.assertEqual(self.dummy.health_check(), 0)
+        self.assertEqual(self.store.alloc_from_mem_pool(4096), 0)
+
+    def test_without_a_client_there_is_no_front(self):
+        with Environment(XDG_RUNTIME_DIR=self.base, SLUICE_INSTANCE=None):
+            for address in ("127.0.0.1:1", "192.0.2.1:" + self.port, "nonsense:x", ""):
+                self.assertEqual(MooncakeDistributedStore().setup_dummy(MIB, MIB, address), -1)
+
+
+class OnDisk(OnNode):
+    settings = {"ranks": 1, "memory": "64MiB", "disk": "256MiB", "settings": ["--contributions", "true"]}
+
+    def test_what_is_on_disk_says_so_and_comes_back(self):
+        memory = Memory(os.urandom(MIB))
+        keys = [f"k{i}" for i in range(40)]
+        for key in keys:
+            wait_until(lambda key=key: self.store.put_from(key, memory.at, MIB) == 0, 10, f"{key} is stored")
+        wait_until(lambda: all(any(d.is_local_disk_replica() for d in found)
+                               for found in self.store.batch_get_replica_desc(keys).values()), 10, "all are on disk")
+        found = self.store.batch_get_replica_desc(keys)
+        self.assertEqual(sorted(found), sorted(keys))
+        gone = [key for key in keys if not any(d.is_memory_replica() for d in found[key])]
+        self.assertTrue(gone)
+        self.assertRaises(RuntimeError, found[gone[0]][0].get_memory_descriptor)
+        into = Memory(MIB)
+        self.assertEqual(self.store.get_into(gone[0], into.at, MIB), MIB)
+        self.assertEqual(into.bytes, memory.bytes)
+        self.assertEqual(self.store.get(gone[1]), bytes(memory.bytes))
+
+
 class Registration(OnNode):
     def test_buffers(self):
         register, unregister = self.store.register_buffer, self.store.unregister_buffer
@@ -749,10 +1013,10 @@ class Threads(OnNode):
             round()
         gc.collect()
         before = sys.getallocatedblocks()
-        for _ in range(200):
+        for _ in range(500):
             round()
         gc.collect()
-        self.assertLess(sys.getallocatedblocks() - before, 100)
+        self.assertLess(sys.getallocatedblocks() - before, 400)  # less than one a round
 
 
 if __name__ == "__main__":

@@ -131,6 +131,12 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
 bool store_local_take(struct store_base *base, uint64_t bytes);
 void store_local_give(struct store_base *base, uint64_t bytes);
 
+/* ---- store_look.c ---- */
+/* Asks other nodes, where there are any, for what is SL_ERR_NOT_FOUND: what is there gets SL_OK,
+ * and found[i] (found may be NULL). At most STORE_BATCH_MAX. */
+void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
+                sl_err *errs, struct sl_elsewhere *found);
+
 /* ---- store_session.c ---- */
 void store_sessions_end(struct sl_store *store); /* of a close */
 
@@ -143,6 +149,8 @@ uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr);
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- store_segment.c ---- */
+/* Of a contribution's name, the part that is its host's segment. */
+size_t store_segment_host_length(const char *name);
 void store_segments_end(struct sl_store *store, struct store_base *base); /* under its lock */
 
 #endif

@@ -15,10 +15,9 @@
 
 /* ---- by key ---- */
 
-static void remove_share(struct store_base *base, struct sl_client *client,
-                         const struct sl_object_key *keys, uint32_t count, bool force, sl_err *errs)
+static void remove_here(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                        bool force, sl_err *errs)
 {
-    (void)base;
     for (uint32_t i = 0; i < count; i++) {
         errs[i] = SL_ERR_COUNT; /* not answered */
     }
@@ -28,6 +27,30 @@ static void remove_share(struct store_base *base, struct sl_client *client,
     }
 }
 
+/* A key is removed when it was here or elsewhere; a refusal of anybody counts before that. */
+static sl_err both(sl_err here, sl_err elsewhere)
+{
+    if (here != SL_OK && here != SL_ERR_NOT_FOUND) {
+        return here;
+    }
+    return elsewhere == SL_ERR_NOT_FOUND ? here : elsewhere;
+}
+
+/* The same at other nodes, where there are any. */
+static void remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
+                             uint32_t count, bool force, sl_err *errs)
+{
+    sl_err *others =
+        sl_client_has_peers(client) ? malloc((count + (size_t)1) * sizeof *others) : NULL;
+    if (others != NULL &&
+        sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) == SL_OK) {
+        for (uint32_t i = 0; i < count; i++) {
+            errs[i] = both(errs[i], others[i]);
+        }
+    }
+    free(others);
+}
+
 /* Keys as on the node. False: no memory. */
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
@@ -35,7 +58,8 @@ static bool remove_mapped(struct store_base *base, const struct sl_object_key *k
     sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
     for (uint32_t first = 0; errs != NULL && first < count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        remove_share(base, base->client, keys + first, share, force, errs);
+        remove_here(base->client, keys + first, share, force, errs);
+        remove_elsewhere(base->client, keys + first, share, force, errs);
         for (uint32_t i = 0; i < share; i++) {
             codes[first + i] = keys[first + i].length == 0 ? store_key_code(keys[first + i])
                                                            : sl_store_code_of(errs[i]);
@@ -225,25 +249,26 @@ struct clearing {
     sl_err *errs;
     struct sl_object_key *keys; /* that may go, in a row */
     uint32_t *sources;
-    uint64_t segment; /* its bit; 0: any */
+    uint64_t segment; /* its bits; 0: any */
     uint32_t count;
 };
 
-/* False: no such segment. */
-static bool segment_bit(struct sl_client *client, const char *segment, uint64_t *bit)
+/* A host's segment, and what it contributed further. False: no such segment. */
+static bool segment_bits(struct sl_client *client, const char *segment, uint64_t *bits)
 {
     struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = SL_CONTRIBUTIONS_MAX;
-    *bit = 0;
+    *bits = 0;
     if (infos != NULL && sl_contributions(client, infos, &count, 0, NULL) == SL_OK) {
         for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
+            infos[i].name[store_segment_host_length(infos[i].name)] = '\0';
             if (strcmp(infos[i].name, segment) == 0 && infos[i].number < SL_CONTRIBUTIONS_MAX) {
-                *bit = UINT64_C(1) << infos[i].number;
+                *bits |= UINT64_C(1) << infos[i].number;
             }
         }
     }
     free(infos);
-    return *bit != 0;
+    return *bits != 0;
 }
 
 static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
@@ -253,14 +278,15 @@ static void clearing_select(struct clearing *clearing, const struct sl_object_ke
         const struct sl_stat *stat = &clearing->stats[i];
         bool mine = keys[i].length != 0 && clearing->errs[i] == SL_OK &&
                     stat->writer_pid == (uint32_t)getpid();
-        if (mine && (clearing->segment == 0 || stat->contributions == clearing->segment)) {
+        bool there = stat->contributions != 0 && (stat->contributions & ~clearing->segment) == 0;
+        if (mine && (clearing->segment == 0 || there)) {
             clearing->keys[clearing->count] = keys[i];
             clearing->sources[clearing->count++] = i;
         }
     }
 }
 
-static void clear_share(struct store_base *base, struct sl_client *quiet, struct clearing *clearing,
+static void clear_share(struct sl_client *quiet, struct clearing *clearing,
                         const struct sl_object_key *keys, uint32_t count, bool *cleared)
 {
     clearing->count = 0;
@@ -268,15 +294,14 @@ static void clear_share(struct store_base *base, struct sl_client *quiet, struct
         return;
     }
     clearing_select(clearing, keys, count);
-    remove_share(base, quiet, clearing->keys, clearing->count, false, clearing->errs);
+    remove_here(quiet, clearing->keys, clearing->count, false, clearing->errs);
     for (uint32_t i = 0; i < clearing->count; i++) {
         cleared[clearing->sources[i]] = clearing->errs[i] == SL_OK;
     }
 }
 
-static void clear_batch(struct store_base *base, struct sl_client *quiet,
-                        const struct sl_object_key *keys, uint32_t count, const char *segment,
-                        bool *cleared)
+static void clear_batch(struct sl_client *quiet, const struct sl_object_key *keys, uint32_t count,
+                        const char *segment, bool *cleared)
 {
     size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
     struct clearing clearing = {.stats = calloc(room, sizeof *clearing.stats),
@@ -285,9 +310,9 @@ static void clear_batch(struct store_base *base, struct sl_client *quiet,
                                 .sources = malloc(room * sizeof *clearing.sources)};
     bool fine = clearing.stats != NULL && clearing.errs != NULL && clearing.keys != NULL &&
                 clearing.sources != NULL &&
-                (segment[0] == '\0' || segment_bit(quiet, segment, &clearing.segment));
+                (segment[0] == '\0' || segment_bits(quiet, segment, &clearing.segment));
     for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        clear_share(base, quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX),
+        clear_share(quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX),
                     cleared + first);
     }
     free(clearing.stats);
@@ -307,7 +332,7 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
     char *room = NULL;
     struct sl_client *quiet = store_quiet_client(base); /* looking must not lease */
     if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &room)) {
-        clear_batch(base, quiet, keys, count, segment, cleared);
+        clear_batch(quiet, keys, count, segment, cleared);
     }
     free(room);
     store_leave(base);

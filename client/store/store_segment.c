@@ -9,6 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FURTHER_MARK '#' /* between the host's name and a further segment's number */
+
+size_t store_segment_host_length(const char *name)
+{
+    const char *mark = strchr(name, FURTHER_MARK);
+    return mark == NULL ? strlen(name) : (size_t)(mark - name);
+}
+
 /* The file would be mapped; its bytes are a quota here, so it only has to be able to hold them. */
 static int file_check(const char *path, uint64_t offset_bytes, uint64_t length_bytes)
 {
@@ -61,8 +69,8 @@ int sl_store_segment_mount(struct sl_store *store, const char *path, uint64_t of
         code = file_check(path, offset_bytes, length_bytes);
     }
     if (code == SL_STORE_OK) {
-        (void)snprintf(segment.name, sizeof segment.name, "%.200s#%016jx", base->name,
-                       (uintmax_t)segment.id.low);
+        (void)snprintf(segment.name, sizeof segment.name, "%.200s%c%016jx", base->name,
+                       FURTHER_MARK, (uintmax_t)segment.id.low);
         code = segment_code_of(
             sl_contribute(base->client, segment.name, length_bytes, false, 0, NULL));
     }

@@ -899,6 +899,40 @@ class OnDisk(OnNode):
         self.assertEqual(self.store.get(gone[1]), bytes(memory.bytes))
 
 
+class TwoNodes(unittest.TestCase):
+    """Masters of two hosts that are peers, here on one."""
+
+    def node(self, name, ports, other, other_ports):
+        node = Node(ranks=1, memory="64MiB", settings=[
+            "--contributions", "true", "--lease-ttl", "200ms", "--node-name", name, "--peers",
+            f"{other}@127.0.0.1:{other_ports[0]}", "--cluster-listen", f"127.0.0.1:{ports[0]}", "--fabric", "tcp",
+            "--fabric-address", f"127.0.0.1:{ports[1]}", "--cluster-plaintext", "true", "--peer-removes", "true"])
+        node.__enter__()
+        self.addCleanup(node.__exit__)
+        use(node)
+        store = MooncakeDistributedStore()
+        self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "tcp", "", MASTER), 0)
+        self.addCleanup(store.close)
+        return store
+
+    def test_what_another_node_has_is_there(self):
+        ports = [free_port() for _ in range(4)]
+        a = self.node("a", ports[:2], "b", ports[2:])
+        b = self.node("b", ports[2:], "a", ports[:2])
+        memory = Memory(b"value of a")
+        self.assertEqual(a.put("k", b"value of a"), 0)
+        wait_until(lambda: b.is_exist("k") == 1, 20, "b hears of a's value")
+        self.assertEqual(b.batch_is_exist(["k", "none", "k", ""]), [1, 0, 1, -600])
+        self.assertEqual((b.get_size("k"), b.get_size("none")), (10, -704))
+        found = b.get_replica_desc("k")
+        self.assertEqual(segments(found), ["a"])
+        self.assertEqual(b.get_replica_desc("none"), [])
+        wait_until(lambda: b.get("k") == b"value of a", 20, "b reads it")
+        self.assertEqual(b.batch_get_into(["k", "none"], [memory.at] * 2, [10] * 2), [10, -704])
+        wait_until(lambda: b.remove("k") == 0, 20, "leases ended")
+        self.assertEqual((a.is_exist("k"), b.is_exist("k"), b.remove("k")), (0, 0, -704))
+
+
 class Registration(OnNode):
     def test_buffers(self):
         register, unregister = self.store.register_buffer, self.store.unregister_buffer

@@ -1,0 +1,475 @@
+/* client/mooncake/admin_keys.c - keys: listing, looking up, removing.
+ *
+ * Keys of the tenant "default" are themselves; those of others begin with a mark, the tenant and
+ * the mark again, which is how the store layer keeps them apart. */
+#include "client/mooncake/admin.h"
+#include "ipc/sl_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TENANT_MARK      '\x01'
+#define TENANT_BYTES_MAX 255u
+#define REMOVE_AT_ONCE   4096u
+#define QUERY_KEYS_MAX   4096u
+#define ERROR_NOT_FOUND  (-704)
+#define ERROR_NOT_READY  (-703)
+
+/* ---- tenants ---- */
+
+struct prefix {
+    char text[TENANT_BYTES_MAX + 3];
+    size_t length; /* 0: the default tenant */
+};
+
+static bool prefix_take(const struct mc_request *request, struct prefix *out,
+                        struct mc_answer *answer)
+{
+    SL_AUTO(free) char *tenant = NULL;
+    size_t length = 0;
+    const char *raw = mc_request_raw(request, "tenant_id");
+    out->length = 0;
+    if (raw == NULL || raw[0] == '\0') {
+        return true;
+    }
+    if (!mc_argument(request, "tenant_id", &tenant, &length, answer)) {
+        return false;
+    }
+    if (length > TENANT_BYTES_MAX || memchr(tenant, TENANT_MARK, length) != NULL) {
+        mc_answer_text(answer, 400, "tenant_id: no tenant has such a name\n");
+        return false;
+    }
+    if (strcmp(tenant, "default") != 0) {
+        out->length = (size_t)snprintf(out->text, sizeof out->text, "%c%s%c", TENANT_MARK, tenant,
+                                       TENANT_MARK);
+    }
+    return true;
+}
+
+/* The key as its tenant knows it, or NULL: it is another's. */
+static const char *own_key(const struct prefix *prefix, const char *key, size_t *length)
+{
+    static const char of_default[] = {TENANT_MARK, TENANT_MARK};
+    const char *text = prefix->length != 0 ? prefix->text : of_default;
+    size_t text_length = prefix->length != 0 ? prefix->length : sizeof of_default;
+    if (prefix->length == 0 && key[0] != TENANT_MARK) {
+        return key;
+    }
+    if (*length <= text_length || memcmp(key, text, text_length) != 0) {
+        return NULL;
+    }
+    *length -= text_length;
+    return key + text_length;
+}
+
+/* What the index has for a tenant's key. False: too long. */
+static bool stored_key(const struct prefix *prefix, const char *key, size_t length,
+                       char out[SL_KEY_BYTES_MAX + 1], size_t *out_length)
+{
+    static const char of_default[] = {TENANT_MARK, TENANT_MARK};
+    const char *text = prefix->text;
+    size_t text_length = prefix->length;
+    if (text_length == 0 && length > 0 && key[0] == TENANT_MARK) {
+        text = of_default;
+        text_length = sizeof of_default;
+    }
+    if (length == 0 || text_length + length > SL_KEY_BYTES_MAX) {
+        return false;
+    }
+    memcpy(out, text, text_length);
+    memcpy(out + text_length, key, length);
+    *out_length = text_length + length;
+    return true;
+}
+
+/* ---- listing ---- */
+
+/* A walk through the index, which is read in shared memory: nobody is asked, nothing is kept but
+ * one key. */
+struct key_walk {
+    struct sl_index_view *view;
+    struct prefix prefix;
+    uint64_t cursor;
+    const char *next; /* in key: found, and not given yet */
+    size_t next_length;
+    char key[SL_KEY_BYTES_MAX + 1];
+};
+
+static bool walk_step(struct key_walk *walk)
+{
+    struct sl_entry entry;
+    while (sl_index_scan(walk->view, &walk->cursor, &entry, walk->key)) {
+        walk->next_length = entry.key_length;
+        walk->next = own_key(&walk->prefix, walk->key, &walk->next_length);
+        if (walk->next != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ssize_t walk_more(void *state, char *out, size_t room)
+{
+    struct key_walk *walk = state;
+    size_t used = 0;
+    for (;;) {
+        if (walk->next == NULL && !walk_step(walk)) {
+            return used > 0 ? (ssize_t)used : -1;
+        }
+        if (used + walk->next_length + 1 > room) {
+            return used > 0 ? (ssize_t)used : -2; /* blocks are much larger than a key */
+        }
+        memcpy(out + used, walk->next, walk->next_length);
+        out[used + walk->next_length] = '\n';
+        used += walk->next_length + 1;
+        walk->next = NULL;
+    }
+}
+
+static void walk_end(void *state)
+{
+    struct key_walk *walk = state;
+    sl_index_view_close(&walk->view);
+    free(walk);
+}
+
+void mc_get_all_keys(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct mc_admin *admin = context;
+    struct sl_error why = {0};
+    struct prefix prefix;
+    if (!prefix_take(request, &prefix, answer)) {
+        return;
+    }
+    if (!mc_node_ready(&admin->paths, admin->disk_count, &why)) {
+        mc_answer_text(answer, 503, "node '%s' is not ready: %s\n", admin->instance, why.text);
+        return;
+    }
+    struct key_walk *walk = calloc(1, sizeof *walk);
+    if (walk == NULL) {
+        mc_answer_text(answer, 500, "out of memory\n");
+        return;
+    }
+    walk->prefix = prefix;
+    if (sl_index_view_open(admin->paths.shm_dir, &walk->view, &why) != SL_OK) {
+        free(walk);
+        mc_answer_text(answer, 503, "%s\n", why.text);
+        return;
+    }
+    answer->stream = (struct mc_stream){.more = walk_more, .end = walk_end, .state = walk};
+}
+
+/* ---- looking up ---- */
+
+static json_t *replica_json(const char *type, const char *endpoint, uint64_t bytes)
+{
+    return json_pack("{s:s, s:s, s:I, s:i, s:s}", "type", type, "status", "COMPLETE", "size",
+                     (json_int_t)bytes, "buffer_address", 0, "transport_endpoint", endpoint);
+}
+
+/* One descriptor for each contribution that is charged, and one for the disk. */
+static json_t *replicas_json(const struct mc_admin *admin, const struct sl_stat *stat,
+                             const struct sl_contribution_info *infos, uint32_t count)
+{
+    json_t *list = json_array();
+    bool named = false;
+    for (uint32_t i = 0; stat->in_memory && i < count; i++) {
+        if ((stat->contributions >> infos[i].number & 1) != 0) {
+            (void)json_array_append_new(list,
+                                        replica_json("memory", infos[i].name, stat->length_bytes));
+            named = true;
+        }
+    }
+    if (stat->in_memory && !named) {
+        (void)json_array_append_new(list,
+                                    replica_json("memory", admin->instance, stat->length_bytes));
+    }
+    if (stat->on_disk) {
+        (void)json_array_append_new(
+            list, replica_json("local_disk", admin->instance, stat->length_bytes));
+    }
+    return list;
+}
+
+static const char *miss_text(sl_err code)
+{
+    return code == SL_ERR_BUSY ? "object is not ready" : "object not found";
+}
+
+void mc_query_key(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct mc_admin *admin = context;
+    struct prefix prefix;
+    SL_AUTO(free) char *key = NULL;
+    char stored[SL_KEY_BYTES_MAX + 1];
+    size_t length = 0;
+    size_t stored_length = 0;
+    if (!prefix_take(request, &prefix, answer) ||
+        !mc_argument(request, "key", &key, &length, answer)) {
+        return;
+    }
+    sl_err code = SL_ERR_NOT_FOUND;
+    struct sl_stat stat = {0};
+    static struct sl_contribution_info none[1];
+    SL_AUTO(free) struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    uint32_t count = 0;
+    if (!mc_segments(admin, infos != NULL ? infos : none, &count, answer)) {
+        return;
+    }
+    struct sl_client *client = mc_admin_client(admin, answer);
+    if (client == NULL) {
+        return;
+    }
+    if (stored_key(&prefix, key, length, stored, &stored_length)) {
+        struct sl_object_key object = {.at = stored, .length = (uint32_t)stored_length};
+        (void)sl_stat_batch(client, &object, 1, &stat, &code);
+    }
+    mc_admin_client_return(admin);
+    if (code != SL_OK) {
+        mc_answer_json(answer, code == SL_ERR_BUSY ? 503 : 404,
+                       json_pack("{s:b, s:o, s:i, s:s}", "success", 0, "key",
+                                 mc_json_text(key, length), "error_code",
+                                 code == SL_ERR_BUSY ? ERROR_NOT_READY : ERROR_NOT_FOUND,
+                                 "error_message", miss_text(code)));
+        return;
+    }
+    mc_answer_json(answer, 200,
+                   json_pack("{s:b, s:o, s:I, s:o}", "success", 1, "key", mc_json_text(key, length),
+                             "size", (json_int_t)stat.length_bytes, "data",
+                             replicas_json(admin, &stat, infos, count)));
+}
+
+/* Splits raw at commas before it is decoded, so that a key may have one as %2C. Fills keys (at most
+ * QUERY_KEYS_MAX, in text, decoded) and their number; false: the answer says why. */
+static bool keys_split(const char *raw, char *text, struct sl_object_key *keys, uint32_t *count,
+                       struct mc_answer *answer)
+{
+    *count = 0;
+    for (const char *at = raw; *at != '\0'; at += *at == ',' ? 1 : 0) {
+        size_t length = strcspn(at, ",");
+        if (*count == QUERY_KEYS_MAX) {
+            mc_answer_text(answer, 400, "at most %u keys\n", QUERY_KEYS_MAX);
+            return false;
+        }
+        ssize_t got = mc_unescape(at, length, text);
+        if (got < 0) {
+            mc_answer_text(answer, 400, "the argument 'keys' is malformed\n");
+            return false;
+        }
+        if (got > 0) {
+            keys[(*count)++] = (struct sl_object_key){.at = text, .length = (uint32_t)got};
+        }
+        text += got + 1;
+        at += length;
+    }
+    if (*count == 0) {
+        mc_answer_text(answer, 400, "the argument 'keys' is empty\n");
+    }
+    return *count > 0;
+}
+
+/* Memory of one batch of look-ups. */
+struct queries {
+    struct sl_object_key keys[QUERY_KEYS_MAX];   /* as asked */
+    struct sl_object_key stored[QUERY_KEYS_MAX]; /* as the index has them; length 0: it cannot */
+    struct sl_stat stats[QUERY_KEYS_MAX];
+    sl_err codes[QUERY_KEYS_MAX];
+    struct sl_contribution_info infos[SL_CONTRIBUTIONS_MAX];
+    uint32_t count, info_count;
+    char *text;        /* owned: of keys */
+    char *stored_text; /* owned: of stored */
+};
+
+static void queries_free(struct queries *queries)
+{
+    if (queries != NULL) {
+        free(queries->text);
+        free(queries->stored_text);
+        free(queries);
+    }
+}
+
+static struct queries *queries_make(const char *raw)
+{
+    struct queries *queries = calloc(1, sizeof *queries);
+    if (queries != NULL) {
+        queries->text = malloc(2 * strlen(raw) + 2);
+        queries->stored_text =
+            malloc(QUERY_KEYS_MAX * (size_t)(TENANT_BYTES_MAX + 3) + strlen(raw) + 1);
+    }
+    if (queries == NULL || queries->text == NULL || queries->stored_text == NULL) {
+        queries_free(queries);
+        return NULL;
+    }
+    return queries;
+}
+
+/* Keys that cannot be there are left as not found. */
+static void queries_run(struct queries *queries, const struct prefix *prefix,
+                        struct sl_client *client)
+{
+    char *to = queries->stored_text;
+    uint32_t used = 0;
+    static const uint32_t none = UINT32_MAX;
+    uint32_t places[QUERY_KEYS_MAX];
+    for (uint32_t i = 0; i < queries->count; i++) {
+        char stored[SL_KEY_BYTES_MAX + 1];
+        size_t length = 0;
+        places[i] = none;
+        if (stored_key(prefix, queries->keys[i].at, queries->keys[i].length, stored, &length)) {
+            memcpy(to, stored, length);
+            queries->stored[used] = (struct sl_object_key){.at = to, .length = (uint32_t)length};
+            places[i] = used++;
+            to += length;
+        }
+    }
+    if (used > 0) {
+        (void)sl_stat_batch(client, queries->stored, used, queries->stats, queries->codes);
+    }
+    for (uint32_t i = queries->count;
+         i-- > 0;) { /* places[i] <= i: what is read is not moved yet */
+        queries->codes[i] = places[i] == none ? SL_ERR_NOT_FOUND : queries->codes[places[i]];
+        if (places[i] != none) {
+            queries->stats[i] = queries->stats[places[i]];
+        }
+    }
+}
+
+static json_t *query_json(const struct mc_admin *admin, const struct queries *queries, uint32_t i)
+{
+    if (queries->codes[i] != SL_OK) {
+        return json_pack("{s:b, s:i, s:s}", "ok", 0, "error_code",
+                         queries->codes[i] == SL_ERR_BUSY ? ERROR_NOT_READY : ERROR_NOT_FOUND,
+                         "error", miss_text(queries->codes[i]));
+    }
+    return json_pack("{s:b, s:I, s:o}", "ok", 1, "size", (json_int_t)queries->stats[i].length_bytes,
+                     "values",
+                     replicas_json(admin, &queries->stats[i], queries->infos, queries->info_count));
+}
+
+void mc_batch_query_keys(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct mc_admin *admin = context;
+    struct prefix prefix;
+    const char *raw = mc_request_raw(request, "keys");
+    if (!prefix_take(request, &prefix, answer)) {
+        return;
+    }
+    struct queries *queries = queries_make(raw != NULL ? raw : "");
+    if (queries == NULL) {
+        mc_answer_text(answer, 500, "out of memory\n");
+        return;
+    }
+    struct sl_client *client = NULL;
+    if (keys_split(raw != NULL ? raw : "", queries->text, queries->keys, &queries->count, answer) &&
+        mc_segments(admin, queries->infos, &queries->info_count, answer)) {
+        client = mc_admin_client(admin, answer);
+    }
+    if (client != NULL) {
+        json_t *data = json_object();
+        queries_run(queries, &prefix, client);
+        mc_admin_client_return(admin);
+        for (uint32_t i = 0; i < queries->count; i++) {
+            const struct sl_object_key *key = &queries->keys[i];
+            SL_AUTO(free) char *name = strndup(key->at, key->length);
+            if (name == NULL ||
+                json_object_set_new(data, name, query_json(admin, queries, i)) != 0) {
+                (void)json_object_set_new_nocheck(data, "?", json_null()); /* no UTF-8 */
+            }
+        }
+        mc_answer_json(answer, 200, json_pack("{s:b, s:o}", "success", 1, "data", data));
+    }
+    queries_free(queries);
+}
+
+/* ---- removing ---- */
+
+struct removal {
+    struct sl_object_key keys[REMOVE_AT_ONCE];
+    sl_err codes[REMOVE_AT_ONCE];
+    uint32_t count;
+    uint64_t removed, skipped;
+    char text[REMOVE_AT_ONCE * SL_KEY_BYTES_MAX];
+};
+
+/* Removes what has been gathered. */
+static sl_err removal_flush(struct removal *removal, struct sl_client *client, bool force,
+                            struct sl_error *why)
+{
+    sl_err err = removal->count == 0
+                     ? SL_OK
+                     : sl_remove_batch_heeding(client, removal->keys, removal->count, !force,
+                                               removal->codes, MC_CALL_NS, why);
+    for (uint32_t i = 0; err == SL_OK && i < removal->count; i++) {
+        removal->removed += removal->codes[i] == SL_OK;
+        removal->skipped += removal->codes[i] == SL_ERR_LEASED || removal->codes[i] == SL_ERR_BUSY;
+    }
+    removal->count = 0;
+    return err;
+}
+
+/* Walks as for a listing, a batch at a time: what is put meanwhile may stay. */
+static sl_err removal_run(struct removal *removal, struct key_walk *walk, struct sl_client *client,
+                          bool force, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    size_t used = 0;
+    while (err == SL_OK && walk_step(walk)) {
+        /* The stored key: what stands before its tenant's own part belongs to it. */
+        size_t length = (size_t)(walk->next - walk->key) + walk->next_length;
+        memcpy(removal->text + used, walk->key, length);
+        removal->keys[removal->count++] =
+            (struct sl_object_key){.at = removal->text + used, .length = (uint32_t)length};
+        used += length;
+        if (removal->count == REMOVE_AT_ONCE) {
+            err = removal_flush(removal, client, force, why);
+            used = 0;
+        }
+    }
+    return err == SL_OK ? removal_flush(removal, client, force, why) : err;
+}
+
+static bool force_take(const struct mc_request *request, bool *out, struct mc_answer *answer)
+{
+    const char *raw = mc_request_raw(request, "force");
+    *out = false;
+    if (raw == NULL || raw[0] == '\0' || sl_parse_bool(raw, out, NULL) == SL_OK) {
+        return true;
+    }
+    mc_answer_text(answer, 400, "force: '%.40s' is not true or false\n", raw);
+    return false;
+}
+
+void mc_remove_all(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct mc_admin *admin = context;
+    struct prefix prefix;
+    struct sl_error why = {0};
+    bool force = false;
+    if (!prefix_take(request, &prefix, answer) || !force_take(request, &force, answer)) {
+        return;
+    }
+    SL_AUTO(free) struct key_walk *walk = calloc(1, sizeof *walk);
+    SL_AUTO(free) struct removal *removal = calloc(1, sizeof *removal);
+    if (walk == NULL || removal == NULL) {
+        mc_answer_text(answer, 500, "out of memory\n");
+        return;
+    }
+    struct sl_client *client = mc_admin_client(admin, answer);
+    if (client == NULL) {
+        return;
+    }
+    walk->prefix = prefix;
+    sl_err err = sl_index_view_open(admin->paths.shm_dir, &walk->view, &why);
+    err = err == SL_OK ? removal_run(removal, walk, client, force, &why) : err;
+    sl_index_view_close(&walk->view);
+    mc_admin_client_return(admin);
+    if (err != SL_OK) {
+        mc_answer_failed(answer, &why);
+        return;
+    }
+    mc_answer_json(answer, 200,
+                   json_pack("{s:b, s:I, s:I}", "success", 1, "removed_count",
+                             (json_int_t)removal->removed, "skipped_count",
+                             (json_int_t)removal->skipped));
+}

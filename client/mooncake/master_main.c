@@ -1,0 +1,282 @@
+/* client/mooncake/master_main.c - mooncake_master: a node of Sluice where Mooncake's master was. */
+#include "client/mooncake/admin.h"
+#include "client/mooncake/listen.h"
+#include "client/mooncake/metadata.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_log.h"
+#include "runtime/sl_loop.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_NS         (200 * SL_NS_PER_MS)
+#define LOG_LINES_PER_S 100u
+#define WORDS_BYTES     2000
+
+enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_WRONG_USE = 2 };
+
+struct master {
+    struct mc_flags *flags;
+    struct sl_log *log;
+    struct sl_loop *loop;
+    sl_loop_timer tick;
+    struct mc_node node;
+    struct mc_admin admin;
+    struct mc_http *http;
+    struct mc_metadata *metadata;
+    struct mc_rpc *rpc;
+    struct mc_join_server server;
+    int rpc_fd, http_fd, metadata_fd;
+    uint16_t rpc_port, metrics_port;
+    bool ready, failed;
+};
+
+static uint16_t port_of(const struct mc_flags *flags)
+{
+    uint64_t port = mc_flags_u64(flags, MASTER_rpc_port);
+    return (uint16_t)(port != 0 ? port : mc_flags_u64(flags, MASTER_port));
+}
+
+static void log_ignored(void *context, const struct mc_flag *flag, const char *value)
+{
+    struct master *self = context;
+    sl_log_write(self->log, SL_LOG_WARN, 0, "--%s=%.100s means nothing here: %s", flag->name, value,
+                 flag->help);
+}
+
+static sl_err log_open(struct master *self, struct sl_error *why)
+{
+    static const enum sl_log_level levels[] = {SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR,
+                                               SL_LOG_ERROR};
+    struct sl_log_options options = {.actor = "mooncake_master",
+                                     .level = levels[mc_flags_u64(self->flags, MASTER_minloglevel)],
+                                     .lines_per_s = LOG_LINES_PER_S};
+    sl_err err = sl_log_open(&options, &self->log, why);
+    if (err == SL_OK) {
+        mc_flags_ignored(self->flags, log_ignored, self);
+    }
+    return err;
+}
+
+/* ---- while it runs ---- */
+
+static void on_signal(void *context, int number)
+{
+    struct master *self = context;
+    sl_log_write(self->log, SL_LOG_INFO, 0, "signal %d: stopping node '%s'", number,
+                 self->node.instance);
+    sl_loop_stop(self->loop);
+}
+
+static void on_supervisor_death(void *context, struct sl_proc_id proc)
+{
+    struct master *self = context;
+    char words[WORDS_BYTES];
+    mc_node_last_words(&self->node, words, sizeof words);
+    sl_log_write(
+        self->log, SL_LOG_ERROR, 0,
+        "the supervisor of node '%s', process %u, ended; what it said is in %s/supervisor.out",
+        self->node.instance, proc.pid, self->node.paths.log_dir);
+    if (!self->ready) {
+        (void)fprintf(stderr, "mooncake_master: node '%s' did not start: %s\n", self->node.instance,
+                      words);
+    }
+    self->failed = true;
+    sl_loop_stop(self->loop);
+}
+
+static void readiness_note(struct master *self)
+{
+    struct sl_error why = {0};
+    bool ready = mc_node_ready(&self->admin.paths, self->admin.disk_count, &why);
+    if (ready == self->ready) {
+        return;
+    }
+    self->ready = ready;
+    if (!ready) {
+        sl_log_write(self->log, SL_LOG_WARN, 0, "node '%s' is not ready: %s", self->node.instance,
+                     why.text);
+        return;
+    }
+    sl_log_write(self->log, SL_LOG_INFO, 0, "node '%s' is ready%s: %ju MiB memory, %ju MiB disk",
+                 self->node.instance, self->node.adopted ? " (it ran already)" : "",
+                 (uintmax_t)(sl_config_u64(self->node.config, SL_SET_memory) / SL_MIB),
+                 (uintmax_t)(self->admin.disk_bytes / SL_MIB));
+}
+
+static void on_tick(void *context, uint64_t now_ns)
+{
+    struct master *self = context;
+    readiness_note(self);
+    mc_http_tend(self->http, now_ns);
+    mc_metadata_tend(self->metadata, now_ns);
+    sl_loop_timer_set(self->loop, self->tick, now_ns + TICK_NS);
+}
+
+/* ---- start ---- */
+
+/* All ports first: what is in use is found before anything was started. */
+static sl_err ports_bind(struct master *self, struct sl_error *why)
+{
+    const struct mc_flags *flags = self->flags;
+    self->rpc_port = port_of(flags);
+    self->metrics_port = (uint16_t)mc_flags_u64(flags, MASTER_metrics_port);
+    sl_err err =
+        mc_listen(mc_flags_text(flags, MASTER_rpc_address),
+                  mc_flags_text(flags, MASTER_rpc_interface), self->rpc_port, &self->rpc_fd, why);
+    if (err == SL_OK) {
+        err = mc_listen(mc_flags_text(flags, MASTER_metrics_host), "", self->metrics_port,
+                        &self->http_fd, why);
+    }
+    if (err == SL_OK && mc_flags_bool(flags, MASTER_enable_http_metadata_server)) {
+        err = mc_listen(mc_flags_text(flags, MASTER_http_metadata_server_host), "",
+                        (uint16_t)mc_flags_u64(flags, MASTER_http_metadata_server_port),
+                        &self->metadata_fd, why);
+    }
+    return err;
+}
+
+static sl_err loop_open(struct master *self, struct sl_error *why)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    const struct sl_loop_options options = {.fds_max = 16, .timers_max = 4, .processes_max = 4};
+    sl_err err = sl_loop_create(&options, &self->loop, why);
+    if (err == SL_OK) { /* before any other thread, so that these never interrupt one */
+        err = sl_loop_signals(self->loop, signals, SL_COUNT(signals), on_signal, self, why);
+    }
+    return err == SL_OK ? sl_loop_timer_create(self->loop, on_tick, self, &self->tick, why) : err;
+}
+
+static sl_err serve(struct master *self, struct sl_error *why)
+{
+    char address[256];
+    int fd = self->http_fd;
+    mc_address_text(mc_flags_text(self->flags, MASTER_rpc_address), self->rpc_port, address,
+                    sizeof address);
+    mc_admin_init(&self->admin, "mooncake_master", &self->node, address);
+    self->http_fd = -1;
+    sl_err err =
+        mc_http_start(fd, mc_admin_routes, mc_admin_route_count, &self->admin, &self->http, why);
+    if (err == SL_OK && self->metadata_fd >= 0) {
+        fd = self->metadata_fd;
+        self->metadata_fd = -1;
+        err = mc_metadata_start(fd, &self->metadata, why);
+    }
+    if (err == SL_OK) {
+        self->server = (struct mc_join_server){.instance = self->node.instance};
+        fd = self->rpc_fd;
+        self->rpc_fd = -1;
+        err = mc_rpc_start(fd, &self->server, &self->rpc, why);
+    }
+    return err;
+}
+
+static sl_err start(struct master *self, struct sl_error *why)
+{
+    sl_err err = loop_open(self, why);
+    err = err == SL_OK ? ports_bind(self, why) : err;
+    err = err == SL_OK ? mc_node_init(self->flags, &self->node, why) : err;
+    err = err == SL_OK ? mc_node_start(&self->node, why) : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    err = sl_loop_process_watch(self->loop, self->node.supervisor, on_supervisor_death, self, why);
+    err = err == SL_OK ? serve(self, why) : err;
+    if (err == SL_OK) {
+        sl_loop_timer_set(self->loop, self->tick, sl_clock_monotonic_ns());
+        sl_log_write(self->log, SL_LOG_INFO, 0, "node '%s': port %u, admin http at port %u",
+                     self->node.instance, self->rpc_port, self->metrics_port);
+    }
+    return err;
+}
+
+static void descriptor_close(int fd)
+{
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+/* The node goes before its port: who finds the port free finds no node of that name. A node whose
+ * supervisor failed is left as it is, for the next master to put in order. */
+static sl_err end(struct master *self, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    mc_http_stop(&self->http);
+    mc_metadata_stop(&self->metadata);
+    if (!self->failed) {
+        err = mc_node_stop(&self->node, why);
+    }
+    mc_rpc_stop(&self->rpc);
+    mc_admin_fini(&self->admin);
+    mc_node_fini(&self->node);
+    descriptor_close(self->rpc_fd);
+    descriptor_close(self->http_fd);
+    descriptor_close(self->metadata_fd);
+    sl_loop_destroy(&self->loop);
+    return err;
+}
+
+/* ---- main ---- */
+
+static int flags_take(struct master *self, int argc, char **argv)
+{
+    struct sl_error why = {0};
+    sl_err err = mc_flags_create(mc_master_flags, MASTER_COUNT, &self->flags, &why);
+    err = err == SL_OK ? mc_flags_parse(self->flags, argc, argv, &why) : err;
+    if (err == SL_OK) {
+        return EXIT_FINE;
+    }
+    if (err != SL_ERR_CANCELLED) {
+        (void)fprintf(stderr, "mooncake_master: %s\n", why.text);
+        return EXIT_WRONG_USE;
+    }
+    if (strcmp(why.text, "version") == 0) {
+        (void)printf("mooncake_master of sluice %s\n", SL_VERSION);
+    } else {
+        (void)printf(
+            "usage: mooncake_master [FLAGS]\n\nRuns a node of Sluice where Mooncake's "
+            "master was: clients of this host find it by its port.\nEnds it, and what it "
+            "holds, at SIGTERM or SIGINT. Killed, it leaves the node to its successor.\n"
+            "SLUICE_NAME in the environment sets any setting of the node (sluicectl config "
+            "--help), and wins.\nExit codes: 0 stopped, 1 failed, 2 wrong use.\n\n");
+        mc_flags_print_help(self->flags, stdout);
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct master self = {.rpc_fd = -1, .http_fd = -1, .metadata_fd = -1};
+    struct sl_error why = {0};
+    self.node.lock_fd = -1;
+    (void)signal(SIGPIPE, SIG_IGN);
+    int code = flags_take(&self, argc, argv);
+    if (code != EXIT_FINE) {
+        mc_flags_destroy(&self.flags);
+        return code < 0 ? EXIT_FINE : code;
+    }
+    sl_err err = log_open(&self, &why);
+    err = err == SL_OK ? start(&self, &why) : err;
+    bool started = err == SL_OK;
+    err = err == SL_OK ? sl_loop_run(self.loop, &why) : err;
+    if (err != SL_OK) {
+        (void)fprintf(stderr, "mooncake_master: %s\n", why.text);
+    }
+    struct sl_error end_why = {0};
+    if (!started && self.node.adopted) {
+        self.failed = true; /* it ran before, and goes on without us */
+    }
+    if (end(&self, &end_why) != SL_OK) {
+        (void)fprintf(stderr, "mooncake_master: %s\n", end_why.text);
+        err = end_why.code;
+    }
+    bool fine = err == SL_OK && !self.failed;
+    sl_log_write(self.log, SL_LOG_INFO, 0, "%s", fine ? "stopped" : "ended with an error");
+    sl_log_close(&self.log);
+    mc_flags_destroy(&self.flags);
+    return fine ? EXIT_FINE : EXIT_FAILED;
+}

@@ -1,0 +1,376 @@
+/* client/mooncake/node_plan.c - the settings of the node that stand behind a master's flags. */
+#include "client/mooncake/node.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define SOURCE              "mooncake_master"
+#define SETTINGS_BYTES_MAX  ((size_t)64 << 10)
+#define MEMORY_PERCENT      80u /* of what shared memory has free */
+#define DISK_PERCENT        90u
+#define DISK_DIR_STANDARD   "/data/file_storage"
+#define DISK_BYTES_STANDARD (2048 * SL_GIB)
+#define MEMORY_LINE         "memory = "
+
+struct plan {
+    struct mc_node *node;
+    const struct mc_flags *flags;
+    FILE *out;
+};
+
+void mc_node_instance(uint16_t port, char out[64])
+{
+    const char *set = getenv("SLUICE_INSTANCE");
+    if (set != NULL && set[0] != '\0') {
+        (void)snprintf(out, 64, "%.63s", set);
+    } else {
+        (void)snprintf(out, 64, "mooncake-%u", port);
+    }
+}
+
+/* Checks it as the node's processes will, and writes its line. */
+static sl_err setting_add(struct plan *plan, const char *name, struct sl_error *why,
+                          const char *format, ...) SL_PRINTF(4, 5);
+static sl_err setting_add(struct plan *plan, const char *name, struct sl_error *why,
+                          const char *format, ...)
+{
+    char text[SL_SETTING_TEXT_BYTES_MAX + 1];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    struct sl_config *scratch = NULL;
+    sl_err err = sl_config_create(&scratch, why);
+    err = err == SL_OK ? sl_config_set(scratch, name, text, SOURCE, why) : err;
+    sl_config_destroy(&scratch);
+    if (err == SL_OK) {
+        (void)fprintf(plan->out, "%s = %s\n", name, text);
+    }
+    return err;
+}
+
+/* ---- memory ---- */
+
+/* The file's text, NULL: there is none. */
+static char *settings_before(const struct mc_node *node)
+{
+    FILE *file = fopen(node->config_path, "re");
+    if (file == NULL) {
+        return NULL;
+    }
+    char *text = calloc(1, SETTINGS_BYTES_MAX);
+    if (text != NULL) {
+        text[fread(text, 1, SETTINGS_BYTES_MAX - 1, file)] = '\0';
+    }
+    (void)fclose(file);
+    return text;
+}
+
+/* What an earlier master chose for the memory that is still there; 0: nothing is. */
+static uint64_t memory_before(const struct mc_node *node)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s/arena.0", node->paths.shm_dir);
+    if (access(path, F_OK) != 0) {
+        return 0;
+    }
+    SL_AUTO(free) char *text = settings_before(node);
+    const char *line = text != NULL ? strstr(text, MEMORY_LINE) : NULL;
+    return line != NULL ? strtoull(line + strlen(MEMORY_LINE), NULL, 10) : 0;
+}
+
+/* Free bytes of the file system that has path, or the first directory above it that is there. */
+static sl_err free_bytes(const char *path, uint64_t *free_out, uint64_t *total_out,
+                         struct sl_error *why)
+{
+    char at[1100];
+    struct statvfs room;
+    (void)snprintf(at, sizeof at, "%s", path);
+    while (statvfs(at, &room) != 0) {
+        char *slash = strrchr(at, '/');
+        if (errno != ENOENT || slash == NULL || at[1] == '\0') {
+            return sl_fail_os(why, errno, "free space of '%.150s'", path);
+        }
+        slash[slash == at ? 1 : 0] = '\0';
+    }
+    *free_out = (uint64_t)room.f_bavail * room.f_frsize;
+    *total_out = (uint64_t)room.f_blocks * room.f_frsize;
+    return SL_OK;
+}
+
+static sl_err memory_add(struct plan *plan, struct sl_error *why)
+{
+    uint64_t bytes = mc_flags_u64(plan->flags, MASTER_memory);
+    uint64_t total_bytes = 0;
+    sl_err err = SL_OK;
+    if (bytes == 0) {
+        bytes = memory_before(plan->node);
+    }
+    if (bytes == 0) {
+        err = free_bytes(plan->node->paths.shm_dir, &bytes, &total_bytes, why);
+        bytes = bytes / 100 * MEMORY_PERCENT / SL_MIB * SL_MIB;
+    }
+    return err == SL_OK ? setting_add(plan, "memory", why, "%ju", (uintmax_t)bytes) : err;
+}
+
+/* ---- disk ---- */
+
+static uint64_t directory_bytes(const char *path)
+{
+    uint64_t bytes = 0;
+    DIR *directory = opendir(path);
+    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        struct stat status;
+        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode)) {
+            bytes += (uint64_t)status.st_blocks * 512;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return bytes;
+}
+
+/* Size of a variable of Mooncake's; `otherwise` when it is not set. */
+static sl_err environment_size(const char *name, uint64_t otherwise, uint64_t *out,
+                               struct sl_error *why)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    *out = otherwise;
+    if (text == NULL || text[0] == '\0') {
+        return SL_OK;
+    }
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' is no number of bytes", name, text);
+    }
+    return SL_OK;
+}
+
+static bool environment_has(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0';
+}
+
+/* The directory's name; from, where it was told. */
+static const char *disk_dir(const struct plan *plan, const char **from)
+{
+    const char *root = mc_flags_text(plan->flags, MASTER_root_fs_dir);
+    if (environment_has("SLUICE_DISK_PATH")) { /* ours, and it may name several */
+        *from = "SLUICE_DISK_PATH";
+        return getenv("SLUICE_DISK_PATH");
+    }
+    if (environment_has("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")) {
+        *from = "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH";
+        return getenv("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH");
+    }
+    *from = root[0] != '\0' ? "--root_fs_dir"
+                            : "the default (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH is not set)";
+    return root[0] != '\0' ? root : DISK_DIR_STANDARD;
+}
+
+static sl_err disk_size(const struct plan *plan, const char *path, uint64_t *out,
+                        struct sl_error *why)
+{
+    uint64_t free_now = 0;
+    uint64_t total = 0;
+    uint64_t limit = 0;
+    uint64_t quota = mc_flags_u64(plan->flags, MASTER_quota_bytes);
+    sl_err err = free_bytes(path, &free_now, &total, why);
+    err = err == SL_OK ? environment_size("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES",
+                                          DISK_BYTES_STANDARD, &limit, why)
+                       : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t usable = (free_now + directory_bytes(path)) / 100 * DISK_PERCENT;
+    *out = SL_MIN(quota != 0 ? quota : usable, limit);
+    *out = SL_MIN(*out, mc_flags_u64(plan->flags, MASTER_global_file_segment_size));
+    *out = *out / SL_MIB * SL_MIB;
+    return SL_OK;
+}
+
+/* What was chosen before goes on when only free space has changed meanwhile. */
+static uint64_t disk_before(const struct plan *plan)
+{
+    static const char line[] = "\ndisk = ";
+    if (mc_flags_u64(plan->flags, MASTER_quota_bytes) != 0) {
+        return 0;
+    }
+    SL_AUTO(free) char *text = settings_before(plan->node);
+    const char *at = text != NULL ? strstr(text, line) : NULL;
+    return at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
+}
+
+static sl_err disk_add(struct plan *plan, struct sl_error *why)
+{
+    const char *from = NULL;
+    const char *path = disk_dir(plan, &from);
+    uint64_t bytes = 0;
+    if (!mc_flags_bool(plan->flags, MASTER_enable_offload) &&
+        mc_flags_text(plan->flags, MASTER_root_fs_dir)[0] == '\0') {
+        return SL_OK;
+    }
+    if (path[0] != '/') {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.128s' must begin with /", from, path);
+    }
+    if (strchr(path, ',') == NULL && mkdir(path, 0700) != 0 && errno != EEXIST) {
+        int code = errno;
+        struct sl_error told;
+        (void)sl_fail_os(&told, code, "directory '%.100s'", path);
+        return sl_fail(why, SL_ERR_CONFIG, "disk tier, by %s: %s", from, told.text);
+    }
+    sl_err err = disk_size(plan, path, &bytes, why);
+    uint64_t before = err == SL_OK ? disk_before(plan) : 0;
+    if (before != 0) {
+        bytes = before;
+    }
+    err = err == SL_OK ? setting_add(plan, "disk", why, "%ju", (uintmax_t)bytes) : err;
+    return err == SL_OK ? setting_add(plan, "disk_path", why, "%s", path) : err;
+}
+
+/* ---- all of them ---- */
+
+static sl_err terms_add(struct plan *plan, struct sl_error *why)
+{
+    const struct mc_flags *flags = plan->flags;
+    const struct {
+        const char *name;
+        enum mc_master_flag flag;
+    } durations[] = {{"lease_ttl", MASTER_default_kv_lease_ttl},
+                     {"soft_pin_max", MASTER_max_kv_soft_pin_ttl},
+                     {"put_preempt", MASTER_put_start_discard_timeout_sec}};
+    sl_err err = setting_add(plan, "contributions", why, "true");
+    for (size_t i = 0; err == SL_OK && i < SL_COUNT(durations); i++) {
+        uint64_t ms = mc_flags_u64(flags, durations[i].flag) / SL_NS_PER_MS;
+        err = setting_add(plan, durations[i].name, why, "%jums", (uintmax_t)ms);
+    }
+    err = err == SL_OK ? setting_add(plan, "evict_watermark", why, "%.6f",
+                                     mc_flags_real(flags, MASTER_eviction_high_watermark_ratio))
+                       : err;
+    return err == SL_OK ? setting_add(plan, "evict_ratio", why, "%.6f",
+                                      mc_flags_real(flags, MASTER_eviction_ratio))
+                        : err;
+}
+
+static sl_err settings_write(struct plan *plan, struct sl_error *why)
+{
+    const char *log_dir = mc_flags_text(plan->flags, MASTER_log_dir);
+    sl_err err = memory_add(plan, why);
+    err = err == SL_OK ? terms_add(plan, why) : err;
+    err = err == SL_OK ? disk_add(plan, why) : err;
+    return err == SL_OK && log_dir[0] != '\0' ? setting_add(plan, "log_dir", why, "%s", log_dir)
+                                              : err;
+}
+
+static sl_err settings_make(const struct mc_flags *flags, struct mc_node *node,
+                            struct sl_error *why)
+{
+    size_t length = 0;
+    struct plan plan = {
+        .node = node, .flags = flags, .out = open_memstream(&node->settings, &length)};
+    if (plan.out == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "settings");
+    }
+    (void)fprintf(plan.out, "# of mooncake_master, from its flags\n");
+    sl_err err = settings_write(&plan, why);
+    if (fclose(plan.out) != 0 && err == SL_OK) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "settings");
+    }
+    return err;
+}
+
+/* ---- where things are ---- */
+
+static sl_err programs_find(struct mc_node *node, struct sl_error *why)
+{
+    static const char *const places[] = {"", "/../deploy", "/../../../deploy", "/../lib/sluice"};
+    ssize_t length = readlink("/proc/self/exe", node->program_dir, sizeof node->program_dir - 1);
+    if (length <= 0) {
+        return sl_fail_os(why, errno, "/proc/self/exe");
+    }
+    node->program_dir[length] = '\0';
+    *strrchr(node->program_dir, '/') = '\0';
+    for (size_t i = 0; i < SL_COUNT(places); i++) {
+        (void)snprintf(node->supervisor_path, sizeof node->supervisor_path, "%s%s/sluice-node",
+                       node->program_dir, places[i]);
+        if (access(node->supervisor_path, X_OK) == 0) {
+            return SL_OK;
+        }
+    }
+    return sl_fail(
+        why, SL_ERR_NOT_FOUND,
+        "sluice-node, which runs a node, is neither in '%.100s' nor in the places beside",
+        node->program_dir);
+}
+
+static sl_err places_find(const struct mc_flags *flags, struct mc_node *node, struct sl_error *why)
+{
+    sl_err err = sl_config_create(&node->config, why);
+    err = err == SL_OK ? sl_config_load(node->config, NULL, 0, NULL, NULL, why) : err;
+    err = err == SL_OK ? sl_config_set(node->config, "instance", node->instance, SOURCE, why) : err;
+    const char *log_dir = mc_flags_text(flags, MASTER_log_dir);
+    if (err == SL_OK && log_dir[0] != '\0') {
+        err = sl_config_set(node->config, "log_dir", log_dir, "--log_dir", why);
+    }
+    err = err == SL_OK ? sl_paths_from(node->config, &node->paths, why) : err;
+    err = err == SL_OK ? sl_dir_make(node->paths.runtime_dir, why) : err;
+    return err == SL_OK ? sl_dir_make(node->paths.log_dir, why) : err;
+}
+
+static sl_err lock_take(struct mc_node *node, struct sl_error *why)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s/mooncake-master.lock", node->paths.runtime_dir);
+    node->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (node->lock_fd < 0) {
+        return sl_fail_os(why, errno, "lock '%.150s'", path);
+    }
+    if (flock(node->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        return errno == EWOULDBLOCK
+                   ? sl_fail(why, SL_ERR_EXISTS, "another mooncake_master runs node '%s'",
+                             node->instance)
+                   : sl_fail_os(why, errno, "lock '%.150s'", path);
+    }
+    return SL_OK;
+}
+
+sl_err mc_node_init(const struct mc_flags *flags, struct mc_node *out, struct sl_error *why)
+{
+    memset(out, 0, sizeof *out);
+    out->lock_fd = -1;
+    uint64_t port = mc_flags_u64(flags, MASTER_rpc_port);
+    mc_node_instance((uint16_t)(port != 0 ? port : mc_flags_u64(flags, MASTER_port)),
+                     out->instance);
+    sl_err err = programs_find(out, why);
+    err = err == SL_OK ? places_find(flags, out, why) : err;
+    if (err == SL_OK) {
+        (void)snprintf(out->config_path, sizeof out->config_path, "%s/mooncake-master.conf",
+                       out->paths.runtime_dir);
+        err = lock_take(out, why);
+    }
+    return err == SL_OK ? settings_make(flags, out, why) : err;
+}
+
+void mc_node_fini(struct mc_node *node)
+{
+    sl_config_destroy(&node->config);
+    free(node->settings);
+    node->settings = NULL;
+    if (node->lock_fd >= 0) {
+        (void)close(node->lock_fd);
+        node->lock_fd = -1;
+    }
+}

@@ -192,7 +192,7 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
         return err;
     }
     struct sl_gpu_copies copies = {0};
-    bool device = sl_pieces_on_device(pieces, count);
+    bool device = sl_gpu_present() && sl_pieces_on_device(pieces, count);
     err = sl_draft_bytes_expect(draft);
     if (err == SL_OK && device) {
         err = sl_pieces_gather_later(draft->to, sl_client_arena(draft->at, draft->arena), pieces,

@@ -18,6 +18,7 @@ struct wanted {
     const struct sl_piece *pieces; /* copy */
     uint32_t piece_count;
     bool whole;
+    bool devices; /* there may be device memory */
     uint64_t *length_bytes;
     struct sl_view *view; /* pin, or NULL */
     /* Where copies to device memory gather that the caller carries out, and looks at the entry
@@ -135,7 +136,7 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     }
     void *from =
         sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
-    if (from != NULL && sl_pieces_on_device(want->pieces, want->piece_count)) {
+    if (from != NULL && want->devices && sl_pieces_on_device(want->pieces, want->piece_count)) {
         err = scatter_on_device(want, from, sl_client_arena(at, entry->extent.arena), length_bytes,
                                 why);
     } else if (from != NULL) {
@@ -176,6 +177,14 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     return SL_OK;
 }
 
+/* Before the copy: after it, the atomic would wait for its stores. */
+static void note_access(const struct sl_attachment *at, const struct sl_entry *entry)
+{
+    if (at->pins != NULL && entry->extent.generation != 0) {
+        sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
+    }
+}
+
 /* What is done with an entry that was found: SL_OK, an answer, SL_ERR_INCOMPLETE when the value is
  * on disk alone, SL_ERR_STALE when it changed meanwhile. */
 static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
@@ -192,9 +201,6 @@ static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
                                          entry->extent.length_bytes, why);
         return err != SL_OK ? err : SL_ERR_INCOMPLETE;
     }
-    if (at->pins != NULL) { /* before the copy: after it, the atomic would wait for its stores */
-        sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
-    }
     return want->view != NULL ? pin_out(client, at, entry, want, why)
                               : copy_out(client, at, entry, want, why);
 }
@@ -208,6 +214,7 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
         struct sl_attachment *at = NULL;
         sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
         if (err == SL_OK) {
+            note_access(at, entry);
             err = read_found(client, at, want, entry, why);
         }
         if (err != SL_ERR_STALE) {
@@ -270,6 +277,7 @@ struct reading {
     struct sl_view *views;
     const struct sl_pieces *items;
     bool whole;
+    bool devices;      /* there may be device memory */
     uint64_t *lengths; /* may be NULL */
 };
 
@@ -386,6 +394,7 @@ static bool may_fetch(struct sl_client *client)
 static struct wanted want_of(const struct reading *reading, uint32_t item, struct sl_piece *one)
 {
     struct wanted want = {.key = key_of(reading, item),
+                          .devices = reading->devices,
                           .length_bytes =
                               reading->lengths == NULL ? NULL : &reading->lengths[item]};
     if (reading->items != NULL) {
@@ -448,6 +457,11 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     }
     sl_client_look_batch(reading->client, at, keys, share, entries, found);
     for (uint32_t i = 0; i < share; i++) {
+        if (found[i] == SL_OK) {
+            note_access(at, &entries[i]);
+        }
+    }
+    for (uint32_t i = 0; i < share; i++) {
         struct sl_piece one;
         struct wanted want = want_of(reading, first + i, &one);
         uint32_t before = left.copies.count;
@@ -473,6 +487,7 @@ static sl_err reading_carry_out(struct reading *reading)
 {
     bool all_now = true;
     uint32_t missing = 0;
+    reading->devices = reading->views == NULL && sl_gpu_present();
     for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
         uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
         if (share == 1) {

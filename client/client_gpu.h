@@ -5,7 +5,8 @@
 
 #include "client/client_internal.h"
 
-/* Whether this process may have device memory at all. Cheap: asked for every value. Any thread. */
+/* Whether this process may have device memory at all. Some 50 ns, and it waits for the stores
+ * before it: asked once a call, before anything is copied. Any thread. */
 bool sl_gpu_present(void);
 /* Where `at` lies, as the driver knows it: plain, pinned or device memory (*gpu: which one). */
 enum sl_place sl_gpu_place(const void *at, int *gpu);

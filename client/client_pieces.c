@@ -231,9 +231,6 @@ void sl_pieces_scatter(const struct sl_piece *pieces, uint32_t count, const void
 bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
 {
     int gpu = 0;
-    if (!sl_gpu_present()) {
-        return false;
-    }
     for (uint32_t i = 0; i < count; i++) {
         if (pieces[i].length_bytes > 0 &&
             sl_memory_place(pieces[i].at, pieces[i].length_bytes, &gpu) == SL_PLACE_DEVICE) {

@@ -26,7 +26,7 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
 sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *pieces,
                         uint32_t count, struct sl_pieces_room *room, struct sl_digest *digest);
 
-/* Whether a piece lies in device memory. */
+/* Whether a piece lies in device memory: worth asking only when sl_gpu_present. */
 bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count);
 /* The same as gather and scatter for pieces of which some lie there, without the digest: copies of
  * host memory are done, those of device memory are added to copies. Errors: SL_ERR_NO_MEMORY. */

@@ -273,7 +273,7 @@ static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest
     if (to == NULL) {
         return SL_ERR_PROTOCOL;
     }
-    if (!sl_pieces_on_device(pieces, count)) {
+    if (!put->devices || !sl_pieces_on_device(pieces, count)) {
         return sl_pieces_gather(to, length_bytes, pieces, count, &put->pieces_room, digest);
     }
     uint32_t before = put->copies.count;
@@ -572,6 +572,7 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
         lengths = put_lay_out(put, room, count);
     }
     put->lengths = lengths;
+    put->devices = sl_gpu_present();
     for (uint32_t i = 0; i < count; i++) {
         put->codes[i] = put_checked(put, i, &lengths[i]);
     }

@@ -26,7 +26,8 @@ struct put {
     struct sl_error *why;
     struct sl_text contributions[SL_TERMS_CONTRIBUTIONS_MAX];
     struct sl_pieces_room pieces_room;
-    struct sl_gpu_copies copies; /* from device memory */
+    bool devices;                /* there may be device memory */
+    struct sl_gpu_copies copies; /* from it */
     /* of one round: */
     struct put_item *items;
     struct sl_item_want *wants;

@@ -18,6 +18,7 @@
 #define BULK_KEYS_MAX   4096u /* a call, when it is not measured: filling and removing */
 #define BULK_BYTES      (64 * SL_MIB)
 #define SECONDS_MAX     3600
+#define PIECES_MAX      4096u
 
 /* ---- set-up ---- */
 
@@ -62,7 +63,11 @@ static sl_err arrays_make(struct bench *bench, struct sl_error *why)
     bench->buffers = calloc(calls, sizeof *bench->buffers);
     bench->lengths = calloc(calls, sizeof *bench->lengths);
     bench->codes = calloc(calls, sizeof *bench->codes);
-    bool all = bench->key_texts != NULL && bench->asked != NULL && bench->buffers != NULL &&
+    bench->items = bench->pieces == 0 ? NULL : calloc(calls, sizeof *bench->items);
+    bench->piece_room =
+        bench->pieces == 0 ? NULL : calloc(calls * bench->pieces, sizeof *bench->piece_room);
+    bool all = (bench->pieces == 0 || (bench->items != NULL && bench->piece_room != NULL)) &&
+               bench->key_texts != NULL && bench->asked != NULL && bench->buffers != NULL &&
                bench->lengths != NULL && bench->codes != NULL;
     for (uint32_t i = 0; i < BENCH_SIDES; i++) {
         bench->rates[i] = calloc(BENCH_ROUNDS_MAX, sizeof *bench->rates[i]);
@@ -85,6 +90,8 @@ static void bench_free(struct bench *bench)
     }
     free(bench->key_texts);
     free(bench->asked);
+    free(bench->items);
+    free(bench->piece_room);
     free(bench->buffers);
     free(bench->lengths);
     free(bench->codes);
@@ -159,15 +166,15 @@ static void print_json(const struct ctl *ctl, const char *name, const struct ben
     struct result op = result_of(bench, BENCH_SIDE_OP);
     struct result base = result_of(bench, BENCH_SIDE_BASELINE);
     json_t *row = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:{s:s, s:f, s:f}, s:f, s:f, s:I, s:I, "
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:{s:s, s:f, s:f}, s:f, s:f, s:I, s:I, "
         "s:I}",
         "bench", name, "state", state_of(bench), "size_bytes", (json_int_t)bench->size_bytes,
-        "batch", (json_int_t)bench->batch, "keys", (json_int_t)bench->keys, "ops_per_s",
-        op.ops_per_s, "bytes_per_s", op.bytes_per_s, "p50_us", op.p50_us, "p99_us", op.p99_us,
-        "baseline", "name", bench_limit_name(bench), "ops_per_s", base.ops_per_s, "bytes_per_s",
-        base.bytes_per_s, "ratio", base.ratio, "call_ratio", base.call_ratio, "llc_bytes",
-        (json_int_t)bench->cache_bytes, "walk_bytes", (json_int_t)bench->walk_bytes, "rounds",
-        (json_int_t)bench->round_count);
+        "batch", (json_int_t)bench->batch, "pieces", (json_int_t)SL_MAX(bench->pieces, 1), "keys",
+        (json_int_t)bench->keys, "ops_per_s", op.ops_per_s, "bytes_per_s", op.bytes_per_s, "p50_us",
+        op.p50_us, "p99_us", op.p99_us, "baseline", "name", bench_limit_name(bench), "ops_per_s",
+        base.ops_per_s, "bytes_per_s", base.bytes_per_s, "ratio", base.ratio, "call_ratio",
+        base.call_ratio, "llc_bytes", (json_int_t)bench->cache_bytes, "walk_bytes",
+        (json_int_t)bench->walk_bytes, "rounds", (json_int_t)bench->round_count);
     if (bench_copy_name(bench) != NULL) {
         struct result copy = result_of(bench, BENCH_SIDE_COPY);
         (void)json_object_set_new(row, "copy",
@@ -324,11 +331,10 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     struct bench bench = {.cache_bytes = bench_cache_bytes()};
     const char *seconds = NULL;
     uint64_t total_bytes = 0;
-    const struct ctl_option options[] = {{.name = "size", .size = &bench.size_bytes},
-                                         {.name = "total", .size = &total_bytes},
-                                         {.name = "batch", .count = &bench.batch},
-                                         {.name = "keys", .count = &bench.keys},
-                                         {.name = "seconds", .text = &seconds}};
+    const struct ctl_option options[] = {
+        {.name = "size", .size = &bench.size_bytes}, {.name = "total", .size = &total_bytes},
+        {.name = "batch", .count = &bench.batch},    {.name = "keys", .count = &bench.keys},
+        {.name = "pieces", .count = &bench.pieces},  {.name = "seconds", .text = &seconds}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
@@ -350,6 +356,9 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
         return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
     }
+    if (bench.pieces != 0 && (kind > BENCH_PUT || bench.pieces > PIECES_MAX)) {
+        return ctl_wrong(ctl, "--pieces is of get and put, at most %u", PIECES_MAX);
+    }
     if (!seconds_read(seconds, &bench.measure_ns)) {
         return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
                          SECONDS_MAX);
@@ -366,6 +375,9 @@ int ctl_bench(struct ctl *ctl, int argc, char **argv)
                        : exists              ? EXISTS_BYTES
                                              : SIZE_STANDARD;
     bench.batch = bench.batch != 0 ? bench.batch : exists ? 256 : 1;
+    if (bench.pieces > bench.size_bytes) {
+        return ctl_wrong(ctl, "--pieces: a value has %ju bytes", (uintmax_t)bench.size_bytes);
+    }
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }

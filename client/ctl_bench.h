@@ -27,6 +27,7 @@ struct bench_round {
 struct bench {
     enum bench_kind kind;
     uint64_t size_bytes, batch, keys, measure_ns;
+    uint64_t pieces;      /* that a value is put from and got into; 0: one buffer */
     uint64_t bulk;        /* keys a call, when it is not measured */
     bool evicting;        /* put: keys are always new, the oldest objects are evicted */
     uint64_t cache_bytes; /* of the last level */
@@ -44,6 +45,8 @@ struct bench {
     char *key_texts; /* of one call, BENCH_KEY_BYTES each; exists: of all keys */
     struct sl_object_key *asked;
     struct sl_buffer *buffers;
+    struct sl_pieces *items; /* with pieces, piece_room of them each */
+    struct sl_piece *piece_room;
     uint64_t *lengths;
     sl_err *codes;
 

@@ -13,6 +13,22 @@ void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES])
                    (uintmax_t)number);
 }
 
+/* The value of one key in pieces of one size, the last one longer. */
+static void pieces_prepare(const struct bench *bench, uint32_t index)
+{
+    struct sl_piece *pieces = &bench->piece_room[index * bench->pieces];
+    uint64_t share = bench->size_bytes / bench->pieces;
+    unsigned char *at = bench->buffers[index].at;
+    for (uint64_t i = 0; i < bench->pieces; i++) {
+        bool last = i + 1 == bench->pieces;
+        pieces[i] = (struct sl_piece){.at = at + i * share,
+                                      .length_bytes = last ? bench->size_bytes - i * share : share,
+                                      .offset_bytes = i * share};
+    }
+    bench->items[index] = (struct sl_pieces){
+        .key = bench->asked[index], .at = pieces, .count = (uint32_t)bench->pieces};
+}
+
 /* Fills the arrays of one call with keys first .. first + count. */
 static void call_prepare(struct bench *bench, uint64_t first, uint32_t count)
 {
@@ -29,6 +45,9 @@ static void call_prepare(struct bench *bench, uint64_t first, uint32_t count)
         bench->buffers[i] =
             (struct sl_buffer){.at = bench->user + number % slots * bench->size_bytes,
                                .length_bytes = bench->size_bytes};
+        if (bench->pieces > 0) {
+            pieces_prepare(bench, i);
+        }
     }
 }
 
@@ -37,9 +56,17 @@ static sl_err call_make(struct bench *bench, enum bench_kind kind, uint32_t coun
 {
     switch (kind) {
     case BENCH_GET:
+        if (bench->pieces > 0) {
+            return sl_get_pieces(bench->client, bench->items, count, true, bench->lengths,
+                                 bench->codes, CALL_NS, why);
+        }
         return sl_get_batch(bench->client, bench->asked, bench->buffers, count, bench->lengths,
                             bench->codes, CALL_NS, why);
     case BENCH_PUT:
+        if (bench->pieces > 0) {
+            return sl_put_pieces(bench->client, bench->items, count, NULL, bench->codes, CALL_NS,
+                                 why);
+        }
         return sl_put_batch(bench->client, bench->asked, bench->buffers, count, bench->codes,
                             CALL_NS, why);
     default:

@@ -140,7 +140,8 @@ static const struct ctl_command commands[] = {
      ctl_workload},
     {"bench", "measure, beside the physical limit",
      "bench all [--seconds S]\n"
-     "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--seconds S]\n"
+     "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"
+     "                                      [--seconds S]\n"
      "       sluicectl bench queue [--size N] [--seconds S]\n"
      "       sluicectl bench disk [--size N] [--total SIZE]\n"
      "       sluicectl bench gpu [--rank GPU] [--total SIZE]\n\nMeasures the client "
@@ -171,6 +172,7 @@ static const struct ctl_command commands[] = {
      "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
      "                    bounded by memory; a million keys want --index-memory 400MiB of the "
      "node)\n"
+     "  --pieces N        get, put: each value from or into so many pieces (default: one buffer)\n"
      "  --seconds S       of measuring (default 2)" COMMON,
      ctl_bench},
     {"doctor", "check the machine for the node that the settings describe",

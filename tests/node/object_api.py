@@ -274,6 +274,11 @@ class ObjectApi(unittest.TestCase):
             self.assertGreater(row["ops_per_s"], 0)
             self.assertGreater(row["baseline"]["ops_per_s"], 0)
             self.assertEqual((row["batch"], row["keys"]), (8, 64))
+        for kind in ("get", "put"):
+            row = json.loads(self.fine("bench", kind, "--size", "4KiB", "--keys", "64", "--batch", "8", "--pieces", "5",
+                                       "--seconds", "0.2", "--json"))
+            self.assertEqual(row["pieces"], 5)
+            self.assertGreater(row["ops_per_s"], 0)
         self.assertEqual(json.loads(self.fine("ls", "bench/", "--json"))["count"], 0)
 
     def test_replay_of_a_small_workload_is_whole(self):

@@ -1,0 +1,128 @@
+"""Processes that lend memory to the node: what is charged to them goes when they die, and comes back with a new node."""
+
+import json
+import os
+import shutil
+import signal
+import unittest
+
+from node_support import Node, main, wait_until
+from terms_support import PROBE, Probe
+
+MIB = 1 << 20
+BOUND = 20  # seconds, times the patience: ends hangs
+
+
+@unittest.skipUnless(os.path.exists(PROBE), "contributions_probe was not built")
+class Contributions(unittest.TestCase):
+    def setUp(self):
+        self.node = Node(ranks=1, memory="64MiB", settings=["--contributions", "true"])
+        self.node.__enter__()
+        self.addCleanup(self.node.__exit__)
+
+    def registrar(self, counter):
+        shown = json.loads(self.node.ctl("status", "--metrics", "--json").stdout)
+        return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"][counter]
+
+    def two(self):
+        a, b = Probe(self, self.node), Probe(self, self.node)
+        self.assertEqual(a.code("contribute", "host:1", 16 * MIB, 0), "SL_OK")
+        self.assertEqual(b.code("contribute", "host:2", 8 * MIB, 0), "SL_OK")
+        return a, b
+
+    def filled(self):
+        a, b = self.two()
+        for number in range(4):
+            self.assertEqual(a.code("put", f"a{number}", number, MIB, "host:1"), "SL_OK")
+            self.assertEqual(a.code("put", f"b{number}", number, MIB, "host:2"), "SL_OK")
+        return a, b
+
+    def gone(self, probe):
+        wait_until(lambda: all(probe.code("get", f"a{number}") == "SL_ERR_NOT_FOUND" for number in range(4)), BOUND,
+                   "the values of the dead process are gone")
+        for number in range(4):
+            self.assertEqual(probe.ask("get", f"b{number}")[:2], ["SL_OK", str(number)])
+        self.assertEqual(probe.listed(), {"host:2": (4 * MIB, 8 * MIB)})
+
+    def test_values_of_a_killed_process_go_and_the_others_stay(self):
+        a, b = self.filled()
+        self.assertEqual(b.listed(), {"host:1": (4 * MIB, 16 * MIB), "host:2": (4 * MIB, 8 * MIB)})
+        wait_until(lambda: self.registrar("contributed_bytes") == 24 * MIB, BOUND, "the gauge says so")
+        a.kill()
+        self.gone(b)
+        wait_until(lambda: self.registrar("contributed_bytes") == 8 * MIB, BOUND, "capacity shrinks")
+        story = json.loads(self.node.ctl("explain", "a0", "--json", check=False).stdout)
+        self.assertIn("its contribution host:1 ended", json.dumps(story))
+
+    def test_registrar_and_contributor_die_together(self):
+        a, b = self.filled()
+        old = self.node.pid("registrar")
+        os.kill(old, signal.SIGSTOP)
+        a.kill()
+        os.kill(old, signal.SIGKILL)
+        self.node.wait_restarted("registrar", old, BOUND)
+        self.gone(b)
+
+    def test_a_client_that_ends_well_takes_its_contribution_along(self):
+        a, b = self.filled()
+        a.end()
+        self.gone(b)
+
+    def test_a_full_node_evicts_and_what_fits_nowhere_is_refused(self):
+        a, _ = self.two()
+        for number in range(64):
+            self.assertEqual(a.code("put", f"k{number}", number, MIB), "SL_OK")
+        self.assertLessEqual(sum(used for used, _ in a.listed().values()), 24 * MIB)
+        self.assertEqual(a.ask("get", "k63")[:2], ["SL_OK", "63"])
+        self.assertEqual(a.code("get", "k0"), "SL_ERR_NOT_FOUND")
+        self.assertEqual(a.code("withdraw", "host:1"), "SL_OK")
+        self.assertEqual(a.code("put", "fits", 1, 8 * MIB), "SL_OK")
+        self.assertEqual(a.code("contribute", "too-much", 57 * MIB, 0), "SL_ERR_NO_SPACE")
+        self.assertEqual(a.code("contribute", "small", 4096, 0), "SL_OK")
+        self.assertEqual(a.code("contribute", "host:2", 4096, 0), "SL_ERR_EXISTS")
+
+    def test_without_contributions_nothing_fits(self):
+        a = Probe(self, self.node)
+        self.assertEqual(a.code("put", "k", 1, 4096), "SL_ERR_NO_SPACE")
+        self.assertEqual(a.code("withdraw", "nobody's"), "SL_ERR_NOT_FOUND")
+        self.assertEqual(a.code("contribute", "x" * 300, 4096, 0), "SL_ERR_INVALID")
+        self.assertEqual(a.code("contribute", "empty", 0, 0), "SL_ERR_INVALID")
+
+    def test_a_lasting_one_outlives_its_process(self):
+        a, b = Probe(self, self.node), Probe(self, self.node)
+        self.assertEqual(a.code("contribute", "node", 8 * MIB, 1), "SL_OK")
+        self.assertEqual(a.code("put", "k", 7, MIB), "SL_OK")
+        a.kill()
+        old = self.node.pid("registrar")
+        os.kill(old, signal.SIGKILL)
+        self.node.wait_restarted("registrar", old, BOUND)
+        self.assertEqual(b.ask("get", "k")[:2], ["SL_OK", "7"])
+        self.assertEqual(b.listed(), {"node": (MIB, 8 * MIB)})
+        rows = json.loads(self.node.ctl("contributions", "--json").stdout)["contributions"]
+        self.assertEqual([(row["name"], row["lasting"], row["length_bytes"]) for row in rows], [("node", True, 8 * MIB)])
+        self.assertIn(b"(lasting)", self.node.ctl("contributions").stdout)
+        self.assertEqual(b.code("withdraw", "node"), "SL_OK")
+        self.assertEqual(b.code("get", "k"), "SL_ERR_NOT_FOUND")
+
+    def test_contributions_come_back_by_themselves_to_a_node_started_anew(self):
+        a, b = self.filled()
+        self.node.stop()
+        shutil.rmtree(self.node.shm, ignore_errors=True)
+        self.node.start()
+        self.assertEqual(b.code("put", "new", 5, MIB), "SL_OK")  # b's own is back, a has not called yet
+        self.assertEqual(b.listed(), {"host:2": (MIB, 8 * MIB)})
+        self.assertEqual(a.ask("get", "new")[:2], ["SL_OK", "5"])
+        self.assertEqual(a.listed(), {"host:1": (0, 16 * MIB), "host:2": (MIB, 8 * MIB)})
+        self.assertEqual(a.code("get", "a0"), "SL_ERR_NOT_FOUND")
+
+
+class Without(unittest.TestCase):
+    def test_other_nodes_have_none(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            done = node.ctl("contributions", check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"takes no contributions", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

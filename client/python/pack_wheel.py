@@ -33,7 +33,7 @@ Root-Is-Purelib: false
 Tag: {tag}
 """
 # Of other projects, inside of our binaries: found by a file of theirs.
-STATIC = ("libcrypto.a", "xxhash.h")
+STATIC = ("libcrypto.a", "libpcre2-8.a", "xxhash.h")
 
 
 class Distribution(NamedTuple):

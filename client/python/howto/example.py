@@ -59,7 +59,7 @@ class Cache:
     def __init__(self, shape: Shape, blocks: int) -> None:
         self.shape, self.layer_bytes = shape, blocks * shape.segment_bytes
         self.length_bytes = shape.layers * self.layer_bytes
-        self.memory = mmap.mmap(-1, self.length_bytes)
+        self.memory = mmap.mmap(-1, self.length_bytes, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def _offsets(self, block: int) -> Iterator[int]:

@@ -2,6 +2,12 @@
 foreach(suite objects engines package)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
+# Drivers that play engines' connectors of Mooncake.
+if(TARGET mooncake_store)
+    foreach(engine sglang fastdeploy)
+        sl_python_test(connector_${engine} LABEL python SCRIPT python/connectors/${engine}_test.py TIMEOUT 600)
+    endforeach()
+endif()
 # A sanitized wheel would be of no use to anybody.
 if(NOT SL_SANITIZE)
     sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 600)

@@ -92,9 +92,6 @@ def sides_prepare(options):
 
 
 def measure(options, exercises, bench, sides):
-    """Section by section; services run through all of them."""
-    for side in sides:
-        side.start()
     progress = Progress(len(exercises) * options.rounds * len(sides))
     for section in SECTIONS:
         chosen = [one for one in exercises if one.section == section]

@@ -35,7 +35,7 @@ def figures(options, bench, sides, missing, seconds):
     rows = []
     for row in bench.rows:
         times = bench.times.get(row, {})
-        if not options.pattern.search(row.name) or not (times or row in bench.failures):
+        if not options.pattern.search(row.name) or not (times or bench.failures.get(row)):
             continue
         own = times.get("sluice")
         rows.append({"name": row.name, "section": row.section, "call": row.call, "batch": row.batch, "bytes": row.size,

@@ -62,14 +62,15 @@ class Exercise:
 
 
 def exercises_all():
-    """Section by section."""
+    """Section by section. Pieces that Mooncake has to carry over TCP come 16 values at a time: 64 values of 64 pieces are
+    more than its wheel 0.3.13 brings through (every key fails, after a minute)."""
     table = [("one", "bytes", SIZES, (1,)), ("one", "bytes", SIZES[:4], (64,)), ("one", "direct", SIZES, (1, 64, 256)),
              ("one", "pieces", SIZES[1:], (64, 256)), ("one", "exist", (4 * KIB,), (1, 64, 256)),
              ("two", "direct", SIZES, (1, 64)), ("two", "pieces", SIZES[2:4], (64,)), ("two", "exist", (4 * KIB,), (1, 64)),
-             ("cross", "direct", SIZES, (1, 64)), ("cross", "pieces", SIZES[2:4], (64,))]
+             ("cross", "direct", SIZES, (1, 64)), ("cross", "pieces", SIZES[2:4], (16,))]
     for section in ("standalone", "dummy"):
         table += [(section, "direct", (4 * KIB, 256 * KIB, 4 * MIB), (1,)), (section, "direct", SIZES[:4], (64,)),
-                  (section, "pieces", SIZES[2:4], (64,)), (section, "exist", (4 * KIB,), (1, 64))]
+                  (section, "pieces", SIZES[2:4], (16,)), (section, "exist", (4 * KIB,), (1, 64))]
     return table_expand(table)
 
 

@@ -49,11 +49,9 @@ class Bench:
         count = PROCESSES.get(section, 1)
         refused = {}
         for side in self.sides:
-            self.attempt(side, refused, lambda side=side: side.workers_start(section, count))
+            self.attempt(side, refused, lambda side=side: side.section_start(section, count))
         for side in self.sides:
-            self.attempt(side, refused, side.workers_wait)
-        for side in self.sides:
-            self.attempt(side, refused, lambda side=side: self.fill(side))
+            self.attempt(side, refused, lambda side=side: self.ready(side))
         for exercise in exercises:
             self.rows += exercise.rows().values()
             for turn in range(self.options.rounds):
@@ -62,7 +60,7 @@ class Bench:
                     progress.step(section, next(iter(exercise.rows().values())).name)
                     self.turn(side, exercise, turn, refused)
         for side in self.sides:
-            side.workers_stop()
+            side.section_stop()
 
     def attempt(self, side, refused, action):
         """A side that does not come up is left out of the section."""
@@ -72,11 +70,15 @@ class Bench:
             action()
         except (Refused, Missing) as failure:
             refused[side.name] = str(failure)
-            side.workers_stop()
+            side.section_stop()
 
     def turn(self, side, exercise, turn, refused):
+        """A side that fails is not asked again in this row, and begins the next one anew."""
         rows = exercise.rows()
         if side.name == "memcpy" and exercise.kind == "exist":
+            return
+        failures = [self.failures.setdefault(row, {}) for row in rows.values()]
+        if side.name in failures[0]:
             return
         failure = refused.get(side.name)
         if failure is None:
@@ -86,19 +88,20 @@ class Bench:
                 return
             except Refused as refusal:
                 failure = str(refusal)
-                if any(worker.process.poll() is not None for worker in side.workers):
-                    refused[side.name] = failure
-                    side.workers_stop()
-        for row in rows.values():
-            self.failures.setdefault(row, {})[side.name] = failure
+                side.section_stop()
+                self.attempt(side, refused, lambda: side.section_start(exercise.section, PROCESSES.get(exercise.section, 1)))
+                self.attempt(side, refused, lambda: self.ready(side))
+        for row, of_row in zip(rows.values(), failures):
+            of_row[side.name] = failure
+            self.times.get(row, {}).pop(side.name, None)
 
-    def fill(self, side):
-        """Touches the stores' memory once, as one that runs for a while has."""
+    def ready(self, side):
+        """Waits for the workers and touches the store's memory once, as one that runs for a while has."""
+        side.workers_wait()
         commands = [dict(self.command("direct", 4 * MIB, 1, number), do="put", seconds=30, bytes_max=self.room(side) * 2)
                     for number in range(len(side.workers))]
         self.together(side.workers, commands)
-        side.workers[0].tell(do="clear")
-        side.workers[0].answer()
+        self.clear(side)
 
     # ---- one exercise of one side ----
 
@@ -129,16 +132,18 @@ class Bench:
 
     def exercise_run(self, side, exercise, turn):
         """{phase: durations of calls}."""
-        try:
-            if exercise.kind == "exist":
-                return self.exist(side, exercise)
-            if exercise.section == "cross":
-                return self.cross(side, exercise, turn)
-            return self.write_and_read(side, exercise, turn)
-        finally:
-            if side.workers and side.workers[0].process.poll() is None:
-                side.workers[0].tell(do="clear")
-                side.workers[0].answer()
+        if exercise.kind == "exist":
+            phases = self.exist(side, exercise)
+        elif exercise.section == "cross":
+            phases = self.cross(side, exercise, turn)
+        else:
+            phases = self.write_and_read(side, exercise, turn)
+        self.clear(side)
+        return phases
+
+    def clear(self, side):
+        side.workers[0].tell(do="clear")
+        side.workers[0].answer()
 
     def write_and_read(self, side, exercise, turn):
         commands = [dict(self.command(exercise.kind, exercise.size, exercise.batch, number), bytes_max=self.room(side))

@@ -140,7 +140,7 @@ class Worker:
 
 
 class Side:
-    """One store. prepare() once, start() and stop() around all, workers_start() for each section."""
+    """One store. prepare() once, stop() at the end; between them section_start() and section_stop() for each section."""
 
     name, title = "", ""
 
@@ -155,11 +155,8 @@ class Side:
     def prepare(self):
         """Raises Missing where it cannot run here."""
 
-    def start(self):
-        pass
-
-    def section_start(self, section):
-        """Processes that only this section needs. Gives what its workers are told besides."""
+    def services_start(self, section):
+        """The section's processes besides its workers. Gives what these are told."""
         return {}
 
     def service(self, arguments, name, environment=None, port=None, seconds=30):
@@ -181,26 +178,27 @@ class Side:
                 said = log.read().strip().splitlines() or ["nothing"]
             raise Missing(f"{name} does not start: {said[-1]}")
 
-    def workers_start(self, section, count):
+    def section_start(self, section, count):
+        """What is started answers in workers_wait()."""
         options = {"store": self.name, "section": section, "buffer_bytes": self.options.buffer_bytes,
                    "local_bytes": self.options.local_bytes, "segment_bytes": self.options.segment_bytes // count,
-                   **self.section_start(section)}
+                   **self.services_start(section)}
         self.workers = [Worker(self, number, options) for number in range(count)]
 
     def workers_wait(self):
         for worker in self.workers:
             worker.answer(120)
 
-    def workers_stop(self):
+    def section_stop(self):
         for worker in self.workers:
             worker.close()
         self.workers = []
-
-    def stop(self):
-        self.workers_stop()
         for process in reversed(self.processes):
             end(process)
         self.processes = []
+
+    def stop(self):
+        self.section_stop()
         if self.options.keep:
             print(f"{self.title}: logs are in {self.directory}", file=sys.stderr)
         else:
@@ -216,26 +214,18 @@ class MooncakeLike(Side):
     def client_program(self):
         raise NotImplementedError
 
-    def start(self):
-        self.client = None
+    def services_start(self, section):
         self.port = free_port()
         self.master_start()
-
-    def section_start(self, section):
         told = {"master": f"127.0.0.1:{self.port}"}
         if section in ("standalone", "dummy"):
             port = free_port()
-            self.client = self.service(
+            self.service(
                 [*self.client_program(), "--host=127.0.0.1", f"--port={port}", "--metadata_server=P2PHANDSHAKE",
                  f"--master_server_address=127.0.0.1:{self.port}", f"--global_segment_size={self.options.segment_bytes}",
                  f"--local_buffer_size={self.options.local_bytes}", "--threads=2"], f"client-{section}", port=port)
             told.update(client=f"127.0.0.1:{port}", segment_bytes=0)
         return told
-
-    def workers_stop(self):
-        super().workers_stop()
-        end(self.client)
-        self.client = None
 
 
 class Sluice(MooncakeLike):
@@ -278,7 +268,8 @@ class Sluice(MooncakeLike):
 
 class Mooncake(MooncakeLike):
     """The wheel of PyPI in a virtual environment of its own, with what makes it fast: copies by memcpy where it can, no
-    metrics, no logs but errors; in sections of two processes each prefers its own memory."""
+    metrics, no logs but errors; in sections of two processes each prefers its own memory. Its bounds of transfers in flight
+    are raised, since batches of many pieces fail with them where TCP carries them."""
 
     name, title = "mooncake", "Mooncake"
 
@@ -295,7 +286,8 @@ class Mooncake(MooncakeLike):
             raise Missing(f"its module does not load: {failure}") from failure
         self.version = run([self.interpreter, "-c", "import importlib.metadata as m; print(next(d.version for d in m.distributions()"
                             " if d.name.startswith('mooncake-transfer-engine')))"]).strip()
-        self.environment.update(MC_STORE_MEMCPY="1", MC_STORE_CLIENT_METRIC="0", MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2")
+        self.environment.update(MC_STORE_MEMCPY="1", MC_STORE_CLIENT_METRIC="0", MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2",
+                                MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER="65536", MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER="65536")
 
     def installed(self):
         return os.path.exists(self.interpreter) and subprocess.run(
@@ -342,21 +334,19 @@ class Redis(Side):
         self.version = run(["redis-server", "--version"]).split("v=", 1)[1].split()[0]
         self.path = os.path.join(self.directory, "redis.sock")
 
-    def start(self):
+    def services_start(self, section):
         process = self.service(["redis-server", "--port", "0", "--unixsocket", self.path, "--save", "", "--appendonly", "no",
                                 "--dir", self.directory], "redis")
         end_s = time.monotonic() + 15
         while not os.path.exists(self.path):
             self.check_runs(process, "redis", end_s)
-
-    def section_start(self, section):
         return {"socket": self.path}
 
 
 class Memcpy(Side):
     name, title = "memcpy", "memcpy"
 
-    def section_start(self, section):
+    def services_start(self, section):
         return {"segment_bytes": self.options.segment_bytes // 4}
 
 

@@ -177,7 +177,7 @@ class Worker:
             results = timed(function, calls, end_ns, command["calls_min"], times)
             wrong = [result for result in results if result != want]
             if wrong and self.checked:
-                raise Failure(f"{shape.put} gave {shortened(wrong[0])}")
+                raise Failure(f"{shape.put} gave {shortened(wrong[0], want)}")
             if len(results) < count or time.perf_counter_ns() > end_ns:
                 break
         return {"times": times}
@@ -217,7 +217,7 @@ class Worker:
             return
         wrong = [result for result in results if result != want]
         if wrong:
-            raise Failure(f"{shape.get} gave {shortened(wrong[0])}")
+            raise Failure(f"{shape.get} gave {shortened(wrong[0], want)}")
         if MEMCMP(self.buffer.target, self.buffer.address, shape.block(len(results))) != 0:
             raise Failure(f"{shape.get} gave other bytes than were put")
 
@@ -236,7 +236,7 @@ class Worker:
         while len(times) < command["calls_max"] and time.perf_counter_ns() < end_ns:
             wrong = [result for result in timed(function, calls, end_ns, 1, times) if result != want]
             if wrong:
-                raise Failure(f"{function.__name__} gave {shortened(wrong[0])}")
+                raise Failure(f"{function.__name__} gave {shortened(wrong[0], want)}")
         return {"times": times}
 
     def clear(self, command):
@@ -247,12 +247,12 @@ class Worker:
         return {"code": self.store.close()}
 
 
-def shortened(result):
-    """A list of codes by its first bad one."""
-    if isinstance(result, list):
-        bad = [code for code in result if code <= 0]
-        return f"{bad[0] if bad else result[0]} for {len(bad)} of {len(result)} keys"
-    return str(result)
+def shortened(result, want):
+    """A list of codes by its first wrong one."""
+    if not isinstance(result, list) or not isinstance(want, list) or len(result) != len(want):
+        return str(result)[:80]
+    bad = [code for code, right in zip(result, want) if code != right]
+    return f"{bad[0]} for {len(bad)} of {len(result)} keys"
 
 
 def main():

@@ -114,7 +114,8 @@ def main():
     if not exercises:
         print("no row matches", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     sides, bench, code, began = [], None, 0, time.time()
     try:
         sides, missing = sides_prepare(options)

@@ -85,8 +85,9 @@ def table(found):
     for _, title in columns:
         head += f" │{title:^33}"
         under += f" │{'p50 us':>10} {'p99 us':>10} {'rate':>11}"
-    head += f" │{'Sluice is faster than':^24}"
-    under += f" │{'Mooncake':>9} {'Redis':>7} {'memcpy':>6}"
+    if present - {"sluice"}:
+        head += f" │{'Sluice is faster than':^24}"
+        under += f" │{'Mooncake':>9} {'Redis':>7} {'memcpy':>6}"
     lines = []
     for section, text in SECTIONS.items():
         rows = [row for row in found["rows"] if row["section"] == section]
@@ -105,6 +106,8 @@ def line(row, columns, call_width):
             text += f" │{'failed' if name in row['failures'] else '-':>33}"
         else:
             text += f" │{time_text(side['p50_us']):>10} {time_text(side['p99_us']):>10} {rate_text(side):>11}"
+    if not row["faster_than"]:
+        return text
     text += f" │{ratio_text(row, 'mooncake'):>9} {ratio_text(row, 'redis'):>7} {ratio_text(row, 'memcpy'):>6}"
     return text
 

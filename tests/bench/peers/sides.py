@@ -2,6 +2,7 @@
 is started here ends with this process, also when that is killed."""
 
 import ctypes
+import glob
 import json
 import os
 import select
@@ -71,10 +72,13 @@ def popen(arguments, log, environment, **options):
         if os.getppid() != mother:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with open(log, "ab") as sink:
-        return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL),
-                                stdout=options.pop("stdout", sink), stderr=sink, env=environment, preexec_fn=tie,
-                                start_new_session=True, **options)
+    try:
+        with open(log, "ab") as sink:
+            return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL),
+                                    stdout=options.pop("stdout", sink), stderr=sink, env=environment, preexec_fn=tie,
+                                    start_new_session=True, **options)
+    except OSError as failure:
+        raise Missing(str(failure)) from failure
 
 
 def end(process, seconds=15):
@@ -86,6 +90,15 @@ def end(process, seconds=15):
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def directory_make(name, parent):
+    """A directory of this run; what runs that were killed left behind goes."""
+    for old in glob.glob(os.path.join(parent, f"peers-{name}-*")):
+        owner = os.path.basename(old).split("-")[2]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            shutil.rmtree(old, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"peers-{name}-{os.getpid()}-", dir=parent)
 
 
 class Worker:
@@ -146,7 +159,7 @@ class Side:
 
     def __init__(self, options):
         self.options = options
-        self.directory = tempfile.mkdtemp(prefix=f"peers-{self.name}-")
+        self.directory = directory_make(self.name, tempfile.gettempdir())
         self.interpreter = sys.executable
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}
         self.processes, self.workers = [], []
@@ -234,10 +247,12 @@ class Sluice(MooncakeLike):
     def prepare(self):
         self.build = os.path.abspath(self.options.build)
         package = os.path.join(self.build, "python")
-        if not os.path.isdir(os.path.join(package, "mooncake")):
-            raise Missing(f"no Python package mooncake in {package}: cmake --preset release && cmake --build --preset release")
+        try:
+            run([self.interpreter, "-c", "import mooncake.store"], env={**self.environment, "PYTHONPATH": package})
+        except Missing as failure:
+            raise Missing(f"{failure}; cmake --preset release && cmake --build --preset release") from failure
         self.version = run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip()
-        self.shm = tempfile.mkdtemp(prefix="peers-sluice-", dir="/dev/shm")
+        self.shm = directory_make(self.name, "/dev/shm")
         self.environment.update(PYTHONPATH=package, SLUICE_BIN=os.path.join(self.build, "bin"), SLUICE_SHM_DIR=self.shm + "/node",
                                 SLUICE_RUNTIME_DIR=self.directory + "/run", PYTHONDONTWRITEBYTECODE="1")
 

@@ -269,7 +269,7 @@ class Sluice(MooncakeLike):
                                 "true", "--lease-ttl", "10s"], "node")
         end_s = time.monotonic() + 30
         while subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", *self.where],
-                             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).returncode != 0:
+                             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip():
             self.check_runs(process, "node", end_s)
 
     def client_program(self):

@@ -260,17 +260,32 @@ class Sluice(MooncakeLike):
         memory = self.options.segment_bytes + (64 << 20)
         master = os.path.join(self.build, "bin", "mooncake_master")
         if os.path.exists(master):
-            self.service([master, f"--port={self.port}", f"--metrics_port={free_port()}"], "master", port=self.port,
-                         environment={**self.environment, "SLUICE_MEMORY": str(memory)})
-            return
-        self.where = ["--instance", f"mooncake-{self.port}"]
-        node = os.path.join(ROOT, "deploy", "sluice-node")
-        process = self.service([node, "start", "--foreground", *self.where, "--ranks", "1", "--memory", str(memory), "--contributions",
-                                "true", "--lease-ttl", "10s"], "node")
+            process = self.service([master, f"--port={self.port}", f"--metrics_port={free_port()}"], "master", port=self.port,
+                                   environment={**self.environment, "SLUICE_MEMORY": str(memory)})
+        else:
+            process = self.node_start(memory)
+        self.wait_populated(process)
+
+    def node_start(self, memory):
+        where = ["--instance", f"mooncake-{self.port}"]
+        process = self.service([os.path.join(ROOT, "deploy", "sluice-node"), "start", "--foreground", *where, "--ranks", "1",
+                                "--memory", str(memory), "--contributions", "true", "--lease-ttl", "10s"], "node")
         end_s = time.monotonic() + 30
-        while subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", *self.where],
+        while subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", *where],
                              env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip():
             self.check_runs(process, "node", end_s)
+        return process
+
+    def wait_populated(self, process):
+        """A node fills its memory with zeros behind its first ops; that is no figure of theirs."""
+        end_s, before = time.monotonic() + 120, -1
+        while (now := self.shm_bytes()) != before:
+            before = now
+            self.check_runs(process, "node", end_s)
+            time.sleep(0.25)
+
+    def shm_bytes(self):
+        return sum(entry.stat().st_blocks * 512 for entry in os.scandir(self.shm + "/node"))
 
     def client_program(self):
         return [os.path.join(self.build, "bin", "mooncake_client")]

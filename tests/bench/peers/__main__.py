@@ -41,6 +41,7 @@ def arguments_parse():
     add("--rounds", type=int, help="turns of each row (default: 3)")
     add("--seconds", type=float, help="measured in each round of writing and of reading (default: 0.2, quick: 0.08)")
     add("--memory", metavar="MIB", type=int, help="of each store (default: 2048, quick: 1024)")
+    add("--cpu", action="store_true", help="print CPU time of a call, of the caller and the store's processes, instead of p99")
     add("--json", metavar="FILE", help="write all figures")
     add("--plot", metavar="FILE.svg", help="write a picture of the ratios")
     add("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"), help="where Sluice is built")
@@ -136,7 +137,7 @@ def main():
             side.stop()
     if bench is not None:
         figures = report.figures(options, bench, sides, missing, time.time() - began)
-        print(report.table(figures))
+        print(report.table(figures, options.cpu))
         report.save(figures, options.json)
         plot.save(figures, options.plot)
         if any("sluice" in row["failures"] for row in figures["rows"]):

@@ -18,16 +18,18 @@ def percentile(values, share):
 
 
 def side_figures(row, rounds):
-    calls = [time_ns for times in rounds for time_ns in times]
+    calls = [time_ns for phase in rounds for time_ns in phase.times]
     p50_ns = statistics.median(calls)
     per_s = PROCESSES.get(row.section, 1) * row.batch * 1e9 / p50_ns
     rate = {"bytes_per_s": per_s * row.size} if row.size else {"keys_per_s": per_s}
-    return {"p50_us": p50_ns / 1e3, "p99_us": percentile(calls, 0.99) / 1e3, "calls": len(calls), **rate}
+    return {"p50_us": p50_ns / 1e3, "p99_us": percentile(calls, 0.99) / 1e3, "calls": len(calls), **rate,
+            "cpu_us": statistics.median(phase.cpu_ns + phase.services_ns for phase in rounds) / 1e3,
+            "caller_cpu_us": statistics.median(phase.cpu_ns for phase in rounds) / 1e3}
 
 
 def ratio(peer_rounds, own_rounds):
     """How many times faster Sluice is: of each round's medians, and of these the median."""
-    each = [statistics.median(peer) / statistics.median(own) for peer, own in zip(peer_rounds, own_rounds)]
+    each = [statistics.median(peer.times) / statistics.median(own.times) for peer, own in zip(peer_rounds, own_rounds)]
     return {"median": statistics.median(each), "least": min(each), "most": max(each)}
 
 
@@ -75,8 +77,8 @@ def ratio_text(row, name):
 SIDE_COLUMNS = (("sluice", "Sluice"), ("mooncake", "Mooncake"), ("redis", "Redis"))
 
 
-def table(found):
-    """All rows as text, with what they come to."""
+def table(found, cpu):
+    """All rows as text, with what they come to; with cpu: CPU of a call instead of p99."""
     present = {name for row in found["rows"] for name in row["sides"]}
     columns = [(name, title) for name, title in SIDE_COLUMNS if name in present]
     call_width = max((len(row["call"]) for row in found["rows"]), default=0)
@@ -84,7 +86,7 @@ def table(found):
     under = head
     for _, title in columns:
         head += f" │{title:^33}"
-        under += f" │{'p50 us':>10} {'p99 us':>10} {'rate':>11}"
+        under += f" │{'p50 us':>10} {'CPU us' if cpu else 'p99 us':>10} {'rate':>11}"
     if present - {"sluice"}:
         head += f" │{'Sluice is faster than':^24}"
         under += f" │{'Mooncake':>9} {'Redis':>7} {'memcpy':>6}"
@@ -93,11 +95,11 @@ def table(found):
         rows = [row for row in found["rows"] if row["section"] == section]
         if rows:
             lines += ["", f"{section}: {text}", head, under]
-            lines += [line(row, columns, call_width) for row in rows]
+            lines += [line(row, columns, call_width, 'cpu_us' if cpu else 'p99_us') for row in rows]
     return "\n".join([*lines, "", *summary(found)])
 
 
-def line(row, columns, call_width):
+def line(row, columns, call_width, second):
     value = size_text(row["bytes"]) if row["bytes"] else ""
     text = f"{row['call']:{call_width}}  {value:>7} {row['batch']:>5}"
     for name, _ in columns:
@@ -105,7 +107,7 @@ def line(row, columns, call_width):
         if side is None:
             text += f" │{'failed' if name in row['failures'] else '-':>33}"
         else:
-            text += f" │{time_text(side['p50_us']):>10} {time_text(side['p99_us']):>10} {rate_text(side):>11}"
+            text += f" │{time_text(side['p50_us']):>10} {time_text(side[second]):>10} {rate_text(side):>11}"
     if not row["faster_than"]:
         return text
     text += f" │{ratio_text(row, 'mooncake'):>9} {ratio_text(row, 'redis'):>7} {ratio_text(row, 'memcpy'):>6}"

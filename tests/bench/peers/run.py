@@ -1,5 +1,6 @@
 """The run: stores take turns at each exercise, and their workers' figures are gathered."""
 
+import dataclasses
 import sys
 import time
 
@@ -11,6 +12,13 @@ START_DELAY_NS = 20_000_000  # so that two processes begin at the same moment
 CALLS_MIN = 3
 CALLS_MAX_EXIST = 200_000
 EXIST_KEYS = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    times: list  # ns of each call
+    cpu_ns: float  # of the calling process, a call
+    services_ns: float  # of the store's other processes, a call of all workers
 
 
 class Progress:
@@ -38,7 +46,7 @@ class Progress:
 class Bench:
     def __init__(self, options, sides):
         self.options, self.sides = options, sides
-        self.times = {}     # row -> side's name -> a list of ns for each round
+        self.times = {}     # row -> side's name -> a list of Phase, one a round
         self.failures = {}  # row -> side's name -> text
         self.rows = []
         self.cell = 0
@@ -98,9 +106,10 @@ class Bench:
     def ready(self, side):
         """Waits for the workers and touches the store's memory once, as one that runs for a while has."""
         side.workers_wait()
+        side.services_find()
         commands = [dict(self.command("direct", 4 * MIB, 1, number), do="put", seconds=30, bytes_max=self.room(side) * 2)
                     for number in range(len(side.workers))]
-        self.together(side.workers, commands)
+        self.together(side, side.workers, commands)
         self.clear(side)
 
     # ---- one exercise of one side ----
@@ -115,20 +124,22 @@ class Bench:
                 "calls_min": CALLS_MIN, "thorough": False,
                 "prefix": f"bench@tp_rank:{number}@group:0@{self.cell:032x}{(self.cell * 0x9E3779B97F4A7C15) % 2**128:032x}"}
 
-    def together(self, workers, commands):
-        """All at the same moment. Gives their durations."""
+    def together(self, side, workers, commands):
+        """All at the same moment. Gives a Phase of each."""
+        before_ns = side.services_cpu_ns()
         start_ns = time.perf_counter_ns() + (START_DELAY_NS if len(workers) > 1 else 0)
         for worker, command in zip(workers, commands):
             worker.tell(**command, start_ns=start_ns)
         answers, refusals = [], []
         for worker in workers:
             try:
-                answers.append(worker.answer()["times"])
+                answers.append(worker.answer())
             except Refused as refusal:
                 refusals.append(refusal)
         if refusals:
             raise refusals[0]
-        return answers
+        services_ns = (side.services_cpu_ns() - before_ns) / sum(len(answer["times"]) for answer in answers)
+        return [Phase(answer["times"], answer["cpu_ns"] / len(answer["times"]), services_ns) for answer in answers]
 
     def exercise_run(self, side, exercise, turn):
         """{phase: durations of calls}."""
@@ -148,9 +159,9 @@ class Bench:
     def write_and_read(self, side, exercise, turn):
         commands = [dict(self.command(exercise.kind, exercise.size, exercise.batch, number), bytes_max=self.room(side))
                     for number in range(len(side.workers))]
-        wrote = self.together(side.workers, [dict(command, do="put") for command in commands])
-        read = self.together(side.workers, [dict(command, do="get", calls=len(times), thorough=turn == 0)
-                                            for command, times in zip(commands, wrote)])
+        wrote = self.together(side, side.workers, [dict(command, do="put") for command in commands])
+        read = self.together(side, side.workers, [dict(command, do="get", calls=len(phase.times), thorough=turn == 0)
+                                            for command, phase in zip(commands, wrote)])
         return {"put": steady(wrote), "get": steady(read)}
 
     def cross(self, side, exercise, turn):
@@ -158,24 +169,25 @@ class Bench:
         writer, reader = side.workers
         before, beside = [dict(self.command(exercise.kind, exercise.size, exercise.batch, 0), do="put",
                                bytes_max=self.room(side)) for _ in range(2)]
-        wrote = self.together([writer], [before])
-        read = dict(before, do="get", calls=len(wrote[0]), thorough=turn == 0)
-        wrote, got = self.together([writer, reader], [beside, read])
+        wrote = self.together(side, [writer], [before])
+        read = dict(before, do="get", calls=len(wrote[0].times), thorough=turn == 0)
+        wrote, got = self.together(side, [writer, reader], [beside, read])
         return {"put": steady([wrote]), "get": steady([got])}
 
     def exist(self, side, exercise):
         commands = [dict(self.command("direct", exercise.size, 64, number), do="put", seconds=30,
                          bytes_max=EXIST_KEYS * exercise.size) for number in range(len(side.workers))]
-        self.together(side.workers, commands)
+        self.together(side, side.workers, commands)
         phases = {}
         for phase in ("hit", "miss"):
             looks = [dict(command, do="exist", batch=exercise.batch, keys=EXIST_KEYS, found=phase == "hit",
                           seconds=self.options.seconds, calls_max=CALLS_MAX_EXIST,
                           prefix=command["prefix"] + ("" if phase == "hit" else "-")) for command in commands]
-            phases[phase] = steady(self.together(side.workers, looks))
+            phases[phase] = steady(self.together(side, side.workers, looks))
         return phases
 
 
-def steady(times_of_workers):
-    """Durations of all workers, without the first call of each, which comes to cold caches."""
-    return [time_ns for times in times_of_workers for time_ns in (times[1:] if len(times) > 2 else times)]
+def steady(phases):
+    """The workers' phases as one, without the first call of each, which comes to cold caches."""
+    times = [time_ns for phase in phases for time_ns in (phase.times[1:] if len(phase.times) > 2 else phase.times)]
+    return Phase(times, sum(phase.cpu_ns for phase in phases) / len(phases), phases[0].services_ns)

@@ -92,6 +92,26 @@ def end(process, seconds=15):
         process.wait()
 
 
+def session_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[3])
+    except OSError:
+        return 0
+
+
+def cpu_ns_of(pid):
+    """Of all its threads that live."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        try:
+            with open(path, encoding="utf-8") as stat:
+                total += int(stat.read().split()[0])
+        except OSError:
+            pass  # the thread has ended
+    return total
+
+
 def directory_make(name, parent):
     """A directory of this run; what runs that were killed left behind goes."""
     for old in glob.glob(os.path.join(parent, f"peers-{name}-*")):
@@ -162,7 +182,7 @@ class Side:
         self.directory = directory_make(self.name, tempfile.gettempdir())
         self.interpreter = sys.executable
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}
-        self.processes, self.workers = [], []
+        self.processes, self.workers, self.services = [], [], []
         self.version = ""
 
     def prepare(self):
@@ -201,6 +221,14 @@ class Side:
     def workers_wait(self):
         for worker in self.workers:
             worker.answer(120)
+
+    def services_find(self):
+        """The processes of this section's services; what they start later is not seen."""
+        sessions = {process.pid for process in self.processes}
+        self.services = [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) in sessions]
+
+    def services_cpu_ns(self):
+        return sum(cpu_ns_of(pid) for pid in self.services)
 
     def section_stop(self):
         for worker in self.workers:

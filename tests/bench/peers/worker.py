@@ -95,19 +95,34 @@ def sleep_until(start_ns):
         time.sleep(left / 1e9)
 
 
+class Times:
+    """Durations of calls in ns, and what they cost this process of CPU."""
+
+    def __init__(self):
+        self.calls, self.cpu_ns = [], 0
+
+    def __len__(self):
+        return len(self.calls)
+
+    def answer(self):
+        return {"times": self.calls, "cpu_ns": self.cpu_ns}
+
+
 def timed(function, calls, end_ns, minimum, times):
-    """Calls until the time is over or all are done; appends the durations in ns, gives the results."""
-    clock = time.perf_counter_ns
+    """Calls until the time is over or all are done; adds to times, gives the results."""
+    clock, durations = time.perf_counter_ns, times.calls
     results = []
     gc.disable()
+    cpu_ns = time.process_time_ns()
     for arguments in calls:
         began = clock()
         result = function(*arguments)
         ended = clock()
-        times.append(ended - began)
+        durations.append(ended - began)
         results.append(result)
-        if ended > end_ns and len(times) >= minimum:
+        if ended > end_ns and len(durations) >= minimum:
             break
+    times.cpu_ns += time.process_time_ns() - cpu_ns
     gc.enable()
     return results
 
@@ -157,7 +172,7 @@ class Worker:
         function = getattr(self.store, shape.put)
         calls_max = max(command["calls_min"], command["bytes_max"] // (shape.size * shape.batch))
         want = 0 if shape.batch == 1 or shape.put == "put_batch" else [0] * shape.batch
-        times, end_ns = [], None
+        times, end_ns = Times(), None
         while len(times) < calls_max:
             done = len(times)
             count = min(shape.calls, calls_max - done)
@@ -180,14 +195,14 @@ class Worker:
                 raise Failure(f"{shape.put} gave {shortened(wrong[0], want)}")
             if len(results) < count or time.perf_counter_ns() > end_ns:
                 break
-        return {"times": times}
+        return times.answer()
 
     def get(self, command):
         """Reads what so many calls wrote, as they did, and compares every byte."""
         shape = self.shape(command)
         function = getattr(self.store, shape.get)
         want = shape.size if shape.batch == 1 else [shape.size] * shape.batch
-        times, end_ns = [], None
+        times, end_ns = Times(), None
         while len(times) < command["calls"]:
             done = len(times)
             count = min(shape.calls, command["calls"] - done)
@@ -206,7 +221,7 @@ class Worker:
                 self.check(shape, results, want)
             if len(results) < count or time.perf_counter_ns() > end_ns:
                 break
-        return {"times": times}
+        return times.answer()
 
     def check(self, shape, results, want):
         if shape.kind == "bytes":
@@ -230,14 +245,14 @@ class Worker:
             calls.append((keys[0],) if batch == 1 else (keys,))
         found = int(command["found"])
         want = found if batch == 1 else [found] * batch
-        times = []
+        times = Times()
         sleep_until(command["start_ns"])
         end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
         while len(times) < command["calls_max"] and time.perf_counter_ns() < end_ns:
             wrong = [result for result in timed(function, calls, end_ns, 1, times) if result != want]
             if wrong:
                 raise Failure(f"{function.__name__} gave {shortened(wrong[0], want)}")
-        return {"times": times}
+        return times.answer()
 
     def clear(self, command):
         self.store.remove_all(True)

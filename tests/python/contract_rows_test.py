@@ -1,0 +1,25 @@
+"""Every row and every trap of the contract has its tests, and the table that says so is true."""
+
+import unittest
+
+from contract_rows import table, wanted, written
+
+
+class Rows(unittest.TestCase):
+    maxDiff = None
+
+    def test_every_row_has_a_test(self):
+        made = table()
+        self.assertEqual([row for row in wanted() if not made.get(row)], [])
+
+    def test_every_test_is_for_a_row(self):
+        made, rows = table(), set(wanted())
+        self.assertEqual({row: tests for row, tests in made.items() if row not in rows}, {})
+
+    def test_the_table_is_true(self):
+        """A test that was renamed or lost is noticed here: python3 contract_rows.py > contract_rows.txt when it was meant."""
+        self.assertEqual(written(), table())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -7,7 +7,7 @@ import signal
 import unittest
 
 from node_support import Node, main, wait_until
-from terms_support import PROBE, Probe
+from contributions_support import PROBE, Probe
 
 MIB = 1 << 20
 BOUND = 20  # seconds, times the patience: ends hangs

@@ -6,7 +6,7 @@ import signal
 import unittest
 
 from node_support import Node, lives, main, wait_until
-from terms_support import PROBE, Probe
+from contributions_support import PROBE, Probe
 
 BOUND = 20  # seconds, times the patience: ends hangs
 ROUNDS = 60

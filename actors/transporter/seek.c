@@ -7,6 +7,8 @@
  * missed is SL_ERR_TIMEOUT. */
 #include "actors/transporter/internal.h"
 
+#include "ipc/sl_leases.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,9 +225,24 @@ uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns)
 
 /* ---- what a peer asks us ---- */
 
-static void objects_look(struct transporter *self, const struct sl_texts *keys,
+/* Mapped for one question: peers ask seldom, and an index that is made anew takes its leases along.
+ */
+static struct sl_leases *leases_open(struct transporter *self, bool wanted)
+{
+    struct sl_leases *leases = NULL;
+    struct sl_error why = {0};
+    if (wanted && sl_index_view_lease_ttl(self->view) != 0 &&
+        sl_leases_open(self->env->paths->shm_dir, self->view, &leases, &why) != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's look-up leases nothing: %s",
+                     why.text);
+    }
+    return leases;
+}
+
+static void objects_look(struct transporter *self, const struct sl_texts *keys, bool lease,
                          struct sl_item_seen *items)
 {
+    struct sl_leases *leases = leases_open(self, lease);
     for (uint64_t first = 0; first < keys->count; first += LOOKED_COUNT) {
         struct sl_key sought[LOOKED_COUNT];
         struct sl_entry found[LOOKED_COUNT];
@@ -235,7 +252,11 @@ static void objects_look(struct transporter *self, const struct sl_texts *keys,
             sought[i] = (struct sl_key){.at = keys->at[first + i].at,
                                         .length = (uint32_t)keys->at[first + i].length};
         }
-        sl_index_find_batch(self->view, sought, share, found, codes);
+        if (leases != NULL) {
+            sl_leases_find_batch(leases, sought, share, self->env->now_ns, found, NULL, codes);
+        } else {
+            sl_index_find_batch(self->view, sought, share, found, codes);
+        }
         for (uint32_t i = 0; i < share; i++) {
             struct sl_item_seen *item = &items[first + i];
             if (codes[i] != SL_OK || found[i].group != 0) { /* parts go with their block */
@@ -248,6 +269,7 @@ static void objects_look(struct transporter *self, const struct sl_texts *keys,
                                           .on_disk = found[i].disk.valid != 0};
         }
     }
+    sl_leases_close(&leases);
 }
 
 static struct tr_removal *removal_new(struct transporter *self)
@@ -308,7 +330,7 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
     } else if ((items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items))) == NULL) {
         reply.code = sl_fail(&why, SL_ERR_NO_MEMORY, "%u keys", (unsigned)count);
     } else {
-        objects_look(self, &msg->body.peer_seek.keys, items);
+        objects_look(self, &msg->body.peer_seek.keys, msg->body.peer_seek.lease, items);
         reply.body.peer_seek_reply.items.at = items;
         reply.body.peer_seek_reply.items.count = count;
     }

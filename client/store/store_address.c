@@ -2,6 +2,8 @@
  * segment. */
 #include "client/store/store_internal.h"
 
+#include "client/mooncake/instance.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -170,11 +172,34 @@ sl_err store_instance_of(const char *master, char instance[64], struct sl_error 
     if (!address_split(master, MASTER_PORT_DEFAULT, host, &port)) {
         return sl_fail(why, SL_ERR_CONFIG, "master_server_addr '%.128s' is not host:port", master);
     }
-    if (!host_is_here(host)) {
-        return sl_fail(why, SL_ERR_UNREACHABLE, "master '%.128s' is not on this machine", master);
+    if (host_is_here(host)) {
+        mc_instance_here(port, instance);
+    } else {
+        mc_instance_joined(host, port, instance);
     }
-    (void)snprintf(instance, 64, "mooncake-%u", port);
     return SL_OK;
+}
+
+void store_instance_advise(const char *master, struct sl_error *why)
+{
+    const char *set = getenv("SLUICE_INSTANCE");
+    char host[HOST_BYTES];
+    uint32_t port;
+    if ((set != NULL && set[0] != '\0') ||
+        !address_split(master, MASTER_PORT_DEFAULT, host, &port)) {
+        return;
+    }
+    if (host_is_here(host)) {
+        (void)sl_fail(why, SL_ERR_UNREACHABLE,
+                      "no master runs here at port %u: start mooncake_master --port %u", port,
+                      port);
+    } else {
+        (void)sl_fail(
+            why, SL_ERR_UNREACHABLE,
+            "master '%.80s' is another machine's, and no node of this one joined it: start "
+            "mooncake_client --master_server_address=%.80s here",
+            host, master);
+    }
 }
 
 sl_err store_instance_of_client(const char *server, char instance[64], struct sl_error *why)

@@ -86,9 +86,11 @@ void store_leave(struct store_base *base);
 struct sl_client *store_quiet_client(struct store_base *base);
 
 /* ---- store_address.c ---- */
-/* The node behind a master's address. Errors: SL_ERR_CONFIG (no address), SL_ERR_UNREACHABLE
- * (another machine's). instance "": that of the environment. */
+/* The node of this machine behind a master's address: the master's own, or the one that joined it.
+ * Errors: SL_ERR_CONFIG (no address). instance "": that of the environment. */
 sl_err store_instance_of(const char *master, char instance[64], struct sl_error *why);
+/* Says what to start when no node runs there. */
+void store_instance_advise(const char *master, struct sl_error *why);
 /* The node that a mooncake_client of this machine serves. */
 sl_err store_instance_of_client(const char *server, char instance[64], struct sl_error *why);
 /* "host:port" and the socket that holds the port. turn: a host without one gets the turn-th port of

@@ -188,6 +188,9 @@ static sl_err base_open(struct store_base *base, const struct sl_store_setup *se
     }
     if (err == SL_OK) {
         err = client_open(base, true, &base->client, why);
+        if (err == SL_ERR_UNREACHABLE) {
+            store_instance_advise(setup->master_server_addr, why);
+        }
     }
     if (err == SL_OK) {
         err = segment_take(base, setup, why);

@@ -91,10 +91,14 @@ static uint32_t member_find(const struct reg_bundles *all, sl_ref ref)
 void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing)
 {
     struct reg_bundles *all = &self->bundles;
-    if (bundle == 0 || member_find(all, ref) != REG_NONE) {
+    uint32_t at = bundle == 0 ? REG_NONE : member_find(all, ref);
+    if (at != REG_NONE) { /* a reservation that became a value */
+        all->members[at].writing = all->members[at].writing && writing;
+    }
+    if (bundle == 0 || at != REG_NONE) {
         return;
     }
-    uint32_t at = all->count == all->high ? REG_NONE : all->free;
+    at = all->count == all->high ? REG_NONE : all->free;
     if (at != REG_NONE) {
         all->free = all->members[at].next;
     } else if (all->high < all->capacity || members_grow(all)) {
@@ -137,6 +141,14 @@ void reg_bundle_leave(struct registrar *self, sl_ref ref)
     *member = (struct reg_bundled){.next = all->count == all->high ? REG_NONE : all->free};
     all->free = at;
     all->count--;
+}
+
+void reg_bundle_unreserve(struct registrar *self, sl_ref ref)
+{
+    uint32_t at = member_find(&self->bundles, ref);
+    if (at != REG_NONE && self->bundles.members[at].writing) {
+        reg_bundle_leave(self, ref);
+    }
 }
 
 void reg_bundle_renamed(struct registrar *self, sl_ref old, sl_ref fresh)

@@ -95,7 +95,7 @@ uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
 void reg_claim_unkey(struct registrar *self, uint32_t slot)
 {
     if (self->claims[slot].bundle != 0) {
-        reg_bundle_leave(self, self->claims[slot].ref);
+        reg_bundle_unreserve(self, self->claims[slot].ref);
     }
     uint32_t *at = key_head(self, self->claims[slot].hash);
     while (*at != REG_NONE && *at != slot) {

@@ -970,9 +970,10 @@ void reg_dues_run(struct registrar *self);
 void reg_leases_fini(struct registrar *self);
 
 /* ---- bundles.c ---- */
-/* Once more changes nothing. bundle 0: nothing happens. */
+/* Once more, without writing: the reservation is a value now. bundle 0: nothing happens. */
 void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing);
-void reg_bundle_leave(struct registrar *self, sl_ref ref); /* also of what is in none */
+void reg_bundle_leave(struct registrar *self, sl_ref ref);     /* also of what is in none */
+void reg_bundle_unreserve(struct registrar *self, sl_ref ref); /* if it is a reservation still */
 void reg_bundle_renamed(struct registrar *self, sl_ref old, sl_ref fresh);
 /* Its values, borrowed until the next call. False: one is being written, or no memory. */
 bool reg_bundle_members(struct registrar *self, uint64_t bundle, const sl_ref **refs,

@@ -34,7 +34,7 @@ static uint64_t look(struct node *node, const struct sl_leases *leases, const ch
 struct terms {
     const char *bundle;
     uint64_t soft_pin_ns;
-    bool hard_pin;
+    bool hard_pin, replace;
 };
 
 static sl_err put_with(struct node *node, const char *key, uint64_t length, struct terms terms)
@@ -44,6 +44,7 @@ static sl_err put_with(struct node *node, const char *key, uint64_t length, stru
                               .wants = &want,
                               .count = 1,
                               .hard_pin = terms.hard_pin,
+                              .replace = terms.replace,
                               .soft_pin_ns = terms.soft_pin_ns};
     ck_assert(node_reserve(node, &ask, &grants));
     if (grants.code != SL_OK || grants.at[0].code != SL_OK) {
@@ -424,6 +425,26 @@ START_TEST(a_bundle_with_a_pinned_or_unfinished_member_stays)
     }
 END_TEST
 
+START_TEST(a_value_that_replaces_another_stays_in_its_bundle)
+    {
+        struct node *node = start(NULL);
+        struct terms terms = {.bundle = "b", .replace = true};
+        ck_assert_int_eq(put_with(node, "m0", BIG, terms), SL_OK);
+        ck_assert_int_eq(put(node, "k0"), SL_OK);
+        ck_assert_int_eq(put_with(node, "m1", BIG, terms), SL_OK);
+        ck_assert_int_eq(put_with(node, "m0", BIG, terms), SL_OK);
+        ck_assert_int_eq(put(node, "k1"), SL_OK);
+        ck_assert_int_eq(put(node, "k2"), SL_OK);
+        ck_assert(!node_sees(node, "k0") && node_sees(node, "m0") && node_sees(node, "m1"));
+
+        ck_assert_int_eq(put(node, "k3"), SL_OK);
+
+        ck_assert(!node_sees(node, "m0") && !node_sees(node, "m1"));
+        ck_assert(node_sees(node, "k1") && node_sees(node, "k2"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(bundles_of_many_members_come_and_go)
     {
         struct node *node = start(NULL);
@@ -529,6 +550,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_bundle_is_evicted_as_a_whole, 0, 2);
     tcase_add_loop_test(tcase, a_look_up_of_a_member_keeps_its_bundle, 0, 2);
     tcase_add_loop_test(tcase, a_bundle_with_a_pinned_or_unfinished_member_stays, 0, 3);
+    tcase_add_test(tcase, a_value_that_replaces_another_stays_in_its_bundle);
     tcase_add_test(tcase, bundles_of_many_members_come_and_go);
     tcase_add_test(tcase, on_disk_too_what_is_leased_may_leave_memory_last);
     tcase_add_test(tcase, a_killed_registrar_keeps_leases);

@@ -126,7 +126,7 @@ static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *wor
         word_set(&record[count + at / 8], bytes_word(key, key_length, at));
     }
     uint64_t what = words[RECORD_WHAT];
-    for (uint32_t i = 0; (what & WHAT_TERMS) != 0 && i < TERMS_WORDS; i++) {
+    for (uint32_t i = 0; terms != NULL && (what & WHAT_TERMS) != 0 && i < TERMS_WORDS; i++) {
         word_set(&record[record_terms_word(what_kind(what), key_length) + i], terms[i]);
     }
     word_publish(&record[RECORD_VERSION], words[RECORD_VERSION]);

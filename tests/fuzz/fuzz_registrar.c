@@ -2,6 +2,7 @@
  * every claim stands in one record, the allocator says the same as the records, and when everybody
  * has died nothing is left but what is committed. */
 #include "actors/registrar/registrar.h"
+#include "ipc/index_internal.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/registrar_check.h"
 
@@ -65,6 +66,12 @@ static void finish(struct hostile *hostile)
     free(world);
 }
 
+static const char *name_of(uint64_t number)
+{
+    static const char *const names[] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
+    return names[number % SL_COUNT(names)];
+}
+
 /* A client's own segment: accesses that are noted, pins, anything at all. */
 static void pins_change(struct hostile *hostile)
 {
@@ -92,6 +99,34 @@ static void pins_change(struct hostile *hostile)
                                     : (uint64_t *)(void *)world->segments[client].data;
         words[at % (how < 224 ? 8u : PIN_SLOTS + 16u)] = hostile_number(input, 0, UINT64_MAX);
     }
+}
+
+/* The words of leases, which all clients write: look-ups, and anything at all. */
+static void leases_change(struct hostile *hostile, uint64_t how)
+{
+    struct registrar *self = hostile->fake.state;
+    struct hostile_input *input = &hostile->input;
+    if (self->index->leases.slots == NULL) {
+        return;
+    }
+    uint64_t now_ns = hostile->fake.env.now_ns;
+    uint64_t at = hostile_number(input, 0, UINT32_MAX);
+    if (how < 128) {
+        const struct sl_leases leases = {.map = self->index->leases,
+                                         .view = sl_index_as_view(self->index)};
+        struct sl_key key = {.at = name_of(at), .length = (uint32_t)strlen(name_of(at))};
+        struct sl_entry entry;
+        uint64_t end_ns = 0;
+        (void)sl_leases_find(&leases, &key, now_ns, &entry, &end_ns);
+        return;
+    }
+    uint64_t slot_words = self->index->leases.bucket_count * LEASE_BUCKET_WORDS;
+    index_word *word = how < 200 ? &self->index->leases.slots[at % slot_words]
+                                 : &self->index->leases.bundles[at % SL_LEASE_BUNDLES];
+    uint64_t end = lease_units(now_ns + hostile_number(input, 0, 4 * SL_NS_PER_S));
+    *word = (how & 1) != 0   ? LEASE_SHUT
+            : (how & 2) != 0 ? end
+                             : hostile_number(input, 0, UINT64_MAX);
 }
 
 /* ---- good moves: what a proper node does, so that the bad ones meet a node in use ---- */
@@ -151,12 +186,6 @@ static void replied(struct hostile *hostile, const char *to, const struct sl_msg
     }
 }
 
-static const char *name_of(uint64_t number)
-{
-    static const char *const names[] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
-    return names[number % SL_COUNT(names)];
-}
-
 /* One object, or a block of two parts; with `commit` all the way. */
 static void move_put(struct hostile *hostile, uint64_t how, bool commit)
 {
@@ -170,6 +199,8 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     struct sl_item_want items[2];
     uint64_t which = hostile_byte(&hostile->input);
     uint64_t length = lengths[which % SL_COUNT(lengths)];
+    uint64_t terms = hostile_byte(&hostile->input);
+    static const char *const bundles[] = {"", "", "b0", "b1"};
     bool block = (how & 1) != 0;
     const char *writer = (how & 2) != 0 ? "swapper.0" : "";
     struct sl_item_group group = {.key = sl_text_of(blocks[which / 8 % 3]),
@@ -187,8 +218,12 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
                                          .length_bytes = length,
                                          .group = block,
                                          .part_index = block ? i : 0,
-                                         .writer = sl_text_of(writer)};
+                                         .writer = sl_text_of(writer),
+                                         .bundle = sl_text_of(block ? "" : bundles[terms % 4])};
     }
+    msg.body.reserve.hard_pin = terms >= 232; /* a node that is full of these takes nothing more */
+    msg.body.reserve.soft_pin_ns = (terms & 12) == 12 ? terms * 20 * SL_NS_PER_MS : 0;
+    msg.body.reserve.replace = (terms & 48) == 48;
     msg.body.reserve.wait = (how & 8) != 0;
     msg.body.reserve.items.at = items;
     msg.body.reserve.items.count = block || (how & 16) != 0 ? 2 : 1;
@@ -242,6 +277,8 @@ static void move_keys(struct hostile *hostile, uint64_t how)
     struct sl_texts list = {keys, 1 + (how >> 2) % SL_COUNT(keys)};
     if (msg.type == SL_MSG_REMOVE) {
         msg.body.remove.keys = list;
+        msg.body.remove.heed_leases = (how & 16) != 0;
+        msg.body.remove.tell_busy = (how & 32) != 0;
     } else if (msg.type == SL_MSG_LOOKUP) {
         msg.body.lookup.keys = list;
     } else if (msg.type == SL_MSG_PREFETCH) {
@@ -364,7 +401,11 @@ static void move(struct hostile *hostile)
         move_pool(hostile, how);
         break;
     default:
-        pins_change(hostile);
+        if (what < 128) {
+            pins_change(hostile);
+        } else {
+            leases_change(hostile, how);
+        }
         break;
     }
 }
@@ -405,7 +446,10 @@ static void check(struct hostile *hostile, bool end)
         "ghosts_max", "64", "queue_messages", "16", "ranks", "2", "populate_threads", "1",  \
         "evict_batch", "4"
 static const char *const without_disk[] = {SETTINGS, NULL};
+static const char *const with_leases[] = {SETTINGS, "lease_ttl", "1s", NULL};
 static const char *const with_disk[] = {SETTINGS, "disk", "8MiB", "disk_segment", "1MiB", NULL};
+static const char *const with_both[] = {SETTINGS, "disk",      "8MiB", "disk_segment",
+                                        "1MiB",   "lease_ttl", "1s",   NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
 {
@@ -424,7 +468,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     if (length_bytes == 0) {
         return 0;
     }
-    target.settings = (bytes[0] & 1) != 0 ? with_disk : without_disk;
+    static const char *const *const settings[] = {without_disk, with_disk, with_leases, with_both};
+    target.settings = settings[bytes[0] & 3];
     hostile_run(&target, bytes + 1, length_bytes - 1);
     return 0;
 }

@@ -16,6 +16,8 @@ static void tally_record(struct registrar *self, sl_ref ref, struct registrar_ta
     }
     tally->retired += entry.kind == SL_RECORD_RETIRED;
     tally->objects += entry.kind == SL_RECORD_COMMITTED;
+    tally->bundled += entry.bundle != 0 &&
+                      (entry.kind == SL_RECORD_COMMITTED || entry.kind == SL_RECORD_RESERVED);
     tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
                      entry.kind == SL_RECORD_QUARANTINED;
     if (entry.extent.generation != 0) {
@@ -71,6 +73,24 @@ static void check_list(struct registrar *self, const struct reg_units *units, ui
     HOSTILE_MUST(older == units->newest && count == units->count);
 }
 
+/* What eviction passes by is looked at again one day; pins of values stay where they are. */
+static void check_kept(struct registrar *self, const struct reg_units *units)
+{
+    check_list(self, units, REG_FLAG_KEPT_LISTS);
+    for (sl_ref ref = units->oldest; ref != 0; ref = sl_index_links(self->index, ref)->newer) {
+        struct sl_entry entry;
+        bool due = false;
+        sl_index_read(self->index, ref, &entry);
+        HOSTILE_MUST(entry.hard_pin == (units == &self->pinned));
+        HOSTILE_MUST((entry.soft_pin_end_ns != 0) == (units == &self->soft) || entry.hard_pin);
+        for (uint32_t i = 0; i < self->dues.count; i++) {
+            due = due ||
+                  (self->dues.heap[i].ref == ref && self->dues.heap[i].version == entry.version);
+        }
+        HOSTILE_MUST(due || entry.hard_pin);
+    }
+}
+
 /* A pool that is there stands in a note; one that is not is there for those who wait for it. */
 static void check_pools(struct registrar *self)
 {
@@ -111,6 +131,10 @@ struct registrar_tally registrar_check(struct registrar *self)
     HOSTILE_MUST(tally.retired == self->retired_count);
     check_list(self, &self->hot, REG_FLAG_HOT);
     check_list(self, &self->cold, REG_FLAG_COLD);
+    check_kept(self, &self->pinned);
+    check_kept(self, &self->soft);
+    check_kept(self, &self->leased);
+    HOSTILE_MUST(tally.bundled == self->bundles.count);
     check_pools(self);
     HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
     return tally;

@@ -374,7 +374,7 @@ sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count
     http->context = context;
     pthread_mutex_init(&http->lock, NULL);
     for (size_t i = 0; i < MC_HTTP_CONNECTIONS_MAX; i++) {
-        http->visitors[i].fd = -1;
+        http->visitors[i] = (struct visitor){.http = http, .fd = -1};
     }
     http->daemon = MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL,

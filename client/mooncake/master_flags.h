@@ -61,8 +61,10 @@
       "the death of a process is noticed at once, and nobody has to ping")                        \
     X(memory_allocator, TEXT, "offset", 0, 64, "offset cachelib", IGNORED, "Sluice has its own")  \
     X(allocation_strategy, TEXT, "random", 0, 64,                                                 \
-      "random free_ratio_first local_first ssd_free_ratio_first cxl", IGNORED,                    \
-      "contributions are charged where most is free, preferred ones first")                       \
+      "random free_ratio_first local_first ssd_free_ratio_first cxl", USED,                       \
+      "whose contribution is charged, behind preferred ones; the node's setting "                 \
+      "contribution_strategy: free_ratio_first and ssd_free_ratio_first are free, local_first "   \
+      "local, all others random")                                                                 \
     X(enable_http_metadata_server, BOOL, "false", 0, 1, NULL, USED,                               \
       "serve /metadata for transfer engines on a port of its own")                                \
     X(http_metadata_server_port, COUNT, "8080", 1, 65535, NULL, USED, "its port")                 \

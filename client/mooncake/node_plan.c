@@ -243,6 +243,20 @@ static sl_err disk_add(struct plan *plan, struct sl_error *why)
 
 /* ---- all of them ---- */
 
+static const char *strategy_of(const char *asked)
+{
+    static const struct {
+        const char *asked, *ours;
+    } known[] = {
+        {"free_ratio_first", "free"}, {"ssd_free_ratio_first", "free"}, {"local_first", "local"}};
+    for (size_t i = 0; i < SL_COUNT(known); i++) {
+        if (strcmp(asked, known[i].asked) == 0) {
+            return known[i].ours;
+        }
+    }
+    return "random";
+}
+
 static sl_err terms_add(struct plan *plan, struct sl_error *why)
 {
     const struct mc_flags *flags = plan->flags;
@@ -257,6 +271,9 @@ static sl_err terms_add(struct plan *plan, struct sl_error *why)
         uint64_t ms = mc_flags_u64(flags, durations[i].flag) / SL_NS_PER_MS;
         err = setting_add(plan, durations[i].name, why, "%jums", (uintmax_t)ms);
     }
+    err = err == SL_OK ? setting_add(plan, "contribution_strategy", why, "%s",
+                                     strategy_of(mc_flags_text(flags, MASTER_allocation_strategy)))
+                       : err;
     err = err == SL_OK ? setting_add(plan, "evict_watermark", why, "%.6f",
                                      mc_flags_real(flags, MASTER_eviction_high_watermark_ratio))
                        : err;

@@ -242,7 +242,8 @@ static sl_err node_spawn(struct mc_node *node, struct sl_error *why)
 
 sl_err mc_node_start(struct mc_node *node, struct sl_error *why)
 {
-    bool runs = supervisor_find(node, &node->supervisor);
+    struct sl_proc_id running = {0}; /* not ours, and not ours to end, before it is adopted */
+    bool runs = supervisor_find(node, &running);
     bool same = settings_same(node);
     sl_err err = SL_OK;
     if (runs && !same) {
@@ -257,8 +258,12 @@ sl_err mc_node_start(struct mc_node *node, struct sl_error *why)
         err = err == SL_OK ? settings_save(node, why) : err;
     }
     err = err == SL_OK ? config_reload(node, why) : err;
+    if (err != SL_OK) {
+        return err;
+    }
     node->adopted = runs;
-    return err == SL_OK && !runs ? node_spawn(node, why) : err;
+    node->supervisor = running;
+    return runs ? SL_OK : node_spawn(node, why);
 }
 
 void mc_node_last_words(const struct mc_node *node, char *out, size_t out_bytes)

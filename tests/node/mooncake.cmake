@@ -1,0 +1,1 @@
+sl_node_test(mooncake LABEL node SCRIPT node/mooncake_test.py TIMEOUT 900)

@@ -1,0 +1,440 @@
+"""mooncake_master and mooncake_client: real processes, their ports, their HTTP, and who survives whom."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from node_support import BIN, CTL, NODE, PATIENCE, lives, main, wait_until
+
+MASTER = os.path.join(BIN, "mooncake_master")
+CLIENT = os.path.join(BIN, "mooncake_client")
+
+
+def free_ports(count):
+    """Ports that nobody has at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Daemon:
+    """One process, what it said, and the end of it."""
+
+    def __init__(self, words, environment):
+        self.process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.said = None
+
+    def end(self, number=signal.SIGTERM):
+        """Sends the signal and waits. Gives (code, what it said)."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self):
+        if self.said is None:
+            self.said = self.process.communicate(timeout=60 * PATIENCE)[0]
+        return self.process.returncode, self.said
+
+
+class Place:
+    """Directories and ports of one master, its node and its clients."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix="sl-mc-")
+        self.port, self.admin, self.client, self.client_http, self.metadata = free_ports(5)
+        self.instance = f"mooncake-{self.port}"
+        self.shm = f"/dev/shm/sluice-test-{self.instance}"
+        self.run = self.directory + "/run"
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
+        self.environment.update(SLUICE_RUNTIME_DIR=self.run, SLUICE_SHM_DIR=self.shm, XDG_RUNTIME_DIR=self.directory)
+        self.where = ["--instance", self.instance, "--runtime-dir", self.run, "--shm-dir", self.shm]
+        self.daemons = []
+
+    def start(self, program, *flags, **environment):
+        daemon = Daemon([program, *flags], dict(self.environment, **environment))
+        self.daemons.append(daemon)
+        return daemon
+
+    def master(self, *flags, wait=True, **environment):
+        words = [f"--port={self.port}", f"--metrics_port={self.admin}", "--memory=64mb", "--default_kv_lease_ttl=200ms", *flags]
+        daemon = self.start(MASTER, *words, **environment)
+        if wait:
+            self.wait_ready(daemon)
+        return daemon
+
+    def lender(self, *flags, wait=True, **environment):
+        words = ["--host=127.0.0.1", f"--port={self.client}", f"--master_server_address=127.0.0.1:{self.port}",
+                 "--global_segment_size=16mb", *flags]
+        daemon = self.start(CLIENT, *words, **environment)
+        if wait:
+            wait_until(lambda: daemon.process.poll() is not None or os.path.exists(self.sign()), 20, "mooncake_client is ready")
+            assert daemon.process.poll() is None, daemon.wait()
+        return daemon
+
+    def sign(self):
+        return f"{self.directory}/sluice-{os.geteuid()}/mooncake-client-{self.client}"
+
+    def segment(self):
+        return f"127.0.0.1:{self.client}"
+
+    def get(self, path, method="GET", data=None, port=None):
+        """(status, body, headers); status 0: nobody answers."""
+        request = urllib.request.Request(f"http://127.0.0.1:{port or self.admin}{path}", method=method, data=data)
+        try:
+            with urllib.request.urlopen(request, timeout=20 * PATIENCE) as answer:
+                return answer.status, answer.read().decode(), answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(), error.headers
+        except (urllib.error.URLError, ConnectionError):
+            return 0, "", None
+
+    def wait_ready(self, daemon):
+        wait_until(lambda: daemon.process.poll() is not None or self.get("/health")[0] == 200, 20, "the master serves")
+        assert daemon.process.poll() is None, daemon.wait()
+
+    def ctl(self, *words, stdin=b""):
+        done = subprocess.run([CTL, *words, *self.where], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=self.environment, timeout=60 * PATIENCE)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def put(self, key, value=b"value"):
+        self.ctl("put", key, stdin=value)
+
+    def supervisor(self):
+        with open(self.run + "/supervisor.pid", encoding="utf-8") as line:
+            return int(line.read().split()[0])
+
+    def actor(self, name):
+        with open(f"{self.run}/pid/{name}", encoding="utf-8") as line:
+            return int(line.read().split()[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for daemon in self.daemons:
+            if daemon.process.poll() is None:
+                daemon.process.kill()
+            daemon.wait()
+        subprocess.run([NODE, "stop", *self.where], env=dict(self.environment, SLUICE_BIN=BIN), stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=60 * PATIENCE)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+
+class Flags(unittest.TestCase):
+    def test_help_and_wrong_use(self):
+        for program in (MASTER, CLIENT):
+            shown = subprocess.run([program, "--help"], stdout=subprocess.PIPE, text=True)
+            self.assertEqual(shown.returncode, 0)
+            self.assertIn("--port=", shown.stdout)
+            self.assertEqual(subprocess.run([program, "--version"], stdout=subprocess.DEVNULL).returncode, 0)
+            wrong = subprocess.run([program, "--prot=1"], stderr=subprocess.PIPE, text=True)
+            self.assertEqual(wrong.returncode, 2)
+            self.assertIn("the nearest known one is --port", wrong.stderr)
+
+    def test_flags_and_files_become_settings_of_the_node(self):
+        with Place() as place:
+            config = place.directory + "/master.json"
+            with open(config, "w", encoding="utf-8") as out:
+                json.dump({"eviction_ratio": 0.2, "default_kv_lease_ttl": "1s", "put_start_discard_timeout_sec": 7}, out)
+            place.master("--config_path", config, "--eviction-high-watermark-ratio=0.5", "-enable_ha")
+            settings = json.loads(place.ctl("config", "--json", "--config", place.run + "/mooncake-master.conf"))
+            values = {name: setting["value"] for name, setting in settings.items()}
+            self.assertEqual(values["contributions"], "true")
+            self.assertEqual(values["memory"], str(64 << 20))
+            self.assertEqual(values["lease_ttl"], str(200 * 10**6))  # the command line wins
+            self.assertEqual(values["evict_ratio"], "200000")
+            self.assertEqual(values["evict_watermark"], "500000")
+            self.assertEqual(values["put_preempt"], str(7 * 10**9))
+            code, said = place.daemons[0].end()
+            self.assertEqual(code, 0, said)
+            self.assertIn("--enable_ha=true means nothing here", said)
+
+
+class Admin(unittest.TestCase):
+    def test_every_path(self):
+        with Place() as place:
+            place.master()
+            place.lender()
+            for key in ("a", "with space & = +", "schlüssel", "x,y"):
+                place.put(key)
+
+            status, text, _ = place.get("/health")
+            health = json.loads(text)
+            self.assertEqual((status, health["status"], health["role"], health["service_ready"]), (200, "ok", "leader", True))
+            self.assertTrue(health["leader_address"].endswith(f":{place.port}"))
+            self.assertEqual(place.get("/role")[:2], (200, "leader\n"))
+            self.assertEqual(place.get("/ha_status")[0], 200)
+            self.assertTrue(json.loads(place.get("/leader")[1])["leader_address"])
+            self.assertEqual(sorted(place.get("/get_all_keys")[1].splitlines()), sorted(["a", "with space & = +", "schlüssel", "x,y"]))
+            self.assertEqual(place.get("/get_all_segments")[:2], (200, place.segment() + "\n"))
+            detail = json.loads(place.get("/get_segments_detail")[1])["segments"][0]
+            self.assertEqual((detail["name"], detail["capacity"], detail["status"]), (place.segment(), 16 << 20, "OK"))
+            self.assertGreater(detail["used"], 0)
+            status, text, _ = place.get("/query_segment?segment=" + urllib.parse.quote(place.segment()))
+            self.assertEqual(status, 200)
+            self.assertIn(f"capacity_bytes: {16 << 20}", text)
+            self.assertEqual(json.loads(place.get("/api/v1/segments/status")[1])["segments"],
+                             [{"name": place.segment(), "status": "OK"}])
+
+            for key in ("a", "with space & = +", "schlüssel", "x,y"):
+                status, text, _ = place.get("/query_key?key=" + urllib.parse.quote(key))
+                found = json.loads(text)
+                self.assertEqual((status, found["success"], found["key"]), (200, True, key))
+                self.assertEqual(found["data"][0]["transport_endpoint"], place.segment())
+                self.assertEqual(found["data"][0]["size"], 5)
+            status, text, _ = place.get("/query_key?key=none")
+            self.assertEqual((status, json.loads(text)["error_code"]), (404, -704))
+            several = json.loads(place.get("/batch_query_keys?keys=a,none,x%2Cy," + "k" * 2000)[1])["data"]
+            self.assertEqual((several["a"]["ok"], several["none"]["ok"], several["x,y"]["ok"], several["k" * 2000]["ok"]),
+                             (True, False, True, False))
+
+            # Pages are written at intervals.
+            wait_until(lambda: "\nmaster_key_count 4\n" in place.get("/metrics")[1], 10, "the registrar's page says so")
+            text = place.get("/metrics")[1]
+            self.assertIn(f"\nmaster_total_capacity_bytes {16 << 20}\n", text)
+            self.assertIn("\nmaster_active_clients 1\n", text)
+            self.assertIn(f'segment_total_capacity_bytes{{segment="{place.segment()}"}} {16 << 20}', text)
+            self.assertRegex(text, r'sluice_commit_count\{actor="registrar"\} \d+')
+            names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+            self.assertEqual(len(names), len(set(names)))
+            self.assertIn("keys: 4", place.get("/metrics/summary")[1])
+            for line in place.get("/")[1].splitlines():
+                self.assertIn(line.split()[0], ("GET", "POST"))
+
+    def test_what_is_wrong_is_refused(self):
+        with Place() as place:
+            place.master()
+            self.assertEqual(place.get("/nothing")[0], 404)
+            self.assertEqual(place.get("/health", method="POST", data=b"")[0], 405)
+            self.assertEqual(place.get("/health", method="POST", data=b"")[2]["Allow"], "GET, HEAD")
+            self.assertEqual(place.get("/api/v1/remove_all")[0], 405)
+            self.assertEqual(place.get("/health", method="BREW")[0], 405)
+            self.assertEqual(place.get("/api/v1/remove_all?force=flase", method="POST", data=b"")[0], 400)
+            self.assertEqual(place.get("/api/v1/remove_all", method="POST", data=b"x" * (2 << 20))[0], 413)
+            for path in ("/query_key", "/query_key?key=", "/query_key?key=%", "/query_key?key=%zz", "/query_key?key=a%00b",
+                         "/query_segment", "/batch_query_keys", "/batch_query_keys?keys=,,", "/batch_query_keys?keys=%f",
+                         "/query_key?key=a&tenant_id=" + "t" * 300):
+                self.assertEqual(place.get(path)[0], 400, path)
+            self.assertEqual(place.get("/query_segment?segment=none")[0], 404)
+            self.assertEqual(place.get("/query_key?key=" + "k" * 2000)[0], 404)
+            self.assertEqual(place.get("/query_key?key=%ff%fe")[0], 404)
+            connection = http.client.HTTPConnection("127.0.0.1", place.admin, timeout=20 * PATIENCE)
+            connection.request("HEAD", "/health")
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.read()), (200, b""))
+            connection.close()
+            for hostile in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: " + b"b" * 100000 + b"\r\n\r\n",
+                            b"POST /api/v1/remove_all HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", os.urandom(5000)):
+                with socket.create_connection(("127.0.0.1", place.admin), timeout=30 * PATIENCE) as one:
+                    try:
+                        one.sendall(hostile)
+                        one.shutdown(socket.SHUT_WR)
+                        while one.recv(65536):
+                            pass
+                    except (ConnectionError, BrokenPipeError):
+                        pass
+            self.assertEqual(place.get("/health")[0], 200)
+
+    def test_removing_heeds_leases_and_tenants(self):
+        with Place() as place:
+            place.master("--default_kv_lease_ttl=1h")
+            place.lender()
+            place.put("a")
+            place.put("b")
+            place.put("\x01tenant\x01c")
+            self.assertEqual(place.get("/query_key?key=a")[0], 200)  # leases it
+            self.assertEqual(place.get("/get_all_keys?tenant_id=tenant")[1], "c\n")
+            self.assertEqual(place.get("/query_key?key=c")[0], 404)
+            removed = json.loads(place.get("/api/v1/remove_all", method="POST", data=b"")[1])
+            self.assertEqual((removed["removed_count"], removed["skipped_count"]), (1, 1))
+            self.assertEqual(place.get("/get_all_keys")[1], "a\n")
+            removed = json.loads(place.get("/api/v1/remove_all?force=true", method="POST", data=b"")[1])
+            self.assertEqual(removed["removed_count"], 1)
+            self.assertEqual(place.get("/get_all_keys")[1], "")
+            self.assertEqual(place.get("/get_all_keys?tenant_id=tenant")[1], "c\n")
+            removed = json.loads(place.get("/api/v1/remove_all?force=1&tenant_id=tenant", method="POST", data=b"")[1])
+            self.assertEqual(removed["removed_count"], 1)
+
+    def test_metadata_server(self):
+        with Place() as place:
+            place.master("--enable_http_metadata_server=true", f"--http_metadata_server_port={place.metadata}")
+            at = {"port": place.metadata}
+            self.assertEqual(place.get("/metadata?key=k", **at)[0], 404)
+            self.assertEqual(place.get("/metadata", **at)[0], 400)
+            self.assertEqual(place.get("/metadata?key=+%20", **at)[0], 400)
+            self.assertEqual(place.get("/metadata?key=+k+", method="PUT", data=b"one", **at)[0], 200)
+            self.assertEqual(place.get("/metadata?key=k", method="PUT", data=b"two", **at)[0], 200)
+            self.assertEqual(place.get("/metadata?key=k", **at)[:2], (200, "two"))
+            name = "/metadata?key=mooncake/rpc_meta/h:1"
+            self.assertEqual(place.get(name, method="PUT", data=b"{}", **at)[0], 200)
+            self.assertEqual(place.get(name, method="PUT", data=b"{}", **at)[0], 400)
+            self.assertEqual(place.get("/metadata?key=k", method="DELETE", **at)[0], 200)
+            self.assertEqual(place.get("/metadata?key=k", method="DELETE", **at)[0], 404)
+
+
+class Lives(unittest.TestCase):
+    def test_sigterm_ends_the_node_and_frees_the_ports(self):
+        with Place() as place:
+            master = place.master()
+            supervisor = place.supervisor()
+            with socket.create_connection(("127.0.0.1", place.port), timeout=20 * PATIENCE) as probe:
+                greeting = json.loads(probe.makefile().readline())
+            self.assertEqual(greeting["instance"], place.instance)
+            self.assertEqual(master.end()[0], 0)
+            self.assertFalse(lives(supervisor))
+            self.assertFalse(os.path.exists(place.shm + "/arena.0"))
+            self.assertEqual(place.master().end(signal.SIGINT)[0], 0)  # at once again
+
+    def test_a_second_master_is_refused_by_name(self):
+        with Place() as place:
+            place.master()
+            code, said = place.master(wait=False).wait()
+            self.assertEqual(code, 1)
+            self.assertIn(f"port {place.port}", said)
+            self.assertIn("in use", said)
+            other = free_ports(2)
+            code, said = place.start(MASTER, f"--port={other[0]}", f"--metrics_port={place.admin}").wait()
+            self.assertIn(f"port {place.admin}", said)
+            code, said = place.start(MASTER, f"--port={other[0]}", f"--metrics_port={other[1]}", "--memory=64mb",
+                                     SLUICE_INSTANCE=place.instance).wait()
+            self.assertEqual(code, 1)
+            self.assertIn("another mooncake_master", said)
+            self.assertEqual(place.get("/health")[0], 200)
+
+    def test_a_killed_master_leaves_its_node_to_the_next(self):
+        with Place() as place:
+            master = place.master()
+            lender = place.lender()
+            place.put("kept")
+            supervisor = place.supervisor()
+            master.end(signal.SIGKILL)
+            self.assertEqual(place.ctl("get", "kept"), b"value")
+            code, said = place.master("--eviction_ratio=0.3", wait=False).wait()  # not the settings that it has
+            self.assertEqual(code, 1, said)
+            self.assertIn("evict_ratio", said)
+            master = place.master()
+            self.assertEqual(place.supervisor(), supervisor)
+            self.assertEqual(place.get("/get_all_keys")[1], "kept\n")
+            self.assertIsNone(lender.process.poll())
+            code, said = master.end()
+            self.assertEqual(code, 0, said)
+            self.assertIn("it ran already", said)
+            wait_until(lambda: not lives(supervisor), 10, "the adopted node has ended")
+
+    def test_a_dead_actor_comes_back_and_a_dead_supervisor_ends_the_master(self):
+        with Place() as place:
+            master = place.master()
+            place.lender()
+            place.put("kept")
+            old = place.actor("registrar")
+            os.kill(old, signal.SIGKILL)
+            wait_until(lambda: os.path.exists(place.run + "/pid/registrar") and place.actor("registrar") != old, 10, "restarted")
+            wait_until(lambda: place.get("/health")[0] == 200, 10, "serves again")
+            self.assertEqual(place.get("/get_all_keys")[1], "kept\n")
+            self.assertIsNone(master.process.poll())
+            os.kill(place.supervisor(), signal.SIGKILL)
+            code, said = master.wait()
+            self.assertEqual(code, 1, said)
+            self.assertIn("supervisor", said)
+            place.master()  # takes the memory that was left
+            self.assertEqual(place.get("/get_all_keys")[1], "kept\n")
+
+    def test_leftovers_of_other_settings_are_removed(self):
+        with Place() as place:
+            master = place.master()
+            os.kill(place.supervisor(), signal.SIGKILL)
+            master.wait()
+            place.master("--memory=32mb")
+            self.assertEqual(os.stat(place.shm + "/arena.0").st_size >> 20 < 64, True)
+
+    def test_memory_of_a_client_is_there_as_long_as_it_lives(self):
+        with Place() as place:
+            lender = place.lender(wait=False)  # before its master: it waits
+            master = place.master()
+            wait_until(lambda: os.path.exists(place.sign()), 20, "mooncake_client is ready")
+            with open(place.sign(), encoding="utf-8") as sign:
+                self.assertEqual(sign.read(), place.instance + "\n")
+            self.assertEqual(place.get("/get_all_segments")[1], place.segment() + "\n")
+            place.put("there")
+            lender.end(signal.SIGKILL)
+            wait_until(lambda: place.get("/get_all_segments")[1] == "", 10, "its segment is gone")
+            wait_until(lambda: place.get("/get_all_keys")[1] == "", 10, "what was charged to it is gone")
+            lender = place.lender("--enable_http_server", f"--http_port={place.client_http}")
+            wait_until(lambda: place.get("/health", port=place.client_http)[0] == 200, 10, "its HTTP")
+            self.assertIn("segment_total_capacity_bytes", place.get("/metrics", port=place.client_http)[1])
+            self.assertEqual(place.get("/get_all_keys", port=place.client_http)[0], 404)
+            master.end()
+            self.assertEqual(place.get("/health", port=place.client_http)[0], 503)
+            place.master()
+            wait_until(lambda: place.get("/get_all_segments")[1] == place.segment() + "\n", 20, "contributed again")
+            code, said = lender.end()
+            self.assertEqual(code, 0, said)
+            self.assertFalse(os.path.exists(place.sign()))
+            self.assertEqual(place.get("/get_all_segments")[1], "")
+
+    def test_what_a_client_cannot_have_is_told(self):
+        with Place() as place:
+            place.master()
+            code, said = place.lender("--enable_offload", wait=False).wait()
+            self.assertEqual(code, 1)
+            self.assertIn("mooncake_master with --enable_offload", said)
+            code, said = place.lender("--global_segment_size=1tb", wait=False).wait()
+            self.assertEqual(code, 1, said)
+            place.lender()
+            code, said = place.lender(wait=False).wait()
+            self.assertEqual(code, 1)
+            self.assertIn(f"port {place.client}", said)
+            code, said = place.start(CLIENT, "--port", str(free_ports(1)[0]), "--master_server_address=192.0.2.1:1").wait()
+            self.assertEqual(code, 1)
+            self.assertIn("not on this machine", said)
+
+    def test_a_disk_tier(self):
+        with Place() as place:
+            disk = place.directory + "/files"
+            place.master("--enable_offload", "--quota_bytes=67108864", MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=disk)
+            place.lender("--enable_offload")
+            place.put("kept")
+            place.ctl("flush")
+            status, text, _ = place.get("/query_key?key=kept")
+            self.assertEqual({row["type"] for row in json.loads(text)["data"]}, {"memory", "local_disk"}, text)
+            self.assertIn("\nmaster_total_file_capacity_bytes 67108864\n", place.get("/metrics")[1])
+            self.assertTrue(os.listdir(disk))
+
+    def test_many_who_say_nothing_hold_up_nobody(self):
+        with Place() as place:
+            place.master()
+            idle = [socket.create_connection(("127.0.0.1", port), timeout=20 * PATIENCE)
+                    for port in [place.admin] * 40 + [place.port] * 100]
+            idle[0].sendall(b"GET /health HT")
+            self.assertEqual(place.get("/health")[0], 200)
+            started = time.monotonic()
+            while idle[0].recv(4096):  # ends by itself
+                self.assertLess(time.monotonic() - started, 60 * PATIENCE)
+            for one in idle:
+                one.close()
+            self.assertEqual(place.get("/health")[0], 200)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(MASTER):
+        print(f"skipped: no mooncake_master in {BIN}: it was built without libmicrohttpd")
+        raise SystemExit(77)
+    main()

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import ctypes
 import hashlib
+import http.client
 import json
 import mmap
 import os
@@ -30,6 +31,7 @@ MASTER = "127.0.0.1:50051"
 READY_SECONDS = 60
 KEYS_A_CALL = 32
 LOCAL_BUFFER_BYTES = 16 << 20
+SEGMENT_BYTES_MIN = 64 << 20
 UNSEEN_BLOCKS = 4  # of the second prompt, behind the shared ones
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -109,7 +111,7 @@ def batches(count: int) -> Iterator[range]:
         yield range(start, min(start + KEYS_A_CALL, count))
 
 
-def set_up(master: str, shape: Shape, segment_bytes: int, cache: Cache):  # type: ignore[no-untyped-def]
+def set_up(master: str, segment_bytes: int, cache: Cache):  # type: ignore[no-untyped-def]
     """A store, as a connector sets it up. Raises Failure."""
     from mooncake.store import MooncakeDistributedStore
 
@@ -175,7 +177,7 @@ def be_worker_2(given: dict) -> int:
     shape = Shape(**given["shape"])
     cache = Cache(shape, shape.blocks + UNSEEN_BLOCKS)
     try:
-        store = set_up(given["master"], shape, 0, cache)
+        store = set_up(given["master"], 0, cache)
         print(json.dumps({"result": read_prompt(store, shape, cache, tell)}), flush=True)
         store.close()
     except Failure as failure:
@@ -217,14 +219,23 @@ def master_program() -> str:
     return path
 
 
-def node_is_there(master: str) -> bool:
-    """Whether a store can be set up there."""
-    from mooncake.store import MooncakeDistributedStore
+def master_is_there(master: str) -> bool:
+    """Whether a mooncake_master of Sluice answers at this address: it greets with a line of JSON."""
+    host, _, port = master.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as connection, connection.makefile("rb") as lines:
+            return "sluice" in json.loads(lines.readline(4096))
+    except (OSError, ValueError):
+        return False
 
-    store = MooncakeDistributedStore()
-    code = store.setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", master)
-    store.close()
-    return bool(code == 0)
+
+def admin(metrics_port: int, path: str) -> Optional[str]:
+    """What the admin HTTP tells; None: it does not."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 @contextlib.contextmanager
@@ -235,13 +246,13 @@ def own_master(memory_bytes: int) -> Iterator[tuple]:
         process = subprocess.Popen([master_program(), f"--port={port}", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1",
                                     f"--metrics_port={metrics_port}", f"--memory={memory_bytes}"], stdout=log, stderr=log)
         try:
-            address, end = f"127.0.0.1:{port}", time.monotonic() + READY_SECONDS
-            while not node_is_there(address):
+            end = time.monotonic() + READY_SECONDS
+            while not json.loads(admin(metrics_port, "/health") or "{}").get("service_ready"):
                 if process.poll() is not None or time.monotonic() > end:
                     log.seek(0)
                     raise Failure(f"mooncake_master did not start; it said:\n{log.read()[-2000:]}")
                 time.sleep(0.1)
-            yield address, metrics_port
+            yield f"127.0.0.1:{port}", metrics_port
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -251,22 +262,14 @@ def own_master(memory_bytes: int) -> Iterator[tuple]:
                 process.wait()
 
 
-def segments_of(metrics_port: int) -> Optional[List[str]]:
-    """What the admin HTTP tells; None: nobody answers there."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/get_all_segments", timeout=10) as answer:
-            return answer.read().decode().split()
-    except OSError:
-        return None
-
-
 # ---------------------------------------------------------------- the report
 def play(master: str, metrics_port: int, shape: Shape, bar: Bar) -> dict:
     cache = Cache(shape, shape.blocks)
-    store = set_up(master, shape, shape.blocks * shape.block_bytes * 3 // 2, cache)
+    store = set_up(master, max(SEGMENT_BYTES_MIN, shape.blocks * shape.block_bytes * 3 // 2), cache)
     try:
         report = {"block_bytes": shape.block_bytes, "segment": store.get_hostname(), **store_prompt(store, shape, cache, bar)}
-        report["segments"] = segments_of(metrics_port)
+        told = admin(metrics_port, "/get_all_segments")
+        report["segments"] = None if told is None else told.split()
         report.update(watch_worker_2(master, shape, bar))
     finally:
         store.close()
@@ -324,7 +327,7 @@ def main() -> int:
     shape = Shape(options.blocks, options.layers, options.segment, f"{os.getpid()}-{time.time_ns()}")
     bar = Bar(options.json)
     try:
-        if options.master or os.environ.get("SLUICE_INSTANCE") or node_is_there(MASTER):
+        if options.master or os.environ.get("SLUICE_INSTANCE") or master_is_there(MASTER):
             master, was = options.master or MASTER, "was running"
             report = play(master, options.metrics_port, shape, bar)
         else:

@@ -273,7 +273,8 @@ def child_no_segment(address):
 
 def child_no_node(port):
     """Without SLUICE_INSTANCE, so that the address counts: nobody runs a node under that port."""
-    os.environ.pop("SLUICE_INSTANCE")
+    for name in ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR"):
+        os.environ.pop(name)
     one = MooncakeDistributedStore()
     say([one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "tcp", "", f"127.0.0.1:{port}"), one.health_check()])
 
@@ -506,9 +507,6 @@ UNINITIALISED = {
     'batch_get_session_end(["a"])': -1, 'batch_put_session_start(["a", "b"], [1, 1])': [],
     'batch_put_from_multi_buffer_ranges(["a", "b"], [[p], [p]], [[1], [1]], [[0], [0]])': [],
     'batch_put_session_end(["a"])': [], 'batch_put_session_revoke(["a"])': [], 'get_offload_rpc_read_count()': 0,
-    'unmount_segment(["1-2"])': -1, 'unmount_and_free_segment(["1-2"])': -1,
-    'mount_segment("/tmp/x", 100)': {"ret": -1, "segment_ids": []},
-    'allocate_and_mount_segment(100)': {"ret": -1, "segment_ids": [], "allocated_size": 0},
     'health_check()': 1, 'close()': 0,
 }
 
@@ -523,6 +521,9 @@ class Uninitialised(OnPool):
             with self.subTest(call):
                 self.assertEqual(eval("store." + call, {"store": store, "p": memory.address}), expected)  # noqa: S307
         self.assertIsInstance(store.get_hostname(), str)
+        for code in (store.unmount_segment(["1-2"]), store.unmount_and_free_segment(["1-2"]), store.unmount_local_disk_segment(),
+                     store.mount_segment("/tmp/x", 100)["ret"], store.allocate_and_mount_segment(100)["ret"]):
+            self.assertIn(code, (-1, INVALID))
 
     def test_never_set_up(self):
         """1.5 uninitialised, trap 3: every call of an object that was never set up answers, and none crashes."""

@@ -2,8 +2,8 @@
 
 import time
 
-from contract_support import INVALID, LEASED, MIB, NOT_FOUND, NOT_READY, OnPool, config, lease_over, main
-from mooncake.store import ReplicateConfig
+from contract_support import INVALID, LEASED, MIB, NOT_FOUND, NOT_READY, Child, OnPool, config, lease_over, main, say
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 
 class Looking(OnPool):
@@ -75,6 +75,12 @@ class Looking(OnPool):
             self.assertEqual(self.store.remove(key), LEASED)
             time.sleep(self.pool.lease_ms / 1000 / 4)
         self.eventually(0, lambda: self.store.remove(key), LEASED)
+
+
+def child_puts(address, key):
+    one = MooncakeDistributedStore()
+    one.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", address)
+    say(one.put(key, b"v"))
 
 
 class Removing(OnPool):
@@ -171,12 +177,13 @@ class Removing(OnPool):
         self.assertEqual(self.store.is_exist(self.key("begun")), 1)
 
     def test_batch_replica_clear(self):
-        """1.9 batch_replica_clear: the keys cleared: those that this store wrote, without lease."""
+        """1.9 batch_replica_clear: the keys cleared: those that this process wrote (the reference: this client), without
+        lease."""
         mine, _ = self.stored("mine")
         leased, _ = self.stored("leased")
-        other = self.opened(0)
         theirs = self.key("theirs")
-        self.assertEqual(other.put(theirs, b"v"), 0)
+        with Child(child_puts, self.pool.address, theirs, pool=self.pool) as child:
+            self.assertEqual(child.says(), 0)
         self.assertEqual(self.store.is_exist(leased), 1)
         keys = [mine, leased, theirs, self.key("no")]
         self.assertEqual(self.store.batch_replica_clear(keys), [mine])

@@ -4,7 +4,7 @@ import os
 import time
 
 from contract_support import (LEASED, LEASE_MS, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, lease_over, main,
-                              of_wheel, unlike_mooncake, value_of)
+                              of_wheel, unlike_mooncake, value_of, wait_until)
 from mooncake.store import SoftPinAction
 
 
@@ -60,24 +60,6 @@ class Eviction(Pressure):
         self.fill("new", 12)
         self.assertEqual(self.there(keys[:8]), keys[:8])
 
-    def test_leased_values_stay(self):
-        """3.3 leases: leased values are not evicted: -200 when nothing else is left; after one TTL puts go on."""
-        keys = self.fill("k", 28)
-        self.there(keys)
-        codes = []
-        end = time.monotonic() + LEASE_MS / 1000 * 0.6
-        number = 0
-        while time.monotonic() < end:
-            self.store.batch_is_exist(keys)  # keeps them leased
-            codes.append(self.put(f"more{number}"))
-            number += 1
-            if codes[-1] == NO_SPACE:
-                break
-        self.assertEqual(codes[-1], NO_SPACE)
-        self.assertEqual(self.store.batch_is_exist(keys).count(1), len(keys))
-        lease_over(self.pool)
-        self.eventually(0, lambda: self.put("after"), NO_SPACE)
-
     def test_batches_under_pressure(self):
         """1.6 common no space: a batch beyond what there is room for answers 0 and -200 for each, and what it said is so."""
         memory = self.memory(40 * MIB)
@@ -92,16 +74,6 @@ class Eviction(Pressure):
         if not MOONCAKE:
             self.assertGreater(len(left), 5)
 
-    def test_what_was_refused_can_be_put_later(self):
-        """1.6 common no space: vLLM's back-off: -200 now, 0 when leases are over."""
-        keys = self.fill("k", 28)
-        self.there(keys)
-        first = [self.put(f"n{i}") for i in range(10)]
-        self.assertIn(NO_SPACE, first)
-        lease_over(self.pool)
-        for number in range(10):
-            self.eventually(0, lambda n=number: self.put(f"n{n}"), NO_SPACE)
-
     def test_values_that_never_fit(self):
         """1.6 common no space: a value larger than the pool: -200, and nothing is evicted for it."""
         keys = self.fill("k", 8)
@@ -109,6 +81,59 @@ class Eviction(Pressure):
         self.assertEqual(self.store.put_from(self.key("huge"), memory.address, 40 * MIB), NO_SPACE)
         if not MOONCAKE:
             self.assertEqual(self.there(keys), keys)
+
+
+class Leased(Pressure):
+    """Leases that outlast the test."""
+
+    pool_settings = {"memory": "64MiB", "lease_ms": 30_000}
+
+    def full(self):
+        """Keys that fill the pool, all leased."""
+        keys, code = [], 0
+        while code == 0:
+            key = self.key(f"k{len(keys)}")
+            code = self.store.put(key, value_of(key, MIB))
+            if code == 0:
+                self.assertEqual(self.store.is_exist(key), 1)
+                keys.append(key)
+            self.assertLess(len(keys), 40)
+        self.assertEqual(code, NO_SPACE)
+        return keys
+
+    def test_leased_values_stay(self):
+        """3.3 leases, 1.6 common no space: what is leased is not evicted: -200 when nothing else is left, at once: the lease
+        is not waited for; removal by force makes room."""
+        keys = self.full()
+        self.assertGreater(len(keys), 16)
+        for number in range(20):
+            self.assertEqual(self.put(f"more{number}"), NO_SPACE)
+        self.assertEqual(self.there(keys), keys)
+        self.assertEqual(self.store.remove(keys[0], True), 0)
+        self.assertEqual(self.put("after"), 0)
+
+    def test_every_put(self):
+        """1.6 common no space: all calls that put answer -200, sessions and upserts too."""
+        self.full()
+        memory = self.memory(MIB)
+        at, key = memory.address, self.key("new")
+        self.assertEqual(self.store.put(key, bytes(MIB)), NO_SPACE)
+        self.assertEqual(self.store.put_parts(key, bytes(MIB)), NO_SPACE)
+        self.assertEqual(self.store.put_batch([key], [bytes(MIB)]), NO_SPACE)
+        self.assertEqual(self.store.put_from(key, at, MIB), NO_SPACE)
+        self.assertEqual(self.store.upsert(key, bytes(MIB)), NO_SPACE)
+        self.assert_plain(self.store.batch_put_from([key], [at], [MIB]), [NO_SPACE])
+        self.assert_plain(self.store.batch_put_from_multi_buffers([key, key + "2"], [[at], [at]], [[MIB], [MIB]]), [NO_SPACE] * 2)
+        self.assert_plain(self.store.batch_put_session_start([key], [MIB]), [NO_SPACE])
+        self.assert_absent(key)
+
+    def test_unleased_values_make_room(self):
+        """3.5 eviction: beside what is leased, what is not goes."""
+        keys = self.full()
+        self.assertEqual(self.store.batch_remove(keys[:8], True), [0] * 8)
+        for number in range(30):
+            self.eventually(0, lambda n=number: self.put(f"more{n}"), NO_SPACE)
+        self.assertEqual(self.there(keys[8:]), keys[8:])
 
 
 class Pins(Pressure):
@@ -240,6 +265,20 @@ class Groups(Pressure):
 
 
 class Leases(OnPool):
+    def test_room_after_one_ttl(self):
+        """1.6 common no space, 3.3 leases: vLLM's back-off: -200 while all is leased, 0 when leases are over."""
+        memory = self.memory(40 * MIB)
+        self.store.remove_all(True)
+        first, second = self.keys(2)
+        self.assertEqual(self.store.put_from(first, memory.address, 40 * MIB), 0)
+        self.assertEqual(self.store.is_exist(first), 1)
+        seen = []
+        wait_until(lambda: seen.append(self.store.put_from(second, memory.address, 40 * MIB)) or seen[-1] != NO_SPACE, 10,
+                   "room for the second")
+        self.assertEqual(seen[-1], 0)
+        self.assertEqual(self.store.batch_is_exist([first, second]), [0, 1])
+        self.store.remove_all(True)
+
     def test_after_one_ttl(self):
         """3.3 leases, trap 10, trap 18: -706 until the lease of --default_kv_lease_ttl is over, then 0."""
         key, _ = self.stored()

@@ -10,7 +10,7 @@ from node_support import main
 
 CHUNK = 2 * 8 * 256 * 16
 SHAPE = [2, 8, 256, 16]
-BASE = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "global_segment_size": 64 * MIB,
+BASE = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "global_segment_size": 32 * MIB,
         "local_buffer_size": 16 * MIB, "transfer_timeout": 1}
 
 
@@ -52,8 +52,8 @@ class Chunks(unittest.TestCase):
     def setUpClass(cls):
         cls.enterClassContext(StoreNode())
 
-    def hashes(self, count):
-        start = zlib.crc32(self.id().encode()) << 8
+    def hashes(self, count, prompt=0):
+        start = (zlib.crc32(self.id().encode()) << 16) + (prompt << 8)
         return list(range(start, start + count))
 
     def engine(self, world, chunk_meta=True, **extra):
@@ -63,7 +63,7 @@ class Chunks(unittest.TestCase):
         for chunk_meta in (True, False):
             with self.subTest(chunk_meta=chunk_meta):
                 first, second = self.engine(2, chunk_meta), self.engine(2, chunk_meta)
-                hashes = self.hashes(20 if chunk_meta else 21)
+                hashes = self.hashes(20, int(chunk_meta))
                 for worker in first:
                     worker.start("put", hashes)
                 self.assertEqual([worker.hear() for worker in first], [[0] * len(hashes)] * 2)

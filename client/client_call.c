@@ -329,8 +329,10 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     client->calls = call;
     client->call_count++;
     call_send(client, call, sl_clock_monotonic_ns());
-    (void)pump(client); /* what is left, the next waiter takes */
-    kick(client);
+    if (client->polling) { /* else whoever waits next looks before it sleeps */
+        (void)pump(client);
+        kick(client);
+    }
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {
         err = call->code; /* could not be encoded */

@@ -168,12 +168,11 @@ struct sl_digest sl_draft_bytes_finish(struct sl_draft *draft)
 {
     uint64_t at = 0;
     ranges_order(draft);
-    for (uint32_t i = 0; i <= draft->range_count; i++) {
-        bool behind = i == draft->range_count;
-        uint64_t gap_end = behind ? draft->length_bytes : draft->ranges[i].from;
-        memset(draft->to + at, 0, gap_end - at);
-        at = behind ? gap_end : draft->ranges[i].end;
+    for (uint32_t i = 0; draft->ranges != NULL && i < draft->range_count; i++) {
+        memset(draft->to + at, 0, draft->ranges[i].from - at);
+        at = draft->ranges[i].end;
     }
+    memset(draft->to + at, 0, draft->length_bytes - at);
     if (draft->hashes == NULL) {
         return sl_digest_of(draft->to, draft->length_bytes);
     }

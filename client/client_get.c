@@ -470,8 +470,10 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
                          ? read_found(reading->client, at, &want, &entries[i], reading->why)
                          : SL_ERR_STALE;
         left.of[i] = err == SL_OK && left.copies.count > before;
-        if (err == SL_ERR_STALE) {
+        if (err != SL_OK) {
             left.copies.count = before;
+        }
+        if (err == SL_ERR_STALE) {
             want.later = NULL;
             err = read_now(reading->client, &want, reading->deadline_ns, &entries[i], reading->why);
         }

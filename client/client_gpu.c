@@ -308,12 +308,17 @@ static sl_err gpu_send(struct gpu *gpu, bool to_host, struct sl_error *why)
 {
     const struct sl_driver *driver = &all.driver;
     struct sl_cu_copy_kind kind = {.source_order = SL_CU_ORDER_STREAM};
-    size_t start = 0;
+    size_t start = 0, refused = 0;
     sl_err err = SL_OK;
-    bool batch = gpu->count > 1 && driver->copy_batch != NULL && !gpu->batch_refused;
+    bool batch = gpu->count > 1 && !gpu->batch_refused &&
+                 (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
     if (batch) {
-        sl_cu_result result = driver->copy_batch(gpu->to, gpu->from, gpu->lengths, gpu->count,
-                                                 &kind, &start, 1, gpu->stream);
+        sl_cu_result result =
+            driver->copy_batch != NULL
+                ? driver->copy_batch(gpu->to, gpu->from, gpu->lengths, gpu->count, &kind, &start, 1,
+                                     gpu->stream)
+                : driver->copy_batch_12(gpu->to, gpu->from, gpu->lengths, gpu->count, &kind, &start,
+                                        1, &refused, gpu->stream);
         gpu->batch_refused = result == SL_CU_NOT_SUPPORTED;
         /* Copies that it took before it refused are the same again. */
         batch = result == 0 || sl_driver_sticky(result);

@@ -213,6 +213,59 @@ static void codes_check(const sl_err *codes, uint32_t count)
     }
 }
 
+/* The same with values in pieces: put on terms, got by ranges, written little by little. */
+static void call_pieces(struct hostile_input *input, uint64_t what, uint32_t count)
+{
+    static unsigned char rooms[ITEMS_MAX][ROOM];
+    static const char *const names[] = {"a", "b"};
+    struct sl_object_key keys[ITEMS_MAX];
+    struct sl_piece pieces[ITEMS_MAX][2];
+    struct sl_pieces items[ITEMS_MAX];
+    struct sl_draft *drafts[ITEMS_MAX] = {NULL};
+    uint64_t lengths[ITEMS_MAX] = {0};
+    sl_err codes[ITEMS_MAX] = {SL_OK};
+    const struct sl_terms terms = {.replace = (what & 64) != 0,
+                                   .hard_pin = (what & 32) != 0,
+                                   .contributions = names,
+                                   .contribution_count = (uint32_t)(what >> 5 & 2),
+                                   .copies = (uint32_t)(what >> 4 & 3)};
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t cut = hostile_byte(input) % 200;
+        keys[i] = key_of(input);
+        pieces[i][0] = (struct sl_piece){rooms[i], cut, 0};
+        pieces[i][1] = (struct sl_piece){rooms[i] + cut, 200 - cut, cut};
+        items[i] = (struct sl_pieces){.key = keys[i], .at = pieces[i], .count = 2};
+        lengths[i] = 200;
+    }
+    switch (what % 3) {
+    case 0:
+        err = sl_put_pieces(client, items, count, &terms, codes, CALL_NS, NULL);
+        break;
+    case 1:
+        err = sl_get_pieces(client, items, count, (what & 8) != 0, lengths, codes, CALL_NS, NULL);
+        break;
+    default:
+        err = sl_draft_begin(client, keys, NULL, lengths, count, &terms, 0, drafts, codes, CALL_NS,
+                             NULL);
+        for (uint32_t i = 0; i < count; i++) {
+            if (drafts[i] != NULL) {
+                (void)sl_draft_write(drafts[i], pieces[i], 1 + (uint32_t)(what & 1), NULL);
+            }
+        }
+        if (hostile_byte(input) < 128) {
+            (void)sl_draft_commit(client, drafts, count, codes, CALL_NS, NULL);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            sl_draft_drop(&drafts[i]);
+        }
+        break;
+    }
+    if (err == SL_OK) {
+        codes_check(codes, count);
+    }
+}
+
 static void call_batch(struct hostile_input *input, uint64_t what, uint32_t count)
 {
     struct sl_object_key keys[ITEMS_MAX];
@@ -311,6 +364,8 @@ static void call_one(struct hostile_input *input)
         (void)sl_size(client, key_of(input), &count);
     } else if (what < 216) {
         (void)sl_flush(client, CALL_NS, NULL);
+    } else if (what < 244) {
+        call_pieces(input, hostile_byte(input), 1 + (uint32_t)what % ITEMS_MAX);
     } else {
         (void)sl_remove_all(client, CALL_NS, NULL);
     }

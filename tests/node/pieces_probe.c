@@ -314,6 +314,83 @@ static void many(struct sl_client *client)
     }
 }
 
+/* ---- terms ---- */
+
+static void is_value(struct sl_client *client, const char *key, const unsigned char *want,
+                     uint64_t length);
+static sl_err commit_one(struct sl_client *client, struct sl_draft *draft);
+
+/* A value that is there stays until the one that replaces it is committed, or for good. */
+static void replacing(struct sl_client *client)
+{
+    static const struct sl_terms terms = {.replace = true};
+    const struct sl_object_key key = key_of("key");
+    const struct sl_piece second[] = {PIECE(source + 7, 5000, 5000), PIECE(source, 5000, 0)};
+    const struct sl_pieces item = {.key = key, .at = second, .count = 2};
+    const struct sl_piece third = PIECE(source + 100, 70000, 0);
+    const uint64_t lengths[] = {70000};
+    struct sl_draft *draft = NULL;
+    sl_err code = SL_ERR_INTERNAL;
+    uint64_t got = 0;
+    CHECK(sl_put(client, key, "first", 5, 0, &why) == SL_OK);
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, 0, &why) == SL_OK && code == SL_OK);
+    is_value(client, "key", (const unsigned char *)"first", 5);
+    CHECK(sl_put_pieces(client, &item, 1, &terms, &code, 0, &why) == SL_OK && code == SL_OK);
+    memcpy(target + MIB, source, 5000);
+    memcpy(target + MIB + 5000, source + 7, 5000);
+    is_value(client, "key", target + MIB, 10000);
+    for (uint32_t i = 0; i < 2; i++) { /* dropped, then committed */
+        CHECK(sl_draft_begin(client, &key, NULL, lengths, 1, &terms, 0, &draft, &code, 0, &why) ==
+              SL_OK);
+        CHECK(code == SL_OK && sl_draft_write(draft, &third, 1, &why) == SL_OK);
+        CHECK(sl_size(client, key, &got) == SL_OK && got == 10000);
+        if (i == 0) {
+            sl_draft_drop(&draft);
+            is_value(client, "key", target + MIB, 10000);
+        }
+    }
+    CHECK(commit_one(client, draft) == SL_OK);
+    is_value(client, "key", source + 100, 70000);
+    /* Twice in a batch: one after the other. */
+    const struct sl_piece tails[] = {PIECE(source + 1, 300, 0), PIECE(source + 2, 400, 0)};
+    const struct sl_pieces twice[] = {{.key = key, .at = &tails[0], .count = 1},
+                                      {.key = key, .at = &tails[1], .count = 1}};
+    sl_err codes[2];
+    CHECK(sl_put_pieces(client, twice, 2, &terms, codes, 0, &why) == SL_OK);
+    CHECK(codes[0] == SL_OK && codes[1] == SL_OK);
+    is_value(client, "key", source + 2, 400);
+}
+
+/* Values that are on disk alone come back into pieces, too. */
+static void from_disk(struct sl_client *client)
+{
+    enum { VALUES = 200, LENGTH = 1 << 20 };
+    struct sl_client *reader = client_of(false);
+    char text[32];
+    uint32_t on_disk = 0;
+    for (uint32_t i = 0; i < VALUES; i++) {
+        const struct sl_piece in[] = {PIECE(source + i, 70000, 0),
+                                      PIECE(source + i + 70000, LENGTH - 70000, 70000)};
+        (void)snprintf(text, sizeof text, "disk/%u", i);
+        CHECK(put_one(client, text, in, 2) == SL_OK);
+    }
+    CHECK(sl_flush(client, 0, &why) == SL_OK);
+    for (uint32_t i = 0; i < VALUES; i++) {
+        struct sl_object_info info;
+        const struct sl_piece out[] = {PIECE(target + 500000, LENGTH - 500000, 500000),
+                                       PIECE(target, 500000, 0)};
+        uint64_t length = 0;
+        (void)snprintf(text, sizeof text, "disk/%u", i);
+        CHECK(sl_stat(client, key_of(text), &info) == SL_OK);
+        on_disk += info.in_memory ? 0 : 1;
+        memset(target, 0, LENGTH);
+        CHECK(get_one(reader, text, out, 2, true, &length) == SL_OK && length == LENGTH);
+        CHECK(memcmp(target, source + i, LENGTH) == 0);
+    }
+    CHECK(on_disk > 100);
+    sl_client_close(&reader);
+}
+
 /* ---- threads, fork ---- */
 
 static void *thread_main(void *context)
@@ -613,6 +690,8 @@ static const struct {
     {"draft_expiry", draft_expiry},
     {"draft_hold", draft_hold},
     {"draft_restarts", draft_restarts},
+    {"replacing", replacing},
+    {"from_disk", from_disk},
     {"many", many},
     {"threads", threads},
 };

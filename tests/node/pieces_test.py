@@ -110,6 +110,16 @@ class Pieces(unittest.TestCase):
             errors = probe.communicate(timeout=60 * SLOWDOWN)[1]
             self.assertEqual(probe.returncode, 0, errors.decode() + node.logs())
 
+    def test_a_value_stays_until_another_replaces_it(self):
+        self.run_probe("replacing")
+
+    @unittest.skipUnless(os.path.exists(os.path.join(BIN, "sluice-tierer")), "sluice-tierer was not built")
+    def test_values_on_disk_alone_come_into_pieces(self):
+        with BareNode(memory="64MiB", disk="1GiB") as node:
+            done = subprocess.run([PROBE, node.instance, node.directory + "/run", node.shm, "from_disk"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOWDOWN)
+            self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
+
     def test_threads_share_a_client_and_a_fork_does_not(self):
         self.run_probe("threads")
 

@@ -30,6 +30,9 @@ struct mc_join_server {
  * stays open. Any number of threads. *changed: there is a new node. */
 void mc_join_serve(int fd, const struct mc_join_server *server, bool *changed);
 
+/* HOST:PORT, IPv6 in brackets, which host loses. Errors: SL_ERR_CONFIG. */
+sl_err mc_join_parse(const char *text, char host[256], uint16_t *port, struct sl_error *why);
+
 struct mc_join {
     const char *host; /* of the master */
     uint16_t port;

@@ -1,5 +1,6 @@
 /* client/mooncake/master_flags.h - the flags of mooncake_master. Names and defaults are those of
- * Mooncake's master, so that its launch scripts work; `memory` is ours. */
+ * Mooncake's master, so that its launch scripts work; `memory`, `join` and
+ * `cluster_address` are ours. */
 #ifndef SL_MOONCAKE_MASTER_FLAGS_H
 #define SL_MOONCAKE_MASTER_FLAGS_H
 
@@ -148,6 +149,12 @@
     X(nof_failures_threshold, COUNT, "3", 0, MC_INT_MAX, NULL, IGNORED, MC_NO_NOF)                \
     X(pod_name, TEXT, "", 0, 255, NULL, IGNORED, "no label is set on a pod")                      \
     X(pod_namespace, TEXT, "", 0, 255, NULL, IGNORED, "no label is set on a pod")                 \
+    X(join, TEXT, "", 0, 255, NULL, USED,                                                         \
+      "ours: HOST:PORT of another host's master: the node of this host serves that master's "     \
+      "clients here and shares values with its nodes; all know SLUICE_CLUSTER_SECRET")            \
+    X(cluster_address, TEXT, "", 0, 63, NULL, USED,                                               \
+      "ours: IP at which other hosts reach this one; empty: the way to the master that is "       \
+      "joined, or the first address")                                                             \
     X(memory, SIZE, "0", 0, MC_SIZE_MAX, NULL, USED,                                              \
       "ours: ceiling of what clients may contribute together, in shared memory; 0: 80 % of what " \
       "/dev/shm has free")                                                                        \

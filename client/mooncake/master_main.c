@@ -150,6 +150,13 @@ static sl_err loop_open(struct master *self, struct sl_error *why)
     return err == SL_OK ? sl_loop_timer_create(self->loop, on_tick, self, &self->tick, why) : err;
 }
 
+/* From a thread of the cluster's. */
+static void cluster_said(void *context, const char *text)
+{
+    const struct master *self = context;
+    sl_log_write(self->log, SL_LOG_INFO, 0, "%s", text);
+}
+
 static sl_err serve(struct master *self, struct sl_error *why)
 {
     char address[256];
@@ -167,6 +174,12 @@ static sl_err serve(struct master *self, struct sl_error *why)
     }
     if (err == SL_OK) {
         self->server = (struct mc_join_server){.instance = self->node.instance};
+        if (self->node.cluster != NULL) {
+            mc_cluster_serve(self->node.cluster, &self->server);
+            err = mc_cluster_start(self->node.cluster, cluster_said, self, why);
+        }
+    }
+    if (err == SL_OK) {
         fd = self->rpc_fd;
         self->rpc_fd = -1;
         err = mc_rpc_start(fd, &self->server, &self->rpc, why);

@@ -7,6 +7,7 @@
 #ifndef SL_MOONCAKE_NODE_H
 #define SL_MOONCAKE_NODE_H
 
+#include "client/mooncake/cluster.h"
 #include "client/mooncake/master_flags.h"
 #include "runtime/sl_config.h"
 #include "runtime/sl_proc.h"
@@ -20,6 +21,7 @@ struct mc_node {
     char supervisor_path[1100]; /* sluice-node */
     char program_dir[1024];     /* of this program: where the actors are, if they are there */
     int lock_fd;                /* only one master has this node */
+    struct mc_cluster *cluster; /* owned; NULL: no other hosts */
     struct sl_proc_id supervisor;
     bool child;   /* the supervisor is a child of this process */
     bool adopted; /* by start: it ran already */

@@ -1,4 +1,5 @@
 /* client/mooncake/node_plan.c - the settings of the node that stand behind a master's flags. */
+#include "client/mooncake/instance.h"
 #include "client/mooncake/node.h"
 
 #include <dirent.h>
@@ -32,7 +33,7 @@ void mc_node_instance(uint16_t port, char out[64])
     if (set != NULL && set[0] != '\0') {
         (void)snprintf(out, 64, "%.63s", set);
     } else {
-        (void)snprintf(out, 64, "mooncake-%u", port);
+        mc_instance_here(port, out);
     }
 }
 
@@ -282,12 +283,26 @@ static sl_err terms_add(struct plan *plan, struct sl_error *why)
                         : err;
 }
 
+static sl_err cluster_add(struct plan *plan, struct sl_error *why)
+{
+    char value[1024];
+    const char *name = NULL;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; plan->node->cluster != NULL && err == SL_OK &&
+                         mc_cluster_setting(plan->node->cluster, i, &name, value);
+         i++) {
+        err = setting_add(plan, name, why, "%s", value);
+    }
+    return err;
+}
+
 static sl_err settings_write(struct plan *plan, struct sl_error *why)
 {
     const char *log_dir = mc_flags_text(plan->flags, MASTER_log_dir);
     sl_err err = memory_add(plan, why);
     err = err == SL_OK ? terms_add(plan, why) : err;
     err = err == SL_OK ? disk_add(plan, why) : err;
+    err = err == SL_OK ? cluster_add(plan, why) : err;
     return err == SL_OK && log_dir[0] != '\0' ? setting_add(plan, "log_dir", why, "%s", log_dir)
                                               : err;
 }
@@ -347,6 +362,38 @@ static sl_err places_find(const struct mc_flags *flags, struct mc_node *node, st
     return err == SL_OK ? sl_dir_make(node->paths.log_dir, why) : err;
 }
 
+/* What the node is called: by its own port, or by the master that it joins. */
+static sl_err instance_choose(const struct mc_flags *flags, struct mc_node *node,
+                              struct sl_error *why)
+{
+    const char *set = getenv("SLUICE_INSTANCE");
+    const char *join = mc_flags_text(flags, MASTER_join);
+    char host[256];
+    uint16_t port = 0;
+    if (join[0] == '\0' || (set != NULL && set[0] != '\0')) {
+        uint64_t own = mc_flags_u64(flags, MASTER_rpc_port);
+        mc_node_instance((uint16_t)(own != 0 ? own : mc_flags_u64(flags, MASTER_port)),
+                         node->instance);
+        return SL_OK;
+    }
+    sl_err err = mc_join_parse(join, host, &port, why);
+    if (err == SL_OK) {
+        mc_instance_joined(host, port, node->instance);
+    }
+    return err;
+}
+
+static sl_err cluster_open(const struct mc_flags *flags, struct mc_node *node, struct sl_error *why)
+{
+    char directory[1100];
+    (void)snprintf(directory, sizeof directory, "%s/cluster", node->paths.runtime_dir);
+    const struct mc_cluster_options options = {.directory = directory,
+                                               .address =
+                                                   mc_flags_text(flags, MASTER_cluster_address),
+                                               .join = mc_flags_text(flags, MASTER_join)};
+    return mc_cluster_open(&options, &node->cluster, why);
+}
+
 static sl_err lock_take(struct mc_node *node, struct sl_error *why)
 {
     char path[1100];
@@ -368,22 +415,22 @@ sl_err mc_node_init(const struct mc_flags *flags, struct mc_node *out, struct sl
 {
     memset(out, 0, sizeof *out);
     out->lock_fd = -1;
-    uint64_t port = mc_flags_u64(flags, MASTER_rpc_port);
-    mc_node_instance((uint16_t)(port != 0 ? port : mc_flags_u64(flags, MASTER_port)),
-                     out->instance);
-    sl_err err = programs_find(out, why);
+    sl_err err = instance_choose(flags, out, why);
+    err = err == SL_OK ? programs_find(out, why) : err;
     err = err == SL_OK ? places_find(flags, out, why) : err;
     if (err == SL_OK) {
         (void)snprintf(out->config_path, sizeof out->config_path, "%s/mooncake-master.conf",
                        out->paths.runtime_dir);
         err = lock_take(out, why);
     }
+    err = err == SL_OK ? cluster_open(flags, out, why) : err;
     return err == SL_OK ? settings_make(flags, out, why) : err;
 }
 
 void mc_node_fini(struct mc_node *node)
 {
     sl_config_destroy(&node->config);
+    mc_cluster_close(&node->cluster);
     free(node->settings);
     node->settings = NULL;
     if (node->lock_fd >= 0) {

@@ -198,8 +198,8 @@ sl_err mc_cluster_open(const struct mc_cluster_options *options, struct mc_clust
     }
     if (secret == NULL) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "--join needs the cluster's secret: SLUICE_CLUSTER_SECRET or "
-                       "SLUICE_CLUSTER_SECRET_FILE, the same on all hosts");
+                       "--join needs the cluster's secret: MOONCAKE_CLUSTER_SECRET or "
+                       "MOONCAKE_CLUSTER_SECRET_FILE, the same on all hosts");
     }
     struct mc_cluster *cluster = calloc(1, sizeof *cluster);
     if (cluster == NULL) {

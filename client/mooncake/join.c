@@ -43,13 +43,13 @@ static sl_err secret_check(char *secret, const char *source, char **out, struct 
 
 sl_err mc_secret_get(char **out, struct sl_error *why)
 {
-    const char *secret = getenv("SLUICE_CLUSTER_SECRET");
-    const char *path = getenv("SLUICE_CLUSTER_SECRET_FILE");
+    const char *secret = getenv("MOONCAKE_CLUSTER_SECRET");
+    const char *path = getenv("MOONCAKE_CLUSTER_SECRET_FILE");
     char line[1024] = "";
     struct stat is;
     *out = NULL;
     if (secret != NULL && secret[0] != '\0') {
-        return secret_check(strdup(secret), "SLUICE_CLUSTER_SECRET", out, why);
+        return secret_check(strdup(secret), "MOONCAKE_CLUSTER_SECRET", out, why);
     }
     if (path == NULL || path[0] == '\0') {
         return SL_OK;
@@ -62,12 +62,12 @@ sl_err mc_secret_get(char **out, struct sl_error *why)
         (void)fclose(file);
     }
     if (!read) {
-        return sl_fail(why, SL_ERR_CONFIG, "SLUICE_CLUSTER_SECRET_FILE: %s cannot be read: %s",
+        return sl_fail(why, SL_ERR_CONFIG, "MOONCAKE_CLUSTER_SECRET_FILE: %s cannot be read: %s",
                        path, file == NULL ? strerror(code) : "it is empty");
     }
     if ((is.st_mode & 077) != 0) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "SLUICE_CLUSTER_SECRET_FILE: others may read %s: chmod 600", path);
+                       "MOONCAKE_CLUSTER_SECRET_FILE: others may read %s: chmod 600", path);
     }
     line[strcspn(line, "\r\n")] = '\0';
     sl_err err = secret_check(strdup(line), path, out, why);
@@ -392,8 +392,9 @@ static sl_err greeting_take(int fd, uint64_t deadline_ns, char challenge[HEX_BYT
     if (err == SL_OK && text_in(line, "sluice") == NULL) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "what answers there is no master of Sluice");
     } else if (err == SL_OK && (theirs == NULL || strlen(theirs) != HEX_BYTES - 1)) {
-        err = sl_fail(why, SL_ERR_PERMISSION,
-                      "the master serves its own host alone: start it with SLUICE_CLUSTER_SECRET");
+        err =
+            sl_fail(why, SL_ERR_PERMISSION,
+                    "the master serves its own host alone: start it with MOONCAKE_CLUSTER_SECRET");
     } else if (err == SL_OK) {
         memcpy(challenge, theirs, HEX_BYTES);
     }

@@ -15,9 +15,9 @@
 
 #include <stdint.h>
 
-/* The secret of $SLUICE_CLUSTER_SECRET, or of the file that $SLUICE_CLUSTER_SECRET_FILE names (its
- * first line). *out NULL: none is set. The caller frees it. Errors: SL_ERR_CONFIG (shorter than 16
- * bytes, a file that others may read). */
+/* The secret of $MOONCAKE_CLUSTER_SECRET, or of the file that $MOONCAKE_CLUSTER_SECRET_FILE names
+ * (its first line). *out NULL: none is set. The caller frees it. Errors: SL_ERR_CONFIG (shorter
+ * than 16 bytes, a file that others may read). */
 sl_err mc_secret_get(char **out, struct sl_error *why);
 
 struct mc_join_server {

@@ -151,7 +151,7 @@
     X(pod_namespace, TEXT, "", 0, 255, NULL, IGNORED, "no label is set on a pod")                 \
     X(join, TEXT, "", 0, 255, NULL, USED,                                                         \
       "ours: HOST:PORT of another host's master: the node of this host serves that master's "     \
-      "clients here and shares values with its nodes; all know SLUICE_CLUSTER_SECRET")            \
+      "clients here and shares values with its nodes; all know MOONCAKE_CLUSTER_SECRET")          \
     X(cluster_address, TEXT, "", 0, 63, NULL, USED,                                               \
       "ours: IP at which other hosts reach this one; empty: the way to the master that is "       \
       "joined, or the first address")                                                             \

@@ -320,20 +320,20 @@ START_TEST(secrets_come_from_the_environment_or_a_private_file)
         char path[128];
         char *secret = NULL;
         struct sl_error why = {0};
-        (void)unsetenv("SLUICE_CLUSTER_SECRET");
-        (void)unsetenv("SLUICE_CLUSTER_SECRET_FILE");
+        (void)unsetenv("MOONCAKE_CLUSTER_SECRET");
+        (void)unsetenv("MOONCAKE_CLUSTER_SECRET_FILE");
         ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
         ck_assert_ptr_null(secret);
-        ck_assert_int_eq(setenv("SLUICE_CLUSTER_SECRET", "short", 1), 0);
+        ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET", "short", 1), 0);
         ck_assert_int_eq(mc_secret_get(&secret, &why), SL_ERR_CONFIG);
-        ck_assert_int_eq(setenv("SLUICE_CLUSTER_SECRET", SECRET, 1), 0);
+        ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET", SECRET, 1), 0);
         ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
         ck_assert_str_eq(secret, SECRET);
         free(secret);
-        ck_assert_int_eq(unsetenv("SLUICE_CLUSTER_SECRET"), 0);
+        ck_assert_int_eq(unsetenv("MOONCAKE_CLUSTER_SECRET"), 0);
 
         (void)sl_tmpdir_at(&base, "secret", path, sizeof path);
-        ck_assert_int_eq(setenv("SLUICE_CLUSTER_SECRET_FILE", path, 1), 0);
+        ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET_FILE", path, 1), 0);
         ck_assert_int_eq(mc_secret_get(&secret, &why), SL_ERR_CONFIG); /* no such file */
         FILE *file = fopen(path, "we");
         (void)fputs(SECRET "\n", file);
@@ -344,7 +344,7 @@ START_TEST(secrets_come_from_the_environment_or_a_private_file)
         ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
         ck_assert_str_eq(secret, SECRET);
         free(secret);
-        ck_assert_int_eq(unsetenv("SLUICE_CLUSTER_SECRET_FILE"), 0);
+        ck_assert_int_eq(unsetenv("MOONCAKE_CLUSTER_SECRET_FILE"), 0);
     }
 END_TEST
 

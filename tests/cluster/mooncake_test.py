@@ -1,0 +1,195 @@
+"""Two hosts, each with a mooncake_master of its own, the second joined to the first: what engines put on one is there, sized,
+read and removed on the other. Hosts are network namespaces."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import shutil
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
+
+from python_support import LIBASAN, NO_LEAKS, PACKAGE  # noqa: E402
+from cluster_support import PATIENCE, Network, main, wait_until  # noqa: E402
+from node_support import BIN  # noqa: E402
+
+MASTER = os.path.join(BIN, "mooncake_master")
+SECRET = "the secret of all hosts of this test"
+PORT, ADMIN = 50051, 9003
+
+# What an engine does, told line by line as JSON: [method, arguments...]; bytes are told as their length and a seed.
+ENGINE = """
+import json, random, sys
+if sys.argv[1] != "installed":
+    sys.path.insert(0, sys.argv[1])
+from mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+def value(seed, length):
+    return random.Random(seed).randbytes(length)
+for line in sys.stdin:
+    what, *words = json.loads(line)
+    if what == "put":
+        said = store.put(words[0], value(words[1], words[2]))
+    elif what == "get":
+        got = store.get(words[0])
+        said = "right" if got == value(words[1], words[2]) else f"{len(got)} other bytes"
+    elif what == "descriptors":
+        said = [one.get_memory_descriptor().buffer_descriptor.transport_endpoint
+                for one in store.get_replica_desc(words[0]) if one.is_memory_replica()]
+    else:
+        said = getattr(store, what)(*words)
+    print(json.dumps(said), flush=True)
+"""
+
+
+class Host:
+    """One namespace with its master and engines."""
+
+    def __init__(self, network, port, secret=SECRET):
+        self.network, self.port = network, port
+        self.address = network.address(port)
+        self.directory = tempfile.mkdtemp(prefix="sl-mc-")
+        self.shm = f"/dev/shm/sluice-test-mc-{os.getpid()}-{port}"
+        self.environment = {name: text for name, text in os.environ.items()
+                            if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
+        self.environment.update(SLUICE_RUNTIME_DIR=self.directory + "/run", SLUICE_SHM_DIR=self.shm,
+                                XDG_RUNTIME_DIR=self.directory, SLUICE_PEER_TIMEOUT=f"{500 * PATIENCE}ms")
+        if secret is not None:
+            self.environment["MOONCAKE_CLUSTER_SECRET"] = secret
+        self.processes = []
+        self.log = open(self.directory + "/log", "w+b")
+
+    def start(self, *words, environment=None, **streams):
+        """In the namespace, by entering it before the exec, so that signals reach the program itself."""
+        process = subprocess.Popen([*self.network.ports[self.port].enter(), *words], env=environment or self.environment, **streams)
+        self.processes.append(process)
+        return process
+
+    def master(self, *flags, wait=True):
+        process = self.start(MASTER, f"--port={PORT}", f"--metrics_port={ADMIN}", "--memory=128mb",
+                             "--default_kv_lease_ttl=300ms", *flags, stdout=self.log, stderr=self.log)
+        if wait:
+            wait_until(lambda: process.poll() is not None or self.healthy(), 30, f"the master of host {self.port}")
+            if process.poll() is not None:
+                raise AssertionError(f"mooncake_master ended with {process.returncode}: {self.said()}")
+        return process
+
+    def said(self):
+        with open(self.directory + "/log", encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def healthy(self):
+        done = subprocess.run([*self.network.ports[self.port].enter(), sys.executable, "-c",
+                               "import urllib.request; urllib.request.urlopen('http://127.0.0.1:%d/health', timeout=5)" % ADMIN],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
+    def engine(self):
+        sanitized = dict(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc",
+                         ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS) if LIBASAN else {}
+        process = self.start(sys.executable, "-c", ENGINE, PACKAGE, environment=self.environment | sanitized, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        def ask(*words):
+            process.stdin.write((json.dumps(words) + "\n").encode())
+            process.stdin.flush()
+            line = process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the engine of host {self.port} ended at {words}")
+            return json.loads(line)
+        return ask
+
+    def close(self):
+        for process in reversed(self.processes):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(timeout=60 * PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+
+@unittest.skipUnless(os.path.exists(MASTER), "mooncake_master was not built")
+class TwoHosts(unittest.TestCase):
+    def setUp(self):
+        self.network = Network(2)
+        self.addCleanup(self.network.close)
+
+    def host(self, port, **options):
+        host = Host(self.network, port, **options)
+        self.addCleanup(host.close)
+        return host
+
+    def set_up(self, ask, host, master, segment=64 << 20):
+        return ask("setup", host.address, "P2PHANDSHAKE", segment, 16 << 20, "tcp", "", f"{master.address}:{PORT}")
+
+    def test_what_one_host_puts_the_other_has(self):
+        a, b = self.host(0), self.host(1)
+        a.master()
+        b.master(f"--join={a.address}:{PORT}")
+        on_a, on_b = a.engine(), b.engine()
+        self.assertEqual(self.set_up(on_a, a, a), 0)
+        self.assertEqual(self.set_up(on_b, b, a), 0)
+        for number, length in enumerate((1, 4096, 1 << 20, 9 << 20)):
+            self.assertEqual(on_a("put", f"a{number}", number, length), 0)
+        wait_until(lambda: on_b("is_exist", "a0") == 1, 20, "the hosts know each other")
+        self.assertEqual(on_b("batch_is_exist", ["a0", "none", "a3"]), [1, 0, 1])
+        self.assertEqual(on_b("get_size", "a3"), 9 << 20)
+        self.assertEqual(len(on_b("descriptors", "a2")), 1)
+        for number, length in enumerate((1, 4096, 1 << 20, 9 << 20)):
+            self.assertEqual(on_b("get", f"a{number}", number, length), "right")
+        self.assertEqual(on_b("get", "none", 0, 0), "right")  # b"" for what is nowhere
+        self.assertEqual(on_b("put", "b0", 7, 5000), 0)
+        wait_until(lambda: on_a("is_exist", "b0") == 1, 20, "the other way, too")
+        self.assertEqual(on_a("get", "b0", 7, 5000), "right")
+
+        # Leased where it lies by a look-up from afar; gone everywhere once that is over.
+        self.assertEqual(on_a("put", "c", 1, 100), 0)
+        self.assertEqual(on_b("is_exist", "c"), 1)
+        self.assertIn(on_a("remove", "c"), (-706, 0))  # 0: the machine stood still for a whole lease
+        time.sleep(0.4)
+        wait_until(lambda: on_b("remove", "c") in (0, -704), 20, "c goes")
+        self.assertEqual(on_a("is_exist", "c"), 0)
+        self.assertEqual(on_b("is_exist", "c"), 0)
+
+        # A host that dies takes what only it had, and nobody waits for it for long.
+        self.assertEqual(on_a("put", "only", 3, 1000), 0)
+        self.network.cut(0)
+        self.assertEqual(on_b("is_exist", "only"), 0)
+        self.assertEqual(on_b("get", "b0", 7, 5000), "right")
+        self.network.mend(0)
+        wait_until(lambda: on_b("is_exist", "only") == 1, 30, "it is back")
+        self.assertEqual(on_b("get", "only", 3, 1000), "right")
+
+    def test_who_does_not_know_the_secret_stays_alone(self):
+        a = self.host(0)
+        a.master()
+        for secret, text in (("another secret, long enough", "another secret"), (None, "MOONCAKE_CLUSTER_SECRET")):
+            b = self.host(1, secret=secret)
+            refused = b.master(f"--join={a.address}:{PORT}", wait=False)
+            self.assertEqual(refused.wait(timeout=60 * PATIENCE), 1)
+            self.assertIn(text, b.said())
+            on_b = b.engine()
+            self.assertNotEqual(self.set_up(on_b, b, a), 0)
+
+    def test_without_a_secret_nothing_listens_for_other_hosts(self):
+        a = self.host(0, secret=None)
+        a.master()
+        listening = self.network.ports[0].run("ss -Htln").split("\n")
+        ports = sorted(int(line.split()[3].rsplit(":", 1)[1]) for line in listening if line.strip())
+        self.assertEqual(ports, sorted((PORT, ADMIN)))
+
+
+if __name__ == "__main__":
+    main()

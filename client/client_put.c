@@ -52,6 +52,7 @@ static bool terms_matter(const struct sl_terms *terms)
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
 {
     put->terms = terms_matter(terms) ? terms : NULL;
+    put->at_once = terms != NULL && terms->at_once;
     if (put->terms == NULL) {
         return SL_OK;
     }
@@ -144,6 +145,7 @@ static void grants_taken(void *context, const struct sl_msg *reply)
         const struct sl_item_grant *grant = &reply->body.reserve_reply.items.at[i];
         struct put_item *item = &put->items[i];
         item->code = grant->code;
+        item->other_writes = grant->code == SL_ERR_BUSY;
         item->ref = grant->ref;
         item->generation = grant->generation;
         item->arena = grant->arena;
@@ -172,7 +174,7 @@ sl_err sl_put_reserve(struct put *put)
                                   .context = put};
     call.msg.type = SL_MSG_RESERVE;
     call.msg.op_id = sl_client_op_id(put->client);
-    call.msg.body.reserve.wait = true;
+    call.msg.body.reserve.wait = !put->at_once;
     call.msg.body.reserve.ttl_ns = put->ttl_ns;
     if (put->ttl_ns == 0 && total_bytes >= LARGE_BATCH_BYTES) {
         call.msg.body.reserve.ttl_ns = sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
@@ -473,7 +475,9 @@ static bool put_settle(struct put *put, sl_err result)
             code = SL_ERR_PROTOCOL;
         }
         put->codes[put->items[i].source] = (sl_err)code;
-        again = again || code == SL_ERR_BUSY;
+        bool waits = !put->at_once || !put->items[i].other_writes ||
+                     (put->terms != NULL && put->terms->replace);
+        again = again || (code == SL_ERR_BUSY && waits);
     }
     return again;
 }

@@ -9,6 +9,7 @@ struct put_item {
     uint64_t code, ref, generation, arena, offset_bytes;
     sl_pin pin;        /* of an extent granted ahead */
     unsigned char *to; /* where device memory is being copied to; NULL: none is */
+    bool other_writes; /* so the registrar said */
 };
 
 struct put {
@@ -19,8 +20,9 @@ struct put {
     const struct sl_object_key *bundles; /* of keys; may be NULL */
     const struct sl_buffer *values;
     const uint64_t *lengths;      /* of the values; unless values */
-    const struct sl_terms *terms; /* NULL: none */
-    uint64_t ttl_ns;              /* 0: as long as a batch of its size may take */
+    const struct sl_terms *terms; /* NULL: none that matter to the registrar */
+    bool at_once;
+    uint64_t ttl_ns; /* 0: as long as a batch of its size may take */
     sl_err *codes;
     uint64_t deadline_ns;
     struct sl_error *why;

@@ -124,6 +124,8 @@ struct sl_terms {
     bool hard_pin;        /* never evicted; removals take it */
     uint64_t soft_pin_ns; /* evicted only when nothing else is left, so long from the commit on */
     bool replace;         /* a value that is there stays visible until this one takes its place */
+    bool at_once;         /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
+                             or for another writer; who replaces still waits for other writers */
     /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
      * over. NULL: any. */
     const char *const *contributions;

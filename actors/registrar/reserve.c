@@ -550,7 +550,7 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
         self->peers[req->peer].quarantined_bytes > self->set.quarantine_bytes_max) {
         return request_refuse(self, req, SL_ERR_LIMIT);
     }
-    if (need.bytes > reg_ceiling_bytes(self)) {
+    if (req->wait && need.bytes > reg_ceiling_bytes(self)) { /* else item by item */
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     /* What is asked for comes before what is granted ahead of being asked for. */

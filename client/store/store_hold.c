@@ -125,7 +125,7 @@ static void hold_share(struct sl_store *store, struct store_base *base,
     for (uint32_t i = 0; i < count; i++) {
         sl_err one = errs[i] == SL_ERR_COUNT ? err : errs[i];
         if (mapped[i].length == 0) {
-            codes[i] = store_key_code(mapped[i]);
+            codes[i] = store_key_absent(mapped[i]);
         } else if (one == SL_OK) {
             codes[i] = hold_pinned(base, &views[i], &buffers[i]);
         } else if (one == SL_ERR_LIMIT) {

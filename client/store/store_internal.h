@@ -8,12 +8,14 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_BATCH_MAX       65536u /* libsluice's */
-#define STORE_KEY_BYTES_MAX   1024u
-#define STORE_SEGMENTS_MAX    16u /* names in libsluice's terms */
-#define STORE_PREFIX_BYTES    128u
-#define STORE_NS_PER_MS       UINT64_C(1000000)
-#define STORE_TENANT_MARK     '\x01' /* begins what is not a plain key of the default tenant */
+#define STORE_BATCH_MAX     65536u /* libsluice's */
+#define STORE_KEY_BYTES_MAX 1024u
+#define STORE_SEGMENTS_MAX  16u /* names in libsluice's terms */
+#define STORE_PREFIX_BYTES  128u
+#define STORE_NS_PER_MS     UINT64_C(1000000)
+#define STORE_TENANT_MARK   '\x01' /* begins what is not a plain key of the default tenant */
+/* A close waits no longer for each contribution: the node ends it with the client in any case. */
+#define STORE_WITHDRAW_NS     (2 * SL_NS_PER_S)
 #define STORE_SOFT_PIN_NS     (UINT64_C(30) * 60 * 1000 * STORE_NS_PER_MS)
 #define STORE_SOFT_PIN_MS_MAX (UINT64_C(24) * 60 * 60 * 1000)
 
@@ -85,6 +87,8 @@ void store_leave(struct store_base *base);
 /* A client that leases nothing. NULL: none could be had. */
 struct sl_client *store_quiet_client(struct store_base *base);
 
+uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
+
 /* ---- store_address.c ---- */
 /* The node of this machine behind a master's address: the master's own, or the one that joined it.
  * Errors: SL_ERR_CONFIG (no address). instance "": that of the environment. */
@@ -106,7 +110,9 @@ uint64_t store_random(void);
  * that cannot be gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
                     size_t stride_bytes, char **room);
-int store_key_code(struct sl_object_key mapped); /* of one with length 0 */
+/* Of one with length 0: to write it, and to look for it. */
+int store_key_code(struct sl_object_key mapped);
+int store_key_absent(struct sl_object_key mapped);
 /* The same for the bundles of items; too long ones are libsluice's to refuse. */
 bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
                       char **room);
@@ -126,8 +132,13 @@ struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct s
 
 /* ---- store_write.c ---- */
 /* Terms as libsluice takes them; SL_STORE_OK or what is wrong with them. */
+struct store_terms {
+    struct sl_terms terms; /* which point at names */
+    const char *names[STORE_SEGMENTS_MAX];
+    bool keeps_soft_pin; /* PRESERVE: a value that is replaced hands its pin on */
+};
 int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
-                     struct sl_terms *out);
+                     struct store_terms *out);
 
 /* Bytes of the local buffer. False: so many are not free. */
 bool store_local_take(struct store_base *base, uint64_t bytes);

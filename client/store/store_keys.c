@@ -29,6 +29,11 @@ int store_key_code(struct sl_object_key mapped)
     return mapped.at == NULL ? SL_STORE_BAD_KEY : SL_STORE_INVALID;
 }
 
+int store_key_absent(struct sl_object_key mapped)
+{
+    return mapped.at == NULL ? SL_STORE_NOT_FOUND : SL_STORE_INVALID;
+}
+
 static bool key_is_plain(const struct store_base *base, struct sl_object_key key)
 {
     return base->prefix_length == 0 && key.at[0] != STORE_TENANT_MARK;

@@ -75,6 +75,12 @@ static int exist_code_of(sl_err err)
     }
 }
 
+static int exist_none(struct sl_object_key mapped)
+{
+    int code = store_key_absent(mapped);
+    return code == SL_STORE_NOT_FOUND ? 0 : code;
+}
+
 static void exist_share(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                         sl_err *errs, int *codes)
 {
@@ -83,8 +89,8 @@ static void exist_share(struct store_base *base, const struct sl_object_key *key
         store_seek(base, keys, count, errs, NULL);
     }
     for (uint32_t i = 0; i < count; i++) {
-        codes[i] = keys[i].length == 0 ? store_key_code(keys[i])
-                                       : exist_code_of(err != SL_OK ? err : errs[i]);
+        codes[i] =
+            keys[i].length == 0 ? exist_none(keys[i]) : exist_code_of(err != SL_OK ? err : errs[i]);
         codes[i] = base->dummy && codes[i] < 0 ? SL_STORE_INTERNAL : codes[i];
     }
 }
@@ -125,7 +131,7 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
             store_seek(base, &key, 1, &err, &other);
             length_bytes = other.length_bytes;
         }
-        result = key.length == 0 ? store_key_code(key)
+        result = key.length == 0 ? store_key_absent(key)
                  : err != SL_OK  ? sl_store_code_of(err)
                                  : (int64_t)length_bytes;
     }

@@ -4,9 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SIZE_BYTES_MIN  1024u
+#define CALL_MS_DEFAULT 30000
+#define CALL_MS_MAX     3600000 /* the longest op_timeout */
+#define HEALTH_NS       (2 * SL_NS_PER_S)
 #define LOCAL_BYTES_MAX (UINT64_C(1) << 40)
 
 sl_err sl_store_create(struct sl_store **out)
@@ -35,6 +39,13 @@ void sl_store_destroy(struct sl_store **store)
     (void)pthread_cond_destroy(&gone->changed);
     (void)pthread_mutex_destroy(&gone->lock);
     free(gone);
+}
+
+uint64_t store_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 /* ---- uses ---- */
@@ -75,13 +86,30 @@ struct store_base *store_enter(struct sl_store *store)
     return base;
 }
 
+/* How long a call may take, as Mooncake has it: what ends a hang, since nothing waits for room. A
+ * setting of the node's own (op_timeout) wins. Gives NULL, or the setting. */
+static const char *timeout_setting(char text[64])
+{
+    const char *own = getenv("SLUICE_OP_TIMEOUT");
+    const char *set = getenv("MC_RPC_TIMEOUT_MS");
+    char *end = NULL;
+    long ms = set == NULL ? 0 : strtol(set, &end, 10);
+    bool fine = set != NULL && end != set && *end == '\0' && ms != 0;
+    ms = !fine ? CALL_MS_DEFAULT : ms < 0 || ms > CALL_MS_MAX ? CALL_MS_MAX : ms;
+    (void)snprintf(text, 64, "op_timeout=%ldms", ms);
+    return own != NULL && own[0] != '\0' ? NULL : text;
+}
+
 static sl_err client_open(const struct store_base *base, bool leases, struct sl_client **out,
                           struct sl_error *why)
 {
+    char text[64];
+    const char *const settings[] = {timeout_setting(text), NULL};
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .instance =
                                                   base->instance[0] == '\0' ? NULL : base->instance,
-                                              .leases = leases};
+                                              .leases = leases,
+                                              .settings = settings};
     return sl_client_open(&options, out, why);
 }
 
@@ -294,7 +322,7 @@ int sl_store_close(struct sl_store *store)
     bool ours = base->pid == getpid();
     store_sessions_end(store);
     if (ours && base->contributes) {
-        (void)sl_withdraw(base->client, base->name, 0, NULL);
+        (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
     }
     pthread_mutex_lock(&store->lock);
     store_segments_end(store, ours ? base : NULL);
@@ -339,7 +367,7 @@ int sl_store_health(struct sl_store *store)
     }
     static const struct sl_object_key asked = {.at = "health", .length = 6};
     struct sl_story story;
-    sl_err err = sl_explain(base->client, &asked, 1, &story, 0, NULL);
+    sl_err err = sl_explain(base->client, &asked, 1, &story, HEALTH_NS, NULL);
     store_leave(base);
     return err == SL_OK ? SL_STORE_HEALTHY : SL_STORE_UNREACHABLE;
 }

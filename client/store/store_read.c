@@ -6,6 +6,8 @@
 
 #define WHOLE_TRIES_MAX 16u /* a value that is replaced by a larger one each time it is read */
 
+#define EXPLAIN_NS (100 * SL_NS_PER_MS) /* a miss stays one when nobody explains it */
+
 static void results_fill(int64_t *results, uint32_t count, int code)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -41,6 +43,33 @@ static void get_pieces(struct store_base *base, const struct sl_pieces *items, u
     }
 }
 
+/* Of keys that are not there, which are being written: the registrar knows. Many are not asked for:
+ * who reads them has not asked what there is. */
+static void misses_explain(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                           sl_err *errs)
+{
+    struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
+    uint32_t places[SL_EXPLAIN_KEYS_MAX], missing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (errs[i] != SL_ERR_NOT_FOUND) {
+            continue;
+        }
+        if (missing == SL_EXPLAIN_KEYS_MAX) {
+            return;
+        }
+        places[missing] = i;
+        keys[missing++] = items[i].key;
+    }
+    struct sl_story *stories = missing == 0 ? NULL : calloc(missing, sizeof *stories);
+    if (stories != NULL &&
+        sl_explain(base->client, keys, missing, stories, EXPLAIN_NS, NULL) == SL_OK) {
+        for (uint32_t i = 0; i < missing; i++) {
+            errs[places[i]] = stories[i].code == SL_ERR_BUSY ? SL_ERR_BUSY : SL_ERR_NOT_FOUND;
+        }
+    }
+    free(stories);
+}
+
 static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
                       int64_t *results)
 {
@@ -57,9 +86,10 @@ static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t
             items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
         }
         get_pieces(base, items, count, true, lengths, errs);
+        misses_explain(base, items, count, errs);
         for (uint32_t i = 0; i < count; i++) {
             if (items[i].key.length == 0) {
-                results[i] = store_key_code(items[i].key);
+                results[i] = store_key_absent(items[i].key);
             } else if (errs[i] != SL_OK || results[i] == SL_STORE_OK) {
                 results[i] = errs[i] == SL_OK ? (int64_t)lengths[i] : sl_store_code_of(errs[i]);
             }
@@ -167,7 +197,7 @@ static int read_whole(struct whole *whole, struct sl_object_key *keys, uint32_t 
     }
     for (uint32_t i = 0; i < count; i++) {
         open[i] = keys[i].length != 0;
-        results[i] = open[i] ? SL_STORE_NOT_READY : store_key_code(keys[i]);
+        results[i] = open[i] ? SL_STORE_NOT_READY : store_key_absent(keys[i]);
     }
     for (uint32_t tries = 0; tries < WHOLE_TRIES_MAX; tries++) {
         if (whole_round(whole, keys, count, open, results) == 0 ||
@@ -259,7 +289,7 @@ static void ranges_carry_out(struct sl_store *store, struct store_base *base, st
     for (uint32_t i = 0; i < count; i++) {
         uint64_t room_bytes = store_registered_bytes(store, (uint64_t)(uintptr_t)items[i].buffer);
         if (ranges->items[i].key.length == 0) {
-            fragments_fill(&items[i], store_key_code(ranges->items[i].key));
+            fragments_fill(&items[i], store_key_absent(ranges->items[i].key));
         } else if (ranges->errs[i] != SL_OK || room_bytes == 0) {
             fragments_fill(&items[i], ranges->errs[i] != SL_OK ? sl_store_code_of(ranges->errs[i])
                                                                : SL_STORE_INVALID);

@@ -61,7 +61,7 @@ static bool remove_mapped(struct store_base *base, const struct sl_object_key *k
         remove_here(base->client, keys + first, share, force, errs);
         remove_elsewhere(base->client, keys + first, share, force, errs);
         for (uint32_t i = 0; i < share; i++) {
-            codes[first + i] = keys[first + i].length == 0 ? store_key_code(keys[first + i])
+            codes[first + i] = keys[first + i].length == 0 ? store_key_absent(keys[first + i])
                                                            : sl_store_code_of(errs[i]);
         }
     }

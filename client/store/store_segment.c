@@ -125,7 +125,7 @@ int sl_store_segment_unmount(struct sl_store *store, const struct sl_store_segme
 void store_segments_end(struct sl_store *store, struct store_base *base)
 {
     for (uint32_t i = 0; base != NULL && i < store->segment_count; i++) {
-        (void)sl_withdraw(base->client, store->segments[i].name, 0, NULL);
+        (void)sl_withdraw(base->client, store->segments[i].name, STORE_WITHDRAW_NS, NULL);
     }
     store->segment_count = 0;
 }

@@ -6,17 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUCKETS_MIN 64u
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
-}
 
 static void codes_fill(int *codes, uint32_t count, int code)
 {
@@ -342,7 +334,7 @@ static bool session_unchanged(const struct store_session *session)
 static int64_t get_session_settle(struct sl_store *store, struct store_session *session,
                                   int64_t bytes, sl_err err)
 {
-    bool over = session->lease_end_ns != 0 && monotonic_ns() > session->lease_end_ns;
+    bool over = session->lease_end_ns != 0 && store_now_ns() > session->lease_end_ns;
     bool gone = !over && (err == SL_ERR_NOT_FOUND || (err == SL_OK && !session_unchanged(session)));
     session_leave(store, &store->gets, session, over || gone);
     if (over) {
@@ -549,7 +541,7 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
                              const struct sl_object_key *keys, const uint64_t *lengths_bytes,
                              uint32_t count, const struct sl_store_terms *terms, int *codes)
 {
-    struct sl_terms made;
+    struct store_terms made;
     int code = store_terms_make(terms, SL_STORE_SAME_NODE, count, &made);
     if (code != SL_STORE_OK) {
         return code;
@@ -572,7 +564,7 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
         code = SL_STORE_NO_BUFFER;
     } else {
         beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes);
-        beginning_carry_out(store, base, &beginning, &made, codes);
+        beginning_carry_out(store, base, &beginning, &made.terms, codes);
     }
     beginning_free(&beginning);
     free(items);

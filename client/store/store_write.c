@@ -24,10 +24,26 @@ static bool groups_fine(const struct sl_store_terms *terms, uint32_t count)
     return true;
 }
 
-int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
-                     struct sl_terms *out)
+/* The first names that can be a segment's. */
+static void segments_take(const struct sl_store_terms *from, struct store_terms *out)
 {
-    *out = (struct sl_terms){.copies = 1, .replace = (kind & SL_STORE_REPLACING) != 0};
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < from->segment_count && used < STORE_SEGMENTS_MAX; i++) {
+        size_t length = strlen(from->segments[i]);
+        if (length > 0 && length < SL_STORE_NAME_BYTES) {
+            out->names[used++] = from->segments[i];
+        }
+    }
+    out->terms.contributions = out->names;
+    out->terms.contribution_count = used;
+}
+
+int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
+                     struct store_terms *out)
+{
+    *out = (struct store_terms){
+        .terms = {.copies = 1, .replace = (kind & SL_STORE_REPLACING) != 0, .at_once = true},
+        .keeps_soft_pin = from == NULL || from->soft_pin == SL_STORE_PIN_PRESERVE};
     if (from == NULL) {
         return SL_STORE_OK;
     }
@@ -45,14 +61,13 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
     if (from->copies == 0) { /* of other kinds there are none */
         return from->nof_copies + from->dfs_copies == 0 ? SL_STORE_INVALID : SL_STORE_NO_SPACE;
     }
-    out->hard_pin = from->hard_pin;
+    out->terms.hard_pin = from->hard_pin;
     if (enable) {
-        out->soft_pin_ns =
+        out->terms.soft_pin_ns =
             from->soft_pin_ttl_given ? from->soft_pin_ttl_ms * STORE_NS_PER_MS : STORE_SOFT_PIN_NS;
     }
-    out->copies = from->copies;
-    out->contributions = from->segments;
-    out->contribution_count = SL_MIN(from->segment_count, STORE_SEGMENTS_MAX);
+    out->terms.copies = SL_MIN(from->copies, SL_CONTRIBUTIONS_MAX);
+    segments_take(from, out);
     return SL_STORE_OK;
 }
 
@@ -110,7 +125,7 @@ static int put_code_of(sl_err err, bool replacing)
 
 struct writing {
     struct store_base *base;
-    struct sl_terms terms;
+    struct store_terms terms;
     unsigned kind;
     struct sl_pieces *items; /* those that are written, in a row */
     uint32_t *sources;       /* their places in the batch */
@@ -119,21 +134,57 @@ struct writing {
     uint64_t bytes;
 };
 
+static void writing_share(struct writing *writing, uint32_t first, uint32_t share,
+                          const struct sl_terms *terms, int *codes)
+{
+    for (uint32_t i = 0; i < share; i++) {
+        writing->errs[i] = SL_ERR_COUNT; /* not answered */
+    }
+    sl_err err = sl_put_pieces(writing->base->client, writing->items + first, share, terms,
+                               writing->errs, 0, NULL);
+    for (uint32_t i = 0; i < share; i++) {
+        sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
+        codes[writing->sources[first + i]] = put_code_of(one, terms->replace);
+    }
+}
+
 static void writing_carry_out(struct writing *writing, int *codes)
 {
     for (uint32_t first = 0; first < writing->count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(writing->count - first, STORE_BATCH_MAX);
-        for (uint32_t i = 0; i < share; i++) {
-            writing->errs[i] = SL_ERR_COUNT; /* not answered */
-        }
-        sl_err err = sl_put_pieces(writing->base->client, writing->items + first, share,
-                                   &writing->terms, writing->errs, 0, NULL);
-        for (uint32_t i = 0; i < share; i++) {
-            sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
-            codes[writing->sources[first + i]] =
-                put_code_of(one, (writing->kind & SL_STORE_REPLACING) != 0);
+        writing_share(writing, first, SL_MIN(writing->count - first, STORE_BATCH_MAX),
+                      &writing->terms.terms, codes);
+    }
+}
+
+/* When the soft pin of what is there now ends; 0: none. Looked up without leasing it. */
+static uint64_t soft_pin_end_ns(struct sl_client *quiet, struct sl_object_key key)
+{
+    struct sl_stat stat;
+    sl_err err = SL_ERR_NOT_FOUND;
+    return sl_stat_batch(quiet, &key, 1, &stat, &err) == SL_OK && err == SL_OK
+               ? stat.soft_pin_end_ns
+               : 0;
+}
+
+/* Upserts that leave the soft pin as it is: values that have one are written first, each with what
+ * is left of it. They are few. */
+static void writing_keep_pins(struct writing *writing, int *codes)
+{
+    struct sl_client *quiet = store_quiet_client(writing->base);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; quiet != NULL && i < writing->count; i++) {
+        uint64_t end_ns = soft_pin_end_ns(quiet, writing->items[i].key);
+        uint64_t now_ns = store_now_ns();
+        if (end_ns > now_ns) {
+            struct sl_terms terms = writing->terms.terms;
+            terms.soft_pin_ns = end_ns - now_ns;
+            writing_share(writing, i, 1, &terms, codes);
+        } else {
+            writing->items[kept] = writing->items[i];
+            writing->sources[kept++] = writing->sources[i];
         }
     }
+    writing->count = quiet != NULL ? kept : writing->count;
 }
 
 /* Keeps what is fine, of each key the last. */
@@ -184,6 +235,9 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
         writing_select(&writing, items, count, any ? later : NULL, codes);
         uint64_t local_bytes = (kind & SL_STORE_COPYING) != 0 ? writing.bytes : 0;
         if (store_local_take(base, local_bytes)) {
+            if (writing.terms.terms.replace && writing.terms.keeps_soft_pin) {
+                writing_keep_pins(&writing, codes);
+            }
             writing_carry_out(&writing, codes);
             store_local_give(base, local_bytes);
         } else {

@@ -531,7 +531,8 @@ class Reading(OnNode):
         self.assertEqual(self.store.batch_is_exist(["k", "none", "k"]), [1, 0, 1])
         self.assertEqual(self.store.batch_is_exist([]), [])
         self.assertEqual((self.store.get_size("k"), self.store.get_size("none")), (5, -704))
-        self.assertEqual(self.store.batch_is_exist(["", "k" * 2000]), [-600, -400])
+        self.assertEqual(self.store.batch_is_exist(["", "k" * 2000]), [-600, 0])
+        self.assertEqual((self.store.get_size("k" * 2000), self.store.remove("k" * 2000)), (-704, -704))
         self.assertTrue(all(type(n) is int for n in self.store.batch_is_exist(["k", "none"])))
 
     def test_batches_larger_than_one_of_libsluice(self):
@@ -722,6 +723,37 @@ class Segments(OnNode):
         self.assertTrue(8 <= held <= 16)
         self.assertEqual(self.store.batch_is_exist([f"k{i}" for i in range(held)]), [1] * held)
         self.assertEqual(self.store.batch_put_from(["k0", "new"], [memory.at] * 2, [MIB] * 2), [0, -200])
+
+    def test_a_batch_is_stored_as_far_as_there_is_room(self):
+        memory = Memory(bytes(MIB))
+        codes = self.store.batch_put_from([f"k{i}" for i in range(24)], [memory.at] * 24, [MIB] * 24, hard_pinned())
+        self.assertEqual(set(codes), {0, -200})
+        self.assertTrue(8 <= codes.count(0) <= 16)
+        self.assertEqual([0 if there else -200 for there in self.store.batch_is_exist([f"k{i}" for i in range(24)])], codes)
+
+    def test_who_meets_another_writer_does_not_wait(self):
+        other, memory = self.open(), Memory(b"value")
+        self.assertEqual(other.batch_put_session_start(["k"], [5]), [0])
+        self.assertEqual(self.store.put("k", b"mine"), 0)
+        self.assertEqual((self.store.is_exist("k"), self.store.get_into("k", memory.at, 5)), (0, -703))
+        self.assertEqual(self.store.batch_put_session_start(["k"], [5]), [-705])
+        self.assertEqual(other.batch_put_from_multi_buffer_ranges(["k"], [[memory.at]], [[5]], [[0]]), [5])
+        self.assertEqual(other.batch_put_session_end(["k"]), [0])
+        self.assertEqual(self.store.get("k"), b"value")
+
+    def test_an_upsert_leaves_pins_as_they_are(self):
+        config = ReplicateConfig()
+        config.soft_pin_action = SoftPinAction.ENABLE
+        for key in ("kept", "dropped"):
+            self.assertEqual(self.store.put(key, bytes(MIB), config), 0)
+        self.assertEqual(self.store.put("hard", bytes(MIB), hard_pinned()), 0)
+        self.assertEqual(self.store.upsert("hard", bytes(MIB)), 0)
+        self.assertEqual(self.store.upsert("kept", bytes(MIB)), 0)
+        config.soft_pin_action = SoftPinAction.DISABLE
+        self.assertEqual(self.store.upsert("dropped", bytes(MIB), config), 0)
+        for i in range(40):
+            self.assertEqual(self.store.put(f"other{i}", bytes(MIB)), 0)
+        self.assertEqual(self.store.batch_is_exist(["hard", "kept", "dropped"]), [1, 1, 0])
 
     def test_segments_come_and_go_while_it_runs(self):
         mounted = self.store.allocate_and_mount_segment(5 * MIB)

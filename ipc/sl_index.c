@@ -84,6 +84,11 @@ sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_d
     return sl_segment_current(&view->segment, shm_dir, INDEX_FILE);
 }
 
+bool sl_index_view_linked(const struct sl_index_view *view)
+{
+    return sl_segment_linked(&view->segment);
+}
+
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why)
 {
     sl_err err = *view == NULL ? SL_ERR_STALE : sl_index_view_current(*view, shm_dir);

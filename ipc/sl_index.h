@@ -84,6 +84,8 @@ sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struc
 void sl_index_view_close(struct sl_index_view **view);
 /* Whether it still is the index of shm_dir: as sl_segment_current. */
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
+/* The quick look: as sl_segment_linked. */
+bool sl_index_view_linked(const struct sl_index_view *view);
 /* Makes *view (NULL: not open yet) that of the index which shm_dir has now; a system call when it
  * is already. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
  * (*view is NULL). */

@@ -389,6 +389,12 @@ sl_err sl_segment_current(const struct sl_segment *segment, const char *director
     return file.st_dev == segment->device && file.st_ino == segment->inode ? SL_OK : SL_ERR_STALE;
 }
 
+bool sl_segment_linked(const struct sl_segment *segment)
+{
+    struct stat file;
+    return fstat(segment->fd, &file) == 0 && file.st_nlink > 0;
+}
+
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)
 {
     SL_AUTO(close) int at = -1;

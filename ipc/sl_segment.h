@@ -52,6 +52,9 @@ void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
  * that can be seen. */
 sl_err sl_segment_current(const struct sl_segment *segment, const char *directory,
                           const char *name);
+/* Whether the file has a name at all: it loses it when it is removed or replaced. A third of the
+ * time of the other, but a file whose directory was moved away keeps its name. */
+bool sl_segment_linked(const struct sl_segment *segment);
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
 /* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.
  * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */

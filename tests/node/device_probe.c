@@ -21,6 +21,7 @@
         }                                                                                        \
     } while (0)
 
+#define WAIT_NS      (60 * SL_NS_PER_S) /* no call is measured: the end of hangs */
 #define DEVICE_BYTES (24 * SL_MIB)
 #define VALUE_BYTES  (3 * SL_MIB + 4321)
 #define BATCH        100u
@@ -64,7 +65,7 @@ static sl_err put_one(struct sl_client *client, const char *key, const struct sl
 {
     const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, 0, &why) == SL_OK);
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
@@ -73,13 +74,13 @@ static sl_err get_one(struct sl_client *client, const char *key, const struct sl
 {
     const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_get_pieces(client, &item, 1, true, NULL, &code, 0, &why) == SL_OK);
+    CHECK(sl_get_pieces(client, &item, 1, true, NULL, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
 static void drop(struct sl_client *client, const char *key)
 {
-    CHECK(sl_remove(client, key_of(key), 0, &why) == SL_OK);
+    CHECK(sl_remove(client, key_of(key), WAIT_NS, &why) == SL_OK);
 }
 
 /* The digest is that of the same bytes put from host memory. */
@@ -87,7 +88,7 @@ static void same_digest(struct sl_client *client, const char *key, const void *b
                         uint64_t length)
 {
     struct sl_object_info one, two;
-    CHECK(sl_put(client, key_of("plain"), bytes, length, 0, &why) == SL_OK);
+    CHECK(sl_put(client, key_of("plain"), bytes, length, WAIT_NS, &why) == SL_OK);
     CHECK(sl_stat(client, key_of("plain"), &one) == SL_OK &&
           sl_stat(client, key_of(key), &two) == SL_OK);
     CHECK(one.length_bytes == two.length_bytes);
@@ -148,12 +149,12 @@ static void mixed(struct sl_client *client)
             puts[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = from[i], .count = 3};
             gets[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = to[i], .count = 3};
         }
-        CHECK(sl_put_pieces(client, puts, BATCH, NULL, codes, 0, &why) == SL_OK);
+        CHECK(sl_put_pieces(client, puts, BATCH, NULL, codes, WAIT_NS, &why) == SL_OK);
         for (uint32_t i = 0; i < BATCH; i++) {
             CHECK(codes[i] == SL_OK);
         }
         same_digest(client, "mixed/7", host + 7 * 30000, 30000);
-        CHECK(sl_get_pieces(client, gets, BATCH, true, lengths, codes, 0, &why) == SL_OK);
+        CHECK(sl_get_pieces(client, gets, BATCH, true, lengths, codes, WAIT_NS, &why) == SL_OK);
         for (uint32_t i = 0; i < BATCH; i++) {
             uint64_t at = (uint64_t)i * 30000;
             CHECK(codes[i] == SL_OK && lengths[i] == 30000);
@@ -184,10 +185,11 @@ static void draft(struct sl_client *client)
     memcpy(device, host, VALUE_BYTES);
     const struct sl_piece pieces[] = {{device, SL_MIB, 0}, {host + SL_MIB, SL_MIB, SL_MIB}};
     const struct sl_piece rest = {device + 2 * SL_MIB, VALUE_BYTES - 2 * SL_MIB, 2 * SL_MIB};
-    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, 0, &why) == SL_OK);
+    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+          SL_OK);
     CHECK(code == SL_OK && sl_draft_write(open, &rest, 1, &why) == SL_OK);
     CHECK(sl_draft_write(open, pieces, 2, &why) == SL_OK);
-    CHECK(sl_draft_commit(client, &open, 1, &code, 0, &why) == SL_OK && code == SL_OK);
+    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
     same_digest(client, "draft", host, VALUE_BYTES);
     drop(client, "draft");
 }
@@ -293,7 +295,7 @@ int main(int argc, char **argv)
     struct sl_client *client = NULL;
     CHECK(!sl_gpu_present()); /* nobody loaded a driver */
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
-    CHECK(sl_put(client, key_of("before"), "x", 1, 0, &why) == SL_OK);
+    CHECK(sl_put(client, key_of("before"), "x", 1, WAIT_NS, &why) == SL_OK);
     engine_start(argv[5]); /* noticed although it came late */
     for (uint32_t i = 0; i < SL_COUNT(whats); i++) {
         if (strcmp(whats[i].name, argv[4]) == 0) {

@@ -16,9 +16,9 @@ PROBE = os.path.join(BIN, "..", "tests", "pieces_probe")
 
 
 class PiecesNode(BareNode):
-    def __init__(self, memory="64MiB"):
-        super().__init__(memory=memory, disk="0")
-        self.actors = [("registrar", None)]
+    def __init__(self, memory="64MiB", disk="0"):
+        super().__init__(memory=memory, disk=disk)
+        self.actors = [("registrar", None)] + ([("tierer", 0)] if disk != "0" else [])
         self.settings += ["--memory-chunk", "16MiB"]
 
     def used_bytes(self):
@@ -115,10 +115,7 @@ class Pieces(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(os.path.join(BIN, "sluice-tierer")), "sluice-tierer was not built")
     def test_values_on_disk_alone_come_into_pieces(self):
-        with BareNode(memory="64MiB", disk="1GiB") as node:
-            done = subprocess.run([PROBE, node.instance, node.directory + "/run", node.shm, "from_disk"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOWDOWN)
-            self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
+        self.run_probe("from_disk", disk="1GiB")
 
     def test_threads_share_a_client_and_a_fork_does_not(self):
         self.run_probe("threads")

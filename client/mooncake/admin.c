@@ -92,14 +92,16 @@ json_t *mc_json_text(const char *bytes, size_t length)
     if (text != NULL) {
         return text;
     }
-    SL_AUTO(free) char *plain = malloc(length + 1);
+    char *plain = malloc(length + 1);
     if (plain == NULL) {
         return NULL;
     }
     for (size_t i = 0; i < length; i++) {
         plain[i] = (char)((unsigned char)bytes[i] < 0x80 ? bytes[i] : '?');
     }
-    return json_stringn(plain, length);
+    text = json_stringn(plain, length);
+    free(plain);
+    return text;
 }
 
 bool mc_argument(const struct mc_request *request, const char *name, char **out, size_t *length,

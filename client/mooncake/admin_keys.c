@@ -196,31 +196,23 @@ static const char *miss_text(sl_err code)
     return code == SL_ERR_BUSY ? "object is not ready" : "object not found";
 }
 
-void mc_query_key(void *context, const struct mc_request *request, struct mc_answer *answer)
+static void key_answer(struct mc_admin *admin, const struct prefix *prefix,
+                       struct sl_object_key key, struct sl_contribution_info *infos,
+                       struct mc_answer *answer)
 {
-    struct mc_admin *admin = context;
-    struct prefix prefix;
-    SL_AUTO(free) char *key = NULL;
     char stored[SL_KEY_BYTES_MAX + 1];
-    size_t length = 0;
     size_t stored_length = 0;
-    if (!prefix_take(request, &prefix, answer) ||
-        !mc_argument(request, "key", &key, &length, answer)) {
-        return;
-    }
     sl_err code = SL_ERR_NOT_FOUND;
     struct sl_stat stat = {0};
-    static struct sl_contribution_info none[1];
-    SL_AUTO(free) struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = 0;
-    if (!mc_segments(admin, infos != NULL ? infos : none, &count, answer)) {
+    if (!mc_segments(admin, infos, &count, answer)) {
         return;
     }
     struct sl_client *client = mc_admin_client(admin, answer);
     if (client == NULL) {
         return;
     }
-    if (stored_key(&prefix, key, length, stored, &stored_length)) {
+    if (stored_key(prefix, key.at, key.length, stored, &stored_length)) {
         struct sl_object_key object = {.at = stored, .length = (uint32_t)stored_length};
         (void)sl_stat_batch(client, &object, 1, &stat, &code);
     }
@@ -228,15 +220,36 @@ void mc_query_key(void *context, const struct mc_request *request, struct mc_ans
     if (code != SL_OK) {
         mc_answer_json(answer, code == SL_ERR_BUSY ? 503 : 404,
                        json_pack("{s:b, s:o, s:i, s:s}", "success", 0, "key",
-                                 mc_json_text(key, length), "error_code",
+                                 mc_json_text(key.at, key.length), "error_code",
                                  code == SL_ERR_BUSY ? ERROR_NOT_READY : ERROR_NOT_FOUND,
                                  "error_message", miss_text(code)));
         return;
     }
     mc_answer_json(answer, 200,
-                   json_pack("{s:b, s:o, s:I, s:o}", "success", 1, "key", mc_json_text(key, length),
-                             "size", (json_int_t)stat.length_bytes, "data",
+                   json_pack("{s:b, s:o, s:I, s:o}", "success", 1, "key",
+                             mc_json_text(key.at, key.length), "size",
+                             (json_int_t)stat.length_bytes, "data",
                              replicas_json(admin, &stat, infos, count)));
+}
+
+void mc_query_key(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct prefix prefix;
+    char *key = NULL;
+    size_t length = 0;
+    if (!prefix_take(request, &prefix, answer) ||
+        !mc_argument(request, "key", &key, &length, answer)) {
+        return;
+    }
+    struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    if (infos != NULL) {
+        const struct sl_object_key object = {.at = key, .length = (uint32_t)length};
+        key_answer(context, &prefix, object, infos, answer);
+    } else {
+        mc_answer_text(answer, 500, "out of memory\n");
+    }
+    free(infos);
+    free(key);
 }
 
 /* Splits raw at commas before it is decoded, so that a key may have one as %2C. Fills keys (at most
@@ -311,7 +324,7 @@ static void queries_run(struct queries *queries, const struct prefix *prefix,
     char *to = queries->stored_text;
     uint32_t used = 0;
     static const uint32_t none = UINT32_MAX;
-    uint32_t places[QUERY_KEYS_MAX];
+    uint32_t places[QUERY_KEYS_MAX] = {0};
     for (uint32_t i = 0; i < queries->count; i++) {
         char stored[SL_KEY_BYTES_MAX + 1];
         size_t length = 0;
@@ -371,10 +384,9 @@ void mc_batch_query_keys(void *context, const struct mc_request *request, struct
         mc_admin_client_return(admin);
         for (uint32_t i = 0; i < queries->count; i++) {
             const struct sl_object_key *key = &queries->keys[i];
-            SL_AUTO(free) char *name = strndup(key->at, key->length);
-            if (name == NULL ||
-                json_object_set_new(data, name, query_json(admin, queries, i)) != 0) {
-                (void)json_object_set_new_nocheck(data, "?", json_null()); /* no UTF-8 */
+            /* Decoded keys are ended by a zero. What is no UTF-8 cannot be told apart in JSON. */
+            if (json_object_set_new(data, key->at, query_json(admin, queries, i)) != 0) {
+                (void)json_object_set_new(data, "?", query_json(admin, queries, i));
             }
         }
         mc_answer_json(answer, 200, json_pack("{s:b, s:o}", "success", 1, "data", data));
@@ -440,26 +452,15 @@ static bool force_take(const struct mc_request *request, bool *out, struct mc_an
     return false;
 }
 
-void mc_remove_all(void *context, const struct mc_request *request, struct mc_answer *answer)
+/* walk and removal arrive zeroed. */
+static void remove_answer(struct mc_admin *admin, struct key_walk *walk, struct removal *removal,
+                          bool force, struct mc_answer *answer)
 {
-    struct mc_admin *admin = context;
-    struct prefix prefix;
     struct sl_error why = {0};
-    bool force = false;
-    if (!prefix_take(request, &prefix, answer) || !force_take(request, &force, answer)) {
-        return;
-    }
-    SL_AUTO(free) struct key_walk *walk = calloc(1, sizeof *walk);
-    SL_AUTO(free) struct removal *removal = calloc(1, sizeof *removal);
-    if (walk == NULL || removal == NULL) {
-        mc_answer_text(answer, 500, "out of memory\n");
-        return;
-    }
     struct sl_client *client = mc_admin_client(admin, answer);
     if (client == NULL) {
         return;
     }
-    walk->prefix = prefix;
     sl_err err = sl_index_view_open(admin->paths.shm_dir, &walk->view, &why);
     err = err == SL_OK ? removal_run(removal, walk, client, force, &why) : err;
     sl_index_view_close(&walk->view);
@@ -472,4 +473,23 @@ void mc_remove_all(void *context, const struct mc_request *request, struct mc_an
                    json_pack("{s:b, s:I, s:I}", "success", 1, "removed_count",
                              (json_int_t)removal->removed, "skipped_count",
                              (json_int_t)removal->skipped));
+}
+
+void mc_remove_all(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct prefix prefix;
+    bool force = false;
+    if (!prefix_take(request, &prefix, answer) || !force_take(request, &force, answer)) {
+        return;
+    }
+    struct key_walk *walk = calloc(1, sizeof *walk);
+    struct removal *removal = calloc(1, sizeof *removal);
+    if (walk != NULL && removal != NULL) {
+        walk->prefix = prefix;
+        remove_answer(context, walk, removal, force, answer);
+    } else {
+        mc_answer_text(answer, 500, "out of memory\n");
+    }
+    free(walk);
+    free(removal);
 }

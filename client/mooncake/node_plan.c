@@ -19,7 +19,8 @@
 #define DISK_PERCENT        90u
 #define DISK_DIR_STANDARD   "/data/file_storage"
 #define DISK_BYTES_STANDARD (2048 * SL_GIB)
-#define MEMORY_LINE         "memory = "
+#define MEMORY_LINE         "\nmemory = "
+#define DISK_LINE           "\ndisk = "
 
 struct plan {
     struct mc_node *node;
@@ -75,8 +76,8 @@ static char *settings_before(const struct mc_node *node)
     return text;
 }
 
-/* What an earlier master chose for the memory that is still there; 0: nothing is. */
-static uint64_t memory_before(const struct mc_node *node)
+/* What an earlier master chose for the node that is still there, or its memory; 0: nothing is. */
+static uint64_t size_before(const struct mc_node *node, const char *line)
 {
     char path[1100];
     (void)snprintf(path, sizeof path, "%s/arena.0", node->paths.shm_dir);
@@ -84,8 +85,8 @@ static uint64_t memory_before(const struct mc_node *node)
         return 0;
     }
     SL_AUTO(free) char *text = settings_before(node);
-    const char *line = text != NULL ? strstr(text, MEMORY_LINE) : NULL;
-    return line != NULL ? strtoull(line + strlen(MEMORY_LINE), NULL, 10) : 0;
+    const char *at = text != NULL ? strstr(text, line) : NULL;
+    return at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
 }
 
 /* Free bytes of the file system that has path, or the first directory above it that is there. */
@@ -113,7 +114,7 @@ static sl_err memory_add(struct plan *plan, struct sl_error *why)
     uint64_t total_bytes = 0;
     sl_err err = SL_OK;
     if (bytes == 0) {
-        bytes = memory_before(plan->node);
+        bytes = size_before(plan->node, MEMORY_LINE);
     }
     if (bytes == 0) {
         err = free_bytes(plan->node->paths.shm_dir, &bytes, &total_bytes, why);
@@ -203,18 +204,6 @@ static sl_err disk_size(const struct plan *plan, const char *path, uint64_t *out
     return SL_OK;
 }
 
-/* What was chosen before goes on when only free space has changed meanwhile. */
-static uint64_t disk_before(const struct plan *plan)
-{
-    static const char line[] = "\ndisk = ";
-    if (mc_flags_u64(plan->flags, MASTER_quota_bytes) != 0) {
-        return 0;
-    }
-    SL_AUTO(free) char *text = settings_before(plan->node);
-    const char *at = text != NULL ? strstr(text, line) : NULL;
-    return at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
-}
-
 static sl_err disk_add(struct plan *plan, struct sl_error *why)
 {
     const char *from = NULL;
@@ -234,9 +223,10 @@ static sl_err disk_add(struct plan *plan, struct sl_error *why)
         return sl_fail(why, SL_ERR_CONFIG, "disk tier, by %s: %s", from, told.text);
     }
     sl_err err = disk_size(plan, path, &bytes, why);
-    uint64_t before = err == SL_OK ? disk_before(plan) : 0;
-    if (before != 0) {
-        bytes = before;
+    /* Only free space has changed since. */
+    if (err == SL_OK && mc_flags_u64(plan->flags, MASTER_quota_bytes) == 0) {
+        uint64_t before = size_before(plan->node, DISK_LINE);
+        bytes = before != 0 ? before : bytes;
     }
     err = err == SL_OK ? setting_add(plan, "disk", why, "%ju", (uintmax_t)bytes) : err;
     return err == SL_OK ? setting_add(plan, "disk_path", why, "%s", path) : err;

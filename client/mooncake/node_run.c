@@ -113,6 +113,7 @@ static sl_err supervisor_spawn(const struct mc_node *node, char *const *words, p
     code = code == 0 ? posix_spawnattr_setsigdefault(&attributes, &standard) : code;
     code = code == 0
                ? posix_spawn(pid, node->supervisor_path, &files, &attributes, words, environment)
+               /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): environment has its clean-up */
                : code;
     (void)posix_spawn_file_actions_destroy(&files);
     (void)posix_spawnattr_destroy(&attributes);

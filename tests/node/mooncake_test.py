@@ -402,9 +402,10 @@ class Lives(unittest.TestCase):
             code, said = place.lender(wait=False).wait()
             self.assertEqual(code, 1)
             self.assertIn(f"port {place.client}", said)
-            code, said = place.start(CLIENT, "--port", str(free_ports(1)[0]), "--master_server_address=192.0.2.1:1").wait()
+            code, said = place.start(CLIENT, "--port", str(free_ports(1)[0]), "--master_server_address=192.0.2.1:1",
+                                     SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other").wait()
             self.assertEqual(code, 1)
-            self.assertIn("not on this machine", said)
+            self.assertIn("another machine's", said)
 
     def test_a_disk_tier(self):
         with Place() as place:

@@ -25,7 +25,7 @@ struct reading {
     struct row *rows;
     struct histogram_row *histograms;
     uint32_t row_count, histogram_count;
-    uint32_t actor_count, client_count;
+    uint32_t actor_count;
 };
 
 /* ---- reading pages ---- */
@@ -38,7 +38,6 @@ static void page_take(struct reading *reading, const struct sl_metrics_view *vie
         return;
     }
     if (strncmp(summary.actor, "client.", 7) == 0) {
-        reading->client_count++;
         return;
     }
     reading->actor_count++;
@@ -122,6 +121,14 @@ static uint64_t reading_sum(const struct reading *reading, const char *actor, co
         }
     }
     return sum;
+}
+
+/* The registrar's peers that are no actors. */
+static uint64_t attached_count(const struct reading *reading)
+{
+    uint64_t peers = reading_sum(reading, "registrar", "peer_count");
+    uint64_t others = reading->actor_count > 0 ? reading->actor_count - 1u : 0;
+    return peers > others ? peers - others : 0;
 }
 
 /* ---- Mooncake's names ---- */
@@ -300,7 +307,7 @@ void mc_metrics(void *context, const struct mc_request *request, struct mc_answe
     segments_print(out, admin, infos, count);
     known_print(out, &reading);
     head_print(out, "sluice_attached_processes", "gauge", "processes with libsluice on this node");
-    (void)fprintf(out, "sluice_attached_processes %u\n", reading.client_count);
+    (void)fprintf(out, "sluice_attached_processes %ju\n", (uintmax_t)attached_count(&reading));
     own_print(out, &reading);
     reading_free(&reading);
     answer->type = "text/plain; version=0.0.4; charset=utf-8";
@@ -323,7 +330,7 @@ void mc_metrics_summary(void *context, const struct mc_request *request, struct 
     mc_answer_text(
         answer, 200,
         "memory: %ju of %ju bytes in %u segments | disk: %ju of %ju bytes | keys: %ju | puts: %ju "
-        "started, %ju committed, %ju refused | evicted: %ju keys, %ju bytes | processes: %u "
+        "started, %ju committed, %ju refused | evicted: %ju keys, %ju bytes | processes: %ju "
         "attached\n",
         (uintmax_t)reading_sum(&reading, "registrar", "used_bytes"), (uintmax_t)sum.bytes, count,
         (uintmax_t)reading_sum(&reading, "tierer", "live_bytes"),
@@ -333,6 +340,7 @@ void mc_metrics_summary(void *context, const struct mc_request *request, struct 
         (uintmax_t)reading_sum(&reading, "registrar", "commit_count"),
         (uintmax_t)reading_sum(&reading, "registrar", "refused_count"),
         (uintmax_t)reading_sum(&reading, "registrar", "evicted_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "evicted_bytes"), reading.client_count);
+        (uintmax_t)reading_sum(&reading, "registrar", "evicted_bytes"),
+        (uintmax_t)attached_count(&reading));
     reading_free(&reading);
 }

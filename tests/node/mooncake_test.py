@@ -273,6 +273,21 @@ class Admin(unittest.TestCase):
             removed = json.loads(place.get("/api/v1/remove_all?force=1&tenant_id=tenant", method="POST", data=b"")[1])
             self.assertEqual(removed["removed_count"], 1)
 
+    def test_a_long_list_of_keys_is_whole(self):
+        with Place() as place:
+            place.master()
+            place.lender()
+            keys = {f"{number:03}" + "k" * 1000 for number in range(150)}  # more than one block of a stream
+            for key in keys:
+                place.put(key)
+            listed = place.get("/get_all_keys")[1].splitlines()
+            self.assertEqual(len(listed), len(keys))
+            self.assertEqual(set(listed), keys)
+            with socket.create_connection(("127.0.0.1", place.admin), timeout=20 * PATIENCE) as one:
+                one.sendall(b"GET /get_all_keys HTTP/1.1\r\nHost: x\r\n\r\n")
+                one.recv(100)  # and away
+            self.assertEqual(place.get("/health")[0], 200)
+
     def test_metadata_server(self):
         with Place() as place:
             place.master("--enable_http_metadata_server=true", f"--http_metadata_server_port={place.metadata}")

@@ -81,6 +81,8 @@ uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *co
 void sim_sleep(uint64_t ns);
 struct sl_client;
 /* Attaches the program to a host's node: op_timeout 2 s, and one setting more or NULL. */
+sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char *setting,
+                               bool leases, struct sl_client **out);
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
                        struct sl_client **out);
 struct sl_proc_id sim_self(void);

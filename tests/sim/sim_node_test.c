@@ -39,7 +39,8 @@ enum trouble {
     TROUBLE_CLOCKS = 32,   /* the machine is suspended, the wall clock is set */
     TROUBLE_REMOVALS = 64, /* clients remove engines' blocks */
     TROUBLE_AWAY = 128,    /* the second disk dies and is back after seconds */
-    TROUBLE_SMALL = 256    /* the disk holds a part: segments go, what is wanted is written anew */
+    TROUBLE_SMALL = 256,   /* the disk holds a part: segments go, what is wanted is written anew */
+    TROUBLE_LEASES = 512   /* clients lease what they find */
 };
 
 struct scenario {
@@ -83,6 +84,11 @@ static const struct scenario scenarios[] = {
      true, SL_NS_PER_MS, 400, false},
     {"two disks, power cuts", TROUBLE_POWER | TROUBLE_PROCESSES | TROUBLE_DISK | TROUBLE_CLOCKS,
      true, true, SL_NS_PER_MS, 400, true},
+    {"tiny memory, leases", TROUBLE_LEASES, false, false, 0, 0, false},
+    {"tiny memory, leases, kills and stops", TROUBLE_LEASES | TROUBLE_PROCESSES | TROUBLE_CLOCKS,
+     false, false, SL_NS_PER_MS, 400, false},
+    {"tiny memory over a disk, leases, kills", TROUBLE_LEASES | TROUBLE_KILLS | TROUBLE_CLIENTS,
+     false, true, 0, 0, false},
 };
 
 #define SETTINGS_COMMON                                                                          \
@@ -92,7 +98,8 @@ static const struct scenario scenarios[] = {
 #define SETTINGS_TINY  "memory", "1MiB", "memory_chunk", "1MiB"
 #define SETTINGS_AMPLE "memory", "8MiB", "memory_chunk", "8MiB"
 #define SETTINGS_SMALL "disk", "1MiB", "disk_segment", "1MiB", "disk_prefetch", "64KiB"
-static const char *const settings_of[2][4][30] = {
+#define SETTINGS_MAX   30
+static const char *const settings_of[2][4][SETTINGS_MAX] = {
     {{SETTINGS_COMMON, SETTINGS_TINY, NULL},
      {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, NULL},
      {SETTINGS_COMMON, SETTINGS_TINY, SETTINGS_DISK, "disk_path", "/one,/two", NULL},
@@ -455,12 +462,14 @@ static void run_print(const struct run *run)
         U(work->layers_told), U(work->longest_wait_ns / SL_NS_PER_MS));
     printf(
         "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
-        "%llu removes, %llu flushes, %llu prefetched, slowest %llu ms; memory %llu KiB, disk %llu "
+        "%llu removes, %llu flushes, %llu prefetched, %llu leases taken, %llu heeded, slowest %llu "
+        "ms; memory %llu KiB, disk %llu "
         "KiB; "
         "%llu events, hash %016llx\n",
         U(objects->puts), U(objects->put_failed), U(objects->gets), U(objects->found),
         U(objects->missed), U(objects->get_failed), U(objects->pinned), U(objects->removes),
-        U(objects->flushes), U(objects->prefetched), U(objects->slowest_ns / SL_NS_PER_MS),
+        U(objects->flushes), U(objects->prefetched), U(objects->leases_taken),
+        U(objects->leases_heeded), U(objects->slowest_ns / SL_NS_PER_MS),
         U(run->memory_peak / 1024), U(sim_disk_bytes_peak(run->sim) / 1024),
         U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
 #undef U
@@ -472,9 +481,20 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
     struct run *run = calloc(1, sizeof(*run));
     SIM_CHECK(run != NULL, "out of memory");
     bool small = (scenario->trouble & TROUBLE_SMALL) != 0;
+    const char *const *plain =
+        settings_of[scenario->ample][small ? 3 : scenario->disk + scenario->two];
+    const char *settings[SETTINGS_MAX + 2] = {0};
+    uint32_t setting_count = 0;
+    for (; plain[setting_count] != NULL; setting_count++) {
+        settings[setting_count] = plain[setting_count];
+    }
+    if ((scenario->trouble & TROUBLE_LEASES) != 0) {
+        settings[setting_count++] = "lease_ttl";
+        settings[setting_count++] = "60ms";
+    }
     struct sim_options options = {
         .seed = seed,
-        .settings = settings_of[scenario->ample][small ? 3 : scenario->disk + scenario->two],
+        .settings = settings,
         .delay_ns_max = scenario->delay_ns_max,
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
@@ -486,6 +506,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
         .seed = seed, .piece_bytes = scenario->ample ? 700 : 6000, .nothing_is_lost = lossless};
     run->objects.nothing_is_lost = scenario->ample || (scenario->disk && !small);
     run->objects.disk = scenario->disk;
+    run->objects.leases = (scenario->trouble & TROUBLE_LEASES) != 0;
     run->objects.strict = scenario->ample;
     run->objects.hostile_to_blocks = has(run, TROUBLE_REMOVALS);
     run->objects.flushed = workload_flushed;

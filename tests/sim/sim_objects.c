@@ -118,6 +118,7 @@ static void know(struct objects *all, uint32_t key, enum object_state state, uin
 
 void objects_power_cut(struct objects *objects)
 {
+    memset(objects->leased, 0, sizeof(objects->leased));
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
         if (objects->keys[key].state == OBJECT_PRESENT && !objects->keys[key].durable) {
             objects->keys[key].state = OBJECT_UNKNOWN;
@@ -171,6 +172,34 @@ static void call_failed(const struct worker *self, const char *what, uint32_t ke
 {
     SIM_CHECK(excused(self), "%s of key %u failed although nothing was disturbed: %s", what, key,
               sl_err_name(code));
+}
+
+/* ---- leases ---- */
+
+static void lease_note(struct worker *self, uint32_t key, uint64_t end_ns)
+{
+    struct leased *leased = &self->all->leased[key];
+    uint64_t now_ns = sim_now_ns(self->all->sim);
+    if (end_ns == 0 || self->started_ns < leased->forced_ns) {
+        return; /* not leased, or a removal by force may have come behind it */
+    }
+    self->all->leases_taken++;
+    leased->since_ns = leased->end_ns >= self->started_ns ? leased->since_ns : now_ns;
+    leased->end_ns = SL_MAX(leased->end_ns, end_ns);
+}
+
+/* Whether it was leased from before this call until after it. */
+static bool lease_stood(const struct worker *self, uint32_t key)
+{
+    const struct leased *leased = &self->all->leased[key];
+    return leased->since_ns < self->started_ns && leased->end_ns > sim_now_ns(self->all->sim);
+}
+
+/* A removal that heeds nothing: what was leased is not from now on, nor what is until it has ended,
+ * or had its chance to come late. */
+static void lease_force(struct worker *self, uint32_t key, uint64_t until_ns)
+{
+    self->all->leased[key] = (struct leased){.forced_ns = until_ns};
 }
 
 /* ---- put ---- */
@@ -311,6 +340,8 @@ static void get_missed(struct worker *self, uint32_t key, const struct object *b
 {
     bool mine = key_is_shared(key) || key / OBJECTS_OWN == self->slot;
     self->all->missed++;
+    SIM_CHECK(!lease_stood(self, key), "key %u is gone, leased until %.6f s", key,
+              (double)self->all->leased[key].end_ns / 1e9);
     SIM_CHECK(!mine || !self->all->nothing_is_lost || before->state != OBJECT_PRESENT ||
                   self->all->warming,
               "lost: key %u, version %u", key, before->version);
@@ -451,6 +482,37 @@ static void do_exists(struct worker *self)
     }
 }
 
+static void do_stat(struct worker *self)
+{
+    uint32_t keys[BATCH_KEYS_MAX];
+    struct object before[BATCH_KEYS_MAX];
+    struct sl_object_key names[BATCH_KEYS_MAX];
+    struct sl_stat stats[BATCH_KEYS_MAX];
+    char texts[BATCH_KEYS_MAX][24];
+    sl_err codes[BATCH_KEYS_MAX];
+    uint32_t count = 1 + (uint32_t)sim_random_below(self->all->sim, BATCH_KEYS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = get_choose(self);
+        before[i] = self->all->keys[keys[i]];
+        names[i] = key_name(keys[i], texts[i]);
+    }
+    call_begin(self);
+    self->timeout_ns = 2 * SL_NS_PER_S;
+    sl_err err = sl_stat_batch(self->client, names, count, stats, codes);
+    call_ended(self, "stat");
+    SIM_CHECK(err == SL_OK, "stat: %s", sl_err_name(err));
+    for (uint32_t i = 0; i < count; i++) {
+        if (codes[i] == SL_ERR_NOT_FOUND) {
+            get_missed(self, keys[i], &before[i]);
+        } else if (codes[i] == SL_OK) {
+            SIM_CHECK(stats[i].in_memory || stats[i].on_disk, "key %u is nowhere", keys[i]);
+            lease_note(self, keys[i], stats[i].lease_end_ns);
+        } else {
+            call_failed(self, "stat", keys[i], codes[i]);
+        }
+    }
+}
+
 /* ---- remove, flush ---- */
 
 static void do_remove(struct worker *self)
@@ -463,18 +525,38 @@ static void do_remove(struct worker *self)
     char texts[3][24];
     sl_err codes[3];
     uint32_t first = (uint32_t)sim_random_below(all->sim, OBJECTS_OWN);
+    bool heeds = all->leases && sim_random_below(all->sim, 2) == 0;
     for (uint32_t i = 0; i < count; i++) {
         keys[i] = self->slot * OBJECTS_OWN + (first + i) % OBJECTS_OWN;
         before[i] = all->keys[keys[i]];
         names[i] = key_name(keys[i], texts[i]);
         all->keys[keys[i]].state = OBJECT_UNKNOWN;
+        if (!heeds) {
+            lease_force(self, keys[i], SL_NEVER_NS);
+        }
     }
     call_begin(self);
-    sl_err err = sl_remove_batch(self->client, names, count, codes, self->timeout_ns, NULL);
+    sl_err err = heeds ? sl_remove_batch_heeding(self->client, names, count, true, codes,
+                                                 self->timeout_ns, NULL)
+                       : sl_remove_batch(self->client, names, count, codes, self->timeout_ns, NULL);
     call_ended(self, "remove");
     for (uint32_t i = 0; i < count; i++) {
         sl_err code = err != SL_OK ? err : codes[i];
+        bool ended = code == SL_OK || code == SL_ERR_NOT_FOUND;
         all->removes++;
+        if (!heeds) {
+            lease_force(self, keys[i],
+                        sim_now_ns(all->sim) + (ended ? 0 : self->timeout_ns + EXCUSE_NS));
+        }
+        SIM_CHECK(!heeds || code != SL_OK || !lease_stood(self, keys[i]),
+                  "key %u was removed, leased until %.6f s", keys[i],
+                  (double)all->leased[keys[i]].end_ns / 1e9);
+        if (code == SL_ERR_LEASED) {
+            SIM_CHECK(heeds, "a removal by force heeds a lease");
+            all->leases_heeded++;
+            all->keys[keys[i]] = before[i];
+            continue;
+        }
         if (code != SL_OK && code != SL_ERR_NOT_FOUND) {
             call_failed(self, "remove", keys[i], code);
             continue;
@@ -538,7 +620,8 @@ static bool worker_open(struct worker *self, struct objects *all, uint32_t slot)
 {
     self->all = all;
     self->slot = slot;
-    while (sim_client_open(all->sim, 0, "client_pins_max=64", &self->client) != SL_OK) {
+    while (sim_client_open_leasing(all->sim, 0, "client_pins_max=64", all->leases, &self->client) !=
+           SL_OK) {
         all->refused++;
         if (all->quiet && slot < OBJECTS_SLOTS) {
             return false;
@@ -582,8 +665,12 @@ void objects_client(void *context)
             do_get(&self);
         } else if (what < 57) {
             do_prefetch(&self);
+        } else if (what < 66 && all->leases) {
+            do_stat(&self);
         } else if (what < 72) {
             do_pin(&self);
+        } else if (what < 77 && all->leases) {
+            do_stat(&self);
         } else if (what < 77) {
             do_exists(&self);
         } else if (what < 92) {
@@ -651,6 +738,7 @@ void objects_remover(void *context)
         err = sl_remove_all(self.client, 2 * SL_NS_PER_S, NULL);
     }
     SIM_CHECK(err == SL_OK, "nothing disturbs, yet not all can be removed: %s", sl_err_name(err));
+    memset(all->leased, 0, sizeof(all->leased));
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
         versions_die(all, key);
         know(all, key, OBJECT_ABSENT, 0);

@@ -27,6 +27,11 @@ struct version {
     uint32_t key;
     uint64_t dead_ns; /* from then on nobody may find it; SL_NEVER_NS: alive, or in doubt */
 };
+/* What a look-up was told: until then nobody may miss the key. */
+struct leased {
+    uint64_t since_ns, end_ns;
+    uint64_t forced_ns; /* until then a removal that heeds nothing may be at it */
+};
 struct objects;
 struct objects_slot {
     struct objects *all;
@@ -41,15 +46,17 @@ struct objects {
     bool warming; /* after a power cut the disk has not said yet what it holds: misses are fine, and
                    * what is put meanwhile may win */
     bool hostile_to_blocks; /* they remove engines' blocks too */
+    bool leases;            /* clients lease what they find */
     bool verified;
     void (*flushed)(void *context, uint64_t before_ns); /* the engines' oracle listens, or NULL */
     void *context;
     struct objects_slot slots[OBJECTS_SLOTS];
     struct object keys[OBJECTS_KEYS];
+    struct leased leased[OBJECTS_KEYS];
     struct version versions[OBJECTS_VERSIONS];
     uint32_t version_count;
     uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused,
-        prefetched;
+        prefetched, leases_taken, leases_heeded;
     uint64_t slowest_ns;
 };
 

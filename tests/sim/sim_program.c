@@ -125,12 +125,20 @@ static uint64_t now(void)
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
                        struct sl_client **out)
 {
+    return sim_client_open_leasing(sim, host, setting, false, out);
+}
+
+sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char *setting,
+                               bool leases, struct sl_client **out)
+{
     char runtime_dir[300], shm_dir[300];
     (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%.280s", sim_shm_dir(sim, host));
     (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%.280s", sim_shm_dir(sim, host));
     const char *const settings[] = {runtime_dir, shm_dir, "op_timeout=2s", setting, NULL};
-    const struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = 2 * SL_NS_PER_S};
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .settings = settings,
+                                              .leases = leases,
+                                              .timeout_ns = 2 * SL_NS_PER_S};
     return sl_client_open(&options, out, NULL);
 }
 

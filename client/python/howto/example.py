@@ -25,14 +25,16 @@ import sys
 import tempfile
 import time
 import urllib.request
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 MASTER = "127.0.0.1:50051"
 READY_SECONDS = 60
 KEYS_A_CALL = 32
 LOCAL_BUFFER_BYTES = 16 << 20
 SEGMENT_BYTES_MIN = 64 << 20
+RUNNING = "was running"
 UNSEEN_BLOCKS = 4  # of the second prompt, behind the shared ones
+Report = Dict[str, Any]
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -127,7 +129,7 @@ def set_up(master: str, segment_bytes: int, cache: Cache):  # type: ignore[no-un
 
 
 # ---------------------------------------------------------------- the two workers
-def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> dict:  # type: ignore[no-untyped-def]
+def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> Report:  # type: ignore[no-untyped-def]
     """Worker 1: stores the blocks of its prompt that are not there."""
     keys = shape.keys("first", shape.blocks)
     for block, key in enumerate(keys):
@@ -149,7 +151,7 @@ def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> dict:  # type: 
     return {"stored_blocks": stored, "put_seconds": seconds}
 
 
-def read_prompt(store, shape: Shape, cache: Cache, tell) -> dict:  # type: ignore[no-untyped-def]
+def read_prompt(store, shape: Shape, cache: Cache, tell) -> Report:  # type: ignore[no-untyped-def]
     """Worker 2: finds the longest prefix that is there, reads it and checks it."""
     keys = shape.keys("second", shape.blocks + UNSEEN_BLOCKS)
     found = store.batch_is_exist(keys)
@@ -169,7 +171,7 @@ def read_prompt(store, shape: Shape, cache: Cache, tell) -> dict:  # type: ignor
     return {"asked_blocks": len(keys), "prefix_blocks": prefix, "wrong_blocks": wrong, "get_seconds": seconds, "tiers": tiers}
 
 
-def be_worker_2(given: dict) -> int:
+def be_worker_2(given: Report) -> int:
     """In a process of its own: a line of JSON on standard output for each step, the last one is the result."""
     def tell(done: int, total: int) -> None:
         print(json.dumps({"done": done, "total": total}), flush=True)
@@ -186,9 +188,9 @@ def be_worker_2(given: dict) -> int:
     return 0
 
 
-def watch_worker_2(master: str, shape: Shape, bar: Bar) -> dict:
+def watch_worker_2(master: str, shape: Shape, bar: Bar) -> Report:
     command = [sys.executable, os.path.realpath(__file__), "--worker-2", json.dumps({"master": master, "shape": shape._asdict()})]
-    said: dict = {}
+    said: Report = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         for line in worker.stdout:
@@ -198,7 +200,7 @@ def watch_worker_2(master: str, shape: Shape, bar: Bar) -> dict:
     bar.clear()
     if "result" not in said:
         raise Failure(f"worker 2: {said.get('failure', f'ended with {worker.returncode}')}")
-    return said["result"]
+    return dict(said["result"])
 
 
 # ---------------------------------------------------------------- a master of our own
@@ -239,7 +241,7 @@ def admin(metrics_port: int, path: str) -> Optional[str]:
 
 
 @contextlib.contextmanager
-def own_master(memory_bytes: int) -> Iterator[tuple]:
+def own_master(memory_bytes: int) -> Iterator[Tuple[str, int]]:
     """(address, port of the admin HTTP) of a master that ends with the block."""
     port, metrics_port = free_port(), free_port()
     with tempfile.TemporaryFile("w+") as log:
@@ -263,7 +265,7 @@ def own_master(memory_bytes: int) -> Iterator[tuple]:
 
 
 # ---------------------------------------------------------------- the report
-def play(master: str, metrics_port: int, shape: Shape, bar: Bar) -> dict:
+def play(master: str, metrics_port: int, shape: Shape, bar: Bar) -> Report:
     cache = Cache(shape, shape.blocks)
     store = set_up(master, max(SEGMENT_BYTES_MIN, shape.blocks * shape.block_bytes * 3 // 2), cache)
     try:
@@ -281,7 +283,7 @@ def speed(blocks: int, block_bytes: int, seconds: float) -> str:
     return f"{blocks * block_bytes / max(seconds, 1e-9) / 1e9:.2f} GB/s"
 
 
-def print_report(report: dict, shape: Shape) -> None:
+def print_report(report: Report, shape: Shape) -> None:
     size = shape.block_bytes
     print(f"master    {report['master']} ({report['master_was']}); segments: {', '.join(report['segments'] or ['not told'])}")
     print(f"worker 1  {report['segment']}: stored {report['stored_blocks']} blocks of {size >> 10} KiB from {shape.layers} layers, "
@@ -289,6 +291,8 @@ def print_report(report: dict, shape: Shape) -> None:
     print(f"worker 2  asked for {report['asked_blocks']} blocks, found the prefix of {report['prefix_blocks']} "
           f"({report['tiers']['memory']} in memory, {report['tiers']['disk']} on disk), "
           f"{speed(report['prefix_blocks'], size, report['get_seconds'])}")
+    if report["master_was"] != RUNNING:
+        print("speed     of a node that began a second ago; of one that has touched its memory: --master")
     print(f"bytes     {'every byte is right' if report['good'] else str(report['wrong_blocks']) + ' blocks are wrong or missing'}")
 
 
@@ -328,7 +332,7 @@ def main() -> int:
     bar = Bar(options.json)
     try:
         if options.master or os.environ.get("SLUICE_INSTANCE") or master_is_there(MASTER):
-            master, was = options.master or MASTER, "was running"
+            master, was = options.master or MASTER, RUNNING
             report = play(master, options.metrics_port, shape, bar)
         else:
             was = "started for this and stopped"

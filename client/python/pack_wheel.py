@@ -32,8 +32,8 @@ Generator: sluice
 Root-Is-Purelib: false
 Tag: {tag}
 """
-# Of other projects, inside of our binaries: found by a file of theirs.
-STATIC = ("libcrypto.a", "libpcre2-8.a", "xxhash.h")
+# Of other projects, inside of our binaries: found by a file of theirs. One that is not here came as a library instead.
+STATIC = ("*/libcrypto.a", "*/libpcre2-8.a", "/usr/include/xxhash.h")
 
 
 class Distribution(NamedTuple):
@@ -79,13 +79,17 @@ def read(path):
 
 
 def owners_of(patterns):
-    """{file name: Debian package that brought it}, for those of the names that a package has."""
-    asked = subprocess.run(["dpkg-query", "--search", *(f"*/{name}" for name in patterns)], stdout=subprocess.PIPE,
-                           stderr=subprocess.DEVNULL, text=True, check=False)  # 1: some were not found
+    """{file name: Debian package that brought it}, of libraries and headers."""
+    try:
+        asked = subprocess.run(["dpkg-query", "--search", *patterns], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               check=False)  # 1: some were not found
+    except FileNotFoundError:
+        sys.exit("pack_wheel: no dpkg-query: which licences belong to the libraries in a wheel is only known on Debian and its kin")
     owners = {}
     for line in asked.stdout.splitlines():
         packages, _, path = line.partition(": ")
-        owners.setdefault(os.path.basename(path), packages.split(",")[0].split(":")[0])
+        if path.startswith(("/usr/lib/", "/lib/", "/usr/include/")) and not packages.startswith("diversion "):
+            owners.setdefault(os.path.basename(path), packages.split(",")[0].split(":")[0])
     return owners
 
 
@@ -94,13 +98,11 @@ def licences_of(stage):
     licences = {"LICENSE": read(os.path.join(ROOT, "LICENSE"))}
     carried = {os.path.basename(path) for name, path in files_of(stage) if f"{os.sep}lib{os.sep}" in name}
     carried = {name for name in carried if not name.startswith("libsluice.so")}
-    owners = owners_of(sorted({*carried, *STATIC}))
+    owners = owners_of([*(f"*/{name}" for name in sorted(carried)), *STATIC])
     common = set()
-    for name in sorted({*carried, *STATIC}):
+    for name in sorted(carried | owners.keys()):
         text = f"/usr/share/doc/{owners.get(name, '?')}/copyright"
         if not os.path.exists(text):
-            if name in STATIC:  # perhaps it came as a library instead
-                continue
             sys.exit(f"pack_wheel: no licence of {name} ({text}): a wheel that carries it cannot be given away")
         licences[f"{owners[name]}.txt"] = read(text)
         common.update(re.findall(rb"/usr/share/common-licenses/([-A-Za-z.0-9]+[A-Za-z0-9])", licences[f"{owners[name]}.txt"]))

@@ -274,7 +274,7 @@ def child_no_segment(address):
 def child_no_node(port):
     """Without SLUICE_INSTANCE, so that the address counts: nobody runs a node under that port."""
     for name in ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR"):
-        os.environ.pop(name)
+        os.environ.pop(name, None)
     one = MooncakeDistributedStore()
     say([one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "tcp", "", f"127.0.0.1:{port}"), one.health_check()])
 
@@ -363,6 +363,8 @@ class SetupOfDict(OnPool):
             self.skipTest("the port may be anybody's")
         given = self.required()
         del given["master_server_addr"]
+        os.environ["SLUICE_INSTANCE"] = "mooncake-" + self.pool.address.rsplit(":", 1)[1]
+        self.addCleanup(self.pool.use)
         self.assertEqual(self.fresh().setup(given), 0)
 
 

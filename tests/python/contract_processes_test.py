@@ -429,9 +429,8 @@ class Master(OnPool):
         """3.7 master's restart: stores go on: gets at once, puts within the time of a restart; nothing is lost."""
         pool = Pool()
         self.addCleanup(pool.close)
-        old = dict(os.environ)
         store = pool.open(64 * MIB)
-        os.environ.update(old)
+        self.pool.use()
         self.addCleanup(store.close)
         values = {f"k{number}": value_of(number, 100_000) for number in range(50)}
         self.assertEqual(store.put_batch(list(values), list(values.values())), 0)

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,24 +60,39 @@ def free_port():
         return one.getsockname()[1]
 
 
+PLACES = ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR")
+
+
 class Pool:
-    """A master and what it needs. settings: lease_ms, memory, disk."""
+    """A master and what it needs: mooncake_master, or, with a disk or where that was not built, a node beneath it."""
 
     def __init__(self, lease_ms=LEASE_MS, memory="512MiB", disk="0"):
         self.lease_ms = lease_ms
         self.process = self.node = None
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
         if MOONCAKE:
-            port = free_port()
-            self.address = f"127.0.0.1:{port}"
-            self.process = subprocess.Popen(
-                [os.path.join(os.path.dirname(sys.executable), "mooncake_master"), "--port", str(port), "--metrics_port",
-                 str(free_port()), f"--default_kv_lease_ttl={lease_ms}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            wait_until(lambda: self.answers(port), 5, "a master that answers")
+            self.start(os.path.join(os.path.dirname(sys.executable), "mooncake_master"), port, dict(os.environ))
             return
-        self.address = "127.0.0.1:50051"
-        settings = ["--contributions", "true", "--lease-ttl", f"{lease_ms}ms" if lease_ms else "0"]
+        settings = ["--contributions", "true", "--lease-ttl", f"{lease_ms}ms"]
         self.node = Node(ranks=1, memory=memory, disk=disk, settings=settings)
-        self.node.__enter__()
+        self.places = {"SLUICE_RUNTIME_DIR": self.node.directory + "/run", "SLUICE_SHM_DIR": self.node.shm}
+        program = os.path.join(BIN, "mooncake_master")
+        if disk == "0" and os.path.exists(program):
+            environment = {**os.environ, **self.places, "SLUICE_MEMORY": memory, "SLUICE_BIN": BIN}
+            environment.pop("SLUICE_INSTANCE", None)
+            self.start(program, port, environment)
+            wait_until(self.node.processes, 20, "a node behind the master")
+            self.node.wait_ready(20)
+        else:
+            self.places["SLUICE_INSTANCE"] = self.node.instance
+            self.node.__enter__()
+
+    def start(self, program, port, environment):
+        self.process = subprocess.Popen(
+            [program, f"--port={port}", f"--metrics_port={free_port()}", f"--default_kv_lease_ttl={self.lease_ms}",
+             "--eviction_high_watermark_ratio=1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        wait_until(lambda: self.answers(port), 20, "a master that answers")
 
     @staticmethod
     def answers(port):
@@ -84,23 +100,30 @@ class Pool:
             return one.connect_ex(("127.0.0.1", port)) == 0
 
     def environment(self):
-        """With which stores find it."""
-        if MOONCAKE:
-            return {}
-        return {"SLUICE_INSTANCE": self.node.instance, "SLUICE_RUNTIME_DIR": self.node.directory + "/run",
-                "SLUICE_SHM_DIR": self.node.shm}
+        """With which stores find it: an instance, or none when the port of its address says which."""
+        return {} if MOONCAKE else self.places
+
+    def use(self):
+        """Stores of this process that are set up from now on find it."""
+        if not MOONCAKE:
+            for name in PLACES:
+                os.environ.pop(name, None)
+            os.environ.update(self.places)
 
     def close(self):
         if self.process:
-            self.process.kill()
+            self.process.send_signal(signal.SIGKILL if MOONCAKE else signal.SIGTERM)  # killed, ours would leave its node
             self.process.wait()
-        if self.node:
+        if self.node and self.process is None:
             self.node.__exit__()
+        elif self.node:
+            shutil.rmtree(self.node.directory, ignore_errors=True)
+            shutil.rmtree(self.node.shm, ignore_errors=True)
         self.process = self.node = None
 
     def open(self, segment=0, buffer=16 * MIB, hostname="localhost", **keywords):
         """A store that is set up, with all the seven arguments by position."""
-        os.environ.update(self.environment())
+        self.use()
         one = MooncakeDistributedStore()
         code = one.setup(hostname, "P2PHANDSHAKE", segment, buffer, "tcp", "", self.address, **keywords)
         if code != 0:
@@ -151,7 +174,7 @@ def shared_pool(**settings):
     name = json.dumps(settings, sort_keys=True)
     if name not in _pools:
         _pools[name] = Pool(**settings)
-    os.environ.update(_pools[name].environment())
+    _pools[name].use()
     return _pools[name]
 
 
@@ -224,7 +247,8 @@ class Child:
 
     def __init__(self, function, *arguments, pool=None):
         environment = dict(os.environ) if MOONCAKE else python_support.environment()
-        if pool is not None:
+        if pool is not None and not MOONCAKE:
+            environment = {name: value for name, value in environment.items() if name not in PLACES}
             environment.update(pool.environment())
         script = os.path.realpath(sys.modules[function.__module__].__file__)
         self.process = subprocess.Popen([sys.executable, script, "--child", function.__name__, json.dumps(arguments)],

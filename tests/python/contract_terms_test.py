@@ -1,6 +1,5 @@
 """Leases, pins, groups and eviction under pressure (sections 1.4 and 3.3 to 3.5 of the contract)."""
 
-import os
 import time
 
 from contract_support import (LEASED, LEASE_MS, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, lease_over, main,
@@ -305,11 +304,8 @@ class Leases(OnPool):
         """1.7 get_into: -707 when the lease ran out during the read: whole bytes or -707, never others."""
         pool = type(self.pool)(lease_ms=1, memory="256MiB")
         self.addCleanup(pool.close)
-        old = {name: os.environ.get(name) for name in pool.environment()}
-        try:
-            store = pool.open(128 * MIB)
-        finally:
-            os.environ.update({name: value for name, value in old.items() if value})
+        store = pool.open(128 * MIB)
+        self.pool.use()
         self.addCleanup(store.close)
         memory = Memory(48 * MIB, store)
         value = value_of("long", 48 * MIB)

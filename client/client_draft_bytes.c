@@ -127,12 +127,12 @@ sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, 
     struct sl_digest_span span = chunks_within(from, end, draft->length_bytes);
     pthread_mutex_lock(&draft->lock);
     sl_err err = ranges_room(draft);
-    struct draft_range *last =
-        draft->range_count == 0 ? NULL : &draft->ranges[draft->range_count - 1];
-    if (err == SL_OK && last != NULL && last->end == from) {
-        last->end = end;
+    struct draft_range *next = draft->ranges + draft->range_count;
+    if (err == SL_OK && draft->range_count > 0 && next[-1].end == from) {
+        next[-1].end = end;
     } else if (err == SL_OK) {
-        draft->ranges[draft->range_count++] = (struct draft_range){.from = from, .end = end};
+        *next = (struct draft_range){.from = from, .end = end};
+        draft->range_count++;
     }
     for (uint64_t i = 0; hashed && draft->states != NULL && i < span.count; i++) {
         unsigned char *state = &draft->states[span.first + i];

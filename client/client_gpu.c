@@ -151,7 +151,11 @@ static void gpu_close(struct gpu *gpu)
     }
     (void)all.driver.context_release(gpu->device);
     gpu->context = NULL;
+    gpu->stream = NULL; /* what could not be given back went with the context */
+    gpu->bounce = NULL;
 }
+
+static void regions_unpin(const struct sl_arena *arena);
 
 /* Its context is current afterwards, when that went well. */
 static sl_err gpu_enter(struct gpu *gpu, int number, struct sl_error *why)
@@ -170,8 +174,14 @@ static sl_err gpu_enter(struct gpu *gpu, int number, struct sl_error *why)
         }
     }
     err = failed(why, driver->context_push(gpu->context), "make the device's context current");
-    if (err != SL_OK || gpu->stream != NULL) {
+    if (err !=
+        SL_OK) { /* the caller may have reset the device: all is made anew with the next copy */
+        regions_unpin(NULL);
+        gpu_close(gpu);
         return err;
+    }
+    if (gpu->stream != NULL) {
+        return SL_OK;
     }
     err = failed(why, driver->stream_create(&gpu->stream, SL_CU_STREAM_NON_BLOCKING, 0),
                  "create a stream");

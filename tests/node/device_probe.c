@@ -269,6 +269,9 @@ static void fails(struct sl_client *client)
 {
     fails_of(client, false, false);
     fails_of(client, true, false);
+    sl_gpu_end();
+    CHECK(fake->contexts == 0);
+    fake->streams = 0; /* they went with the context that was broken for good */
     fails_of(client, false, true);
 }
 

@@ -44,6 +44,7 @@ def arguments_parse():
     add("--cpu", action="store_true", help="print CPU time of a call, of the caller and the store's processes, instead of p99")
     add("--json", metavar="FILE", help="write all figures")
     add("--plot", metavar="FILE.svg", help="write a picture of the ratios")
+    add("--markdown", metavar="FILE", help="write the ratios to Mooncake as tables for a README")
     add("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"), help="where Sluice is built")
     add("--cache", metavar="DIR", default=os.path.join(ROOT, "build", "peers"), help="virtual environments (default: %(default)s)")
     add("--mooncake", metavar="PACKAGE", default=MOONCAKE_PACKAGES[shutil.which("nvidia-smi") is not None],
@@ -139,6 +140,7 @@ def main():
         figures = report.figures(options, bench, sides, missing, time.time() - began)
         print(report.table(figures, options.cpu))
         report.save(figures, options.json)
+        report.markdown_save(figures, options.markdown)
         plot.save(figures, options.plot)
         if any("sluice" in row["failures"] for row in figures["rows"]):
             code = code or 1

@@ -6,7 +6,7 @@ import platform
 import statistics
 import time
 
-from rows import SECTIONS, size_text
+from rows import SECTIONS, exercises_all, size_text
 
 PROCESSES = {"two": 2}  # what a row's rate counts
 
@@ -145,3 +145,49 @@ def save(found, path):
         with open(path, "w", encoding="utf-8") as sink:
             json.dump(found, sink, indent=1)
             sink.write("\n")
+
+
+# ---- for a README ----
+
+SHORT = {"one": "one process", "two": "two at a time", "cross": "read by another", "standalone": "standalone", "dummy": "standalone, dummy"}
+
+
+def markdown(found, peer="mooncake"):
+    """How many times faster Sluice is than a peer, writing / reading, a line for each pair of calls."""
+    lines, looks = {}, []
+    sizes = sorted({row["bytes"] for row in found["rows"]} - {0})
+    for section, writing, reading, batch in pairs():
+        cells = [" / ".join(ratio_text(row, peer) if row else "-" for row in
+                            (find(found, section, call, batch, size) for call in (writing, reading))) for size in sizes]
+        if any(cell.strip("- /") for cell in cells):
+            what = f"`{writing}`, `{reading}`" + (f" × {batch}" if batch > 1 else "")
+            lines.setdefault(section, []).append(f"| {what} | " + " | ".join(cells) + " |")
+    for row in found["rows"]:
+        if not row["bytes"] and peer in row["faster_than"]:
+            looks.append(f"`{row['call'].replace(' (', '` (')}" + (f" × {row['batch']}" if row["batch"] > 1 else "")
+                         + f" {SHORT[row['section']]}: {ratio_text(row, peer)}")
+    text = []
+    for section, some in lines.items():
+        text += [f"| {SHORT[section]} | " + " | ".join(map(size_text, sizes)) + " |", "|---" * (len(sizes) + 1) + "|", *some, ""]
+    return "\n".join(text + ([", ".join(looks), ""] if looks else []))
+
+
+def markdown_save(found, path):
+    if path:
+        with open(path, "w", encoding="utf-8") as sink:
+            sink.write(markdown(found))
+
+
+def pairs():
+    """(section, writing call, reading call, batch) of all exercises that have them."""
+    seen = {}
+    for one in exercises_all():
+        if one.kind != "exist":
+            put, get = one.rows().values()
+            seen[one.section, put.call, get.call, one.batch] = None
+    return list(seen)
+
+
+def find(found, section, call, batch, size):
+    return next((row for row in found["rows"]
+                 if (row["section"], row["call"], row["batch"], row["bytes"]) == (section, call, batch, size)), None)

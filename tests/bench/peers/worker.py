@@ -14,6 +14,9 @@ from rows import CALLS, PIECES
 from stores import MemcpyStore, RedisStore, memory_of
 
 PATTERN_BYTES = 16 << 20
+PASS_PIECES_MAX = 65536  # what is prepared in Python before it is measured; a pass is larger than caches all the same
+PASS_VALUES_MAX = 16384
+PATIENCE = 8  # times the wanted seconds, then the least number of calls does not count any more
 STAMP = struct.Struct("<QQ")
 MEMCMP = ctypes.CDLL(None).memcmp
 MEMCMP.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -42,7 +45,15 @@ class Buffer:
             struct.pack_into("<Q", pattern, at, seed)
         for at in range(0, length, PATTERN_BYTES):
             self.memory[at:at + PATTERN_BYTES] = pattern
+        self.pattern, self.stamped = pattern, set()
         ctypes.memset(self.target, 0, length)
+
+
+    def stamps_remove(self):
+        """The bytes are those of every other process again."""
+        for at in self.stamped:
+            self.memory[at:at + STAMP.size] = self.pattern[at % PATTERN_BYTES:at % PATTERN_BYTES + STAMP.size]
+        self.stamped.clear()
 
 
 class Shape:
@@ -52,7 +63,8 @@ class Shape:
     def __init__(self, buffer, kind, size, batch):
         self.buffer, self.kind, self.size, self.batch = buffer, kind, size, batch
         room = min(buffer.length, 64 << 20) if kind == "bytes" else buffer.length  # these are copied once more
-        self.calls = max(1, room // (size * batch))
+        values_max = PASS_PIECES_MAX // PIECES if kind == "pieces" else PASS_VALUES_MAX
+        self.calls = max(1, min(room // size, values_max) // batch)
         self.put, self.get = CALLS[kind][2 * (batch > 1):][:2]
 
     def block(self, call):
@@ -63,10 +75,12 @@ class Shape:
         step = self.size // PIECES if self.kind == "pieces" else self.size
         return self.block(call) + value * step
 
-    def stamp(self, cell, first_number):
-        for call in range(self.calls):
+    def stamp(self, cell, first_number, calls):
+        for call in range(calls):
             for value in range(self.batch):
-                STAMP.pack_into(self.buffer.memory, self.first(call, value), cell, first_number + call * self.batch + value)
+                at = self.first(call, value)
+                STAMP.pack_into(self.buffer.memory, at, cell, first_number + call * self.batch + value)
+                self.buffer.stamped.add(at)
 
     def places(self, call, base):
         """The arguments of a call that say where its values lie."""
@@ -96,10 +110,15 @@ def sleep_until(start_ns):
 
 
 class Times:
-    """Durations of calls in ns, and what they cost this process of CPU."""
+    """Durations of calls in ns, and what they cost this process of CPU; how long and how often to call."""
 
-    def __init__(self):
+    def __init__(self, seconds, minimum):
         self.calls, self.cpu_ns = [], 0
+        self.minimum = minimum
+        self.wanted_ns = self.left_ns = int(seconds * 1e9)
+
+    def over(self):
+        return self.left_ns <= 0 and (len(self.calls) >= self.minimum or self.left_ns <= -PATIENCE * self.wanted_ns)
 
     def __len__(self):
         return len(self.calls)
@@ -108,10 +127,13 @@ class Times:
         return {"times": self.calls, "cpu_ns": self.cpu_ns}
 
 
-def timed(function, calls, end_ns, minimum, times):
+def timed(function, calls, times):
     """Calls until the time is over or all are done; adds to times, gives the results."""
-    clock, durations = time.perf_counter_ns, times.calls
+    clock, durations, minimum = time.perf_counter_ns, times.calls, times.minimum
     results = []
+    start_ns = clock()
+    end_ns = start_ns + times.left_ns
+    hard_ns = end_ns + PATIENCE * times.wanted_ns
     gc.disable()
     cpu_ns = time.process_time_ns()
     for arguments in calls:
@@ -120,9 +142,10 @@ def timed(function, calls, end_ns, minimum, times):
         ended = clock()
         durations.append(ended - began)
         results.append(result)
-        if ended > end_ns and len(durations) >= minimum:
+        if ended > end_ns and (len(durations) >= minimum or ended > hard_ns):
             break
     times.cpu_ns += time.process_time_ns() - cpu_ns
+    times.left_ns -= clock() - start_ns
     gc.enable()
     return results
 
@@ -164,6 +187,7 @@ class Worker:
     def shape(self, command):
         if hasattr(self.store, "begin"):
             self.store.begin(command["size"])
+        self.buffer.stamps_remove()
         return Shape(self.buffer, command["kind"], command["size"], command["batch"])
 
     def put(self, command):
@@ -172,11 +196,11 @@ class Worker:
         function = getattr(self.store, shape.put)
         calls_max = max(command["calls_min"], command["bytes_max"] // (shape.size * shape.batch))
         want = 0 if shape.batch == 1 or shape.put == "put_batch" else [0] * shape.batch
-        times, end_ns = Times(), None
+        times = Times(command["seconds"], command["calls_min"])
         while len(times) < calls_max:
             done = len(times)
             count = min(shape.calls, calls_max - done)
-            shape.stamp(command["cell"], done * shape.batch)
+            shape.stamp(command["cell"], done * shape.batch, count)
             calls = []
             for call in range(count):
                 keys = shape.keys(command["prefix"], done + call)
@@ -186,14 +210,13 @@ class Worker:
                     calls.append((keys, shape.value(call, 0), *self.extra))
                 else:
                     calls.append((keys, [shape.value(call, value) for value in range(shape.batch)], *self.extra))
-            if end_ns is None:
+            if done == 0:
                 sleep_until(command["start_ns"])
-                end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
-            results = timed(function, calls, end_ns, command["calls_min"], times)
+            results = timed(function, calls, times)
             wrong = [result for result in results if result != want]
             if wrong and self.checked:
                 raise Failure(f"{shape.put} gave {shortened(wrong[0], want)}")
-            if len(results) < count or time.perf_counter_ns() > end_ns:
+            if times.over():
                 break
         return times.answer()
 
@@ -202,24 +225,23 @@ class Worker:
         shape = self.shape(command)
         function = getattr(self.store, shape.get)
         want = shape.size if shape.batch == 1 else [shape.size] * shape.batch
-        times, end_ns = Times(), None
+        times = Times(command["seconds"], command["calls_min"])
         while len(times) < command["calls"]:
             done = len(times)
             count = min(shape.calls, command["calls"] - done)
-            shape.stamp(command["cell"], done * shape.batch)
-            if command["thorough"] or end_ns is None:
-                ctypes.memset(self.buffer.target, 0, self.buffer.length)
+            shape.stamp(command["cell"], done * shape.batch, count)
+            if command["thorough"] or done == 0:
+                ctypes.memset(self.buffer.target, 0, shape.block(count))
             calls = []
             for call in range(count):
                 keys = shape.keys(command["prefix"], done + call)
                 calls.append((keys,) if shape.kind == "bytes" else (keys, *shape.places(call, self.buffer.target)))
-            if end_ns is None:
+            if done == 0:
                 sleep_until(command["start_ns"])
-                end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
-            results = timed(function, calls, end_ns, command["calls_min"], times)
+            results = timed(function, calls, times)
             if self.checked:
                 self.check(shape, results, want)
-            if len(results) < count or time.perf_counter_ns() > end_ns:
+            if times.over():
                 break
         return times.answer()
 
@@ -245,11 +267,10 @@ class Worker:
             calls.append((keys[0],) if batch == 1 else (keys,))
         found = int(command["found"])
         want = found if batch == 1 else [found] * batch
-        times = Times()
+        times = Times(command["seconds"], 1)
         sleep_until(command["start_ns"])
-        end_ns = time.perf_counter_ns() + int(command["seconds"] * 1e9)
-        while len(times) < command["calls_max"] and time.perf_counter_ns() < end_ns:
-            wrong = [result for result in timed(function, calls, end_ns, 1, times) if result != want]
+        while len(times) < command["calls_max"] and not times.over():
+            wrong = [result for result in timed(function, calls, times) if result != want]
             if wrong:
                 raise Failure(f"{function.__name__} gave {shortened(wrong[0], want)}")
         return times.answer()

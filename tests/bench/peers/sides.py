@@ -286,31 +286,23 @@ class Sluice(MooncakeLike):
 
     def master_start(self):
         memory = self.options.segment_bytes + (64 << 20)
-        master = os.path.join(self.build, "bin", "mooncake_master")
-        if os.path.exists(master):
-            process = self.service([master, f"--port={self.port}", f"--metrics_port={free_port()}"], "master", port=self.port,
-                                   environment={**self.environment, "SLUICE_MEMORY": str(memory)})
-        else:
-            process = self.node_start(memory)
-        self.wait_populated(process)
-
-    def node_start(self, memory):
-        where = ["--instance", f"mooncake-{self.port}"]
-        process = self.service([os.path.join(ROOT, "deploy", "sluice-node"), "start", "--foreground", *where, "--ranks", "1",
-                                "--memory", str(memory), "--contributions", "true", "--lease-ttl", "10s"], "node")
-        end_s = time.monotonic() + 30
-        while subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", *where],
-                             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip():
-            self.check_runs(process, "node", end_s)
-        return process
-
-    def wait_populated(self, process):
-        """A node fills its memory with zeros behind its first ops; that is no figure of theirs."""
+        process = self.service([os.path.join(self.build, "bin", "mooncake_master"), f"--port={self.port}",
+                                f"--metrics_port={free_port()}"], "master", port=self.port,
+                               environment={**self.environment, "SLUICE_MEMORY": str(memory)})
         end_s, before = time.monotonic() + 120, -1
+        while not self.node_ready():
+            self.check_runs(process, "master", end_s)
+        # A node fills its memory with zeros behind its first ops; that is no figure of theirs.
         while (now := self.shm_bytes()) != before:
             before = now
-            self.check_runs(process, "node", end_s)
+            self.check_runs(process, "master", end_s)
             time.sleep(0.25)
+
+    def node_ready(self):
+        asked = subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", "keyer",
+                                "coordinator", "--instance", f"mooncake-{self.port}"],
+                               env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return asked.returncode == 0 and not asked.stdout.strip()
 
     def shm_bytes(self):
         return sum(entry.stat().st_blocks * 512 for entry in os.scandir(self.shm + "/node"))

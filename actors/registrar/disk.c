@@ -381,6 +381,23 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uin
     return false;
 }
 
+bool reg_forgotten_key_find(const struct registrar *self, struct sl_digest digest,
+                            char key[SL_KEY_BYTES_MAX + 1])
+{
+    struct sl_entry entry;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        for (const struct reg_forget *at = self->tier.disks[i].forget_first; at != NULL;
+             at = at->next) {
+            if (sl_index_find_any(self->index, at->key, at->key_length, &entry) == SL_OK &&
+                entry.kind == SL_RECORD_COMMITTED && sl_digest_equal(entry.digest, digest)) {
+                memcpy(key, at->key, at->key_length + 1);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* What was meant for disks that were not known yet is meant for this one, too. */
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
 {

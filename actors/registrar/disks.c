@@ -432,12 +432,27 @@ bool reg_disks_scanned(const struct registrar *self)
     return true;
 }
 
+/* Whether an earlier value under the record's key is still on its way out there. */
+static bool disk_forgets(const struct registrar *self, uint32_t slot, const struct sl_entry *record)
+{
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (reg_forget_pending(self, record->key, record->key_length, slot)) {
+        return true;
+    }
+    if (self->tier.disks[slot].writes == 0) {
+        return false;
+    }
+    memcpy(key, record->key, record->key_length);
+    key[record->key_length] = '\0';
+    return reg_write_dooms(self, key, slot);
+}
+
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
 {
     uint16_t doubt = sl_index_links(self->index, ref)->disks;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         bool placed = record->disk.valid != 0 && record->disk.disk == i;
-        if (!self->tier.disks[i].scanned && !placed) {
+        if ((!self->tier.disks[i].scanned && !placed) || disk_forgets(self, i, record)) {
             doubt |= REG_DISK_BIT(i);
         }
     }

@@ -1091,7 +1091,8 @@ void reg_disk_restore(struct registrar *self, sl_ref note, const void *bytes,
 /* A record of the index names this slot: it is one, whether a note says so or not. */
 void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
 /* Disks (a bit each) that may hold something under the record's key that its place does not name:
- * what was sent there without an answer, or what no scan told yet. */
+ * what was sent there without an answer, what no scan told yet, or an earlier value whose tombstone
+ * is not durable. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
@@ -1171,6 +1172,9 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uin
 /* Whether a tombstone of this key is still on its way to the disk. */
 bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
                         uint32_t disk);
+/* The key of the value with this digest, if a tombstone of it is on its way to any disk. */
+bool reg_forgotten_key_find(const struct registrar *self, struct sl_digest digest,
+                            char key[SL_KEY_BYTES_MAX + 1]);
 void reg_forgets_pump(struct registrar *self);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
 void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */
@@ -1196,8 +1200,12 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
 /* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
  * are none. */
-bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key,
-                     uint32_t key_length);
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
+/* Whether something may be on a disk under a key (with a NUL behind it) that is not in the index: a
+ * disk that has not said what it holds, or a tombstone that is under way; and tombstones for that.
+ */
+bool reg_key_in_doubt(struct registrar *self, const char *key);
+void reg_key_forget(struct registrar *self, const char *key, const struct reg_drop *how);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */

@@ -72,22 +72,42 @@ static bool remove_has_room(const struct registrar *self)
     return self->forget_count + REG_PARTS_MAX * (self->tier.path_count + 1) <= REG_FORGETS_MAX;
 }
 
+/* Whether something may be on the disk under a key that is not in the index. */
+static bool disk_may_have(struct registrar *self, const char *key, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier.disks[slot];
+    return disk->used && !disk->gone &&
+           (!disk->scanned || reg_forget_pending(self, key, (uint32_t)strlen(key), slot) ||
+            reg_write_dooms(self, key, slot));
+}
+
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
  * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
  * for a tombstone like any other. */
 static void remove_from_disk(struct registrar *self, const char *key, uint32_t slot,
                              const struct reg_drop *how)
 {
-    const struct reg_disk *disk = &self->tier.disks[slot];
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    uint32_t key_length = (uint32_t)strlen(key);
-    if (!disk->used || disk->gone ||
-        reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
-        return;
+    if (disk_may_have(self, key, slot) &&
+        !reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
+        (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
     }
-    if (!disk->scanned || reg_forget_pending(self, key, key_length, slot) ||
-        reg_write_dooms(self, key, slot)) {
-        (void)reg_forget_key(self, key, key_length, 1, &unknown, how);
+}
+
+bool reg_key_in_doubt(struct registrar *self, const char *key)
+{
+    for (uint32_t i = 0; self->tier.on && i < REG_DISKS_MAX; i++) {
+        if (disk_may_have(self, key, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void reg_key_forget(struct registrar *self, const char *key, const struct reg_drop *how)
+{
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        remove_from_disk(self, key, i, how);
     }
 }
 
@@ -163,9 +183,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
             return;
         }
-        for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-            remove_from_disk(self, key, i, &how);
-        }
+        reg_key_forget(self, key, &how);
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
@@ -406,15 +424,11 @@ bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
     return false;
 }
 
-bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key,
-                     uint32_t key_length)
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key)
 {
     bool joined = false;
-    char text[SL_KEY_BYTES_MAX + 1];
-    memcpy(text, key, key_length);
-    text[key_length] = '\0';
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        while (reg_forget_join(self, text, i, id, index)) {
+        while (reg_forget_join(self, key, i, id, index)) {
             joined = true;
         }
     }

@@ -114,6 +114,12 @@ static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fre
     return SL_OK;
 }
 
+static void key_text(const struct sl_entry *entry, char text[SL_KEY_BYTES_MAX + 1])
+{
+    memcpy(text, entry->key, entry->key_length);
+    text[entry->key_length] = '\0';
+}
+
 /* Readers find the one or the other. With a disk tier the answer waits until nothing can bring the
  * old value back, as that to a REMOVE does. */
 static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_digest digest,
@@ -186,17 +192,25 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     if (gives_way) {
         found = replace_prepare(self, &entry, &there);
     }
-    if (found == SL_ERR_NO_SPACE || (gives_way && self->tier.on && !commit_waits(self, commit))) {
+    char key[SL_KEY_BYTES_MAX + 1];
+    key_text(&entry, key);
+    bool doubt = claim->replace && found == SL_ERR_NOT_FOUND && reg_key_in_doubt(self, key);
+    bool waits = self->tier.on && (doubt || found == SL_OK);
+    if (found == SL_ERR_NO_SPACE || (waits && !commit_waits(self, commit))) {
         return found == SL_ERR_NO_SPACE ? found : SL_ERR_LIMIT;
     }
-    if (found != SL_OK) {
-        return claim_put(self, slot, digest);
+    const struct reg_drop how = {.reason = REG_GHOST_REMOVED,
+                                 .forget = true,
+                                 .remove_id = commit->answer,
+                                 .remove_index = index};
+    if (found == SL_OK) {
+        return claim_replace(self, slot, digest, &there, &how);
     }
-    struct reg_drop how = {.reason = REG_GHOST_REMOVED,
-                           .forget = true,
-                           .remove_id = commit->answer,
-                           .remove_index = index};
-    return claim_replace(self, slot, digest, &there, &how);
+    sl_err err = claim_put(self, slot, digest);
+    if (err == SL_OK && doubt) {
+        reg_key_forget(self, key, &how);
+    }
+    return err;
 }
 
 static bool claim_is_of(const struct registrar *self, const struct reg_claim *claim, uint32_t peer)
@@ -205,17 +219,32 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
 }
 
 /* Whether something on a disk under this key is still on its way out. */
-static bool key_is_forgotten(struct registrar *self, const struct sl_entry *entry)
+static bool key_is_forgotten(struct registrar *self, const char *key)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    memcpy(key, entry->key, entry->key_length);
-    key[entry->key_length] = '\0';
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        if (reg_forget_pending(self, key, entry->key_length, i) || reg_write_dooms(self, key, i)) {
+        if (reg_forget_pending(self, key, (uint32_t)strlen(key), i) ||
+            reg_write_dooms(self, key, i)) {
             return true;
         }
     }
     return false;
+}
+
+/* The key of a value that was committed, if something of before is still on its way out under it.
+ * Its record may be another by now: the value was written, or left memory. */
+static bool commit_forgets(struct registrar *self, const struct sl_item_claim *item,
+                           char key[SL_KEY_BYTES_MAX + 1])
+{
+    struct sl_digest digest = {.low = item->digest_low, .high = item->digest_high};
+    struct sl_entry entry = {0};
+    if (sl_index_ref_live(self->index, (sl_ref)item->ref)) {
+        sl_index_read(self->index, (sl_ref)item->ref, &entry);
+    }
+    if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation) {
+        key_text(&entry, key);
+        return key_is_forgotten(self, key);
+    }
+    return reg_forgotten_key_find(self, digest, key);
 }
 
 /* Committed before. Its answer may have waited for tombstones of what it replaced when the
@@ -223,19 +252,14 @@ static bool key_is_forgotten(struct registrar *self, const struct sl_entry *entr
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
                            const struct sl_item_claim *item)
 {
-    struct sl_entry entry;
-    if (!self->tier.on || !sl_index_ref_live(self->index, (sl_ref)item->ref)) {
-        return SL_OK;
-    }
-    sl_index_read(self->index, (sl_ref)item->ref, &entry);
-    if (entry.kind != SL_RECORD_COMMITTED || entry.extent.generation != item->generation ||
-        !key_is_forgotten(self, &entry)) {
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (!self->tier.on || !commit_forgets(self, item, key)) {
         return SL_OK;
     }
     if (!commit_waits(self, commit)) {
         return SL_ERR_LIMIT;
     }
-    bool joined = reg_answer_join(self, commit->answer, index, entry.key, entry.key_length);
+    bool joined = reg_answer_join(self, commit->answer, index, key);
     return joined ? SL_OK : SL_ERR_TIMEOUT; /* an answer of this registrar waited already */
 }
 

@@ -307,11 +307,11 @@ static bool part_forget(struct registrar *self, const struct sl_entry *entry,
                         const struct reg_drop *how)
 {
     bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
+    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry); /* its own write is not one of them */
     prefetched_end(self, entry->ref);
     if (writing) {
         reg_write_doom(self, entry, how);
     }
-    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry);
     bool placed = entry->disk.valid != 0 &&
                   !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
     if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {

@@ -462,13 +462,14 @@ static void run_print(const struct run *run)
         U(work->layers_told), U(work->longest_wait_ns / SL_NS_PER_MS));
     printf(
         "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
-        "%llu removes, %llu flushes, %llu prefetched, %llu leases taken, %llu heeded, slowest %llu "
+        "%llu removes, %llu replaced, %llu flushes, %llu prefetched, %llu leases taken, %llu "
+        "heeded, slowest %llu "
         "ms; memory %llu KiB, disk %llu "
         "KiB; "
         "%llu events, hash %016llx\n",
         U(objects->puts), U(objects->put_failed), U(objects->gets), U(objects->found),
         U(objects->missed), U(objects->get_failed), U(objects->pinned), U(objects->removes),
-        U(objects->flushes), U(objects->prefetched), U(objects->leases_taken),
+        U(objects->replaces), U(objects->flushes), U(objects->prefetched), U(objects->leases_taken),
         U(objects->leases_heeded), U(objects->slowest_ns / SL_NS_PER_MS),
         U(run->memory_peak / 1024), U(sim_disk_bytes_peak(run->sim) / 1024),
         U(sim_event_count(run->sim)), U(sim_hash(run->sim)));

@@ -100,11 +100,11 @@ void objects_init(struct objects *objects, struct sim *sim)
     }
 }
 
-/* Nobody may find what was put under this key until now. */
-static void versions_die(struct objects *all, uint32_t key)
+/* Nobody may find what was put under this key until now, but for one of them (0: none). */
+static void versions_die(struct objects *all, uint32_t key, uint32_t but)
 {
     for (uint32_t i = 1; i < all->version_count; i++) {
-        if (all->versions[i].key == key && all->versions[i].dead_ns == SL_NEVER_NS) {
+        if (i != but && all->versions[i].key == key && all->versions[i].dead_ns == SL_NEVER_NS) {
             all->versions[i].dead_ns = sim_now_ns(all->sim);
         }
     }
@@ -307,6 +307,60 @@ static void do_put(struct worker *self)
             object->state = err == SL_OK && codes[i] == SL_OK ? OBJECT_PRESENT : object->state;
             object->version = 0;
         }
+    }
+}
+
+/* ---- replace ---- */
+
+/* One or the other until it is acknowledged, then the new one alone. Of two that are at it neither
+ * is ours: these are keys that nobody else writes. */
+static void replace_settle(struct worker *self, const struct object *before, uint32_t key,
+                           uint32_t version, sl_err code)
+{
+    struct objects *all = self->all;
+    all->puts++;
+    if (code == SL_OK) {
+        all->replaces++;
+        versions_die(all, key, version);
+        know(all, key, OBJECT_PRESENT, version);
+        return;
+    }
+    all->put_failed++;
+    call_failed(self, "replace", key, code);
+    if (before->state == OBJECT_PRESENT) {
+        know(all, key, OBJECT_PRESENT, 0);
+    }
+}
+
+static void do_replace(struct worker *self)
+{
+    struct objects *all = self->all;
+    const struct sl_terms terms = {.replace = true};
+    uint32_t count = sim_random_below(all->sim, 3) == 0 ? 3 : 1;
+    uint32_t first = (uint32_t)sim_random_below(all->sim, OBJECTS_OWN);
+    uint32_t keys[3], versions[3];
+    struct object before[3];
+    struct sl_piece pieces[3];
+    struct sl_pieces items[3];
+    char texts[3][24];
+    sl_err codes[3];
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = self->slot * OBJECTS_OWN + (first + i) % OBJECTS_OWN;
+        before[i] = all->keys[keys[i]];
+        versions[i] = version_new(all, keys[i]);
+        value_fill(self->values[i], keys[i], versions[i]);
+        pieces[i] =
+            (struct sl_piece){.at = self->values[i], .length_bytes = value_bytes(versions[i])};
+        items[i] =
+            (struct sl_pieces){.key = key_name(keys[i], texts[i]), .at = &pieces[i], .count = 1};
+        /* should we die in the middle */
+        know(all, keys[i], before[i].state == OBJECT_PRESENT ? OBJECT_PRESENT : OBJECT_UNKNOWN, 0);
+    }
+    call_begin(self);
+    sl_err err = sl_put_pieces(self->client, items, count, &terms, codes, self->timeout_ns, NULL);
+    call_ended(self, "replace");
+    for (uint32_t i = 0; i < count; i++) {
+        replace_settle(self, &before[i], keys[i], versions[i], err != SL_OK ? err : codes[i]);
     }
 }
 
@@ -564,7 +618,7 @@ static void do_remove(struct worker *self)
         SIM_CHECK(code == SL_OK || before[i].state != OBJECT_PRESENT || excused(self) ||
                       all->warming,
                   "lost: key %u was not there to be removed", keys[i]);
-        versions_die(all, keys[i]);
+        versions_die(all, keys[i], 0);
         know(all, keys[i], OBJECT_ABSENT, 0);
     }
 }
@@ -659,8 +713,10 @@ void objects_client(void *context)
     }
     while (!all->quiet) {
         uint64_t what = sim_random_below(all->sim, 100);
-        if (what < 30) {
+        if (what < 22) {
             do_put(&self);
+        } else if (what < 30) {
+            do_replace(&self);
         } else if (what < 52) {
             do_get(&self);
         } else if (what < 57) {
@@ -740,7 +796,7 @@ void objects_remover(void *context)
     SIM_CHECK(err == SL_OK, "nothing disturbs, yet not all can be removed: %s", sl_err_name(err));
     memset(all->leased, 0, sizeof(all->leased));
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
-        versions_die(all, key);
+        versions_die(all, key, 0);
         know(all, key, OBJECT_ABSENT, 0);
     }
     worker_close(&self);

@@ -56,7 +56,7 @@ struct objects {
     struct version versions[OBJECTS_VERSIONS];
     uint32_t version_count;
     uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused,
-        prefetched, leases_taken, leases_heeded;
+        prefetched, replaces, leases_taken, leases_heeded;
     uint64_t slowest_ns;
 };
 

@@ -433,6 +433,54 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
     }
 END_TEST
 
+START_TEST(a_removal_waits_for_what_was_replaced_before)
+    {
+        struct node *node = node_with_disk();
+        struct sl_item_grant grant;
+        struct sl_text text = sl_text_of("k");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
+        node_put(node, "client.1", "k", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
+        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0); /* its tombstone is out */
+
+        msg.body.remove.keys = (struct sl_texts){&text, 1};
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_OK);
+        settle(node);
+        (void)tierer_forget(node, SL_OK);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_a_disk_has_not_told_yet_is_forgotten_too)
+    {
+        struct node *node = node_start(disk_settings);
+        struct sl_item_grant grant;
+        struct found found = {.key = "k", .length = 5000, .segment = 3, .offset = 4096};
+        sl_err code = SL_OK;
+        tierer_arrive(node, TIERER_PID); /* and has not begun its scan */
+        node_client(node, "client.1", 11);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
+
+        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
+        ck_assert(holds(node, "k", "new"));
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
+        tierer_found(node, &found, 1, true, true, &code);
+        settle(node);
+
+        ck_assert(holds(node, "k", "new"));
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(the_same_bytes_get_a_place_of_their_own)
     {
         struct node *node = node_with_disk();
@@ -478,6 +526,8 @@ static Suite *suite(void)
     tcase_add_test(disk, a_copy_on_its_way_to_disk_is_waited_for);
     tcase_add_test(disk, the_deadline_ends_the_wait);
     tcase_add_test(disk, the_old_copy_does_not_come_back_with_a_successor);
+    tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);
+    tcase_add_test(disk, what_a_disk_has_not_told_yet_is_forgotten_too);
     tcase_add_test(disk, the_same_bytes_get_a_place_of_their_own);
     suite_add_tcase(all, disk);
     return all;

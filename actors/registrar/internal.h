@@ -851,6 +851,19 @@ bool reg_recent_has(const struct registrar *self, uint64_t generation);
 
 /* ---- reserve.c ---- */
 void reg_reserve(struct registrar *self, const struct sl_msg *msg);
+enum reg_outcome { REG_RESERVE_ANSWER, REG_RESERVE_PARK };
+/* One pass; *need_bytes is what it needs of memory. ANSWER: the scratch has the grants. */
+enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
+                                 bool may_allocate, uint64_t *need_bytes);
+void reg_request_answer(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back);
+
+/* ---- parked.c ---- */
+/* Keeps a copy of the request until there is space, or its deadline. Errors: SL_ERR_LIMIT,
+ * SL_ERR_NO_MEMORY. */
+sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back, uint64_t need_bytes);
+bool reg_parked_already(const struct registrar *self, const struct sl_return *back);
 void reg_parked_retry(struct registrar *self);
 void reg_parked_expire(struct registrar *self, uint64_t now_ns);
 void reg_parked_forget(struct registrar *self, struct sl_proc_id owner);

@@ -1,5 +1,4 @@
-/* actors/registrar/reserve.c - RESERVE: one pass over the items, grants, and requests that wait for
- * space.
+/* actors/registrar/reserve.c - RESERVE: one pass over the items, and grants.
  *
  * The pass: 1. what every block of the request is; 2. what every object is: there, being written,
  * or in need of an extent; 3. extents, evicting; 4. records of the claims. Nothing is told before
@@ -11,8 +10,6 @@
 #include <string.h>
 
 #define INDEX_ROUNDS_MAX 16u
-
-enum reserve_outcome { RESERVE_ANSWER, RESERVE_PARK };
 
 /* ---- 1: blocks ---- */
 
@@ -517,13 +514,13 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
 }
 
 /* Answers every item without granting anything. */
-static enum reserve_outcome request_refuse(struct registrar *self, const struct reg_request *req,
-                                           sl_err code)
+static enum reg_outcome request_refuse(struct registrar *self, const struct reg_request *req,
+                                       sl_err code)
 {
     for (uint32_t i = 0; i < req->item_count; i++) {
         item_undo(self, req, i, code);
     }
-    return RESERVE_ANSWER;
+    return REG_RESERVE_ANSWER;
 }
 
 static bool room_for(struct registrar *self, uint64_t bytes)
@@ -531,8 +528,8 @@ static bool room_for(struct registrar *self, uint64_t bytes)
     return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
 }
 
-static enum reserve_outcome request_run(struct registrar *self, const struct reg_request *req,
-                                        bool may_allocate, uint64_t *need_bytes)
+enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
+                                 bool may_allocate, uint64_t *need_bytes)
 {
     /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
     uint32_t rounds = INDEX_ROUNDS_MAX + req->item_count / 32;
@@ -544,7 +541,7 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
     struct reserve_need need = request_classify(self, req);
     *need_bytes = need.bytes;
     if (need.count == 0) {
-        return RESERVE_ANSWER;
+        return REG_RESERVE_ANSWER;
     }
     if (self->claim_count + need.count > self->set.reservations_max ||
         self->peers[req->peer].quarantined_bytes > self->set.quarantine_bytes_max) {
@@ -556,13 +553,13 @@ static enum reserve_outcome request_run(struct registrar *self, const struct reg
     /* What is asked for comes before what is granted ahead of being asked for. */
     if (!may_allocate || (req->wait && !room_for(self, need.bytes) &&
                           !(reg_ahead_revoke_all(self) && room_for(self, need.bytes)))) {
-        return req->wait ? RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
+        return req->wait ? REG_RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     if (request_grant(self, req) == SL_ERR_NO_SPACE) {
         request_undo(self, req, SL_ERR_NO_SPACE);
-        return RESERVE_PARK;
+        return REG_RESERVE_PARK;
     }
-    return RESERVE_ANSWER;
+    return REG_RESERVE_ANSWER;
 }
 
 /* What is held is held before anybody is told of it. Without room for all of it nothing is granted.
@@ -579,8 +576,8 @@ static void request_hold(struct registrar *self, const struct reg_request *req)
     }
 }
 
-static void request_answer(struct registrar *self, const struct reg_request *req,
-                           const struct sl_return *back)
+void reg_request_answer(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back)
 {
     if (req->hold_id != 0) {
         request_hold(self, req);
@@ -604,185 +601,6 @@ static void request_answer(struct registrar *self, const struct reg_request *req
     reply.body.reserve_reply.items.at = self->scratch.grants;
     reply.body.reserve_reply.items.count = req->item_count;
     sl_return_reply(self->env, back, &reply);
-}
-
-/* ---- requests that wait ---- */
-
-static struct sl_text text_copy(char **at, struct sl_text text)
-{
-    if (text.length > 0) {
-        memcpy(*at, text.at, text.length);
-    }
-    struct sl_text copy = {.at = *at, .length = text.length};
-    (*at)[text.length] = '\0';
-    *at += text.length + 1;
-    return copy;
-}
-
-static uint64_t request_bytes(const struct reg_request *req)
-{
-    uint64_t bytes = sizeof(struct reg_parked) + req->item_count * sizeof(*req->items) +
-                     req->group_count * sizeof(*req->groups);
-    for (uint32_t i = 0; i < req->item_count; i++) {
-        bytes += req->items[i].key.length + req->items[i].writer.length +
-                 req->items[i].bundle.length + 3;
-    }
-    for (uint32_t i = 0; i < req->group_count; i++) {
-        bytes += req->groups[i].key.length + 1;
-    }
-    return bytes;
-}
-
-static struct reg_parked *parked_make(const struct reg_request *req, uint64_t bytes)
-{
-    struct reg_parked *parked = malloc(bytes);
-    if (parked == NULL) {
-        return NULL;
-    }
-    struct sl_item_want *items = (struct sl_item_want *)(void *)(parked + 1);
-    struct sl_item_group *groups = (struct sl_item_group *)(void *)(items + req->item_count);
-    char *at = (char *)(groups + req->group_count);
-    *parked = (struct reg_parked){.request = *req, .bytes = bytes};
-    for (uint32_t i = 0; i < req->item_count; i++) {
-        items[i] = req->items[i];
-        items[i].key = text_copy(&at, req->items[i].key);
-        items[i].writer = text_copy(&at, req->items[i].writer);
-        items[i].bundle = text_copy(&at, req->items[i].bundle);
-    }
-    for (uint32_t i = 0; i < req->group_count; i++) {
-        groups[i] = req->groups[i];
-        groups[i].key = text_copy(&at, req->groups[i].key);
-    }
-    parked->request.items = items;
-    parked->request.groups = groups;
-    return parked;
-}
-
-static sl_err request_park(struct registrar *self, const struct reg_request *req,
-                           const struct sl_return *back, uint64_t need_bytes)
-{
-    uint64_t bytes = request_bytes(req);
-    if (self->parked_count >= self->set.queue_messages ||
-        self->parked_bytes + bytes > 4 * self->set.message_bytes_max) {
-        return SL_ERR_LIMIT;
-    }
-    struct reg_parked *parked = parked_make(req, bytes);
-    if (parked == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    parked->back = *back;
-    parked->need_bytes = need_bytes;
-    if (self->parked_last != NULL) {
-        self->parked_last->next = parked;
-    } else {
-        self->parked_first = parked;
-    }
-    self->parked_last = parked;
-    self->parked_count++;
-    self->parked_bytes += bytes;
-    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve waits", back->to,
-                   req->item_count);
-    return SL_OK;
-}
-
-/* at: where the pointer to it stands. */
-static void parked_free(struct registrar *self, struct reg_parked **at, struct reg_parked *before)
-{
-    struct reg_parked *parked = *at;
-    *at = parked->next;
-    if (self->parked_last == parked) {
-        self->parked_last = before;
-    }
-    self->parked_count--;
-    self->parked_bytes -= parked->bytes;
-    free(parked);
-}
-
-void reg_parked_retry(struct registrar *self)
-{
-    while (self->space_freed && self->parked_first != NULL) {
-        struct reg_parked *parked = self->parked_first;
-        uint64_t need_bytes = 0;
-        if (request_run(self, &parked->request, true, &need_bytes) == RESERVE_PARK) {
-            self->space_freed = false;
-            return;
-        }
-        request_answer(self, &parked->request, &parked->back);
-        parked_free(self, &self->parked_first, NULL);
-    }
-    self->space_freed = false;
-}
-
-void reg_parked_expire(struct registrar *self, uint64_t now_ns)
-{
-    struct reg_parked **at = &self->parked_first;
-    struct reg_parked *before = NULL;
-    while (*at != NULL) {
-        struct reg_parked *parked = *at;
-        if (parked->back.deadline_ns > now_ns) {
-            before = parked;
-            at = &parked->next;
-            continue;
-        }
-        uint64_t need_bytes = 0;
-        parked->request.wait = false;
-        (void)request_run(self, &parked->request, false, &need_bytes);
-        request_answer(self, &parked->request, &parked->back);
-        parked_free(self, at, before);
-        self->space_freed = true; /* who waited behind it may fit */
-    }
-}
-
-void reg_parked_forget(struct registrar *self, struct sl_proc_id owner)
-{
-    struct reg_parked **at = &self->parked_first;
-    struct reg_parked *before = NULL;
-    while (*at != NULL) {
-        if (sl_proc_id_equal((*at)->request.owner, owner)) {
-            parked_free(self, at, before);
-            self->space_freed = true;
-        } else {
-            before = *at;
-            at = &(*at)->next;
-        }
-    }
-}
-
-void reg_parked_refuse(struct registrar *self, sl_err code)
-{
-    while (self->parked_first != NULL) {
-        struct sl_msg reply = {.code = code};
-        sl_return_reply(self->env, &self->parked_first->back, &reply);
-        parked_free(self, &self->parked_first, NULL);
-    }
-}
-
-void reg_parked_fini(struct registrar *self)
-{
-    while (self->parked_first != NULL) {
-        parked_free(self, &self->parked_first, NULL);
-    }
-}
-
-uint64_t reg_parked_next(const struct registrar *self)
-{
-    uint64_t next_ns = SL_NEVER_NS;
-    for (const struct reg_parked *parked = self->parked_first; parked != NULL;
-         parked = parked->next) {
-        next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
-    }
-    return next_ns;
-}
-
-static bool parked_already(const struct registrar *self, const struct sl_return *back)
-{
-    for (const struct reg_parked *parked = self->parked_first; parked != NULL;
-         parked = parked->next) {
-        if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* ---- the message ---- */
@@ -837,7 +655,7 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
     }
     struct sl_return back;
     sl_return_keep(msg, &back);
-    if (parked_already(self, &back)) {
+    if (reg_parked_already(self, &back)) {
         return;
     }
     struct reg_request req = {
@@ -861,11 +679,11 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
     reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
     uint64_t need_bytes = 0;
     /* Who came first is served first: nobody overtakes a request that waits for space. */
-    if (request_run(self, &req, self->parked_count == 0, &need_bytes) == RESERVE_ANSWER) {
-        request_answer(self, &req, &back);
+    if (reg_request_run(self, &req, self->parked_count == 0, &need_bytes) == REG_RESERVE_ANSWER) {
+        reg_request_answer(self, &req, &back);
         return;
     }
-    sl_err err = request_park(self, &req, &back, need_bytes);
+    sl_err err = reg_request_park(self, &req, &back, need_bytes);
     if (err != SL_OK) {
         sl_fail(&why, err, "%u requests wait for space already", self->parked_count);
         sl_reply_code(self->env, msg, err, &why);

@@ -282,7 +282,10 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
 static sl_err contribute(struct registrar *self, uint32_t peer,
                          const struct sl_body_contribute *want, struct sl_error *why)
 {
-    struct sl_proc_id proc = want->lasting ? (struct sl_proc_id){0} : self->peers[peer].proc;
+    struct sl_proc_id proc = {0}; /* of what lasts */
+    if (!want->lasting) {
+        proc = self->peers[peer].proc;
+    }
     uint32_t there = contribution_find(self, want->name.at, REG_CONTRIBUTION_STANDS);
     if (there == REG_NONE) {
         return contribution_add(self, peer, want, why);

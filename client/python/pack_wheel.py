@@ -137,8 +137,12 @@ class Wheel:
 
 
 def scripts_of(distribution, stage):
-    lines = [f"{name} = {function}\n" for name, function, program in distribution.scripts
-             if program is None or os.path.exists(os.path.join(stage, "mooncake", "bin", program))]
+    lines = []
+    for name, function, program in distribution.scripts:
+        if program is None or os.path.exists(os.path.join(stage, "mooncake", "bin", program)):
+            lines.append(f"{name} = {function}\n")
+        else:
+            print(f"pack_wheel: {name} was not built (deploy/install brings what it needs): the wheel does not have it", file=sys.stderr)
     return "[console_scripts]\n" + "".join(lines) if lines else ""
 
 

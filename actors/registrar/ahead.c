@@ -250,17 +250,24 @@ void reg_publish(struct registrar *self, const struct sl_msg *msg)
                       sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
         return;
     }
+    uint64_t oldest = 0; /* of what is put here */
     for (uint64_t i = 0; i < body->items.count; i++) {
+        uint64_t generation = body->items.at[i].generation;
         sl_err code = publish_one(self, peer, &body->items.at[i]);
         self->codes[i] = (uint64_t)code;
+        oldest = code == SL_OK && (oldest == 0 || generation < oldest) ? generation : oldest;
         done += code == SL_OK ? 1 : 0;
         stale += code == SL_ERR_STALE ? 1 : 0;
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.publish_reply.codes =
         (struct sl_u64s){.at = self->codes, .count = body->items.count};
+    /* Where all that is older is leased or pinned, what was just put would be the first to go for a
+     * room that nobody needs yet. */
+    self->spared_generation = oldest;
     reply.body.publish_reply.ahead.count =
         ahead_grants(self, peer, body->ahead_count, body->ahead_bytes);
+    self->spared_generation = 0;
     reply.body.publish_reply.ahead.at = self->scratch.grants;
     sl_metric_add(self->env->metrics, self->metric.commit_count, done);
     sl_metric_add(self->env->metrics, self->metric.stale_count, stale);

@@ -198,6 +198,8 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struc
         struct sl_entry entry;
         sl_index_read(self->index, parts->refs[i], &entry);
         bool pinned = entry.hard_pin || (!last && entry.soft_pin_end_ns > self->env->now_ns);
+        pinned = pinned || (self->spared_generation != 0 &&
+                            entry.extent.generation >= self->spared_generation);
         if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {
             return UNIT_STAYS;
         }

@@ -694,7 +694,9 @@ struct registrar {
     uint64_t quarantined_bytes;
     bool fences_due;
     uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
-    bool ahead_unsettled; /* some were taken back while they were pinned, or just now */
+    uint64_t
+        spared_generation; /* room ahead of use is made: nothing from here on goes; 0: all may */
+    bool ahead_unsettled;  /* some were taken back while they were pinned, or just now */
 
     uint64_t *recent; /* generations committed lately */
 

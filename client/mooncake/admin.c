@@ -63,6 +63,15 @@ void mc_admin_client_return(struct mc_admin *admin)
     pthread_rwlock_unlock(&admin->lock);
 }
 
+void mc_admin_client_judge(struct mc_admin *admin, sl_err err)
+{
+    if (err == SL_ERR_LIMIT) {
+        pthread_rwlock_wrlock(&admin->lock);
+        sl_client_close(&admin->client);
+        pthread_rwlock_unlock(&admin->lock);
+    }
+}
+
 /* ---- answers ---- */
 
 void mc_answer_failed(struct mc_answer *answer, const struct sl_error *why)

@@ -33,6 +33,9 @@ void mc_admin_fini(struct mc_admin *admin);
  * answer says so (503). Any thread. */
 struct sl_client *mc_admin_client(struct mc_admin *admin, struct mc_answer *answer);
 void mc_admin_client_return(struct mc_admin *admin);
+/* To be told what a call on it gave, after it was given back: one that has seen too many nodes come
+ * and go is closed, and opened anew by whoever asks next. */
+void mc_admin_client_judge(struct mc_admin *admin, sl_err err);
 /* A failed call in HTTP: 503 where the node does not answer, else 500. */
 void mc_answer_failed(struct mc_answer *answer, const struct sl_error *why);
 /* Takes the object. */

@@ -39,6 +39,7 @@ bool mc_segments(struct mc_admin *admin, struct sl_contribution_info *infos, uin
     *count = 0;
     sl_err err = sl_contributions(client, infos, count, MC_CALL_NS, &why);
     mc_admin_client_return(admin);
+    mc_admin_client_judge(admin, err);
     if (err == SL_ERR_UNSUPPORTED) {
         infos[0] =
             (struct sl_contribution_info){.length_bytes = registrar_metric(admin, "usable_bytes"),

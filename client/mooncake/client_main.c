@@ -163,26 +163,11 @@ static void on_tick(void *context, uint64_t now_ns)
     sl_loop_timer_set(self->loop, self->tick, sl_clock_monotonic_ns() + TICK_NS);
 }
 
-/* Whether the node is that of a master of this host: its name ends in a port alone. */
-static bool master_is_here(const struct lender *self)
-{
-    static const char prefix[] = "mooncake-";
-    const char *rest = self->node.instance + strlen(prefix);
-    return strncmp(self->node.instance, prefix, strlen(prefix)) != 0 ||
-           rest[strspn(rest, "0123456789")] == '\0';
-}
-
 /* Waits for a master that is just starting; the loop turns meanwhile, for signals. */
 static sl_err lend_first(struct lender *self, struct sl_error *why)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + START_NS;
     sl_err err = lend(self, why);
-    if (err == SL_ERR_UNREACHABLE && !master_is_here(self)) {
-        return sl_fail(why, SL_ERR_UNREACHABLE,
-                       "master '%.100s' is another machine's, and no node of this one ('%s') runs",
-                       mc_flags_text(self->flags, CLIENT_master_server_address),
-                       self->node.instance);
-    }
     bool told = false;
     while ((err == SL_ERR_UNREACHABLE || err == SL_ERR_TIMEOUT) && !self->ended &&
            sl_clock_monotonic_ns() < until_ns) {
@@ -192,6 +177,9 @@ static sl_err lend_first(struct lender *self, struct sl_error *why)
         }
         (void)sl_loop_turn(self->loop, START_PAUSE_NS, NULL);
         err = lend(self, why);
+    }
+    if (err == SL_ERR_UNREACHABLE) {
+        store_instance_advise(mc_flags_text(self->flags, CLIENT_master_server_address), why);
     }
     self->lent = err == SL_OK;
     return err;

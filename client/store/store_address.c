@@ -197,7 +197,7 @@ void store_instance_advise(const char *master, struct sl_error *why)
         (void)sl_fail(
             why, SL_ERR_UNREACHABLE,
             "master '%.80s' is another machine's, and no node of this one joined it: start "
-            "mooncake_client --master_server_address=%.80s here",
+            "mooncake_master --join %.80s here",
             host, master);
     }
 }

@@ -417,10 +417,14 @@ class Lives(unittest.TestCase):
             code, said = place.lender(wait=False).wait()
             self.assertEqual(code, 1)
             self.assertIn(f"port {place.client}", said)
-            code, said = place.start(CLIENT, "--port", str(free_ports(1)[0]), "--master_server_address=192.0.2.1:1",
-                                     SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other").wait()
-            self.assertEqual(code, 1)
-            self.assertIn("another machine's", said)
+
+    def test_a_client_waits_for_the_node_that_joins_another_hosts_master(self):
+        with Place() as place:
+            waiting = place.start(CLIENT, "--port", str(place.client), "--master_server_address=192.0.2.1:1",
+                                  SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other")
+            self.assertIn("waiting for node 'mooncake-192-0-2-1-1'", waiting.process.stdout.readline())
+            self.assertEqual(waiting.end()[0], 0)
+            self.assertFalse(os.path.exists(place.sign()))
 
     def test_a_disk_tier(self):
         with Place() as place:

@@ -556,6 +556,9 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why)
 {
+    if (items == NULL && count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
+    }
     if (count > SL_BATCH_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
     }

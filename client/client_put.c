@@ -611,6 +611,9 @@ sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                      const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why)
 {
+    if (items == NULL && count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "put: %u items at no address", count);
+    }
     struct put put = {.client = client,
                       .items_given = items,
                       .codes = codes,

@@ -212,6 +212,8 @@ static void refusals(struct sl_client *client)
     bundled.bundle = (struct sl_object_key){.at = long_name, .length = 256};
     CHECK(sl_put_pieces(client, &bundled, 1, NULL, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_ERR_INVALID);
+    CHECK(sl_put_pieces(client, NULL, 1, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
+    CHECK(sl_get_pieces(client, NULL, 1, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
     CHECK(sl_put_pieces(client, items, 65537, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
     CHECK(sl_get_pieces(client, items, 65537, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
     struct sl_client *reader = client_of(true);

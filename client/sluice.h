@@ -123,9 +123,14 @@ sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *
 struct sl_terms {
     bool hard_pin;        /* never evicted; removals take it */
     uint64_t soft_pin_ns; /* evicted only when nothing else is left, so long from the commit on */
-    bool replace;         /* a value that is there stays visible until this one takes its place */
-    bool at_once;         /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
-                             or for another writer; who replaces still waits for other writers */
+    /* A value that is there stays visible until this one takes its place, in one step; its hard pin
+     * and its bundle stay with the key (another bundle: SL_ERR_INVALID). A put of the key under way
+     * is taken over, another replacement waited for (SL_ERR_BUSY at the deadline). With a disk the
+     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT: it may be either. Parts of
+     * blocks are not replaced. */
+    bool replace;
+    bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
+                     or for another writer; who replaces still waits for other writers */
     /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
      * over. NULL: any. */
     const char *const *contributions;
@@ -243,9 +248,14 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
 /* Contributions. On a node with the setting `contributions`, values in memory are charged to what
  * processes contribute, and the ceiling is their sum (at most `memory`). When one ends (withdrawn,
  * or its process died), values that were charged to it alone leave memory; what is on disk, too,
- * stays there. Names are unique on a node. Errors: SL_ERR_EXISTS (a living process has the name),
- * SL_ERR_NO_SPACE (beyond `memory`), SL_ERR_LIMIT (64 are there), SL_ERR_UNSUPPORTED (the node has
- * them not), SL_ERR_INVALID. */
+ * stays there. Names are unique on a node; the same again is fine. A client tells a node that was
+ * started anew by itself what it contributes, with its next call that asks the node for something,
+ * and takes back what does not last when it is closed. Withdrawing waits until none of the values
+ * can be seen. Errors: SL_ERR_EXISTS (a living process has the name, or it lasts with another
+ * length), SL_ERR_NO_SPACE (beyond `memory`), SL_ERR_LIMIT (64 are there), SL_ERR_UNSUPPORTED (the
+ * node has them not), SL_ERR_NOT_FOUND, SL_ERR_PERMISSION (withdraw: there is none of this name; it
+ * is of another process), SL_ERR_TIMEOUT, SL_ERR_INVALID.
+ */
 struct sl_contribution_info {
     char name[256];
     uint32_t number; /* bit in sl_stat.contributions */

@@ -1,5 +1,5 @@
-/* tests/node/contributions_probe.c - a client that does what it is told line by line, or reads one value
- * round and round; contributions_test.py and replace_test.py drive it.
+/* tests/node/contributions_probe.c - a client that does what it is told line by line, or reads one
+ * value round and round; contributions_test.py and replace_test.py drive it.
  *
  *   contributions_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
@@ -122,18 +122,18 @@ static void carry_out(char *words[WORDS_MAX])
     struct sl_error why = {0};
     uint64_t number = 0;
     sl_err err = SL_ERR_UNSUPPORTED;
+    const char *name = words[1] != NULL ? words[1] : "";
     if (strcmp(words[0], "contribute") == 0) {
-        err =
-            sl_contribute(client, words[1], number_of(words[2]), number_of(words[3]) != 0, 0, &why);
+        err = sl_contribute(client, name, number_of(words[2]), number_of(words[3]) != 0, 0, &why);
     } else if (strcmp(words[0], "withdraw") == 0) {
-        err = sl_withdraw(client, words[1], 0, &why);
+        err = sl_withdraw(client, name, 0, &why);
     } else if (strcmp(words[0], "put") == 0 || strcmp(words[0], "replace") == 0) {
-        err = put(words[1], number_of(words[2]), number_of(words[3]), words[4], words[0][0] == 'r',
-                  &why);
+        err =
+            put(name, number_of(words[2]), number_of(words[3]), words[4], words[0][0] == 'r', &why);
     } else if (strcmp(words[0], "get") == 0) {
-        err = get(words[1], &number, &why);
+        err = get(name, &number, &why);
     } else if (strcmp(words[0], "read") == 0) {
-        read_on(words[1]);
+        read_on(name);
         return;
     } else if (strcmp(words[0], "list") == 0) {
         list();

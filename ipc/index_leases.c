@@ -18,6 +18,8 @@
  */
 #define RENEW_SHARE        64u
 #define RENEW_BUNDLE_SHARE 2u
+/* The registrar's time is that of the beginning of its step: a reader's may be so much later. */
+#define CLOCK_SLACK_NS SL_NS_PER_S
 
 /* The leases' part of the header page. */
 struct leases_header {
@@ -149,21 +151,35 @@ static sl_err leases_prepare(struct sl_segment *segment, void *context, struct s
     return sl_segment_populate(segment, 0, segment->data_bytes, why);
 }
 
-static sl_err leases_create(const char *shm_dir, const struct sl_index_view *view,
+static sl_err leases_create(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
                             struct index_leases *leases, struct sl_error *why)
 {
-    struct leases_header header = {.seed = view->seed, .bucket_count = view->bucket_count};
+    struct leases_header header = {.seed = seed, .bucket_count = bucket_count};
     struct sl_segment segment;
     struct sl_segment_want want = {.directory = shm_dir,
                                    .name = LEASES_FILE,
                                    .kind = SL_SEGMENT_LEASES,
-                                   .data_bytes = leases_bytes(view->bucket_count),
+                                   .data_bytes = leases_bytes(bucket_count),
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = leases_prepare,
                                    .prepare_context = &header};
     sl_err err = sl_segment_create(&want, &segment, why);
     if (err == SL_OK) {
-        leases_map(leases, segment, view->bucket_count);
+        leases_map(leases, segment, bucket_count);
+    }
+    return err;
+}
+
+sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
+                         struct sl_error *why)
+{
+    struct index_leases leases;
+    sl_err err = sl_segment_remove(shm_dir, LEASES_FILE, why);
+    if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
+        err = leases_create(shm_dir, seed, bucket_count, &leases, why);
+    }
+    if (err == SL_OK) {
+        sl_segment_close(&leases.segment);
     }
     return err;
 }
@@ -171,8 +187,8 @@ static sl_err leases_create(const char *shm_dir, const struct sl_index_view *vie
 sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_t ttl_ns,
                             struct sl_error *why)
 {
-    word_set(&index->view.header->lease_ttl_ns, 0);
     if (ttl_ns == 0) {
+        word_set(&index->view.header->lease_ttl_ns, 0);
         return SL_OK;
     }
     sl_err err = leases_open(shm_dir, &index->view, &index->leases, why);
@@ -181,7 +197,8 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_
         err = err == SL_OK ? SL_ERR_NOT_FOUND : err;
     }
     if (err == SL_ERR_NOT_FOUND) {
-        err = leases_create(shm_dir, &index->view, &index->leases, why);
+        err =
+            leases_create(shm_dir, index->view.seed, index->view.bucket_count, &index->leases, why);
     }
     if (err != SL_OK) {
         return err;
@@ -203,21 +220,27 @@ static index_word *lease_of(const struct sl_index *index, sl_ref ref, uint64_t *
     return index_place_of(index, hash, ref, &place) ? lease_at(&index->leases, place) : NULL;
 }
 
-/* Whatever may stand there: no lease reaches further than one that is taken now. */
+static bool word_counts(uint64_t found, uint64_t tag)
+{
+    return found != LEASE_SHUT && (found & ~LEASE_END_MASK) == tag;
+}
+
+/* Whatever may stand there, it ends like any other: what reaches further than a lease of this
+ * moment can is cut to one. */
 static uint64_t word_end(const struct sl_index *index, index_word *word, uint64_t tag,
                          uint64_t now_ns)
 {
-    uint64_t limit = lease_units(sl_deadline_ns(now_ns, index->lease_ttl_ns));
+    uint64_t longest_ns = sl_deadline_ns(now_ns, index->lease_ttl_ns);
+    uint64_t limit = lease_units(sl_deadline_ns(longest_ns, CLOCK_SLACK_NS));
     uint64_t found = word == NULL ? 0 : word_get_acquire(word);
-    while (word != NULL && found != LEASE_SHUT && (found & ~LEASE_END_MASK) == tag &&
-           (found & LEASE_END_MASK) > limit) {
-        if (atomic_compare_exchange_weak_explicit(word, &found, tag | limit, memory_order_acq_rel,
-                                                  memory_order_acquire)) {
-            found = tag | limit;
-        }
+    if (word_counts(found, tag) && (found & LEASE_END_MASK) > limit) {
+        uint64_t cut = tag | lease_units(longest_ns);
+        /* Failed: somebody leased it now. */
+        (void)atomic_compare_exchange_strong_explicit(word, &found, cut, memory_order_acq_rel,
+                                                      memory_order_acquire);
+        found = cut;
     }
-    bool counts = found != LEASE_SHUT && (found & ~LEASE_END_MASK) == tag;
-    uint64_t end_ns = counts ? lease_ns(found & LEASE_END_MASK) : 0;
+    uint64_t end_ns = word_counts(found, tag) ? lease_ns(found & LEASE_END_MASK) : 0;
     return end_ns > now_ns ? end_ns : 0;
 }
 
@@ -228,8 +251,7 @@ static bool word_shut(const struct sl_index *index, index_word *word, uint64_t t
             return false;
         }
         uint64_t found = word_get(word);
-        bool counts = found != LEASE_SHUT && (found & ~LEASE_END_MASK) == tag;
-        if ((!counts || lease_ns(found & LEASE_END_MASK) <= now_ns) &&
+        if ((!word_counts(found, tag) || lease_ns(found & LEASE_END_MASK) <= now_ns) &&
             atomic_compare_exchange_strong_explicit(word, &found, LEASE_SHUT, memory_order_acq_rel,
                                                     memory_order_acquire)) {
             INDEX_STEP();

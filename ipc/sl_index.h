@@ -131,6 +131,8 @@ struct sl_index_options {
     uint64_t
         key_count; /* the bucket table is sized for; 0: from index_bytes_max at 320 bytes a key */
     struct sl_arena *arena; /* source of versions; borrowed */
+    uint64_t lease_ttl_ns;  /* of an index that is made: its readers lease from the first one on;
+                               then sl_index_leases_open */
 };
 /* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
  * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,

@@ -225,6 +225,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .index_bytes_max = self->set.index_memory,
         .key_count = self->set.index_keys,
         .arena = self->arena,
+        .lease_ttl_ns = self->set.lease_ttl_ns,
     };
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;

@@ -56,8 +56,8 @@ static void sleep_ms(long ms)
     (void)nanosleep(&pause, NULL);
 }
 
-static sl_err put(struct sl_client *client, const char *key, uint64_t length, const char *bundle,
-                  const struct sl_terms *terms)
+static sl_err put_within(struct sl_client *client, const char *key, uint64_t length,
+                         const char *bundle, const struct sl_terms *terms, uint64_t timeout_ns)
 {
     const struct sl_piece piece = {.at = bytes, .length_bytes = length};
     const struct sl_pieces item = {.key = key_of(key),
@@ -65,9 +65,20 @@ static sl_err put(struct sl_client *client, const char *key, uint64_t length, co
                                    .at = &piece,
                                    .count = 1};
     sl_err code = SL_ERR_INTERNAL;
-    /* A put waits for room as long as it may: what is full here stays full. */
-    sl_err err = sl_put_pieces(client, &item, 1, terms, &code, 300000000, &why);
+    sl_err err = sl_put_pieces(client, &item, 1, terms, &code, timeout_ns, &why);
     return err != SL_OK ? err : code;
+}
+
+static sl_err put(struct sl_client *client, const char *key, uint64_t length, const char *bundle,
+                  const struct sl_terms *terms)
+{
+    return put_within(client, key, length, bundle, terms, 60000000000u);
+}
+
+/* A put waits for room as long as it may: what is full here stays full. */
+static sl_err put_full(struct sl_client *client, const char *key)
+{
+    return put_within(client, key, BIG, NULL, NULL, 300000000);
 }
 
 static sl_err take(struct sl_client *client, const char *key, bool heed)
@@ -277,13 +288,13 @@ static void full(struct sl_client *client)
         (void)snprintf(key, sizeof key, "k%u", i);
         CHECK(sl_exists(client, key_of(key)) == SL_OK);
     }
-    code = put(plain, "more", BIG, NULL, NULL);
+    code = put_full(plain, "more");
     CHECK(no_room(code));
     for (uint32_t i = 0; i < FULL; i++) {
         (void)snprintf(key, sizeof key, "k%u", i);
         CHECK(there(plain, key));
     }
-    while (no_room(code = put(plain, "more", BIG, NULL, NULL)) && now_ns() < until_ns) {
+    while (no_room(code = put_full(plain, "more")) && now_ns() < until_ns) {
         sleep_ms(50);
     }
     CHECK(code == SL_OK);
@@ -308,7 +319,7 @@ static void pins(struct sl_client *client)
     CHECK(there(client, "soft"));
     CHECK(put(client, "last", BIG, NULL, &hard) == SL_OK); /* in its place */
     CHECK(!there(client, "soft") && there(client, "hard"));
-    CHECK(no_room(put(client, "more", BIG, NULL, NULL)));
+    CHECK(no_room(put_full(client, "more")));
     CHECK(take(client, "hard", true) == SL_OK);
     CHECK(put(client, "more", BIG, NULL, NULL) == SL_OK);
 }

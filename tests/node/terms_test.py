@@ -1,8 +1,10 @@
 """Leases, pins and bundles, on a registrar alone: nothing else is needed for objects in memory."""
 
+import json
 import os
 import select
 import subprocess
+import time
 import unittest
 
 from object_api import BIN, SLOWDOWN, BareNode
@@ -15,6 +17,21 @@ class TermsNode(BareNode):
         super().__init__(memory="64MiB", disk="0")
         self.actors = [("registrar", None)]
         self.settings += ["--memory-chunk", "16MiB", "--lease-ttl", lease_ttl]
+
+    def __enter__(self):
+        super().__enter__()
+        end = time.monotonic() + 20 * SLOWDOWN
+        while self.usable_bytes() < 64 << 20:  # until all of it is there, less fits in
+            if time.monotonic() > end:
+                logs = self.logs()
+                self.__exit__()
+                raise AssertionError(logs)
+            time.sleep(0.02)
+        return self
+
+    def usable_bytes(self):
+        shown = json.loads(self.ctl("status", "--metrics", "--json").stdout)
+        return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"]["usable_bytes"]
 
     def start_probe(self, what):
         return subprocess.Popen([PROBE, self.instance, self.directory + "/run", self.shm, what], stdin=subprocess.PIPE,

@@ -233,6 +233,35 @@ START_TEST(a_node_without_leases_gives_none)
     }
 END_TEST
 
+START_TEST(an_index_is_made_with_its_leases)
+    {
+        struct lease_bed at = leases_make(TTL); /* whose leases another index finds */
+        struct sl_index_options options = {.shm_dir = at.bed.dir,
+                                           .index_bytes_max = at.bed.index_bytes,
+                                           .key_count = at.bed.key_count,
+                                           .arena = at.bed.arena,
+                                           .lease_ttl_ns = TTL};
+        struct sl_error why = {0};
+        bool created = false;
+        sl_leases_close(&at.leases);
+        sl_index_view_close(&at.bed.view);
+        sl_index_close(&at.bed.index);
+        ck_assert_int_eq(sl_segment_remove(at.bed.dir, "index", NULL), SL_OK);
+
+        ck_assert_sl_ok(sl_index_open(&options, &created, &at.bed.index, &why), why);
+
+        ck_assert(created); /* a reader of this moment leases */
+        ck_assert_sl_ok(sl_index_view_open(at.bed.dir, &at.bed.view, &why), why);
+        ck_assert_uint_eq(sl_index_view_lease_ttl(at.bed.view), TTL);
+        ck_assert_sl_ok(sl_leases_open(at.bed.dir, at.bed.view, &at.leases, &why), why);
+        sl_ref ref = bed_insert(&at.bed, "key", 1);
+        uint64_t end_ns = look(&at, "key", NOW);
+        ck_assert_sl_ok(sl_index_leases_open(at.bed.index, at.bed.dir, TTL, &why), why);
+        ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), end_ns);
+        leases_remove(&at);
+    }
+END_TEST
+
 START_TEST(no_leases_take_no_memory)
     {
         struct lease_bed at = leases_make(0);
@@ -426,6 +455,7 @@ int main(void)
     tcase_add_loop_test(tcase, what_lies_too_far_ahead_ends_like_any_other, 0, 3);
     tcase_add_test(tcase, a_member_leases_its_bundle);
     tcase_add_test(tcase, a_node_without_leases_gives_none);
+    tcase_add_test(tcase, an_index_is_made_with_its_leases);
     tcase_add_test(tcase, no_leases_take_no_memory);
     tcase_add_test(tcase, a_restart_keeps_leases_and_opens_what_was_shut);
     tcase_add_loop_test(tcase, damaged_leases_are_made_anew, 0, SL_COUNT(damages));

@@ -241,7 +241,8 @@ struct sl_stat {
     uint64_t soft_pin_end_ns;
     uint32_t writer_pid; /* process that put it; 0: not known any more */
 };
-/* codes[i]: SL_OK, SL_ERR_NOT_FOUND, SL_ERR_BUSY (it is being written). At most 65,536 keys. */
+/* codes[i]: SL_OK, SL_ERR_NOT_FOUND (also of what is being written: nobody is asked), SL_ERR_BUSY
+ * (it kept changing). At most 65,536 keys. */
 sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                      struct sl_stat *stats, sl_err *codes);
 

@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 
-from contract_support import (EXISTS, KIB, LEASED, MIB, MOONCAKE, NOT_FOUND, NO_SPACE, Child, Memory, OnPool, Pool, config, hear,
-                              main, of_wheel, say, unlike_mooncake, value_of, wait_until)
+from contract_support import (EXISTS, KIB, LEASED, MIB, MOONCAKE, NOT_FOUND, NO_SPACE, PATIENCE, Child, Memory,
+                              OnPool, Pool, config, hear, main, of_wheel, say, unlike_mooncake, value_of, wait_until)
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 
@@ -215,8 +215,8 @@ class Threads(OnPool):
                 time.sleep(0.02)
                 sys.setswitchinterval(3600)
                 go.release()
-                tries = 0
-                while not ran and tries < 3000:
+                tries, deadline = 0, time.monotonic() + 5 * PATIENCE
+                while not ran and time.monotonic() < deadline:
                     call()
                     tries += 1
                 sys.setswitchinterval(old)

@@ -210,10 +210,13 @@ class Held:
             got = rank.save("second", names[1], list(range(24)))
             assert time.monotonic() < deadline, got
         assert rank.save("second", names[1], list(range(24))) == 0  # is skipped
+        number = 0
         while rank.paused:
             time.sleep(0.1)
-            rank.save("third", names[2], list(range(24)))
+            rank.save(f"third{number}", names[2], list(range(24)))
+            number += 1
             assert time.monotonic() < deadline
+        assert not rank.skipped_requests
         assert rank.lookup(names[2])[0] == 24
         return "done"
 

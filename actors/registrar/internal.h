@@ -655,6 +655,7 @@ struct reg_settings {
 struct reg_populate { /* lent to the helper threads */
     struct sl_arena *arena;
     _Atomic bool stop;
+    _Atomic uint64_t target_bytes; /* enough is there */
 };
 
 /* One a process, in the order of its topics: padding costs nothing. */
@@ -674,7 +675,8 @@ struct registrar {
     bool populating;
     uint64_t populated_bytes;
     bool populate_failed;
-    bool huge_pages; /* the arena gets them */
+    uint64_t populate_again_ns; /* what may be needed is not there: not tried again before */
+    bool huge_pages;            /* the arena gets them */
 
     struct reg_peer *peers;
     uint64_t *peer_hash;

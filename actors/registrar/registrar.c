@@ -13,11 +13,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define CALLS_MAX       4096u /* fences to every process, and what is in flight to the tierer */
-#define INDEX_BYTES_MIN (64 * SL_MIB)
-#define DRAIN_NS        (4 * SL_NS_PER_S)
-#define JOB_POPULATE    1u
-#define LOG_TEXT_BYTES  240u
+#define CALLS_MAX         4096u /* fences to every process, and what is in flight to the tierer */
+#define INDEX_BYTES_MIN   (64 * SL_MIB)
+#define DRAIN_NS          (4 * SL_NS_PER_S)
+#define JOB_POPULATE      1u
+#define LOG_TEXT_BYTES    240u
+#define POPULATE_SPARE_N  16u /* space comes in classes: a sixteenth more than what is charged */
+#define POPULATE_AGAIN_NS SL_NS_PER_S
 
 uint64_t reg_hash(const void *key, uint64_t length)
 {
@@ -277,7 +279,9 @@ static sl_err populate_run(void *context, uint32_t thread)
     struct reg_populate *populate = context;
     sl_err err = SL_OK;
     (void)thread;
-    while (err == SL_OK && !atomic_load_explicit(&populate->stop, memory_order_relaxed)) {
+    while (err == SL_OK && !atomic_load_explicit(&populate->stop, memory_order_relaxed) &&
+           sl_arena_populated_bytes(populate->arena) <
+               atomic_load_explicit(&populate->target_bytes, memory_order_relaxed)) {
         err = sl_arena_populate_step(populate->arena, NULL);
     }
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
@@ -293,10 +297,22 @@ void reg_space_grow(struct registrar *self)
     }
 }
 
+/* All of the arena, or what processes contribute and a little more, since space comes in classes.
+ */
+static uint64_t populate_target(const struct registrar *self)
+{
+    uint64_t data_bytes = sl_arena_data_bytes(self->arena);
+    uint64_t ceiling = reg_ceiling_bytes(self);
+    return ceiling == 0 ? 0 : SL_MIN(data_bytes, ceiling + ceiling / POPULATE_SPARE_N + SL_MIB * 8);
+}
+
+/* Nothing while enough is there, or on its way. */
 static sl_err populate_start(struct registrar *self, struct sl_error *why)
 {
+    uint64_t target_bytes = populate_target(self);
+    atomic_store_explicit(&self->populate.target_bytes, target_bytes, memory_order_relaxed);
     reg_space_grow(self);
-    if (self->populated_bytes >= sl_arena_data_bytes(self->arena)) {
+    if (self->populating || self->populated_bytes >= target_bytes) {
         return SL_OK;
     }
     self->populate.arena = self->arena;
@@ -308,6 +324,22 @@ static sl_err populate_start(struct registrar *self, struct sl_error *why)
         return sl_fail(why, err, "%u threads to populate the arena", self->set.populate_threads);
     }
     return SL_OK;
+}
+
+/* After a contribution, and again while the system gives less than what was contributed. */
+static void populate_more(struct registrar *self)
+{
+    struct sl_error why = {0};
+    if (!self->contributions.on || self->draining || self->populating ||
+        self->env->now_ns < self->populate_again_ns ||
+        self->populated_bytes >= populate_target(self)) {
+        return;
+    }
+    self->populate_again_ns = self->env->now_ns + POPULATE_AGAIN_NS;
+    self->populate_failed = false;
+    if (populate_start(self, &why) != SL_OK) {
+        reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
+    }
 }
 
 static void registrar_schedule(struct registrar *self);
@@ -435,7 +467,7 @@ static void registrar_health(struct registrar *self)
     if (self->populate_failed) {
         (void)snprintf(reason, sizeof(reason), "the system gave %llu of %llu bytes of memory",
                        (unsigned long long)self->populated_bytes,
-                       (unsigned long long)sl_arena_data_bytes(self->arena));
+                       (unsigned long long)populate_target(self));
     } else {
         reg_disks_health(self, reason, sizeof(reason));
     }
@@ -494,6 +526,7 @@ static void registrar_schedule(struct registrar *self)
 static void registrar_after(struct registrar *self)
 {
     bool parked = self->parked_count > 0;
+    populate_more(self);
     reg_fences_send(self);
     reg_charges_walk(self);
     reg_watermark_run(self);
@@ -604,11 +637,11 @@ static void populate_ended(struct registrar *self, sl_err code)
 {
     self->populating = false;
     reg_space_grow(self);
-    if (self->populated_bytes < sl_arena_data_bytes(self->arena)) {
+    if (code != SL_OK && self->populated_bytes < populate_target(self)) {
         self->populate_failed = true;
         reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
                 (unsigned long long)self->populated_bytes,
-                (unsigned long long)sl_arena_data_bytes(self->arena), sl_err_text(code));
+                (unsigned long long)populate_target(self), sl_err_text(code));
     }
     self->space_freed = true;
 }

@@ -169,7 +169,7 @@ static sl_err line_send(int fd, json_t *message, uint64_t deadline_ns, struct sl
 /* One line as JSON. Nothing is read beyond it: the sides take turns. */
 static sl_err line_take(int fd, uint64_t deadline_ns, json_t **out, struct sl_error *why)
 {
-    char line[LINE_BYTES_MAX];
+    char line[LINE_BYTES_MAX] = "";
     size_t length = 0;
     json_error_t wrong;
     while (memchr(line, '\n', length) == NULL) {

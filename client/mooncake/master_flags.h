@@ -156,8 +156,8 @@
       "ours: IP at which other hosts reach this one; empty: the way to the master that is "       \
       "joined, or the first address")                                                             \
     X(memory, SIZE, "0", 0, MC_SIZE_MAX, NULL, USED,                                              \
-      "ours: ceiling of what clients may contribute together, in shared memory, which the node "  \
-      "takes at its start; 0: 80 % of what /dev/shm has free, at most half of available memory")  \
+      "ours: ceiling of what clients may contribute together, in shared memory, which is taken "  \
+      "as they contribute; 0: 80 % of what /dev/shm has free")                                    \
     MC_LOGGING_FLAGS(X)
 
 /* Flags of the logging library that Mooncake's programs are built with: launch scripts set them. */

@@ -108,24 +108,6 @@ static sl_err free_bytes(const char *path, uint64_t *free_out, uint64_t *total_o
     return SL_OK;
 }
 
-/* What the system could give to programs; UINT64_MAX: it does not say. */
-static uint64_t available_bytes(void)
-{
-    char line[256];
-    uint64_t bytes = UINT64_MAX;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        static const char name[] = "MemAvailable:";
-        if (strncmp(line, name, sizeof name - 1) == 0) {
-            bytes = strtoull(line + sizeof name - 1, NULL, 10) * SL_KIB;
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return bytes;
-}
-
 static sl_err memory_add(struct plan *plan, struct sl_error *why)
 {
     uint64_t bytes = mc_flags_u64(plan->flags, MASTER_memory);
@@ -136,7 +118,7 @@ static sl_err memory_add(struct plan *plan, struct sl_error *why)
     }
     if (bytes == 0) {
         err = free_bytes(plan->node->paths.shm_dir, &bytes, &total_bytes, why);
-        bytes = SL_MIN(bytes / 100 * MEMORY_PERCENT, available_bytes() / 2) / SL_MIB * SL_MIB;
+        bytes = bytes / 100 * MEMORY_PERCENT / SL_MIB * SL_MIB;
     }
     return err == SL_OK ? setting_add(plan, "memory", why, "%ju", (uintmax_t)bytes) : err;
 }

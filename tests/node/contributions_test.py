@@ -88,6 +88,18 @@ class Contributions(unittest.TestCase):
         self.assertEqual(a.code("contribute", "x" * 300, 4096, 0), "SL_ERR_INVALID")
         self.assertEqual(a.code("contribute", "empty", 0, 0), "SL_ERR_INVALID")
 
+    def test_memory_is_taken_as_it_is_contributed(self):
+        def there():
+            return json.loads(self.node.ctl("stat", "--json").stdout)["arena_populated_bytes"]
+        self.assertEqual(there(), 0)
+        a = Probe(self, self.node)
+        self.assertEqual(a.code("contribute", "host:1", 8 * MIB, 0), "SL_OK")
+        wait_until(lambda: there() >= 8 * MIB, BOUND, "what was contributed is there")
+        self.assertLess(there(), 64 * MIB)
+        b = Probe(self, self.node)
+        self.assertEqual(b.code("contribute", "host:2", 40 * MIB, 0), "SL_OK")
+        wait_until(lambda: there() >= 48 * MIB, BOUND, "the rest comes")
+
     def test_a_lasting_one_outlives_its_process(self):
         a, b = Probe(self, self.node), Probe(self, self.node)
         self.assertEqual(a.code("contribute", "node", 8 * MIB, 1), "SL_OK")

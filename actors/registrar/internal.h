@@ -279,7 +279,7 @@ struct reg_promote {
 #define REG_FORGETS_MAX       65536u
 #define REG_FORGET_ITEMS_MAX  1024u
 #define REG_FORGET_HEADS      16384u
-#define REG_REMOVES_MAX       64u
+#define REG_REMOVES_MAX       256u /* also COMMITs that wait for tombstones */
 #define REG_REMOVE_STEP_UNITS 4096u
 struct reg_forget {
     struct reg_forget *next, *previous, *hash_next, *key_next;

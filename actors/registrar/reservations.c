@@ -196,8 +196,12 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     key_text(&entry, key);
     bool doubt = claim->replace && found == SL_ERR_NOT_FOUND && reg_key_in_doubt(self, key);
     bool waits = self->tier.on && (doubt || found == SL_OK);
-    if (found == SL_ERR_NO_SPACE || (waits && !commit_waits(self, commit))) {
-        return found == SL_ERR_NO_SPACE ? found : SL_ERR_LIMIT;
+    if (found == SL_ERR_NO_SPACE) {
+        return found;
+    }
+    if (waits && !commit_waits(self, commit)) {
+        reg_claim_release(self, slot); /* too many answers wait: its writer tries again */
+        return SL_ERR_BUSY;
     }
     const struct reg_drop how = {.reason = REG_GHOST_REMOVED,
                                  .forget = true,

@@ -433,6 +433,37 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
     }
 END_TEST
 
+START_TEST(too_many_that_wait_try_again)
+    {
+        struct node *node = node_with_disk();
+        struct sl_item_grant grant;
+        char key[16];
+        sl_err code = SL_OK;
+        for (uint32_t i = 0; i <= REG_REMOVES_MAX; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, 100);
+            (void)tierer_write(node, 1, SL_OK);
+        }
+
+        for (uint32_t i = 0; i <= REG_REMOVES_MAX; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(reserve_replace(node, "client.1", key, 200, &grant), SL_OK);
+            code = commit_as(node, "client.1", &grant, "new");
+            ck_assert_int_eq(code, i < REG_REMOVES_MAX ? SL_ERR_INCOMPLETE : SL_ERR_BUSY);
+        }
+
+        ck_assert(holds(node, key, key)); /* the last one is what it was */
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        settle(node);
+        (void)tierer_forget(node, SL_OK);
+        ck_assert_int_eq(reserve_replace(node, "client.1", key, 200, &grant), SL_OK);
+        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
+        (void)tierer_forget(node, SL_OK);
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_removal_waits_for_what_was_replaced_before)
     {
         struct node *node = node_with_disk();
@@ -526,6 +557,7 @@ static Suite *suite(void)
     tcase_add_test(disk, a_copy_on_its_way_to_disk_is_waited_for);
     tcase_add_test(disk, the_deadline_ends_the_wait);
     tcase_add_test(disk, the_old_copy_does_not_come_back_with_a_successor);
+    tcase_add_test(disk, too_many_that_wait_try_again);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);
     tcase_add_test(disk, what_a_disk_has_not_told_yet_is_forgotten_too);
     tcase_add_test(disk, the_same_bytes_get_a_place_of_their_own);

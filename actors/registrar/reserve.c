@@ -663,7 +663,7 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
         .groups = body->groups.at,
         .item_count = (uint32_t)body->items.count,
         .group_count = (uint32_t)body->groups.count,
-        .wait = body->wait,
+        .wait = body->wait || self->populating, /* then room is on its way */
         .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
         .op_id = msg->op_id,
         .seq = msg->seq,

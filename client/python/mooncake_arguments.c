@@ -160,6 +160,14 @@ bool mc_view_take(PyObject *object, struct mc_view *out)
     return view_compact(object, out);
 }
 
+bool mc_made(const void *at)
+{
+    if (at == NULL) {
+        PyErr_NoMemory();
+    }
+    return at != NULL;
+}
+
 /* ---- lists ---- */
 
 PyObject *mc_list_take(PyObject *object)
@@ -194,7 +202,7 @@ bool mc_keys_take(PyObject *object, struct mc_keys *out)
     bool fine = out->held != NULL && list_count(out->held, &out->count);
     if (fine) {
         out->at = PyMem_Malloc(((size_t)out->count + 1) * sizeof *out->at);
-        fine = out->at != NULL || PyErr_NoMemory() != NULL;
+        fine = mc_made(out->at);
     }
     for (uint32_t i = 0; fine && i < out->count; i++) {
         fine = mc_key_take(PyList_GetItem(out->held, (Py_ssize_t)i), &out->at[i]);
@@ -224,7 +232,7 @@ static bool numbers_take(PyObject *object, struct mc_numbers *out)
     bool fine = list != NULL && list_count(list, &out->count);
     if (fine) {
         out->at = PyMem_Malloc(((size_t)out->count + 1) * sizeof *out->at);
-        fine = out->at != NULL || PyErr_NoMemory() != NULL;
+        fine = mc_made(out->at);
     }
     fine = fine && numbers_read(list, out->count, out->at);
     Py_XDECREF(list);
@@ -282,7 +290,7 @@ static bool lists_take(PyObject *object, struct mc_lists *out)
     if (fine) {
         out->at = PyMem_Malloc(room * sizeof *out->at);
         out->counts = PyMem_Malloc(((size_t)out->count + 1) * sizeof *out->counts);
-        fine = (out->at != NULL && out->counts != NULL) || PyErr_NoMemory() != NULL;
+        fine = mc_made(out->at) && mc_made(out->counts);
     }
     for (uint32_t i = 0; fine && i < out->count; i++) {
         fine = lists_add(out, PyList_GetItem(list, (Py_ssize_t)i), i, &room);
@@ -310,7 +318,7 @@ static bool views_take(PyObject *object, struct mc_views *out)
     bool fine = list != NULL && list_count(list, &out->count);
     if (fine) {
         out->at = PyMem_Calloc((size_t)out->count + 1, sizeof *out->at);
-        fine = out->at != NULL || PyErr_NoMemory() != NULL;
+        fine = mc_made(out->at);
     }
     for (uint32_t i = 0; fine && i < out->count; i++) {
         fine = mc_view_take(PyList_GetItem(list, (Py_ssize_t)i), &out->at[i]);

@@ -108,6 +108,7 @@ void mc_keys_release(struct mc_keys *keys);
 bool mc_view_take(PyObject *object, struct mc_view *out);
 void mc_view_release(struct mc_view *view);
 const void *mc_view_at(const struct mc_view *view);
+bool mc_made(const void *at); /* not NULL; else MemoryError */
 /* Gives a list that nobody else changes. */
 PyObject *mc_list_take(PyObject *object);
 

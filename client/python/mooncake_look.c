@@ -147,7 +147,7 @@ MC_METHOD(mc_batch_replica_clear)
     const char *segment = values[1].object == NULL ? "" : values[1].key.at;
     struct sl_store *store = mc_store_of(self);
     bool *cleared = PyMem_Malloc((size_t)keys->count + 1);
-    PyObject *list = cleared == NULL ? PyErr_NoMemory() : PyList_New(0);
+    PyObject *list = mc_made(cleared) ? PyList_New(0) : NULL;
     if (list != NULL) {
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_store_replica_clear(store, keys->at, keys->count, segment, cleared);
@@ -225,7 +225,7 @@ MC_METHOD(mc_batch_get_replica_desc)
         return NULL;
     }
     struct mc_keys *keys = &values[0].keys;
-    PyObject **lists = PyMem_Calloc((size_t)keys->count + 1, sizeof(*lists));
+    PyObject **lists = PyMem_Calloc((size_t)keys->count + 1, sizeof(void *));
     PyObject *dict = NULL;
     if (lists == NULL) {
         PyErr_NoMemory();

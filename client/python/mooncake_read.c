@@ -110,7 +110,7 @@ MC_METHOD(mc_get_batch)
         mc_release(&get_batch_call, values);
         return result;
     }
-    PyObject **found = PyMem_Calloc((size_t)keys->count + 1, sizeof(*found));
+    PyObject **found = PyMem_Calloc((size_t)keys->count + 1, sizeof(void *));
     if (found == NULL) {
         PyErr_NoMemory();
     } else if (get_values(self, keys->at, keys->count, found)) {
@@ -165,7 +165,7 @@ MC_METHOD(mc_batch_get_buffer)
         return NULL;
     }
     const struct mc_keys *keys = &values[0].keys;
-    struct sl_store_buffer **buffers = PyMem_Calloc((size_t)keys->count + 1, sizeof(*buffers));
+    struct sl_store_buffer **buffers = PyMem_Calloc((size_t)keys->count + 1, sizeof(void *));
     int *codes = PyMem_Malloc(((size_t)keys->count + 1) * sizeof *codes);
     PyObject *list = NULL;
     if (buffers == NULL || codes == NULL) {

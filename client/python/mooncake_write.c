@@ -102,7 +102,7 @@ static PyObject *parts_put(PyObject *self, const struct mc_value *values, PyObje
     Py_ssize_t held = 0;
     uint64_t total = 0;
     uint32_t used = 0;
-    bool fine = (views != NULL && pieces != NULL) || PyErr_NoMemory() != NULL;
+    bool fine = mc_made(views) && mc_made(pieces);
     while (fine && held < count) {
         fine = part_take(parts[held], &views[held]);
         held += fine ? 1 : 0;

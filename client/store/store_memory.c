@@ -27,8 +27,27 @@ static void *memory_at(uint64_t addr)
     return (void *)(uintptr_t)addr;
 }
 
+/* Room for one more. */
+static bool regions_grow(struct sl_store *store)
+{
+    if (store->regions != NULL && store->region_count < store->region_room) {
+        return true;
+    }
+    uint32_t room = store->region_room == 0 ? 16 : store->region_room * 2;
+    struct store_region *regions = realloc(store->regions, room * sizeof *regions);
+    if (regions == NULL) {
+        return false;
+    }
+    store->regions = regions;
+    store->region_room = room;
+    return true;
+}
+
 static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
 {
+    if (!regions_grow(store)) {
+        return SL_STORE_NO_BUFFER;
+    }
     uint32_t before = region_before(store, addr);
     bool none = before == store->region_count;
     struct store_region *left = none ? NULL : &store->regions[before];
@@ -40,15 +59,6 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
     if ((left != NULL && addr - left->addr < left->length_bytes) ||
         (place < store->region_count && store->regions[place].addr - addr < length_bytes)) {
         return SL_STORE_INVALID;
-    }
-    if (store->region_count == store->region_room) {
-        uint32_t room = store->region_room == 0 ? 16 : store->region_room * 2;
-        struct store_region *regions = realloc(store->regions, room * sizeof *regions);
-        if (regions == NULL) {
-            return SL_STORE_NO_BUFFER;
-        }
-        store->regions = regions;
-        store->region_room = room;
     }
     sl_err err = sl_memory_register(memory_at(addr), length_bytes, NULL);
     if (err != SL_OK) {
@@ -79,7 +89,7 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
 {
     int code = SL_STORE_INVALID;
     pthread_mutex_lock(&store->lock);
-    uint32_t at = region_before(store, addr);
+    uint32_t at = region_before(store, addr); /* the count of all: none */
     if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
         code = SL_STORE_OK;
         if (--store->regions[at].uses == 0) {

@@ -48,7 +48,7 @@ static struct store_session *session_find(struct store_sessions *table, struct s
 static bool table_grow(struct store_sessions *table)
 {
     uint32_t bucket_count = table->bucket_count == 0 ? BUCKETS_MIN : table->bucket_count * 2;
-    struct store_session **buckets = calloc(bucket_count, sizeof(*buckets));
+    struct store_session **buckets = calloc(bucket_count, sizeof(void *));
     if (buckets == NULL) {
         return false;
     }
@@ -259,7 +259,7 @@ static bool get_sessions_open(struct sl_store *store, struct store_base *base,
     size_t room = (size_t)count + 1;
     char *key_room = NULL;
     struct sl_object_key *mapped = malloc(room * sizeof *mapped);
-    struct sl_store_buffer **values = calloc(room, sizeof(*values));
+    struct sl_store_buffer **values = calloc(room, sizeof(void *));
     struct sl_stat *stats = calloc(room, sizeof *stats);
     sl_err *errs = malloc(room * sizeof *errs);
     bool fine = mapped != NULL && values != NULL && stats != NULL && errs != NULL;
@@ -357,7 +357,7 @@ static bool get_sessions_read(struct sl_store *store, struct store_base *base,
 {
     size_t room = (size_t)count + 1;
     char *key_room = NULL;
-    struct reading reading = {.sessions = calloc(room, sizeof(*reading.sessions)),
+    struct reading reading = {.sessions = calloc(room, sizeof(void *)),
                               .bytes = malloc(room * sizeof *reading.bytes),
                               .errs = malloc(room * sizeof *reading.errs)};
     bool fine = reading.sessions != NULL && reading.bytes != NULL && reading.errs != NULL &&
@@ -477,7 +477,7 @@ static bool beginning_room(struct beginning *beginning, uint32_t count)
     beginning->bundles = calloc(room, sizeof *beginning->bundles);
     beginning->lengths = malloc(room * sizeof *beginning->lengths);
     beginning->sources = malloc(room * sizeof *beginning->sources);
-    beginning->drafts = calloc(room, sizeof(*beginning->drafts));
+    beginning->drafts = calloc(room, sizeof(void *));
     beginning->errs = malloc(room * sizeof *beginning->errs);
     return beginning->keys != NULL && beginning->bundles != NULL && beginning->lengths != NULL &&
            beginning->sources != NULL && beginning->drafts != NULL && beginning->errs != NULL;
@@ -647,7 +647,7 @@ static int put_sessions_end(struct sl_store *store, struct store_base *base,
 {
     size_t room = (size_t)count + 1;
     char *key_room = NULL;
-    struct sl_draft **drafts = calloc(room, sizeof(*drafts));
+    struct sl_draft **drafts = calloc(room, sizeof(void *));
     uint32_t *sources = malloc(room * sizeof *sources);
     sl_err *errs = malloc(room * sizeof *errs);
     int code = SL_STORE_OK;

@@ -204,10 +204,10 @@ static void writing_select(struct writing *writing, const struct sl_pieces *item
 
 static void groups_set(const struct sl_store_terms *terms, struct sl_pieces *items, uint32_t count)
 {
+    const struct sl_object_key none = {.length = 0};
+    bool given = terms != NULL && terms->groups != NULL;
     for (uint32_t i = 0; i < count; i++) {
-        items[i].bundle = terms == NULL || terms->groups == NULL
-                              ? (struct sl_object_key){.length = 0}
-                              : terms->groups[i];
+        items[i].bundle = given ? terms->groups[i] : none;
     }
 }
 

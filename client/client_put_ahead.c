@@ -68,7 +68,9 @@ static void publish_taken(void *context, const struct sl_msg *reply)
     sl_ahead_arrived(put->client, put->space_bytes, put->asked_ahead, reply, put->at);
     if (reply->body.publish_reply.codes.count == put->claim_count) {
         for (uint32_t i = 0; i < put->claim_count; i++) {
-            put->items[put->claim_items[i]].code = reply->body.publish_reply.codes.at[i];
+            struct put_item *item = &put->items[put->claim_items[i]];
+            item->code = reply->body.publish_reply.codes.at[i];
+            item->other_writes = item->code == SL_ERR_BUSY;
         }
     }
 }

@@ -88,18 +88,6 @@ class Contributions(unittest.TestCase):
         self.assertEqual(a.code("contribute", "x" * 300, 4096, 0), "SL_ERR_INVALID")
         self.assertEqual(a.code("contribute", "empty", 0, 0), "SL_ERR_INVALID")
 
-    def test_memory_is_taken_as_it_is_contributed(self):
-        def there():
-            return json.loads(self.node.ctl("stat", "--json").stdout)["arena_populated_bytes"]
-        self.assertEqual(there(), 0)
-        a = Probe(self, self.node)
-        self.assertEqual(a.code("contribute", "host:1", 8 * MIB, 0), "SL_OK")
-        wait_until(lambda: there() >= 8 * MIB, BOUND, "what was contributed is there")
-        self.assertLess(there(), 64 * MIB)
-        b = Probe(self, self.node)
-        self.assertEqual(b.code("contribute", "host:2", 40 * MIB, 0), "SL_OK")
-        wait_until(lambda: there() >= 48 * MIB, BOUND, "the rest comes")
-
     def test_a_lasting_one_outlives_its_process(self):
         a, b = Probe(self, self.node), Probe(self, self.node)
         self.assertEqual(a.code("contribute", "node", 8 * MIB, 1), "SL_OK")
@@ -126,6 +114,21 @@ class Contributions(unittest.TestCase):
         self.assertEqual(a.ask("get", "new")[:2], ["SL_OK", "5"])
         self.assertEqual(a.listed(), {"host:1": (0, 16 * MIB), "host:2": (MIB, 8 * MIB)})
         self.assertEqual(a.code("get", "a0"), "SL_ERR_NOT_FOUND")
+
+
+class Memory(unittest.TestCase):
+    def test_memory_is_taken_as_it_is_contributed(self):
+        with Node(ranks=1, memory="512MiB", settings=["--contributions", "true"]) as node:
+            def there():
+                return json.loads(node.ctl("stat", "--json").stdout)["arena_populated_bytes"]
+            self.assertEqual(there(), 0)
+            a = Probe(self, node)
+            self.assertEqual(a.code("contribute", "host:1", 8 * MIB, 0), "SL_OK")
+            wait_until(lambda: there() >= 8 * MIB, BOUND, "what was contributed is there")
+            self.assertLess(there(), 256 * MIB)
+            b = Probe(self, node)
+            self.assertEqual(b.code("contribute", "host:2", 300 * MIB, 0), "SL_OK")
+            wait_until(lambda: there() >= 308 * MIB, BOUND, "the rest comes")
 
 
 class Without(unittest.TestCase):

@@ -726,7 +726,13 @@ class Segments(OnNode):
 
     def test_a_batch_is_stored_as_far_as_there_is_room(self):
         memory = Memory(bytes(MIB))
-        codes = self.store.batch_put_from([f"k{i}" for i in range(24)], [memory.at] * 24, [MIB] * 24, hard_pinned())
+        keys, codes = [f"k{i}" for i in range(24)], []
+
+        def put():  # while memory is being populated a batch larger than all of it is refused as a whole
+            codes[:] = self.store.batch_put_from(keys, [memory.at] * 24, [MIB] * 24, hard_pinned())
+            return 0 in codes
+
+        wait_until(put, 5, "memory is populated")
         self.assertEqual(set(codes), {0, -200})
         self.assertTrue(8 <= codes.count(0) <= 16)
         self.assertEqual([0 if there else -200 for there in self.store.batch_is_exist([f"k{i}" for i in range(24)])], codes)

@@ -271,6 +271,12 @@ sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_
                    struct sl_error *why);
 sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
                         uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+/* Takes the charge of this contribution off values that others are charged with, too. codes[i]:
+ * SL_OK, SL_ERR_NOT_FOUND (not charged to it, or to it alone), SL_ERR_LEASED (with heed_leases),
+ * SL_ERR_BUSY. Errors also: SL_ERR_NOT_FOUND (no such contribution). */
+sl_err sl_uncharge_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                         const char *contribution, bool heed_leases, sl_err *codes,
+                         uint64_t timeout_ns, struct sl_error *why);
 
 /* Why an object, a part or a block is a miss, in words: one story a key. */
 struct sl_story {

@@ -327,11 +327,13 @@
       "one sl_err for each item; SL_OK and SL_ERR_STALE end its grant, others leave it open") \
     L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
-#define SL_BODY_REMOVE(F, L)                                                          \
-    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
-    F(BOOL, all, 0, 1, "everything; keys is empty then")                              \
-    F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED; not with all")   \
-    F(BOOL, tell_busy, 0, 1, "SL_ERR_BUSY for what is being written, else SL_ERR_NOT_FOUND")
+#define SL_BODY_REMOVE(F, L)                                                                 \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts")        \
+    F(BOOL, all, 0, 1, "everything; keys is empty then")                                     \
+    F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED; not with all")          \
+    F(BOOL, tell_busy, 0, 1, "SL_ERR_BUSY for what is being written, else SL_ERR_NOT_FOUND") \
+    F(TEXT, contribution, 0, 255,                                                            \
+      "takes this one's charge off values that others are charged with, too; no other goes")
 /* client -> registrar: memory that a process lends to the node as long as it lives */
 #define SL_BODY_CONTRIBUTE(F, L)                                \
     F(TEXT, name, 1, 255, "of the contribution, on this node")  \

@@ -302,8 +302,9 @@ struct reg_remove {
     uint64_t all_left;
     uint64_t *codes;
     bool heed_leases, tell_busy;
-    sl_err failed;  /* not all can be removed now */
-    uint32_t *left; /* tombstones a key waits for */
+    uint64_t uncharged; /* set of one contribution; 0: values are removed */
+    sl_err failed;      /* not all can be removed now */
+    uint32_t *left;     /* tombstones a key waits for */
     uint64_t outstanding;
 };
 struct reg_flush {
@@ -445,7 +446,8 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     const struct sl_item_want *items;
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;
-    bool wait;
+    bool wait;            /* for room, for all of it */
+    bool until_populated; /* waits only while memory is being populated: room is on its way */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     bool hard_pin, replace;
     uint64_t soft_pin_ns;

@@ -121,7 +121,7 @@ void reg_parked_expire(struct registrar *self, uint64_t now_ns)
             continue;
         }
         uint64_t need_bytes = 0;
-        parked->request.wait = false;
+        parked->request.wait = parked->request.until_populated = false;
         (void)reg_request_run(self, &parked->request, false, &need_bytes);
         reg_request_answer(self, &parked->request, &parked->back);
         parked_free(self, at, before);

@@ -335,7 +335,6 @@ static void populate_more(struct registrar *self)
         self->populated_bytes >= populate_target(self)) {
         return;
     }
-    self->populate_again_ns = self->env->now_ns + POPULATE_AGAIN_NS;
     self->populate_failed = false;
     if (populate_start(self, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
@@ -639,6 +638,7 @@ static void populate_ended(struct registrar *self, sl_err code)
     reg_space_grow(self);
     if (code != SL_OK && self->populated_bytes < populate_target(self)) {
         self->populate_failed = true;
+        self->populate_again_ns = self->env->now_ns + POPULATE_AGAIN_NS;
         reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
                 (unsigned long long)self->populated_bytes,
                 (unsigned long long)populate_target(self), sl_err_text(code));

@@ -167,6 +167,22 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
     return err;
 }
 
+/* Others that are charged with it keep the value. */
+static sl_err unit_uncharge(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
+                            uint64_t set, bool heed_leases)
+{
+    if (entry->group != 0 || entry->kind != SL_RECORD_COMMITTED ||
+        (entry->contributions & set) == 0 || (entry->contributions & ~set) == 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (heed_leases && reg_unit_leased(self, unit) != 0) {
+        return SL_ERR_LEASED;
+    }
+    reg_charge_note(self, entry->ref, entry->contributions & ~set);
+    reg_uncharge(self, set, sl_extent_space(entry->extent.length_bytes));
+    return SL_OK;
+}
+
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
                         const char *key)
 {
@@ -183,7 +199,9 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
             return;
         }
-        reg_key_forget(self, key, &how);
+        if (remove->uncharged == 0) {
+            reg_key_forget(self, key, &how);
+        }
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
@@ -193,6 +211,11 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)(remove->tell_busy ? SL_ERR_BUSY : SL_ERR_NOT_FOUND);
             return; /* not visible yet */
         }
+    }
+    if (remove->uncharged != 0) {
+        remove->codes[index] =
+            (uint64_t)unit_uncharge(self, unit, &entry, remove->uncharged, remove->heed_leases);
+        return;
     }
     remove->codes[index] = (uint64_t)SL_OK;
     sl_err err =
@@ -326,9 +349,28 @@ static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts 
     return SL_OK;
 }
 
+/* The one that body names, as a set. SL_ERR_NOT_FOUND: there is none of that name. */
+static sl_err uncharged_find(const struct registrar *self, const struct sl_body_remove *body,
+                             uint64_t *set, struct sl_error *why)
+{
+    struct reg_wish wish;
+    const struct sl_texts name = {.at = &body->contribution, .count = 1};
+    *set = 0;
+    if (body->contribution.length == 0) {
+        return SL_OK;
+    }
+    reg_wish_make(self, &name, 1, (struct sl_proc_id){0}, &wish);
+    if (wish.count == 0) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no contribution '%.80s'", body->contribution.at);
+    }
+    *set = UINT64_C(1) << wish.preferred[0].number;
+    return SL_OK;
+}
+
 void reg_remove(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
+    uint64_t uncharged = 0;
     struct reg_remove *remove = NULL;
     struct sl_error why = {0};
     uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
@@ -346,12 +388,17 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
             return; /* sent again */
         }
     }
-    if (body->all && (body->keys.count > 0 || body->heed_leases)) {
+    if (body->all && (body->keys.count > 0 || body->heed_leases || body->contribution.length > 0)) {
         sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.%s: must be %s with all",
-                              body->keys.count > 0 ? "keys" : "heed_leases",
-                              body->keys.count > 0 ? "empty" : "false"),
+                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.%s: not with all",
+                              body->keys.count > 0 ? "keys"
+                              : body->heed_leases  ? "heed_leases"
+                                                   : "contribution"),
                       &why);
+        return;
+    }
+    if (uncharged_find(self, body, &uncharged, &why) != SL_OK) {
+        sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
     if (remove == NULL) {
@@ -360,8 +407,10 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
                       &why);
         return;
     }
-    *remove = (struct reg_remove){
-        .id = ++self->next_remove, .heed_leases = body->heed_leases, .tell_busy = body->tell_busy};
+    *remove = (struct reg_remove){.id = ++self->next_remove,
+                                  .heed_leases = body->heed_leases,
+                                  .tell_busy = body->tell_busy,
+                                  .uncharged = uncharged};
     self->remove_count++;
     sl_return_keep(msg, &remove->back);
     if (body->all) {

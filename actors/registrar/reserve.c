@@ -480,6 +480,11 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     return err;
 }
 
+static bool request_waits(const struct registrar *self, const struct reg_request *req)
+{
+    return req->wait || (req->until_populated && self->populating);
+}
+
 /* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
  * its block. */
 static sl_err request_grant(struct registrar *self, const struct reg_request *req)
@@ -490,7 +495,7 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
             continue;
         }
         sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
-        if (err == SL_ERR_NO_SPACE && req->wait) {
+        if (err == SL_ERR_NO_SPACE && request_waits(self, req)) {
             return err;
         }
         if (err != SL_OK) {
@@ -551,9 +556,10 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     /* What is asked for comes before what is granted ahead of being asked for. */
-    if (!may_allocate || (req->wait && !room_for(self, need.bytes) &&
+    bool waits = request_waits(self, req);
+    if (!may_allocate || (waits && !room_for(self, need.bytes) &&
                           !(reg_ahead_revoke_all(self) && room_for(self, need.bytes)))) {
-        return req->wait ? REG_RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
+        return waits ? REG_RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     if (request_grant(self, req) == SL_ERR_NO_SPACE) {
         request_undo(self, req, SL_ERR_NO_SPACE);
@@ -663,7 +669,8 @@ void reg_reserve(struct registrar *self, const struct sl_msg *msg)
         .groups = body->groups.at,
         .item_count = (uint32_t)body->items.count,
         .group_count = (uint32_t)body->groups.count,
-        .wait = body->wait || self->populating, /* then room is on its way */
+        .wait = body->wait,
+        .until_populated = true,
         .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
         .op_id = msg->op_id,
         .seq = msg->seq,

@@ -60,6 +60,8 @@ static const struct {
     NAMED(SL_ERR_INCOMPLETE, "IncompleteError", NULL),
     NAMED(SL_ERR_INTERNAL, "InternalError", NULL),
     NAMED(SL_ERR_HANDOVER, "HandoverError", NULL),
+    NAMED(SL_ERR_LEASED, "LeasedError", NULL),
+    NAMED(SL_ERR_LEASE_OVER, "LeaseOverError", NULL),
 };
 
 /* Gives the exception, ready to be raised. */

@@ -249,54 +249,97 @@ struct clearing {
     sl_err *errs;
     struct sl_object_key *keys; /* that may go, in a row */
     uint32_t *sources;
-    uint64_t segment; /* its bits; 0: any */
+    uint64_t segment;                   /* its bits; 0: any */
+    struct sl_contribution_info *infos; /* of the segment: a host may have several */
+    uint32_t info_count;
     uint32_t count;
 };
 
 /* A host's segment, and what it contributed further. False: no such segment. */
-static bool segment_bits(struct sl_client *client, const char *segment, uint64_t *bits)
+static bool segment_find(struct sl_client *client, const char *segment, struct clearing *clearing)
 {
     struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = SL_CONTRIBUTIONS_MAX;
-    *bits = 0;
-    if (infos != NULL && sl_contributions(client, infos, &count, 0, NULL) == SL_OK) {
-        for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
-            infos[i].name[store_segment_host_length(infos[i].name)] = '\0';
-            if (strcmp(infos[i].name, segment) == 0 && infos[i].number < SL_CONTRIBUTIONS_MAX) {
-                *bits |= UINT64_C(1) << infos[i].number;
-            }
+    clearing->infos = infos;
+    if (infos == NULL || sl_contributions(client, infos, &count, 0, NULL) != SL_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
+        size_t length = store_segment_host_length(infos[i].name);
+        if (length == strlen(segment) && memcmp(infos[i].name, segment, length) == 0 &&
+            infos[i].number < SL_CONTRIBUTIONS_MAX) {
+            clearing->segment |= UINT64_C(1) << infos[i].number;
+            infos[clearing->info_count++] = infos[i];
         }
     }
-    free(infos);
-    return *bits != 0;
+    return clearing->segment != 0;
 }
 
+static bool is_mine(const struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
+{
+    return keys[i].length != 0 && clearing->errs[i] == SL_OK &&
+           clearing->stats[i].writer_pid == (uint32_t)getpid();
+}
+
+static void clearing_add(struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
+{
+    clearing->keys[clearing->count] = keys[i];
+    clearing->sources[clearing->count++] = i;
+}
+
+/* What lies in the segment alone, or anywhere: the value goes. */
 static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
                             uint32_t count)
 {
+    clearing->count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct sl_stat *stat = &clearing->stats[i];
-        bool mine = keys[i].length != 0 && clearing->errs[i] == SL_OK &&
-                    stat->writer_pid == (uint32_t)getpid();
-        bool there = stat->contributions != 0 && (stat->contributions & ~clearing->segment) == 0;
-        if (mine && (clearing->segment == 0 || there)) {
-            clearing->keys[clearing->count] = keys[i];
-            clearing->sources[clearing->count++] = i;
+        uint64_t set = clearing->stats[i].contributions;
+        bool there = set != 0 && (set & ~clearing->segment) == 0;
+        if (is_mine(clearing, keys, i) && (clearing->segment == 0 || there)) {
+            clearing_add(clearing, keys, i);
         }
+    }
+}
+
+/* What lies elsewhere, too: the segment's charge goes. */
+static void clearing_select_shared(struct clearing *clearing, const struct sl_object_key *keys,
+                                   uint32_t count, uint32_t number)
+{
+    clearing->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t set = clearing->stats[i].contributions;
+        if (is_mine(clearing, keys, i) && (set >> number & 1) != 0 &&
+            (set & ~clearing->segment) != 0) {
+            clearing_add(clearing, keys, i);
+        }
+    }
+}
+
+/* errs are those of the keys in a row. */
+static void clearing_note(const struct clearing *clearing, const sl_err *errs, bool *cleared)
+{
+    for (uint32_t i = 0; i < clearing->count; i++) {
+        cleared[clearing->sources[i]] = errs[i] == SL_OK;
     }
 }
 
 static void clear_share(struct sl_client *quiet, struct clearing *clearing,
-                        const struct sl_object_key *keys, uint32_t count, bool *cleared)
+                        const struct sl_object_key *keys, uint32_t count, sl_err *errs,
+                        bool *cleared)
 {
-    clearing->count = 0;
     if (sl_stat_batch(quiet, keys, count, clearing->stats, clearing->errs) != SL_OK) {
         return;
     }
     clearing_select(clearing, keys, count);
-    remove_here(quiet, clearing->keys, clearing->count, false, clearing->errs);
-    for (uint32_t i = 0; i < clearing->count; i++) {
-        cleared[clearing->sources[i]] = clearing->errs[i] == SL_OK;
+    remove_here(quiet, clearing->keys, clearing->count, false, errs);
+    clearing_note(clearing, errs, cleared);
+    for (uint32_t i = 0; i < clearing->info_count; i++) {
+        const struct sl_contribution_info *info = &clearing->infos[i];
+        clearing_select_shared(clearing, keys, count, info->number);
+        if (clearing->count > 0 && sl_uncharge_batch(quiet, clearing->keys, clearing->count,
+                                                     info->name, true, errs, 0, NULL) == SL_OK) {
+            clearing_note(clearing, errs, cleared);
+        }
     }
 }
 
@@ -308,13 +351,16 @@ static void clear_batch(struct sl_client *quiet, const struct sl_object_key *key
                                 .errs = malloc(room * sizeof *clearing.errs),
                                 .keys = malloc(room * sizeof *clearing.keys),
                                 .sources = malloc(room * sizeof *clearing.sources)};
+    sl_err *errs = malloc(room * sizeof *errs);
     bool fine = clearing.stats != NULL && clearing.errs != NULL && clearing.keys != NULL &&
-                clearing.sources != NULL &&
-                (segment[0] == '\0' || segment_bits(quiet, segment, &clearing.segment));
+                clearing.sources != NULL && errs != NULL &&
+                (segment[0] == '\0' || segment_find(quiet, segment, &clearing));
     for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        clear_share(quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX),
+        clear_share(quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), errs,
                     cleared + first);
     }
+    free(errs);
+    free(clearing.infos);
     free(clearing.stats);
     free(clearing.errs);
     free(clearing.keys);

@@ -60,7 +60,7 @@ class Axis:
         return self.left + AXIS * min(1, max(0, share))
 
     def ticks(self):
-        return [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if self.low <= tick <= self.high]
+        return [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 300, 1000, 3000) if self.low <= tick <= self.high]
 
 
 def told(row, name):

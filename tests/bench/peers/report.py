@@ -161,6 +161,7 @@ def markdown(found, peer="mooncake"):
                             (find(found, section, call, batch, size) for call in (writing, reading))) for size in sizes]
         if any(cell.strip("- /") for cell in cells):
             what = f"`{writing}`, `{reading}`" + (f" × {batch}" if batch > 1 else "")
+            cells = ["" if cell == "- / -" else cell for cell in cells]
             lines.setdefault(section, []).append(f"| {what} | " + " | ".join(cells) + " |")
     for row in found["rows"]:
         if not row["bytes"] and peer in row["faster_than"]:

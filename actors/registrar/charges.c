@@ -501,8 +501,11 @@ void reg_watermark_run(struct registrar *self)
     double ceiling = (double)reg_ceiling_bytes(self);
     double high = (double)self->set.evict_watermark_ppm / RATIO_ONE;
     double low = high - SL_MIN(high, (double)self->set.evict_ratio_ppm / RATIO_ONE);
-    if (self->set.evict_watermark_ppm >= (uint64_t)RATIO_ONE || ceiling == 0 ||
-        (!self->lowering && self->env->now_ns < self->lower_again_ns)) {
+    if (self->set.evict_watermark_ppm >= (uint64_t)RATIO_ONE || ceiling == 0) {
+        self->lowering = false; /* what nobody pays for leaves by itself */
+        return;
+    }
+    if (!self->lowering && self->env->now_ns < self->lower_again_ns) {
         return;
     }
     double used = (double)reg_used_bytes(self);

@@ -81,8 +81,9 @@ static bool contribution_lasts(const struct reg_contribution *at)
     return reg_proc_none(at->proc);
 }
 
-/* The note of how it is now, in the place of the one before. Errors: SL_ERR_NO_SPACE (that one
- * stays). */
+/* The note of how it is now, in the place of the one before. Making room for it may evict the last
+ * value that one that ends pays for: then it is over, and has no note. Errors: SL_ERR_NO_SPACE (the
+ * one before stays). */
 static sl_err contribution_note(struct registrar *self, uint32_t number, struct sl_error *why)
 {
     struct reg_contribution *at = &self->contributions.all[number];
@@ -99,6 +100,9 @@ static sl_err contribution_note(struct registrar *self, uint32_t number, struct 
     sl_ref fresh = 0;
     sl_err err = sl_index_blob_put(self->index, &note, bytes, REG_BLOB_CONTRIBUTION, &fresh, why);
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+        if (at->state == REG_CONTRIBUTION_FREE) {
+            return SL_OK;
+        }
         err = sl_index_blob_put(self->index, &note, bytes, REG_BLOB_CONTRIBUTION, &fresh, why);
     }
     if (err != SL_OK) {
@@ -138,6 +142,7 @@ void reg_contribution_left(struct registrar *self, uint32_t number)
     }
     withdraw_answer(self, at, SL_OK);
     self->contributions.ending &= ~BIT(number);
+    self->contributions.begun &= ~BIT(number); /* the next of this number is not looked for yet */
     *at = (struct reg_contribution){.state = REG_CONTRIBUTION_FREE};
 }
 

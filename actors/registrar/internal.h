@@ -302,9 +302,9 @@ struct reg_remove {
     uint64_t all_left;
     uint64_t *codes;
     bool heed_leases, tell_busy;
-    uint64_t uncharged; /* set of one contribution; 0: values are removed */
-    sl_err failed;      /* not all can be removed now */
-    uint32_t *left;     /* tombstones a key waits for */
+    struct reg_wished uncharged; /* serial 0: values are removed */
+    sl_err failed;               /* not all can be removed now */
+    uint32_t *left;              /* tombstones a key waits for */
     uint64_t outstanding;
 };
 struct reg_flush {

@@ -330,13 +330,16 @@ static sl_err populate_start(struct registrar *self, struct sl_error *why)
 static void populate_more(struct registrar *self)
 {
     struct sl_error why = {0};
-    if (!self->contributions.on || self->draining || self->populating ||
-        self->env->now_ns < self->populate_again_ns ||
-        self->populated_bytes >= populate_target(self)) {
+    if (!self->contributions.on || self->draining || self->populating) {
         return;
     }
-    self->populate_failed = false;
-    if (populate_start(self, &why) != SL_OK) {
+    if (self->populated_bytes >= populate_target(self)) {
+        self->populate_failed = false;
+        return;
+    }
+    if (self->env->now_ns >= self->populate_again_ns && populate_start(self, &why) != SL_OK) {
+        self->populate_failed = true;
+        self->populate_again_ns = sl_deadline_ns(self->env->now_ns, POPULATE_AGAIN_NS);
         reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
     }
 }

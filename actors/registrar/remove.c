@@ -169,8 +169,12 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
 
 /* Others that are charged with it keep the value. */
 static sl_err unit_uncharge(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
-                            uint64_t set, bool heed_leases)
+                            const struct reg_wished *whose, bool heed_leases)
 {
+    uint64_t set = UINT64_C(1) << whose->number;
+    if (self->contributions.all[whose->number].serial != whose->serial) {
+        return SL_ERR_NOT_FOUND; /* it ended meanwhile */
+    }
     if (entry->group != 0 || entry->kind != SL_RECORD_COMMITTED ||
         (entry->contributions & set) == 0 || (entry->contributions & ~set) == 0) {
         return SL_ERR_NOT_FOUND;
@@ -199,7 +203,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
             return;
         }
-        if (remove->uncharged == 0) {
+        if (remove->uncharged.serial == 0) {
             reg_key_forget(self, key, &how);
         }
         return;
@@ -212,9 +216,9 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             return; /* not visible yet */
         }
     }
-    if (remove->uncharged != 0) {
+    if (remove->uncharged.serial != 0) {
         remove->codes[index] =
-            (uint64_t)unit_uncharge(self, unit, &entry, remove->uncharged, remove->heed_leases);
+            (uint64_t)unit_uncharge(self, unit, &entry, &remove->uncharged, remove->heed_leases);
         return;
     }
     remove->codes[index] = (uint64_t)SL_OK;
@@ -349,13 +353,12 @@ static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts 
     return SL_OK;
 }
 
-/* The one that body names, as a set. SL_ERR_NOT_FOUND: there is none of that name. */
+/* The one that body names. SL_ERR_NOT_FOUND: there is none of that name. */
 static sl_err uncharged_find(const struct registrar *self, const struct sl_body_remove *body,
-                             uint64_t *set, struct sl_error *why)
+                             struct reg_wished *out, struct sl_error *why)
 {
     struct reg_wish wish;
     const struct sl_texts name = {.at = &body->contribution, .count = 1};
-    *set = 0;
     if (body->contribution.length == 0) {
         return SL_OK;
     }
@@ -363,14 +366,14 @@ static sl_err uncharged_find(const struct registrar *self, const struct sl_body_
     if (wish.count == 0) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no contribution '%.80s'", body->contribution.at);
     }
-    *set = UINT64_C(1) << wish.preferred[0].number;
+    *out = wish.preferred[0];
     return SL_OK;
 }
 
 void reg_remove(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
-    uint64_t uncharged = 0;
+    struct reg_wished uncharged = {0};
     struct reg_remove *remove = NULL;
     struct sl_error why = {0};
     uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);

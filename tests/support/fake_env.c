@@ -107,8 +107,12 @@ static sl_err fake_job_op(struct sl_env *env, uint32_t thread_count,
 {
     struct fake_env *fake = fake_of(env);
     ck_assert(!fake->job_ended);
-    fake->job_result = SL_OK;
-    for (uint32_t i = 0; i < thread_count; i++) {
+    fake->job_count++;
+    if (fake->job_refused != SL_OK) {
+        return fake->job_refused;
+    }
+    fake->job_result = fake->job_fails;
+    for (uint32_t i = 0; fake->job_fails == SL_OK && i < thread_count; i++) {
         sl_err err = job(context, i);
         fake->job_result = fake->job_result == SL_OK ? err : fake->job_result;
     }

@@ -43,6 +43,8 @@ struct fake_env {
     uint64_t job_cookie;
     sl_err job_result;
     bool job_ended;
+    sl_err job_refused, job_fails; /* SL_OK; else jobs cannot be started, or end so without a run */
+    uint32_t job_count;
     bool finished;
 };
 

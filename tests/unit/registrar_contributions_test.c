@@ -845,6 +845,175 @@ START_TEST(values_of_a_time_without_contributions_have_no_room)
     }
 END_TEST
 
+/* ---- takes off one's charge ---- */
+
+static uint64_t uncharge_send(struct node *node, const struct sl_text *keys, uint64_t count,
+                              const char *name)
+{
+    struct sl_msg msg = {.type = SL_MSG_REMOVE};
+    msg.body.remove.keys = (struct sl_texts){keys, count};
+    msg.body.remove.contribution = sl_text_of(name);
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+static sl_err uncharge(struct node *node, const char *key, const char *name)
+{
+    struct sl_msg reply;
+    const struct sl_text text = sl_text_of(key);
+    uint64_t seq = uncharge_send(node, &text, 1, name);
+    ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
+}
+
+START_TEST(one_charge_of_several_is_taken_off)
+    {
+        struct node *node = node_with_two(disk_settings);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        ck_assert_int_eq(put_where(node, "both", 5000, NULL, NULL, 2), SL_OK); /* being written */
+        ck_assert_int_eq(put_where(node, "alone", 5000, "a:1", NULL, 1), SL_OK);
+
+        ck_assert_int_eq(uncharge(node, "both", "a:1"), SL_OK);
+        ck_assert_int_eq(uncharge(node, "both", "b:1"), SL_ERR_NOT_FOUND); /* the last one */
+        ck_assert_int_eq(uncharge(node, "alone", "a:1"), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(uncharge(node, "alone", "nobody"), SL_ERR_NOT_FOUND);
+        sums_are_exact(node);
+        (void)tierer_write(node, 1, SL_OK);
+
+        ck_assert_uint_eq(used_of(node, "a:1"), 8192);
+        ck_assert_uint_eq(used_of(node, "b:1"), 8192);
+        ck_assert(node_sees(node, "both") && node_sees(node, "alone"));
+        settle(node);
+        node_end(node);
+    }
+END_TEST
+
+/* A long one goes on while contributions come and go. */
+START_TEST(a_later_contribution_of_its_number_keeps_its_charge)
+    {
+        enum { COUNT = 40000 };
+        struct node *node = node_with_two(settings);
+        struct sl_text *keys = calloc(COUNT, sizeof(*keys));
+        struct sl_msg msg = {.type = SL_MSG_WITHDRAW}, reply;
+        ck_assert_ptr_nonnull(keys);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            keys[i] = sl_text_of("no");
+        }
+        keys[COUNT - 1] = sl_text_of("k");
+
+        uint64_t seq = uncharge_send(node, keys, COUNT, "b:1");
+        msg.body.withdraw.name = sl_text_of("b:1");
+        fake_give(&node->fake, "client.2", &msg);
+        ck_assert(fake_take_reply(&node->fake, "client.2", msg.seq, &reply));
+        ck_assert_int_eq(contribute(node, "client.2", "c:1", SL_MIB, false), SL_OK);
+        ck_assert_int_eq(put_where(node, "k", 5000, NULL, NULL, 2), SL_OK);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
+        settle(node);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[COUNT - 1], SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(used_of(node, "c:1"), 8192);
+        free(keys);
+        node_end(node);
+    }
+END_TEST
+
+/* ---- memory that is not there, and an index that is full ---- */
+
+START_TEST(a_ceiling_of_nothing_is_not_lowered_for_ever)
+    {
+        static const char *const marked[] = {"contributions", "true",        "evict_watermark",
+                                             "0.5",           "evict_ratio", "0.4",
+                                             "evict_batch",   "1",           NULL};
+        struct node *node = node_start(marked);
+        const struct registrar *self = node->fake.state;
+        char key[8];
+        struct sl_msg msg = {.type = SL_MSG_WITHDRAW};
+        node_client(node, "client.1", 11);
+        ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
+        for (uint32_t i = 0; i < 9; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(put_where(node, key, 65536, NULL, NULL, 0), SL_OK);
+        }
+        ck_assert(self->lowering);
+
+        msg.body.withdraw.name = sl_text_of("a");
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(!self->lowering);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
+    {
+        struct node *node = node_start(settings);
+        const struct registrar *self = node->fake.state;
+        node_client(node, "client.1", 11);
+        node->fake.job_fails = SL_ERR_NO_MEMORY;
+        ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
+        for (uint32_t i = 0; i < 30; i++) {
+            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_ERR_NO_SPACE);
+            fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+            ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
+        }
+        ck_assert_uint_le(node->fake.job_count, 5);
+
+        node->fake.job_fails = SL_OK;
+        node->fake.job_refused = SL_ERR_LIMIT;
+        uint32_t before = node->fake.job_count;
+        for (uint32_t i = 0; i < 20; i++) {
+            fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_ERR_NO_SPACE);
+        }
+        ck_assert_uint_le(node->fake.job_count - before, 3);
+        ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
+
+        ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* nothing is missing now */
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        ck_assert_str_eq(self->health_reason, "");
+        node->fake.job_refused = SL_OK;
+        ck_assert_int_eq(contribute(node, "client.1", "b", SL_MIB, false), SL_OK);
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* The room for the note that it ends is made by evicting the last value that it pays for. */
+START_TEST(a_full_index_leaves_no_note_of_what_is_over)
+    {
+        struct node *node = node_with_two(settings);
+        struct registrar *self = node->fake.state;
+        const char note[80] = "as large as that of a contribution";
+        sl_ref *blobs = calloc(1u << 20, sizeof(*blobs));
+        uint32_t count = 0;
+        struct listed all;
+        ck_assert_ptr_nonnull(blobs);
+        ck_assert_int_eq(put_where(node, "k", 5000, "a:1", NULL, 0), SL_OK);
+        while (sl_index_blob_put(self->index, note, sizeof(note), 999, &blobs[count], NULL) ==
+               SL_OK) {
+            count++;
+        }
+
+        ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_OK);
+        for (uint32_t i = 0; i < count; i++) {
+            sl_index_set_kind(self->index, blobs[i], SL_RECORD_FREE);
+        }
+        ck_assert(!node_sees(node, "k"));
+        ck_assert_int_eq(contribute(node, "client.1", "c:1", SL_MIB, false), SL_OK);
+        node_restart(node);
+
+        list(node, &all);
+        ck_assert_uint_eq(all.count, 2);
+        ck_assert_ptr_nonnull(listed_at(&all, "c:1"));
+        settle(node);
+        free(blobs);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- random histories ---- */
 
 struct history {
@@ -907,12 +1076,16 @@ static void history_end_one(struct history *at, bool commit)
 
 static void history_ask(struct history *at, uint32_t type)
 {
-    char key[16];
+    char key[16], name[8];
     snprintf(key, sizeof(key), "k%u", chance(at, 60));
+    snprintf(name, sizeof(name), "c%u", chance(at, 5));
     struct sl_text text = sl_text_of(key);
     struct sl_msg msg = {.type = type};
     if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = (struct sl_texts){&text, 1};
+        msg.body.remove.contribution = sl_text_of(chance(at, 2) == 0 ? name : "");
+    } else if (type == SL_MSG_PREFETCH) {
+        msg.body.prefetch.keys = (struct sl_texts){&text, 1};
     } else {
         msg.body.promote.keys = (struct sl_texts){&text, 1};
     }
@@ -955,7 +1128,7 @@ static void history_step(struct history *at)
         history_ask(at, SL_MSG_REMOVE);
         break;
     case 10:
-        history_ask(at, SL_MSG_PROMOTE);
+        history_ask(at, chance(at, 3) == 0 ? SL_MSG_PREFETCH : SL_MSG_PROMOTE);
         break;
     case 11:
         history_contribution(at);
@@ -972,6 +1145,7 @@ static void history_step(struct history *at)
     case 14:
         if (at->disk) {
             (void)tierer_read(at->node, chance(at, 4) == 0 ? SL_ERR_CORRUPT : SL_OK);
+            (void)tierer_prefetch(at->node, chance(at, 4) == 0 ? SL_ERR_IO : SL_OK);
         }
         break;
     default:
@@ -1045,6 +1219,8 @@ static Suite *suite(void)
     tcase_add_test(ends, what_is_on_disk_stays_there);
     tcase_add_test(ends, what_is_on_its_way_to_disk_is_waited_for);
     tcase_add_test(ends, blocks_go_whole);
+    tcase_add_test(ends, one_charge_of_several_is_taken_off);
+    tcase_add_test(ends, a_later_contribution_of_its_number_keeps_its_charge);
     suite_add_tcase(all, ends);
     TCase *restarts = tcase_create("restarts");
     tcase_set_timeout(restarts, 300);
@@ -1054,6 +1230,12 @@ static Suite *suite(void)
     tcase_add_test(restarts, values_of_a_time_without_contributions_have_no_room);
     tcase_add_loop_test(restarts, sums_are_exact_after_every_step, 0, 12);
     suite_add_tcase(all, restarts);
+    TCase *lacks = tcase_create("lacks");
+    tcase_set_timeout(lacks, 120);
+    tcase_add_test(lacks, a_ceiling_of_nothing_is_not_lowered_for_ever);
+    tcase_add_test(lacks, memory_that_the_system_lacks_is_asked_for_now_and_then);
+    tcase_add_test(lacks, a_full_index_leaves_no_note_of_what_is_over);
+    suite_add_tcase(all, lacks);
     return all;
 }
 

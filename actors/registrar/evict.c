@@ -287,6 +287,12 @@ static void company_aside(struct registrar *self, const struct company *company)
     sl_metric_add(self->env->metrics, self->metric.evict_skipped_count, company->count);
 }
 
+static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
+{
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    return (flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
+}
+
 /* Gives how many units went; lose: also those that could stay on disk. */
 static uint32_t company_evict(struct registrar *self, const struct company *company, bool lose,
                               const struct reg_drop *how)
@@ -299,6 +305,9 @@ static uint32_t company_evict(struct registrar *self, const struct company *comp
     }
     for (uint32_t i = 0; i < company->count; i++) {
         struct reg_parts parts;
+        if (!drops && is_on_disk_alone(self, company->units[i])) {
+            continue; /* a member that has left before */
+        }
         reg_unit_parts(self, company->units[i], &parts);
         gone += drops ? unit_lose(self, company->units[i], how)
                       : unit_to_disk(self, company->units[i], &parts);

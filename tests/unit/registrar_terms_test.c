@@ -1,5 +1,6 @@
 /* tests/unit/registrar_terms_test.c - leases, pins and bundles: what is evicted and removed, and
  * when. */
+#include "actors/registrar/internal.h"
 #include "ipc/sl_leases.h"
 #include "tests/unit/registrar_support.h"
 
@@ -445,6 +446,37 @@ START_TEST(a_value_that_replaces_another_stays_in_its_bundle)
     }
 END_TEST
 
+/* Who has left memory already is not counted once more: eviction would go on for nothing. */
+START_TEST(a_bundle_that_cannot_leave_memory_frees_nothing)
+    {
+        static const char *const with_disk[] = {"disk", "64MiB", NULL};
+        static const char *const keys[] = {"m0", "m1"};
+        struct node *node = start(with_disk);
+        struct registrar *self = node->fake.state;
+        struct terms terms = {.bundle = "b"};
+        const char note[8] = "filling";
+        sl_ref blob;
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(put_with(node, keys[i], 4096, terms), SL_OK);
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        }
+        ck_assert_uint_gt(reg_evict(self, 1), 0);
+        struct sl_text text = sl_text_of(keys[1]);
+        struct sl_msg msg = {.type = SL_MSG_PROMOTE};
+        msg.body.promote.keys = (struct sl_texts){&text, 1};
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        while (sl_index_blob_put(self->index, note, sizeof(note), 999, &blob, NULL) == SL_OK) {
+        }
+
+        ck_assert_uint_eq(reg_evict(self, 1), 0);
+
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(bundles_of_many_members_come_and_go)
     {
         struct node *node = start(NULL);
@@ -551,6 +583,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_look_up_of_a_member_keeps_its_bundle, 0, 2);
     tcase_add_loop_test(tcase, a_bundle_with_a_pinned_or_unfinished_member_stays, 0, 3);
     tcase_add_test(tcase, a_value_that_replaces_another_stays_in_its_bundle);
+    tcase_add_test(tcase, a_bundle_that_cannot_leave_memory_frees_nothing);
     tcase_add_test(tcase, bundles_of_many_members_come_and_go);
     tcase_add_test(tcase, on_disk_too_what_is_leased_may_leave_memory_last);
     tcase_add_test(tcase, a_killed_registrar_keeps_leases);

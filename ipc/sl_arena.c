@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #define ARENA_GRANULE_BYTES   (32u * SL_MIB)
@@ -343,6 +345,27 @@ uint64_t sl_arena_boot_generation(const struct sl_arena *arena)
 uint64_t sl_arena_birth_generation(const struct sl_arena *arena)
 {
     return arena->own->birth_generation;
+}
+
+uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
+{
+    struct statvfs room;
+    uint64_t data_bytes = arena->segment.data_bytes;
+    if (fstatvfs(arena->segment.fd, &room) != 0 || room.f_blocks == 0) {
+        return data_bytes; /* not known, or a tmpfs without a limit */
+    }
+    uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
+    uint64_t missing_bytes = 0;
+    SL_ASSERT(arena->granules != NULL); /* the owner's alone */
+    pthread_mutex_lock(&arena->lock);
+    for (uint64_t i = arena->prefix_count; i < arena->granule_count; i++) {
+        missing_bytes +=
+            arena->granules[i] == GRANULE_UNTOUCHED ? arena_granule_bytes(arena, i) : 0;
+    }
+    pthread_mutex_unlock(&arena->lock);
+    return free_bytes >= missing_bytes
+               ? data_bytes
+               : data_bytes - missing_bytes + free_bytes / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
 }
 
 /* The first granule nobody has or works at; false when there is none. */

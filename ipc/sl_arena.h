@@ -54,6 +54,9 @@ void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t lengt
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
+/* What could be populated now, all in all: what is, or is at work, and whole granules of what the
+ * file system has free. The owner's; thread-safe. */
+uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
 uint64_t sl_arena_next_generation(struct sl_arena *arena);       /* owner */
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
 uint64_t

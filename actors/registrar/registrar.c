@@ -466,7 +466,7 @@ static void registrar_gauges(struct registrar *self)
 static void registrar_health(struct registrar *self)
 {
     char reason[sizeof(self->health_reason)] = "";
-    if (self->populate_failed) {
+    if (self->populate_failed && self->populated_bytes < populate_target(self)) {
         (void)snprintf(reason, sizeof(reason), "the system gave %llu of %llu bytes of memory",
                        (unsigned long long)self->populated_bytes,
                        (unsigned long long)populate_target(self));
@@ -639,13 +639,16 @@ static void populate_ended(struct registrar *self, sl_err code)
 {
     self->populating = false;
     reg_space_grow(self);
-    if (code != SL_OK && self->populated_bytes < populate_target(self)) {
-        self->populate_failed = true;
+    bool failed = code != SL_OK && self->populated_bytes < populate_target(self);
+    if (failed) {
         self->populate_again_ns = self->env->now_ns + POPULATE_AGAIN_NS;
+    }
+    if (failed && !self->populate_failed) { /* once, however often it is tried again */
         reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
                 (unsigned long long)self->populated_bytes,
                 (unsigned long long)populate_target(self), sl_err_text(code));
     }
+    self->populate_failed = failed;
     self->space_freed = true;
 }
 

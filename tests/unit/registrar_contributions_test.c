@@ -3,6 +3,7 @@
 #include "actors/registrar/internal.h"
 #include "tests/unit/registrar_support.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static struct grants grants;
@@ -230,6 +231,29 @@ START_TEST(memory_is_the_ceiling_of_all_together)
         ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK);
         ck_assert_int_eq(contribute(node, "client.1", "c", 3 * SL_MIB, false), SL_OK);
         sums_are_exact(node);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(more_than_shared_memory_has_is_refused)
+    {
+        struct statvfs room;
+        ck_assert_int_eq(statvfs("/dev/shm", &room), 0);
+        uint64_t all_bytes = (uint64_t)room.f_blocks * room.f_frsize;
+        char memory[32];
+        (void)snprintf(memory, sizeof(memory), "%ju", (uintmax_t)(2 * all_bytes / SL_GIB * SL_GIB + SL_GIB));
+        const char *const with[] = {"contributions", "true", "memory", memory, NULL};
+        struct node *node = node_start(with);
+        struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE}, reply;
+        node_client(node, "client.1", 11);
+        msg.body.contribute.name = sl_text_of("a");
+        msg.body.contribute.length_bytes = all_bytes + SL_MIB;
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+
+        ck_assert_int_eq(reply.code, SL_ERR_NO_SPACE);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "df -h /dev/shm"));
+        ck_assert_int_eq(contribute(node, "client.1", "b", SL_MIB, false), SL_OK);
         node_end(node);
     }
 END_TEST
@@ -1191,6 +1215,7 @@ static Suite *suite(void)
     tcase_add_test(table, without_contributions_there_is_no_room);
     tcase_add_test(table, names_are_unique_and_requests_may_be_repeated);
     tcase_add_test(table, memory_is_the_ceiling_of_all_together);
+    tcase_add_test(table, more_than_shared_memory_has_is_refused);
     tcase_add_test(table, sixty_four_are_all);
     suite_add_tcase(all, table);
     TCase *charges = tcase_create("charges");

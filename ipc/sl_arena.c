@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -363,9 +362,9 @@ uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
             arena->granules[i] == GRANULE_UNTOUCHED ? arena_granule_bytes(arena, i) : 0;
     }
     pthread_mutex_unlock(&arena->lock);
-    return free_bytes >= missing_bytes
-               ? data_bytes
-               : data_bytes - missing_bytes + free_bytes / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
+    return free_bytes >= missing_bytes ? data_bytes
+                                       : data_bytes - missing_bytes +
+                                             free_bytes / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
 }
 
 /* The first granule nobody has or works at; false when there is none. */

@@ -258,11 +258,12 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
     }
     uint64_t reachable_bytes = sl_arena_reachable_bytes(self->arena);
     if (all->length_bytes + want->length_bytes > reachable_bytes) {
-        return sl_fail(why, SL_ERR_NO_SPACE,
-                       "contribution of %llu bytes: %llu are contributed already, and shared memory "
-                       "has room for %llu in all (df -h /dev/shm)",
-                       (unsigned long long)want->length_bytes,
-                       (unsigned long long)all->length_bytes, (unsigned long long)reachable_bytes);
+        return sl_fail(
+            why, SL_ERR_NO_SPACE,
+            "contribution of %llu bytes: %llu are contributed already, and shared memory "
+            "has room for %llu in all (df -h /dev/shm)",
+            (unsigned long long)want->length_bytes, (unsigned long long)all->length_bytes,
+            (unsigned long long)reachable_bytes);
     }
     uint32_t number = number_free(self);
     if (number == REG_NONE) {

@@ -15,8 +15,9 @@
 #define HEAD_BYTES_MAX   (32 * SL_KIB)
 #define STREAM_BLOCK     (64 * SL_KIB)
 #define STACK_BYTES      (512 * SL_KIB)
-#define REQUEST_NS       (15 * SL_NS_PER_S)  /* until all of it is here */
-#define ANSWER_NS        (300 * SL_NS_PER_S) /* until all of the answer is taken */
+#define REQUEST_NS       (15 * SL_NS_PER_S) /* until all of it is here */
+#define ANSWER_S         300u /* until an answer is made, and until all of it is taken */
+#define ANSWER_NS        (ANSWER_S * SL_NS_PER_S)
 #define FROM_ONE_ADDRESS (MC_HTTP_CONNECTIONS_MAX / 2)
 #define CUT              UINT64_MAX /* in until_ns: shut down already */
 
@@ -37,7 +38,7 @@ struct mc_http {
 struct mc_request {
     struct MHD_Connection *connection;
     enum mc_method method;
-    bool head, too_large;
+    bool too_large;
     char *body; /* owned; NULL: empty */
     size_t body_bytes;
 };
@@ -267,6 +268,13 @@ static const struct mc_route *route_find(const struct mc_http *http, const char 
     return NULL;
 }
 
+/* A request that is here whole may take its time: nothing comes and goes while its handler runs. */
+static void time_give(struct MHD_Connection *connection)
+{
+    (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, ANSWER_S);
+    visitor_time(visitor_of(connection), ANSWER_NS);
+}
+
 static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *request,
                                       const char *path, const char *word)
 {
@@ -285,6 +293,7 @@ static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *r
         mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE, "a body has at most %ju bytes\n",
                        (uintmax_t)MC_HTTP_BODY_BYTES_MAX);
     } else {
+        time_give(request->connection);
         route->fn(http->context, request, &answer);
     }
     return answer_send(request->connection, &answer, allow[0] != '\0' ? allow : NULL);
@@ -342,6 +351,7 @@ static void request_end(void *context, struct MHD_Connection *connection, void *
         free(request);
         *own = NULL;
     }
+    (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, IDLE_S);
     visitor_time(visitor_of(connection), REQUEST_NS);
 }
 

@@ -241,7 +241,8 @@ START_TEST(more_than_shared_memory_has_is_refused)
         ck_assert_int_eq(statvfs("/dev/shm", &room), 0);
         uint64_t all_bytes = (uint64_t)room.f_blocks * room.f_frsize;
         char memory[32];
-        (void)snprintf(memory, sizeof(memory), "%ju", (uintmax_t)(2 * all_bytes / SL_GIB * SL_GIB + SL_GIB));
+        (void)snprintf(memory, sizeof(memory), "%ju",
+                       (uintmax_t)(2 * all_bytes / SL_GIB * SL_GIB + SL_GIB));
         const char *const with[] = {"contributions", "true", "memory", memory, NULL};
         struct node *node = node_start(with);
         struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE}, reply;

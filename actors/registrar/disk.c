@@ -368,10 +368,11 @@ void reg_forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
 bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
-    const struct reg_disk *disk = &self->tier.disks[slot];
-    for (struct reg_forget *at = disk->forget_restored > 0 ? disk->forget_first : NULL; at != NULL;
-         at = at->next) {
-        if (at->restored && at->remove_id == 0 && strcmp(at->key, key) == 0) {
+    bool some = self->tier.disks[slot].forget_restored > 0;
+    struct reg_forget *at = some ? *forget_key_head(self, key, (uint32_t)strlen(key)) : NULL;
+    for (; at != NULL; at = at->key_next) {
+        if (at->restored && at->remove_id == 0 && at->place.disk == slot &&
+            strcmp(at->key, key) == 0) {
             at->remove_id = remove_id;
             at->remove_index = remove_index;
             reg_remove_wait(self, remove_id, remove_index);
@@ -381,21 +382,44 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uin
     return false;
 }
 
-bool reg_forgotten_key_find(const struct registrar *self, struct sl_digest digest,
-                            char key[SL_KEY_BYTES_MAX + 1])
+static int forgotten_order(const void *left, const void *right)
+{
+    const struct sl_digest *a = &((const struct reg_forgotten *)left)->digest;
+    const struct sl_digest *b = &((const struct reg_forgotten *)right)->digest;
+    return a->low != b->low ? (a->low > b->low) - (a->low < b->low)
+                            : (a->high > b->high) - (a->high < b->high);
+}
+
+bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count)
 {
     struct sl_entry entry;
+    uint32_t found = 0;
+    struct reg_forgotten *all = calloc(SL_MAX(self->forget_count, 1u), sizeof(*all));
+    if (all == NULL) {
+        return false;
+    }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         for (const struct reg_forget *at = self->tier.disks[i].forget_first; at != NULL;
              at = at->next) {
             if (sl_index_find_any(self->index, at->key, at->key_length, &entry) == SL_OK &&
-                entry.kind == SL_RECORD_COMMITTED && sl_digest_equal(entry.digest, digest)) {
-                memcpy(key, at->key, at->key_length + 1);
-                return true;
+                entry.kind == SL_RECORD_COMMITTED) {
+                all[found++] = (struct reg_forgotten){.digest = entry.digest, .key = at->key};
             }
         }
     }
-    return false;
+    qsort(all, found, sizeof(*all), forgotten_order);
+    *out = all;
+    *count = found;
+    return true;
+}
+
+const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
+                               struct sl_digest digest)
+{
+    const struct reg_forgotten want = {.digest = digest};
+    const struct reg_forgotten *found =
+        count == 0 ? NULL : bsearch(&want, all, count, sizeof(*all), forgotten_order);
+    return found == NULL ? NULL : found->key;
 }
 
 /* What was meant for disks that were not known yet is meant for this one, too. */

@@ -1191,9 +1191,15 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uin
 /* Whether a tombstone of this key is still on its way to the disk. */
 bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
                         uint32_t disk);
-/* The key of the value with this digest, if a tombstone of it is on its way to any disk. */
-bool reg_forgotten_key_find(const struct registrar *self, struct sl_digest digest,
-                            char key[SL_KEY_BYTES_MAX + 1]);
+struct reg_forgotten { /* a value under whose key a tombstone is on its way to some disk */
+    struct sl_digest digest;
+    const char *key; /* borrowed until a tombstone ends */
+};
+/* Gives all of them, for reg_forgotten_find. False: no memory. */
+bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count);
+/* The key of the one with this digest; NULL: none has it. */
+const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
+                               struct sl_digest digest);
 void reg_forgets_pump(struct registrar *self);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
 void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */

@@ -71,7 +71,9 @@ static void group_given_up(struct registrar *self, uint32_t slot)
 struct committing {
     const struct sl_msg *msg;
     uint32_t peer;
-    uint64_t answer; /* 0: none of them waits for a tombstone */
+    uint64_t answer;                 /* 0: none of them waits for a tombstone */
+    struct reg_forgotten *forgotten; /* owned; NULL: not asked for yet */
+    uint32_t forgotten_count;
 };
 
 /* One answer for all items that wait. */
@@ -234,21 +236,35 @@ static bool key_is_forgotten(struct registrar *self, const char *key)
     return false;
 }
 
-/* The key of a value that was committed, if something of before is still on its way out under it.
- * Its record may be another by now: the value was written, or left memory. */
-static bool commit_forgets(struct registrar *self, const struct sl_item_claim *item,
-                           char key[SL_KEY_BYTES_MAX + 1])
+/* The key of a value that was committed, if something of before is still on its way out under it;
+ * else empty. Its record may be another by now: the value was written, or left memory. Errors:
+ * SL_ERR_NO_MEMORY. */
+static sl_err commit_forgets(struct registrar *self, struct committing *commit,
+                             const struct sl_item_claim *item, char key[SL_KEY_BYTES_MAX + 1])
 {
     struct sl_digest digest = {.low = item->digest_low, .high = item->digest_high};
     struct sl_entry entry = {0};
+    key[0] = '\0';
     if (sl_index_ref_live(self->index, (sl_ref)item->ref)) {
         sl_index_read(self->index, (sl_ref)item->ref, &entry);
     }
     if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation) {
         key_text(&entry, key);
-        return key_is_forgotten(self, key);
+        key[0] = key_is_forgotten(self, key) ? key[0] : '\0';
+        return SL_OK;
     }
-    return reg_forgotten_key_find(self, digest, key);
+    if (self->forget_count == 0) {
+        return SL_OK;
+    }
+    if (commit->forgotten == NULL && /* once for all items: there may be many of both */
+        !reg_forgotten_list(self, &commit->forgotten, &commit->forgotten_count)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    const char *found = reg_forgotten_find(commit->forgotten, commit->forgotten_count, digest);
+    if (found != NULL) {
+        memcpy(key, found, strlen(found) + 1);
+    }
+    return SL_OK;
 }
 
 /* Committed before. Its answer may have waited for tombstones of what it replaced when the
@@ -256,9 +272,10 @@ static bool commit_forgets(struct registrar *self, const struct sl_item_claim *i
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
                            const struct sl_item_claim *item)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    if (!self->tier.on || !commit_forgets(self, item, key)) {
-        return SL_OK;
+    char key[SL_KEY_BYTES_MAX + 1] = "";
+    sl_err err = self->tier.on ? commit_forgets(self, commit, item, key) : SL_OK;
+    if (err != SL_OK || key[0] == '\0') {
+        return err;
     }
     if (!commit_waits(self, commit)) {
         return SL_ERR_LIMIT;
@@ -318,6 +335,7 @@ void reg_commit(struct registrar *self, const struct sl_msg *msg)
         done += code == SL_OK ? 1 : 0;
         sl_metric_add(self->env->metrics, self->metric.stale_count, code == SL_ERR_STALE ? 1 : 0);
     }
+    free(commit.forgotten);
     sl_metric_add(self->env->metrics, self->metric.commit_count, done);
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
                    (uint32_t)done);

@@ -433,6 +433,48 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
     }
 END_TEST
 
+/* Its record is another by then: only the digest tells which value was meant. */
+START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
+    {
+        static const char *const two[] = {"disk", "1GiB", "disk_path", "/one,/two", NULL};
+        static const char *const stores[] = {"disk A", "disk B"};
+        struct node *node = node_start(two);
+        struct sl_item_grant grant;
+        struct sl_entry entry;
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            tierer_arrive(node, TIERER_PID + i);
+            tierer_ready(node);
+        }
+        node_put(node, "client.1", "other", 5000);
+        node_put(node, "client.1", "k", 5000);
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            (void)tierer_write(node, 1, SL_OK);
+        }
+        ck_assert(node_entry(node, "k", &entry));
+        uint32_t before = entry.disk.disk;
+        ck_assert_int_eq(node_remove(node, "client.1", "other"), SL_ERR_INCOMPLETE);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
+        (void)commit_send(node, "client.1", &grant, "new", 0);
+        tierer_play(1 - before, stores[1 - before]);
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(node_entry(node, "k", &entry));
+        ck_assert_uint_eq(entry.disk.disk, 1 - before);
+        ck_assert_uint_ne(entry.ref, grant.ref);
+
+        ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_TIMEOUT);
+        ck_assert_int_eq(commit_as(node, "client.1", &grant, "none of that"), SL_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            (void)tierer_forget(node, SL_OK);
+        }
+        ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(too_many_that_wait_try_again)
     {
         struct node *node = node_with_disk();
@@ -557,6 +599,7 @@ static Suite *suite(void)
     tcase_add_test(disk, a_copy_on_its_way_to_disk_is_waited_for);
     tcase_add_test(disk, the_deadline_ends_the_wait);
     tcase_add_test(disk, the_old_copy_does_not_come_back_with_a_successor);
+    tcase_add_test(disk, the_answer_waits_when_the_new_value_is_on_another_disk);
     tcase_add_test(disk, too_many_that_wait_try_again);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);
     tcase_add_test(disk, what_a_disk_has_not_told_yet_is_forgotten_too);

@@ -59,6 +59,11 @@ void reg_charge_note(struct registrar *self, sl_ref ref, uint64_t set)
     }
 }
 
+void reg_charge_moved(struct registrar *self, uint64_t set)
+{
+    self->contributions.seen |= set & self->contributions.ending;
+}
+
 /* The same for a charge that must not be lost; false: the record, of a time without contributions,
  * has no place for it. */
 static bool charge_store(struct registrar *self, sl_ref ref, uint64_t set, uint64_t space_bytes)

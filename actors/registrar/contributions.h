@@ -108,6 +108,8 @@ void reg_charge_end(struct registrar *self, sl_ref ref);
 uint64_t reg_charge_of(const struct registrar *self, sl_ref ref);
 /* The record says who is charged with its extent. */
 void reg_charge_note(struct registrar *self, sl_ref ref, uint64_t set);
+/* A record with this set is another now: a walk may have passed where it is. */
+void reg_charge_moved(struct registrar *self, uint64_t set);
 /* Before the extent of a claim becomes a value's: who is charged must still be there. Errors:
  * SL_ERR_NO_SPACE (they ended, and no other has room). */
 sl_err reg_charge_settle(struct registrar *self, sl_ref ref);

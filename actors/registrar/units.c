@@ -284,6 +284,8 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     if (extent !=
         NULL) { /* the old record is charged with the old extent, as long as that stands */
         reg_charge_note(self, *fresh, 0);
+    } else {
+        reg_charge_moved(self, old.contributions);
     }
     if (retired) {
         reg_retired_add(self, ref, &old.extent, writing);

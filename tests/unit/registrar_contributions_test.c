@@ -870,6 +870,57 @@ START_TEST(values_of_a_time_without_contributions_have_no_room)
     }
 END_TEST
 
+/* A record that moves while the records are walked may be passed by: its value can be seen still.
+ */
+START_TEST(what_moves_during_the_walk_is_waited_for)
+    {
+        static const char *const large[] = {
+            "contributions", "true", "memory", "64MiB", "memory_chunk", "64MiB", "index_memory",
+            "16MiB",         "disk", "1GiB",   NULL};
+        struct node *node = node_start(large);
+        struct sl_msg msg = {.type = SL_MSG_WITHDRAW}, reply;
+        struct sl_entry entry;
+        char key[16];
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
+        ck_assert_int_eq(contribute(node, "client.1", "b", 32 * SL_MIB, false), SL_OK);
+        for (uint32_t i = 0; i < 6000; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(put_where(node, key, 100, "b", NULL, 0), SL_OK);
+        }
+        while (tierer_write(node, 1, SL_OK) > 0) {
+        }
+        ck_assert_int_eq(put_where(node, "v", 100, "a", NULL, 0), SL_OK); /* DISK_WRITE is out */
+        ck_assert(node_entry(node, "v", &entry));
+        ck_assert_uint_gt(entry.ref, 0);
+        sl_ref last = entry.ref;
+        for (uint32_t i = 0; i < 10; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            (void)node_remove(node, "client.1", key);
+        }
+        while (tierer_forget(node, SL_OK) > 0) {
+        }
+        msg.body.withdraw.name = sl_text_of("a");
+        fake_give(&node->fake, "client.1", &msg); /* one slice */
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(node_entry(node, "v", &entry));
+        ck_assert_uint_lt(entry.ref, last);
+
+        bool answered = false;
+        for (uint32_t i = 0; i < 1000 && !answered; i++) {
+            fake_pass(&node->fake, SL_NS_PER_MS);
+            answered = fake_take_reply(&node->fake, "client.1", msg.seq, &reply);
+        }
+
+        ck_assert(answered && reply.code == SL_OK);
+        ck_assert(node_entry(node, "v", &entry));
+        ck_assert_uint_eq(entry.extent.generation, 0);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- takes off one's charge ---- */
 
 static uint64_t uncharge_send(struct node *node, const struct sl_text *keys, uint64_t count,
@@ -1245,6 +1296,7 @@ static Suite *suite(void)
     tcase_add_test(ends, what_is_on_disk_stays_there);
     tcase_add_test(ends, what_is_on_its_way_to_disk_is_waited_for);
     tcase_add_test(ends, blocks_go_whole);
+    tcase_add_test(ends, what_moves_during_the_walk_is_waited_for);
     tcase_add_test(ends, one_charge_of_several_is_taken_off);
     tcase_add_test(ends, a_later_contribution_of_its_number_keeps_its_charge);
     suite_add_tcase(all, ends);

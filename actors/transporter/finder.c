@@ -100,10 +100,14 @@ static void member_connect(struct transporter *self, struct tr_peer *peer, const
 {
     struct sl_error why = {0};
     if (sl_control_peer_add(self->control, peer->name, address, &why) != SL_OK) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
+        if (!peer->complained) { /* it is tried again, time and again */
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
+        }
+        peer->complained = true;
         peer->address[0] = '\0';
         return;
     }
+    peer->complained = false;
     (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
     peer->hello_due_ns = 0;
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is asked at %s", peer->name, address);

@@ -139,6 +139,8 @@ struct tr_trip {
 /* ---- seek.c ---- */
 struct tr_seek { /* SEEK of a client of ours */
     bool used, remove;
+    bool patient; /* who does not answer has had the time that a peer gets */
+    bool missed;  /* a peer that is there may not have heard of it */
     struct sl_return back;
     uint64_t due_ns; /* the peers' answers */
     uint64_t waited; /* for these peers: a bit each */
@@ -203,6 +205,7 @@ struct transporter {
     uint64_t members_due_ns, members_seen_ns;
     uint64_t peers_file_due_ns;
     uint64_t peers_file_digest; /* of what was taken in whole; 0: not yet */
+    uint64_t peers_file_seen;   /* digest of what was complained about */
 
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */

@@ -41,8 +41,9 @@ static bool file_read(const char *path, char text[FILE_BYTES_MAX + 1], size_t *l
     return plain && *length <= FILE_BYTES_MAX;
 }
 
-/* Whether the line needs no other look: its peer is asked, or it says nothing. */
-static bool line_take(struct transporter *self, const char *at, size_t length)
+/* Whether the line needs no other look: its peer is asked, or it says nothing. first: its file has
+ * not been looked at before. */
+static bool line_take(struct transporter *self, const char *at, size_t length, bool first)
 {
     struct sl_directory_member member = {0};
     const char *sign = memchr(at, '@', length);
@@ -51,8 +52,10 @@ static bool line_take(struct transporter *self, const char *at, size_t length)
     }
     if (sign == NULL || (size_t)(sign - at) >= sizeof(member.name) ||
         length - (size_t)(sign - at) > sizeof(member.control)) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: '%.*s' is not NAME@IP:PORT",
-                     (int)SL_MIN(length, (size_t)80), at);
+        if (first) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: '%.*s' is not NAME@IP:PORT",
+                         (int)SL_MIN(length, (size_t)80), at);
+        }
         return true;
     }
     memcpy(member.name, at, (size_t)(sign - at));
@@ -60,7 +63,8 @@ static bool line_take(struct transporter *self, const char *at, size_t length)
     if (strcmp(member.name, self->node) == 0) {
         return true; /* one file may serve all nodes */
     }
-    return tr_member_take(self, &member) != NULL;
+    const struct tr_peer *peer = tr_member_take(self, &member);
+    return peer != NULL && peer->address[0] != '\0';
 }
 
 uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns)
@@ -83,9 +87,10 @@ uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns)
     for (size_t at = 0; digest != self->peers_file_digest && at < length;) {
         const char *end = memchr(text + at, '\n', length - at);
         size_t line = end != NULL ? (size_t)(end - text) - at : length - at;
-        whole = line_take(self, text + at, line) && whole;
+        whole = line_take(self, text + at, line, digest != self->peers_file_seen) && whole;
         at += line + 1;
     }
+    self->peers_file_seen = digest;
     self->peers_file_digest = whole ? digest : 0;
     return self->peers_file_due_ns;
 }

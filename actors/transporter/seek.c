@@ -56,7 +56,8 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     for (uint32_t i = 0; i < self->peer_count; i++) {
         names[i] = sl_text_of(self->peers[i].name);
     }
-    for (uint32_t i = 0; seek->remove && seek->waited != 0 && i < seek->count; i++) {
+    bool doubt = seek->remove && (seek->waited != 0 || seek->missed);
+    for (uint32_t i = 0; doubt && i < seek->count; i++) {
         if (seek->items[i].code == SL_ERR_NOT_FOUND || seek->items[i].code == SL_OK) {
             seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
         }
@@ -92,6 +93,7 @@ static void peers_ask(struct transporter *self, struct tr_seek *seek, const stru
     for (uint32_t i = 0; i < self->peer_count; i++) {
         struct tr_peer *peer = &self->peers[i];
         if (peer->address[0] == '\0' || !sl_peer_health_usable(&peer->health, now_ns)) {
+            seek->missed |= sl_peer_health_state(&peer->health, now_ns) != SL_PEER_AWAY;
             continue;
         }
         struct sl_msg ask = {.type = SL_MSG_PEER_SEEK, .trace_id = msg->trace_id};
@@ -103,6 +105,8 @@ static void peers_ask(struct transporter *self, struct tr_seek *seek, const stru
         if (tr_peer_ask(self, peer, &ask, &seek->seqs[i]) == SL_OK) {
             sl_peer_health_asked(&peer->health);
             seek->waited |= UINT64_C(1) << i;
+        } else {
+            seek->missed = true;
         }
     }
 }
@@ -121,7 +125,9 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     seek->remove = body->remove;
     uint64_t left_ns = sl_budget_ns(self->env->now_ns, seek->back.deadline_ns);
     left_ns -= SL_MIN(left_ns / 4, ANSWER_NS_MAX);
-    uint64_t wait_ns = SL_MIN(left_ns, sl_config_u64(self->env->config, SL_SET_peer_timeout));
+    uint64_t patience_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
+    uint64_t wait_ns = SL_MIN(left_ns, patience_ns);
+    seek->patient = left_ns >= patience_ns;
     seek->due_ns = sl_deadline_ns(self->env->now_ns, wait_ns);
     for (uint32_t i = 0; i < seek->count; i++) {
         seek->items[i].code = SL_ERR_NOT_FOUND;
@@ -184,12 +190,10 @@ void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const stru
         if (reply->code == SL_OK && reply->body.peer_seek_reply.items.count == seek->count) {
             sl_peer_health_worked(&peer->health);
             seek_merge(seek, number, reply->body.peer_seek_reply.items.at);
-            seek->waited &= ~(UINT64_C(1) << number);
-        } else if (!seek->remove || reply->code == SL_ERR_PERMISSION) {
-            seek->waited &= ~(UINT64_C(1) << number); /* it has nothing for us */
-        } else { /* its answer says nothing: as if it had not come */
-            seek->seqs[number] = 0;
+        } else if (reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
+            seek->missed = true;
         }
+        seek->waited &= ~(UINT64_C(1) << number);
         if (seek->waited == 0) {
             seek_answer(self, seek);
         }
@@ -200,8 +204,11 @@ void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const stru
 static void seek_overdue(struct transporter *self, struct tr_seek *seek)
 {
     for (uint32_t i = 0; i < self->peer_count; i++) {
-        if ((seek->waited >> i & 1) != 0 && seek->seqs[i] != 0) {
-            sl_peer_health_over(&self->peers[i].health);
+        if ((seek->waited >> i & 1) == 0) {
+            continue;
+        }
+        sl_peer_health_over(&self->peers[i].health);
+        if (seek->patient) { /* else it is our client that has no time */
             sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
             tr_peer_failed(self, &self->peers[i]);
         }

@@ -21,7 +21,9 @@ static sl_err net_peer_add(struct sl_control *base, const char *name, const char
                            struct sl_error *why)
 {
     struct fake_net *net = (struct fake_net *)base;
-    (void)why;
+    if (net->add_fails != SL_OK) {
+        return sl_fail(why, net->add_fails, "the test says so");
+    }
     (void)snprintf(net->added, sizeof(net->added), "%s", name);
     (void)snprintf(net->where, sizeof(net->where), "%s", address);
     net->add_count++;

@@ -612,6 +612,54 @@ START_TEST(a_lying_answer_has_nothing)
     }
 END_TEST
 
+/* b and c live; nobody heard of the removal. */
+START_TEST(a_removal_that_could_not_be_asked_for_is_in_doubt)
+    {
+        struct sl_msg reply;
+        seek_bed();
+        const struct sl_item_seen gone = {.code = SL_OK};
+        bed.net.cut = true;
+        uint64_t found = seek_send(1, false);
+        uint64_t removed = seek_send(1, true);
+        bed.net.cut = false;
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", found, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_NOT_FOUND);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", removed, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_TIMEOUT);
+
+        removed = seek_send(1, true);
+        peer_seen("b", SL_OK, &gone, 1);
+        peer_seen("c", SL_ERR_BUSY, NULL, 0);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", removed, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(bed.self->seeks_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(who_has_no_time_takes_nobody_for_broken)
+    {
+        const struct sl_text key = {.at = "p", .length = 1};
+        seek_bed();
+        uint32_t before = letters_of(SL_MSG_PEER_SEEK);
+        for (uint32_t i = 0; i < 10; i++) {
+            struct sl_msg msg = seek_of(SL_MSG_SEEK, &key, 1, false);
+            msg.budget_ns = SL_NS_PER_MS;
+            fake_give(&bed.fake, "client.9.0", &msg);
+            fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
+        }
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK), before + 20);
+        ck_assert_uint_eq(bed.self->seeks_open, 0);
+
+        for (uint32_t i = 0; i < 10; i++) { /* but who is silent for long is */
+            (void)seek_send(1, false);
+            fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        }
+        ck_assert_uint_lt(letters_of(SL_MSG_PEER_SEEK), before + 40);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(look_ups_at_peers_are_bounded)
     {
         struct sl_msg reply;
@@ -1150,6 +1198,28 @@ START_TEST(a_file_names_peers_and_is_read_again)
     }
 END_TEST
 
+START_TEST(a_peer_of_the_file_that_cannot_be_spoken_to_is_tried_again)
+    {
+        char path[1100];
+        bed_open("");
+        fake_set(&bed.fake, "cluster_plaintext", "true");
+        (void)snprintf(path, sizeof(path), "%s/peers", bed.fake.paths.shm_dir);
+        file_write(path, "b@10.0.0.2:1\n");
+        bed.net.add_fails = SL_ERR_CONFIG; /* its key is half there */
+        fake_set(&bed.fake, "peers_file", path);
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        ck_assert_uint_eq(bed.net.add_count, 0);
+        bed.net.add_fails = SL_OK;
+
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(bed.net.add_count, 1);
+        ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
+        ck_assert_int_eq(remove(path), 0);
+        bed_close();
+    }
+END_TEST
+
 static const char *const bad_lines[] = {
     "b@host:1", "b@10.0.0.2",      "@10.0.0.2:1",
     "b@",       "../b@10.0.0.2:1", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb@10.0.0.2:1"};
@@ -1507,6 +1577,8 @@ int main(void)
     tcase_add_test(tests, what_one_peer_has_is_seen);
     tcase_add_test(tests, a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed);
     tcase_add_test(tests, a_lying_answer_has_nothing);
+    tcase_add_test(tests, a_removal_that_could_not_be_asked_for_is_in_doubt);
+    tcase_add_test(tests, who_has_no_time_takes_nobody_for_broken);
     tcase_add_test(tests, look_ups_at_peers_are_bounded);
     tcase_add_test(tests, a_peer_sees_our_objects);
     tcase_add_test(tests, peers_remove_where_they_may);
@@ -1522,6 +1594,7 @@ int main(void)
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
                         SL_COUNT(members_told_of));
     tcase_add_test(tests, a_key_that_is_added_counts);
+    tcase_add_test(tests, a_peer_of_the_file_that_cannot_be_spoken_to_is_tried_again);
     tcase_add_test(tests, a_file_names_peers_and_is_read_again);
     tcase_add_loop_test(tests, bad_lines_of_the_file_make_no_peers, 0, SL_COUNT(bad_lines));
     tcase_add_test(tests, members_beyond_the_table_are_left_out);

@@ -480,6 +480,10 @@ void reg_contribution_restore(struct registrar *self, sl_ref ref, const void *by
     }
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
+    if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - all->length_bytes) {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE); /* no registrar wrote that */
+        return;
+    }
     if (again) { /* the one that says that it ends is the later one */
         sl_index_set_kind(self->index, note.ends != 0 ? at->note : ref, SL_RECORD_FREE);
         at->note = note.ends != 0 ? ref : at->note;

@@ -338,9 +338,11 @@ static void populate_more(struct registrar *self)
         return;
     }
     if (self->env->now_ns >= self->populate_again_ns && populate_start(self, &why) != SL_OK) {
-        self->populate_failed = true;
         self->populate_again_ns = sl_deadline_ns(self->env->now_ns, POPULATE_AGAIN_NS);
-        reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
+        if (!self->populate_failed) {
+            reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
+        }
+        self->populate_failed = true;
     }
 }
 

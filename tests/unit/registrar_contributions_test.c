@@ -1090,6 +1090,33 @@ START_TEST(a_full_index_leaves_no_note_of_what_is_over)
     }
 END_TEST
 
+/* What cannot have been written by a registrar: more than there is. */
+START_TEST(a_damaged_note_is_no_contribution)
+    {
+        struct node *node = node_with_two(settings);
+        struct registrar *self = node->fake.state;
+        unsigned char note[76];
+        uint32_t length = 0, tag = 0;
+        struct listed all;
+        sl_ref ref = self->contributions.all[1].note;
+        const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
+        ck_assert_uint_eq(length, 75);
+        memcpy(note, bytes, length);
+        memset(note + 16, 0xff, 8); /* its length */
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
+        ck_assert_int_eq(sl_index_blob_put(self->index, note, length, tag, &ref, NULL), SL_OK);
+
+        node_restart(node);
+
+        list(node, &all);
+        ck_assert_uint_eq(all.count, 1);
+        sums_are_exact(node);
+        ck_assert_int_eq(contribute(node, "client.2", "b:1", SL_MIB, false), SL_OK);
+        sums_are_exact(node);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- random histories ---- */
 
 struct history {
@@ -1306,6 +1333,7 @@ static Suite *suite(void)
     tcase_add_test(restarts, a_successor_ends_what_died_meanwhile);
     tcase_add_test(restarts, a_successor_goes_on_with_the_end);
     tcase_add_test(restarts, values_of_a_time_without_contributions_have_no_room);
+    tcase_add_test(restarts, a_damaged_note_is_no_contribution);
     tcase_add_loop_test(restarts, sums_are_exact_after_every_step, 0, 12);
     suite_add_tcase(all, restarts);
     TCase *lacks = tcase_create("lacks");

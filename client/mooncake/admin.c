@@ -147,7 +147,7 @@ static void get_health(void *context, const struct mc_request *request, struct m
                              ready ? "ok" : "starting", "role", "leader", "ha_state",
                              ready ? "serving" : "starting", "service_ready", ready,
                              "leader_address", admin->address, "view_version", 0, "instance",
-                             admin->instance, "reason", ready ? "" : why.text));
+                             admin->instance, "reason", why.text));
 }
 
 static void get_role(void *context, const struct mc_request *request, struct mc_answer *answer)

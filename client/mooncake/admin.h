@@ -16,11 +16,9 @@ struct mc_admin {
     const char *program; /* "mooncake_master" */
     char instance[64];
     struct sl_paths paths;
-    uint32_t disk_count; /* 0: no disk tier */
-    uint64_t disk_bytes; /* its ceiling */
-    char address[256];   /* HOST:PORT of this master */
-    const char *log_dir;
-    bool leases;           /* this process's look-ups lease */
+    uint32_t disk_count;   /* 0: no disk tier */
+    uint64_t disk_bytes;   /* its ceiling */
+    char address[256];     /* HOST:PORT of this master */
     pthread_rwlock_t lock; /* of client: whoever uses it reads */
     struct sl_client *client;
 };

@@ -46,8 +46,9 @@ struct lender {
 static void log_ignored(void *context, const struct mc_flag *flag, const char *value)
 {
     struct lender *self = context;
-    sl_log_write(self->log, SL_LOG_WARN, 0, "--%s=%.100s means nothing here: %s", flag->name, value,
-                 flag->help);
+    bool shown = flag->kind != MC_TEXT || flag->choices != NULL; /* others may hold passwords */
+    sl_log_write(self->log, SL_LOG_WARN, 0, "--%s%s%.100s means nothing here: %s", flag->name,
+                 shown ? "=" : "", shown ? value : "", flag->help);
 }
 
 static void on_signal(void *context, int number)
@@ -195,8 +196,7 @@ static void get_health(void *context, const struct mc_request *request, struct m
     bool ready = mc_node_ready(&self->admin.paths, self->admin.disk_count, &why);
     mc_answer_json(answer, ready ? 200 : 503,
                    json_pack("{s:s, s:s, s:s, s:s}", "status", ready ? "ok" : "waiting", "segment",
-                             self->name, "instance", self->node.instance, "reason",
-                             ready ? "" : why.text));
+                             self->name, "instance", self->node.instance, "reason", why.text));
 }
 
 static void get_metrics(void *context, const struct mc_request *request, struct mc_answer *answer)

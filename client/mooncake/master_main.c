@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define TICK_NS         (200 * SL_NS_PER_MS)
+#define SLOW_NS         (10 * SL_NS_PER_S) /* a node that is not ready for so long is told of */
 #define LOG_LINES_PER_S 100u
 #define WORDS_BYTES     2000
 
@@ -31,7 +32,9 @@ struct master {
     struct mc_join_server server;
     int rpc_fd, http_fd, metadata_fd;
     uint16_t rpc_port, metrics_port;
-    bool ready, failed;
+    bool ready, failed, slow;
+    uint64_t waiting_since_ns; /* for it to be ready */
+    char trouble[256];         /* of a node that serves nevertheless; as it was told */
 };
 
 static uint16_t port_of(const struct mc_flags *flags)
@@ -43,8 +46,9 @@ static uint16_t port_of(const struct mc_flags *flags)
 static void log_ignored(void *context, const struct mc_flag *flag, const char *value)
 {
     struct master *self = context;
-    sl_log_write(self->log, SL_LOG_WARN, 0, "--%s=%.100s means nothing here: %s", flag->name, value,
-                 flag->help);
+    bool shown = flag->kind != MC_TEXT || flag->choices != NULL; /* others may hold passwords */
+    sl_log_write(self->log, SL_LOG_WARN, 0, "--%s%s%.100s means nothing here: %s", flag->name,
+                 shown ? "=" : "", shown ? value : "", flag->help);
 }
 
 static sl_err log_open(struct master *self, struct sl_error *why)
@@ -88,14 +92,51 @@ static void on_supervisor_death(void *context, struct sl_proc_id proc)
     sl_loop_stop(self->loop);
 }
 
-static void readiness_note(struct master *self)
+static void trouble_note(struct master *self, const char *text)
+{
+    if (strcmp(self->trouble, text) == 0) {
+        return;
+    }
+    (void)snprintf(self->trouble, sizeof self->trouble, "%.255s", text);
+    sl_log_write(self->log, text[0] != '\0' ? SL_LOG_WARN : SL_LOG_INFO, 0, "node '%s': %s",
+                 self->node.instance, text[0] != '\0' ? text : "all is well again");
+}
+
+static void room_note(const struct master *self, uint64_t memory_bytes)
+{
+    if (self->node.room_bytes != 0 && memory_bytes > self->node.room_bytes) {
+        sl_log_write(self->log, SL_LOG_WARN, 0,
+                     "clients may contribute %ju MiB, but shared memory had only %ju MiB free: df "
+                     "-h /dev/shm",
+                     (uintmax_t)(memory_bytes / SL_MIB),
+                     (uintmax_t)(self->node.room_bytes / SL_MIB));
+    }
+}
+
+static void slow_note(struct master *self, uint64_t now_ns, const char *text)
+{
+    if (!self->slow && now_ns - self->waiting_since_ns > SLOW_NS) {
+        self->slow = true;
+        sl_log_write(self->log, SL_LOG_WARN, 0, "node '%s' is still not ready: %s; logs are in %s",
+                     self->node.instance, text, self->node.paths.log_dir);
+    }
+}
+
+static void readiness_note(struct master *self, uint64_t now_ns)
 {
     struct sl_error why = {0};
     bool ready = mc_node_ready(&self->admin.paths, self->admin.disk_count, &why);
+    if (ready) {
+        trouble_note(self, why.text);
+    } else if (!self->ready) {
+        slow_note(self, now_ns, why.text);
+    }
     if (ready == self->ready) {
         return;
     }
     self->ready = ready;
+    self->slow = false;
+    self->waiting_since_ns = now_ns;
     if (!ready) {
         sl_log_write(self->log, SL_LOG_WARN, 0, "node '%s' is not ready: %s", self->node.instance,
                      why.text);
@@ -110,7 +151,7 @@ static void readiness_note(struct master *self)
 static void on_tick(void *context, uint64_t now_ns)
 {
     struct master *self = context;
-    readiness_note(self);
+    readiness_note(self, now_ns);
     mc_http_tend(self->http, now_ns);
     mc_metadata_tend(self->metadata, now_ns);
     sl_loop_timer_set(self->loop, self->tick, now_ns + TICK_NS);
@@ -199,9 +240,11 @@ static sl_err start(struct master *self, struct sl_error *why)
     err = sl_loop_process_watch(self->loop, self->node.supervisor, on_supervisor_death, self, why);
     err = err == SL_OK ? serve(self, why) : err;
     if (err == SL_OK) {
-        sl_loop_timer_set(self->loop, self->tick, sl_clock_monotonic_ns());
+        self->waiting_since_ns = sl_clock_monotonic_ns();
+        sl_loop_timer_set(self->loop, self->tick, self->waiting_since_ns);
         sl_log_write(self->log, SL_LOG_INFO, 0, "node '%s': port %u, admin http at port %u",
                      self->node.instance, self->rpc_port, self->metrics_port);
+        room_note(self, sl_config_u64(self->node.config, SL_SET_memory));
     }
     return err;
 }
@@ -224,7 +267,9 @@ static sl_err end(struct master *self, struct sl_error *why)
         err = mc_node_stop(&self->node, why);
     }
     mc_rpc_stop(&self->rpc);
-    mc_admin_fini(&self->admin);
+    if (self->admin.program != NULL) {
+        mc_admin_fini(&self->admin);
+    }
     mc_node_fini(&self->node);
     descriptor_close(self->rpc_fd);
     descriptor_close(self->http_fd);

@@ -20,6 +20,7 @@ struct mc_node {
     char *settings;             /* owned: what it has to say */
     char supervisor_path[1100]; /* sluice-node */
     char program_dir[1024];     /* of this program: where the actors are, if they are there */
+    uint64_t room_bytes;        /* that shared memory had free before the node; 0: it was there */
     int lock_fd;                /* only one master has this node */
     struct mc_cluster *cluster; /* owned; NULL: no other hosts */
     struct sl_proc_id supervisor;
@@ -45,7 +46,8 @@ sl_err mc_node_stop(struct mc_node *node, struct sl_error *why);
 
 /* ---- node_health.c ---- */
 /* Whether the node of these paths serves: its registrar and one of its disks, if it has any. why
- * says what is missing. Any thread. */
+ * arrives zeroed (or NULL) and says what is missing, also when the node serves nevertheless. Any
+ * thread. */
 bool mc_node_ready(const struct sl_paths *paths, uint32_t disk_count, struct sl_error *why);
 
 #endif

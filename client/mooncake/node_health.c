@@ -16,7 +16,11 @@ static sl_err actor_check(const struct sl_paths *paths, const char *name, struct
     if (!sl_proc_alive(summary.proc)) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "%s is down", name);
     }
-    if (summary.health != SL_HEALTH_READY && summary.health != SL_HEALTH_DEGRADED) {
+    if (summary.health == SL_HEALTH_DEGRADED) {
+        (void)sl_fail(why, SL_ERR_INCOMPLETE, "%s: %s", name, summary.reason);
+        return SL_OK;
+    }
+    if (summary.health != SL_HEALTH_READY) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "%s is not ready: %s", name, summary.reason);
     }
     return SL_OK;

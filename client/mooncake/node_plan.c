@@ -13,9 +13,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define SOURCE              "mooncake_master"
+#define SOURCE              "its flags"
 #define SETTINGS_BYTES_MAX  ((size_t)64 << 10)
-#define MEMORY_PERCENT      80u /* of what shared memory has free */
+#define MEMORY_PERCENT      80u           /* of what shared memory has free */
+#define ROOM_BYTES_MIN      (48 * SL_MIB) /* tables, and one step of populating */
 #define DISK_PERCENT        90u
 #define DISK_DIR_STANDARD   "/data/file_storage"
 #define DISK_BYTES_STANDARD (2048 * SL_GIB)
@@ -76,12 +77,17 @@ static char *settings_before(const struct mc_node *node)
     return text;
 }
 
-/* What an earlier master chose for the node that is still there, or its memory; 0: nothing is. */
-static uint64_t size_before(const struct mc_node *node, const char *line)
+static bool memory_is_there(const struct mc_node *node)
 {
     char path[1100];
     (void)snprintf(path, sizeof path, "%s/arena.0", node->paths.shm_dir);
-    if (access(path, F_OK) != 0) {
+    return access(path, F_OK) == 0;
+}
+
+/* What an earlier master chose for the node that is still there, or its memory; 0: nothing is. */
+static uint64_t size_before(const struct mc_node *node, const char *line)
+{
+    if (!memory_is_there(node)) {
         return 0;
     }
     SL_AUTO(free) char *text = settings_before(node);
@@ -111,14 +117,24 @@ static sl_err free_bytes(const char *path, uint64_t *free_out, uint64_t *total_o
 static sl_err memory_add(struct plan *plan, struct sl_error *why)
 {
     uint64_t bytes = mc_flags_u64(plan->flags, MASTER_memory);
+    uint64_t free_now = 0;
     uint64_t total_bytes = 0;
     sl_err err = SL_OK;
     if (bytes == 0) {
         bytes = size_before(plan->node, MEMORY_LINE);
     }
-    if (bytes == 0) {
-        err = free_bytes(plan->node->paths.shm_dir, &bytes, &total_bytes, why);
-        bytes = bytes / 100 * MEMORY_PERCENT / SL_MIB * SL_MIB;
+    if (bytes == 0 || !memory_is_there(plan->node)) {
+        err = free_bytes(plan->node->paths.shm_dir, &free_now, &total_bytes, why);
+        if (err == SL_OK && total_bytes != 0 && free_now < ROOM_BYTES_MIN) {
+            return sl_fail(
+                why, SL_ERR_NO_SPACE,
+                "'%.100s' has %ju MiB free, and a node needs %ju at least: make room (df "
+                "-h /dev/shm), or give the container more (docker run --shm-size)",
+                plan->node->paths.shm_dir, (uintmax_t)(free_now / SL_MIB),
+                (uintmax_t)(ROOM_BYTES_MIN / SL_MIB));
+        }
+        plan->node->room_bytes = total_bytes != 0 ? free_now : UINT64_MAX;
+        bytes = bytes != 0 ? bytes : free_now / 100 * MEMORY_PERCENT / SL_MIB * SL_MIB;
     }
     return err == SL_OK ? setting_add(plan, "memory", why, "%ju", (uintmax_t)bytes) : err;
 }

@@ -51,15 +51,20 @@ static bool proc_wait(struct sl_proc_id proc, uint64_t wait_ns)
         return !sl_proc_alive(proc);
     }
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    int got = poll(&wait, 1, (int)(wait_ns / SL_NS_PER_MS));
+    uint64_t until_ns = sl_clock_monotonic_ns() + wait_ns, now_ns = 0;
+    int got = 0;
+    do {
+        now_ns = sl_clock_monotonic_ns();
+        got = poll(&wait, 1, now_ns < until_ns ? (int)((until_ns - now_ns) / SL_NS_PER_MS) + 1 : 0);
+    } while (got < 0 && errno == EINTR);
     (void)close(fd);
     return got > 0;
 }
 
 /* ---- running sluice-node ---- */
 
-/* The environment with SLUICE_BIN, when the actors lie beside this program. Gives *out (free it,
- * not its texts but the one at bin). */
+/* The environment without the cluster's secret, which the node's processes do not need, and with
+ * SLUICE_BIN, when the actors lie beside this program. To be freed, its texts are not. */
 static char **environment_make(const struct mc_node *node, char *bin, size_t bin_bytes)
 {
     char path[1100];
@@ -70,8 +75,11 @@ static char **environment_make(const struct mc_node *node, char *bin, size_t bin
     if (list == NULL) {
         return NULL;
     }
+    static const char secret[] = "MOONCAKE_CLUSTER_SECRET=";
     for (char **at = environ; *at != NULL && count < ENVIRON_MAX; at++) {
-        list[count++] = *at;
+        if (strncmp(*at, secret, sizeof secret - 1) != 0) {
+            list[count++] = *at;
+        }
     }
     if (beside) {
         (void)snprintf(bin, bin_bytes, "SLUICE_BIN=%s", node->program_dir);

@@ -15,17 +15,18 @@
 #define DISCARD_MAX     (64 * SL_KIB) /* who sends more is not worth waiting for */
 #define ACCEPT_PAUSE_MS 100           /* when descriptors have run out */
 
+enum rpc_state { RPC_FREE, RPC_RUNS, RPC_ENDED /* its thread is to be joined */ };
 struct rpc_caller {
     struct mc_rpc *rpc;
-    int fd; /* -1: free */
+    enum rpc_state state;
+    int fd; /* while it runs */
+    pthread_t thread;
 };
 struct mc_rpc {
     const struct mc_join_server *server;
     int fd, end_fd;
     pthread_t acceptor;
     pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t left;
-    uint32_t count;
     struct rpc_caller callers[MC_RPC_MAX];
 };
 
@@ -61,10 +62,24 @@ static void *caller_run(void *context)
     linger(caller->fd);
     pthread_mutex_lock(&rpc->lock);
     (void)close(caller->fd);
-    caller->fd = -1;
-    rpc->count--;
-    pthread_cond_signal(&rpc->left);
+    caller->state = RPC_ENDED;
     pthread_mutex_unlock(&rpc->lock);
+    return NULL;
+}
+
+/* A place whose thread, if it had one, is gone; with the lock. NULL: all are taken. */
+static struct rpc_caller *caller_place(struct mc_rpc *rpc)
+{
+    for (size_t i = 0; i < MC_RPC_MAX; i++) {
+        struct rpc_caller *caller = &rpc->callers[i];
+        if (caller->state == RPC_ENDED) {
+            (void)pthread_join(caller->thread, NULL); /* it asks for nothing more */
+            caller->state = RPC_FREE;
+        }
+        if (caller->state == RPC_FREE) {
+            return caller;
+        }
+    }
     return NULL;
 }
 
@@ -72,21 +87,15 @@ static void *caller_run(void *context)
 static void caller_start(struct mc_rpc *rpc, int fd)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
-    struct rpc_caller *free_one = NULL;
-    pthread_mutex_lock(&rpc->lock);
-    for (size_t i = 0; i < MC_RPC_MAX && free_one == NULL; i++) {
-        free_one = rpc->callers[i].fd < 0 ? &rpc->callers[i] : NULL;
-    }
     bool started = false;
-    if (free_one != NULL && pthread_attr_init(&attributes) == 0) {
-        *free_one = (struct rpc_caller){.rpc = rpc, .fd = fd};
+    pthread_mutex_lock(&rpc->lock);
+    struct rpc_caller *caller = caller_place(rpc);
+    if (caller != NULL && pthread_attr_init(&attributes) == 0) {
+        *caller = (struct rpc_caller){.rpc = rpc, .state = RPC_RUNS, .fd = fd};
         started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
-                  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
-                  pthread_create(&thread, &attributes, caller_run, free_one) == 0;
+                  pthread_create(&caller->thread, &attributes, caller_run, caller) == 0;
         (void)pthread_attr_destroy(&attributes);
-        rpc->count += started ? 1 : 0;
-        free_one->fd = started ? fd : -1;
+        caller->state = started ? RPC_RUNS : RPC_FREE;
     }
     pthread_mutex_unlock(&rpc->lock);
     if (!started) {
@@ -121,7 +130,6 @@ static void rpc_free(struct mc_rpc *rpc)
     if (rpc->end_fd >= 0) {
         (void)close(rpc->end_fd);
     }
-    pthread_cond_destroy(&rpc->left);
     pthread_mutex_destroy(&rpc->lock);
     free(rpc);
 }
@@ -138,10 +146,6 @@ sl_err mc_rpc_start(int fd, const struct mc_join_server *server, struct mc_rpc *
     rpc->fd = fd;
     rpc->end_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&rpc->lock, NULL);
-    pthread_cond_init(&rpc->left, NULL);
-    for (size_t i = 0; i < MC_RPC_MAX; i++) {
-        rpc->callers[i].fd = -1;
-    }
     int code = rpc->end_fd < 0 ? errno : pthread_create(&rpc->acceptor, NULL, accept_run, rpc);
     if (code != 0) {
         rpc_free(rpc);
@@ -158,18 +162,22 @@ void mc_rpc_stop(struct mc_rpc **rpc)
         return;
     }
     const uint64_t one = 1;
+    bool began[MC_RPC_MAX];
     (void)!write(gone->end_fd, &one, sizeof one);
     (void)pthread_join(gone->acceptor, NULL);
     pthread_mutex_lock(&gone->lock);
     for (size_t i = 0; i < MC_RPC_MAX; i++) {
-        if (gone->callers[i].fd >= 0) {
+        began[i] = gone->callers[i].state != RPC_FREE;
+        if (gone->callers[i].state == RPC_RUNS) {
             (void)shutdown(gone->callers[i].fd, SHUT_RDWR);
         }
     }
-    while (gone->count > 0) {
-        pthread_cond_wait(&gone->left, &gone->lock);
-    }
     pthread_mutex_unlock(&gone->lock);
+    for (size_t i = 0; i < MC_RPC_MAX; i++) { /* the acceptor has ended: no place changes hands */
+        if (began[i]) {
+            (void)pthread_join(gone->callers[i].thread, NULL);
+        }
+    }
     rpc_free(gone);
     *rpc = NULL;
 }

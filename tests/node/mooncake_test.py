@@ -168,6 +168,18 @@ class Flags(unittest.TestCase):
             self.assertIn("--enable_ha=true means nothing here", said)
 
 
+    def test_secrets_stay_where_they_are(self):
+        with Place() as place:
+            master = place.master("--enable_ha", "--ha_backend_connstring=redis://:sesame@host",
+                                  MOONCAKE_CLUSTER_SECRET="0123456789abcdef-cluster")
+            with open(f"/proc/{place.actor('registrar')}/environ", "rb") as environment:
+                self.assertNotIn(b"0123456789abcdef", environment.read())
+            code, said = master.end()
+            self.assertEqual(code, 0, said)
+            self.assertIn("--ha_backend_connstring means nothing here", said)
+            self.assertNotIn("sesame", said)
+
+
 class Admin(unittest.TestCase):
     def test_every_path(self):
         with Place() as place:
@@ -417,6 +429,19 @@ class Lives(unittest.TestCase):
             code, said = place.lender(wait=False).wait()
             self.assertEqual(code, 1)
             self.assertIn(f"port {place.client}", said)
+
+    def test_more_than_shared_memory_has_is_told(self):
+        with Place() as place:
+            room = os.statvfs("/dev/shm")
+            master = place.master(f"--memory={2 * room.f_blocks * room.f_frsize}")
+            code, said = place.lender(f"--global_segment_size={room.f_blocks * room.f_frsize + (1 << 30)}", wait=False).wait()
+            self.assertEqual(code, 1, said)
+            self.assertIn("df -h /dev/shm", said)
+            place.lender()
+            place.put("a")
+            code, said = master.end()
+            self.assertEqual(code, 0, said)
+            self.assertIn("shared memory had only", said)
 
     def test_a_client_waits_for_the_node_that_joins_another_hosts_master(self):
         with Place() as place:

@@ -35,6 +35,7 @@ struct op {
     struct sl_hash_job job; /* of a kernel; its swap alone of SWAP_* */
 };
 struct stream {
+    struct stream *next; /* of those that live */
     struct op *ops;
     size_t count, capacity, begun;
 };
@@ -46,6 +47,7 @@ struct event {
 static struct fake_cuda state;
 static struct range ranges[RANGES_MAX];
 static bool current; /* a context is */
+static struct stream *streams;
 
 EXPORT struct fake_cuda *fake_cuda_state(void);
 EXPORT struct fake_cuda *fake_cuda_state(void)
@@ -215,6 +217,12 @@ sl_cu_result fake_context_release(sl_cu_device device)
     (void)device;
     GIVES();
     state.contexts--;
+    while (state.contexts == 0 && streams != NULL) { /* they go with it; state.streams says so */
+        struct stream *gone = streams;
+        streams = gone->next;
+        free(gone->ops);
+        free(gone);
+    }
     return result;
 }
 
@@ -338,7 +346,10 @@ sl_cu_result fake_stream_create(sl_cu_stream *out, unsigned flags, int priority)
     }
     state.streams++;
     state.stream_priority = priority;
-    *out = calloc(1, sizeof(struct stream));
+    struct stream *stream = calloc(1, sizeof(*stream));
+    stream->next = streams;
+    streams = stream;
+    *out = stream;
     return 0;
 }
 
@@ -346,6 +357,14 @@ sl_cu_result fake_stream_destroy(sl_cu_stream at)
 {
     GIVES();
     struct stream *stream = at;
+    struct stream **link = &streams;
+    while (*link != NULL && *link != stream) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) { /* it went with its context */
+        return SL_CU_INVALID_VALUE;
+    }
+    *link = stream->next;
     if (state.stuck == 0) {
         stream_run(stream, stream->count);
     }

@@ -57,7 +57,8 @@ bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, u
     *room = NULL;
     for (uint32_t i = 0; i < count; i++) {
         struct sl_object_key *key = key_at(keys, i, stride_bytes);
-        if (key->length == 0 || key->length > STORE_KEY_BYTES_MAX) {
+        if (key->length == 0 || key->length > STORE_KEY_BYTES_MAX ||
+            memchr(key->at, 0, key->length) != NULL) {
             *key = key_bad(key->length == 0);
         } else if (!key_is_plain(base, *key)) {
             needed += (size_t)key->length + prefix_length;

@@ -51,22 +51,52 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
     free(others);
 }
 
+/* Keys that can be removed, in a row, and their places in the batch. */
+struct removing {
+    struct sl_object_key *keys;
+    uint32_t *places;
+    sl_err *errs;
+};
+
+/* What cannot be a key is answered here: a request with one of them would be refused. */
+static void remove_share(struct store_base *base, const struct removing *removing,
+                         const struct sl_object_key *keys, uint32_t count, bool force, int *codes)
+{
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = store_key_absent(keys[i]);
+        if (keys[i].length != 0) {
+            removing->keys[asked] = keys[i];
+            removing->places[asked++] = i;
+        }
+    }
+    if (asked == 0) {
+        return;
+    }
+    remove_here(base->client, removing->keys, asked, force, removing->errs);
+    remove_elsewhere(base->client, removing->keys, asked, force, removing->errs);
+    for (uint32_t i = 0; i < asked; i++) {
+        codes[removing->places[i]] = sl_store_code_of(removing->errs[i]);
+    }
+}
+
 /* Keys as on the node. False: no memory. */
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
 {
-    sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
-    for (uint32_t first = 0; errs != NULL && first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        remove_here(base->client, keys + first, share, force, errs);
-        remove_elsewhere(base->client, keys + first, share, force, errs);
-        for (uint32_t i = 0; i < share; i++) {
-            codes[first + i] = keys[first + i].length == 0 ? store_key_absent(keys[first + i])
-                                                           : sl_store_code_of(errs[i]);
-        }
+    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
+    struct removing removing = {.keys = malloc(room * sizeof *removing.keys),
+                                .places = malloc(room * sizeof *removing.places),
+                                .errs = malloc(room * sizeof *removing.errs)};
+    bool fine = removing.keys != NULL && removing.places != NULL && removing.errs != NULL;
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
+        remove_share(base, &removing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), force,
+                     codes + first);
     }
-    free(errs);
-    return errs != NULL;
+    free(removing.keys);
+    free(removing.places);
+    free(removing.errs);
+    return fine;
 }
 
 void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,

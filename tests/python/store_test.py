@@ -555,6 +555,20 @@ class Removing(OnNode):
         self.assertEqual(self.store.remove_all(), 1)
         self.assertEqual(self.store.remove_all(force=True), 0)
 
+    def test_what_cannot_be_a_key_leaves_the_others_alone(self):
+        odd = ["", "a\0b", "k" * 2000]
+        memory = Memory(b"value")
+        put = self.store.batch_put_from(odd + ["k"], [memory.at] * 4, [5] * 4)
+        self.assertEqual((put[0], put[2:]), (-600, [-400, 0]))
+        self.assertLess(put[1], 0)
+        self.assertEqual(self.store.batch_is_exist(odd + ["k"]), [-600, 0, 0, 1])
+        self.assertEqual(self.store.batch_get_into(odd + ["k"], [memory.at] * 4, [5] * 4), [-600, -704, -704, 5])
+        self.assertEqual(self.store.batch_get_session_start(odd + ["k"]), [-600, -704, -704, 0])
+        self.assertEqual(list(self.store.batch_get_replica_desc(odd + ["k"])), ["k"])
+        self.assertEqual(self.store.batch_remove(odd + ["k"]), [-600, -704, -704, 0])
+        self.assertEqual(self.store.is_exist("k"), 0)
+        self.assertEqual(self.store.batch_remove(odd), [-600, -704, -704])
+
     def test_patterns_as_ecmascript_has_them(self):
         self.store.put("k\n", b"v")
         self.store.put("ключ-7", b"v")

@@ -59,14 +59,15 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
         return SL_STORE_INVALID;
     }
     if (from->copies == 0) { /* of other kinds there are none */
-        return from->nof_copies + from->dfs_copies == 0 ? SL_STORE_INVALID : SL_STORE_NO_SPACE;
+        return from->nof_copies == 0 && from->dfs_copies == 0 ? SL_STORE_INVALID
+                                                              : SL_STORE_NO_SPACE;
     }
     out->terms.hard_pin = from->hard_pin;
     if (enable) {
         out->terms.soft_pin_ns =
             from->soft_pin_ttl_given ? from->soft_pin_ttl_ms * STORE_NS_PER_MS : STORE_SOFT_PIN_NS;
     }
-    out->terms.copies = SL_MIN(from->copies, SL_CONTRIBUTIONS_MAX);
+    out->terms.copies = SL_MIN(from->copies, STORE_COPIES_MAX); /* as many as there can be */
     segments_take(from, out);
     return SL_STORE_OK;
 }

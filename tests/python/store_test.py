@@ -400,6 +400,9 @@ class Writing(OnNode):
         self.assertEqual(self.store.put("preferred", b"v", config), 0)
         config.replica_num = 0
         self.assertEqual(self.store.put("zero", b"v", config), -600)
+        config.replica_num = 1 << 40  # as many as there can be
+        self.assertEqual(self.store.put("many", b"v", config), 0)
+        self.assertEqual(self.store.batch_put_session_start(["many in parts"], [1], config), [0])
         self.assertRaises(TypeError, self.store.put, "k", b"v", "config")
         self.assertRaises(TypeError, self.store.put, "k", b"v", None)
 

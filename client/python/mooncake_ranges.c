@@ -18,6 +18,7 @@ struct ranges {
     struct sl_store_fragment *fragments;
     int64_t *results;
     size_t fragment_count, fragment_room;
+    uint32_t *keys; /* of each buffer */
     PyObject *held; /* list of the keys */
 };
 
@@ -126,6 +127,7 @@ static bool buffer_add(struct ranges *ranges, uint64_t buffer, PyObject *const *
         fine = inner_take(lists[i], index, &own[i]);
     }
     Py_ssize_t keys = own[1] == NULL ? 0 : PyList_Size(own[1]);
+    ranges->keys[index] = (uint32_t)keys;
     for (Py_ssize_t i = 0; fine && i < keys; i++) {
         fine = buffer_key_add(ranges, buffer, own, i);
     }
@@ -140,7 +142,8 @@ static bool ranges_take(struct ranges *ranges, const struct mc_numbers *buffers,
 {
     Py_ssize_t count = PyList_Size(lists[1]);
     ranges->held = PyList_New(0);
-    bool fine = ranges->held != NULL;
+    ranges->keys = PyMem_Calloc((size_t)count + 1, sizeof *ranges->keys);
+    bool fine = ranges->held != NULL && mc_made(ranges->keys);
     for (Py_ssize_t i = 0; fine && i < count; i++) {
         uint64_t buffer = i < (Py_ssize_t)buffers->count ? buffers->at[i] : 0;
         fine = buffer_add(ranges, buffer, lists, i);
@@ -165,6 +168,7 @@ static void ranges_release(struct ranges *ranges)
     PyMem_Free(ranges->items);
     PyMem_Free(ranges->fragments);
     PyMem_Free(ranges->results);
+    PyMem_Free(ranges->keys);
     Py_XDECREF(ranges->held);
 }
 
@@ -176,18 +180,15 @@ static bool append(PyObject *outer, PyObject *inner)
     return fine;
 }
 
-/* As the targets' lists are nested. */
-static PyObject *shaped(const struct ranges *ranges, PyObject *targets)
+/* As the targets' lists were nested, whoever changes them meanwhile. */
+static PyObject *shaped(const struct ranges *ranges, Py_ssize_t buffers)
 {
     PyObject *outer = PyList_New(0);
-    Py_ssize_t buffers = PyList_Size(targets);
-    uint32_t item = 0;
+    const struct sl_store_ranges *item = ranges->items;
     for (Py_ssize_t i = 0; outer != NULL && i < buffers; i++) {
         PyObject *middle = PyList_New(0);
-        Py_ssize_t keys = PySequence_Size(PyList_GetItem(targets, i));
-        for (Py_ssize_t k = 0; middle != NULL && k < keys && item < ranges->count; k++, item++) {
-            if (!append(middle,
-                        mc_results(ranges->items[item].results, ranges->items[item].count))) {
+        for (uint32_t k = 0; middle != NULL && k < ranges->keys[i]; k++, item++) {
+            if (!append(middle, mc_results(item->results, item->count))) {
                 Py_CLEAR(middle);
             }
         }
@@ -218,7 +219,7 @@ MC_METHOD(mc_get_into_ranges)
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_store_read_ranges(store, ranges.items, ranges.count);
         PyEval_RestoreThread(unlocked);
-        result = shaped(&ranges, lists[1]);
+        result = shaped(&ranges, PyList_Size(lists[1]));
     }
     ranges_release(&ranges);
     for (int i = 0; i < 4; i++) {

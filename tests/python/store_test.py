@@ -1078,6 +1078,57 @@ class Threads(OnNode):
             thread.join()
         self.assertEqual(odd, [])
 
+    def test_setups_and_closes_beside_each_other_and_beside_sessions(self):
+        store, memory, wrong = self.open(), Memory(1000), []
+
+        def life(closes):
+            for _ in range(20):
+                if store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER) != 0:
+                    wrong.append("setup")
+                store.register_buffer(memory.at, 1000)
+                if closes:
+                    store.close()
+
+        def work(number):
+            key = f"life{number}"
+            for _ in range(200):
+                store.batch_put_session_start([key], [1000])
+                store.batch_put_from_multi_buffer_ranges([key], [[memory.at]], [[1000]], [[0]])
+                store.batch_put_session_end([key])
+                store.batch_get_session_start([key])
+                store.batch_get_into_multi_buffer_ranges([key], [[memory.at]], [[1000]], [[0]])
+                store.remove(key, force=True)
+
+        threads = [threading.Thread(target=life, args=(n == 0,)) for n in range(3)]
+        threads += [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.close()
+        self.assertEqual(wrong, [])
+        self.assertEqual((store.health_check(), store.put("k", b"v")), (1, -600))
+        self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), 0)
+        self.assertEqual((store.put("k", b"v"), store.get("k")), (0, b"v"))
+
+    def test_a_close_that_waits_ends_nothing_of_the_next_setup(self):
+        store, slow, memory = self.open(segment=0), Memory(16 * MIB), Memory(5)
+        self.store.put("k", b"value")
+        self.assertEqual(store.batch_put_session_start(["slow"], [len(slow)]), [0])
+        write = threading.Thread(target=store.batch_put_from_multi_buffer_ranges,
+                                 args=(["slow"], [[slow.at] * 200], [[len(slow)] * 200], [[0] * 200]))
+        close = threading.Thread(target=store.close)
+        for thread in (write, close):
+            thread.start()
+            time.sleep(0.05)  # or there is nothing to wait for: that is fine, too
+        wait_until(lambda: store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER) == 0, 10, "set up anew")
+        self.assertEqual(store.register_buffer(memory.at, 5), 0)
+        self.assertEqual(store.batch_get_session_start(["k"]), [0])
+        close.join()
+        write.join()
+        self.assertEqual(store.batch_get_into_multi_buffer_ranges(["k"], [[memory.at]], [[5]], [[0]]), [5])
+        self.assertEqual(store.unregister_buffer(memory.at), 0)
+
     def test_nothing_leaks(self):
         memory = Memory(b"0123456789")
 

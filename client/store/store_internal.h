@@ -68,7 +68,9 @@ struct store_sessions {
 };
 
 struct sl_store {
-    pthread_mutex_t lock; /* all below */
+    struct sl_store *next; /* of the process */
+    pthread_mutex_t life;  /* one ends, or is put in, at a time; taken before lock */
+    pthread_mutex_t lock;  /* all below; held for no call to the node */
     pthread_cond_t changed;
     struct store_base *base;      /* NULL: not set up */
     struct store_region *regions; /* by address */
@@ -89,6 +91,11 @@ void store_leave(struct store_base *base);
 struct sl_client *store_quiet_client(struct store_base *base);
 
 uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* ---- store_fork.c ---- */
+/* From here on, and no longer, a child of a fork can go on with the store. */
+void store_fork_add(struct sl_store *store);
+void store_fork_take(struct sl_store *store);
 
 /* ---- store_address.c ---- */
 /* The node of this machine behind a master's address: the master's own, or the one that joined it.
@@ -165,6 +172,5 @@ bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 /* ---- store_segment.c ---- */
 /* Of a contribution's name, the part that is its host's segment. */
 size_t store_segment_host_length(const char *name);
-void store_segments_end(struct sl_store *store, struct store_base *base); /* under its lock */
 
 #endif

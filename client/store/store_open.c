@@ -19,8 +19,10 @@ sl_err sl_store_create(struct sl_store **out)
     if (store == NULL) {
         return SL_ERR_NO_MEMORY;
     }
+    (void)pthread_mutex_init(&store->life, NULL);
     (void)pthread_mutex_init(&store->lock, NULL);
     (void)pthread_cond_init(&store->changed, NULL);
+    store_fork_add(store);
     *out = store;
     return SL_OK;
 }
@@ -33,11 +35,11 @@ void sl_store_destroy(struct sl_store **store)
         return;
     }
     (void)sl_store_close(gone);
+    store_fork_take(gone);
     free(gone->regions);
-    free(gone->segments);
-    free(gone->pools);
     (void)pthread_cond_destroy(&gone->changed);
     (void)pthread_mutex_destroy(&gone->lock);
+    (void)pthread_mutex_destroy(&gone->life);
     free(gone);
 }
 
@@ -55,15 +57,21 @@ void store_hold(struct store_base *base)
     (void)atomic_fetch_add_explicit(&base->refs, 1, memory_order_relaxed);
 }
 
+static void port_release(struct store_base *base)
+{
+    if (base->port_fd >= 0) {
+        (void)close(base->port_fd);
+    }
+    base->port_fd = -1;
+}
+
 static void base_free(struct store_base *base)
 {
     if (base->pid == getpid()) { /* a child leaves the parent's client alone */
         sl_client_close(&base->quiet);
         sl_client_close(&base->client);
     }
-    if (base->port_fd >= 0) {
-        (void)close(base->port_fd);
-    }
+    port_release(base);
     (void)pthread_mutex_destroy(&base->quiet_lock);
     free(base);
 }
@@ -124,6 +132,73 @@ struct sl_client *store_quiet_client(struct store_base *base)
     return quiet;
 }
 
+/* ---- closing ---- */
+
+/* What a base was given besides: taken out at once, given back without keeping calls waiting. */
+struct store_rest {
+    struct store_segment *segments;
+    uint32_t segment_count;
+    struct store_pool *pools;
+    uint32_t pool_count;
+};
+
+static struct store_rest rest_take(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const struct store_rest rest = {.segments = store->segments,
+                                    .segment_count = store->segment_count,
+                                    .pools = store->pools,
+                                    .pool_count = store->pool_count};
+    store->segments = NULL;
+    store->segment_count = 0;
+    store->pools = NULL;
+    store->pool_count = 0;
+    store_regions_end(store);
+    pthread_mutex_unlock(&store->lock);
+    return rest;
+}
+
+static void rest_end(struct store_rest *rest, const struct store_base *base, bool ours)
+{
+    for (uint32_t i = 0; ours && i < rest->segment_count; i++) {
+        (void)sl_withdraw(base->client, rest->segments[i].name, STORE_WITHDRAW_NS, NULL);
+    }
+    for (uint32_t i = 0; i < rest->pool_count; i++) {
+        (void)sl_store_memory_free(rest->pools[i].at);
+    }
+    free(rest->segments);
+    free(rest->pools);
+}
+
+/* Under the lock of its life: what is set up anew has nothing of what was. */
+static void store_end(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    struct store_base *base = store->base;
+    store->base = NULL;
+    pthread_mutex_unlock(&store->lock);
+    if (base == NULL) {
+        return;
+    }
+    bool ours = base->pid == getpid();
+    store_sessions_end(store);
+    if (ours && base->contributes) {
+        (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
+    }
+    struct store_rest rest = rest_take(store);
+    rest_end(&rest, base, ours);
+    port_release(base); /* buffers that are held keep the client, not the name */
+    store_leave(base);
+}
+
+int sl_store_close(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->life);
+    store_end(store);
+    pthread_mutex_unlock(&store->life);
+    return SL_STORE_OK;
+}
+
 /* ---- setting up ---- */
 
 static struct store_base *base_new(struct sl_error *why)
@@ -182,8 +257,7 @@ static sl_err segment_try(struct store_base *base, const struct sl_store_setup *
     err = sl_contribute(base->client, base->name, setup->segment_bytes, false, 0, why);
     base->contributes = err == SL_OK;
     if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
-        (void)close(base->port_fd);
-        base->port_fd = -1;
+        port_release(base);
         return err;
     }
     return SL_OK; /* a node without contributions has memory for everybody */
@@ -230,15 +304,12 @@ static sl_err base_open(struct store_base *base, const struct sl_store_setup *se
 /* Takes base. */
 static void base_install(struct sl_store *store, struct store_base *base)
 {
-    (void)sl_store_close(store);
+    pthread_mutex_lock(&store->life);
+    store_end(store); /* set up by another thread meanwhile: the last one stays */
     pthread_mutex_lock(&store->lock);
-    struct store_base *other =
-        store->base; /* set up by another thread meanwhile: the last one stays */
     store->base = base;
     pthread_mutex_unlock(&store->lock);
-    if (other != NULL) {
-        store_leave(other);
-    }
+    pthread_mutex_unlock(&store->life);
 }
 
 /* Takes base, which may be NULL when err says so. */
@@ -298,39 +369,6 @@ int sl_store_setup_dummy(struct sl_store *store, uint64_t pool_bytes, uint64_t l
     sl_err err =
         base == NULL ? reason.code : dummy_open(base, local_buffer_bytes, server_address, &reason);
     return setup_end(store, base, err, &reason, why) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
-}
-
-/* ---- closing ---- */
-
-static void pools_end(struct sl_store *store)
-{
-    for (uint32_t i = 0; i < store->pool_count; i++) {
-        (void)sl_store_memory_free(store->pools[i].at);
-    }
-    store->pool_count = 0;
-}
-
-int sl_store_close(struct sl_store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    struct store_base *base = store->base;
-    store->base = NULL;
-    pthread_mutex_unlock(&store->lock);
-    if (base == NULL) {
-        return SL_STORE_OK;
-    }
-    bool ours = base->pid == getpid();
-    store_sessions_end(store);
-    if (ours && base->contributes) {
-        (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
-    }
-    pthread_mutex_lock(&store->lock);
-    store_segments_end(store, ours ? base : NULL);
-    store_regions_end(store);
-    pools_end(store);
-    pthread_mutex_unlock(&store->lock);
-    store_leave(base);
-    return SL_STORE_OK;
 }
 
 /* ---- what it is ---- */

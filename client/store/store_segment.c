@@ -121,11 +121,3 @@ int sl_store_segment_unmount(struct sl_store *store, const struct sl_store_segme
     }
     return code;
 }
-
-void store_segments_end(struct sl_store *store, struct store_base *base)
-{
-    for (uint32_t i = 0; base != NULL && i < store->segment_count; i++) {
-        (void)sl_withdraw(base->client, store->segments[i].name, STORE_WITHDRAW_NS, NULL);
-    }
-    store->segment_count = 0;
-}

@@ -151,8 +151,8 @@ static void session_leave(struct sl_store *store, struct store_sessions *table,
     }
 }
 
-/* Takes the session out of the table and waits for copies under way, which end by themselves. The
- * caller owns it then. */
+/* Takes the session out of the table and waits for copies under way, which end by themselves; in a
+ * child there are none: their threads stayed with the parent. The caller owns it then. */
 static struct store_session *session_take(struct sl_store *store, struct store_sessions *table,
                                           struct sl_object_key key)
 {
@@ -160,7 +160,7 @@ static struct store_session *session_take(struct sl_store *store, struct store_s
     struct store_session *session = session_unlink(table, key);
     if (session != NULL) {
         session->uses++; /* so that no other frees it */
-        while (session->uses > 1) {
+        while (session->uses > 1 && session->base->pid == getpid()) {
             (void)pthread_cond_wait(&store->changed, &store->lock);
         }
     }

@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import os
+import signal
 import socket
 import sys
 import threading
@@ -214,6 +215,43 @@ class Life(OnNode):
         self.assertEqual(bytes(handle), b"v")
         self.assertEqual(self.store.health_check(), 0)
         self.assertEqual(self.store.get("k"), b"v")
+
+    def test_a_child_does_not_wait_for_threads_that_stayed_with_its_parent(self):
+        memory, stop, children = Memory(40 * MIB), threading.Event(), []
+        self.assertEqual(self.store.batch_put_session_start(["k"], [len(memory)]), [0])
+
+        def work():
+            while not stop.is_set():
+                self.store.batch_put_from_multi_buffer_ranges(["k"], [[memory.at]], [[len(memory)]], [[0]])
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(10):  # in one of the forks the thread is at the session
+            time.sleep(0.01)
+            children.append(os.fork())
+            if children[-1] == 0:
+                self.store.close()
+                os._exit(0)
+        stop.set()
+        thread.join()
+
+        def all_ended():
+            children[:] = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]
+            return not children
+
+        self.addCleanup(lambda: [os.kill(child, signal.SIGKILL) for child in children])
+        wait_until(all_ended, 10, "children that close the store end")
+
+    def test_a_closed_stores_port_is_free_while_its_buffers_are_held(self):
+        self.store.put("k", b"v")
+        port = int(self.open(segment=0).get_hostname().rsplit(":", 1)[1])
+        self.doCleanups()
+        store = self.open(f"localhost:{port}", segment=0)
+        store.put("k", b"v")
+        handle = store.get_buffer("k")
+        store.close()
+        self.assertEqual(store.setup(f"localhost:{port}", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), 0)
+        self.assertEqual(bytes(handle), b"v")
 
 
 class Environment:
@@ -527,6 +565,16 @@ class Reading(OnNode):
         for bad in (([["a"]], [[0]], [[[0]]], [[[1]]]), ([["a"]], [[["x"]]], [[[0]]], [[[1]]]),
                     ([[1]], [[[0]]], [[[0]]], [[[1]]]), ("a", [[[0]]], [[[0]]], [[[1]]])):
             self.assertRaises(TypeError, call, [memory.at], *bad)
+
+    def test_ranges_have_the_shape_that_was_asked_for(self):
+        class Once:
+            def __getitem__(self, index):
+                return [[0]][index]
+
+        memory = Memory(64)
+        self.store.register_buffer(memory.at, 64)
+        self.store.put("a", bytes(100))
+        self.assertEqual(self.store.get_into_ranges([memory.at], [["a"]], [Once()], [[[0]]], [[[5]]]), [[[5]]])
 
     def test_existence_and_size(self):
         self.store.put("k", b"12345")

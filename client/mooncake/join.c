@@ -166,6 +166,24 @@ static sl_err line_send(int fd, json_t *message, uint64_t deadline_ns, struct sl
     return err;
 }
 
+/* What both sides send is one object of texts and numbers; nesting would cost whoever parses it a
+ * stack as deep as a stranger likes. */
+static bool line_is_flat(const char *line, size_t length)
+{
+    bool in_text = false;
+    uint32_t objects = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (line[i] == '"') {
+            in_text = !in_text;
+        } else if (in_text) {
+            i += line[i] == '\\' ? 1 : 0;
+        } else if (line[i] == '[' || (line[i] == '{' && ++objects > 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* One line as JSON. Nothing is read beyond it: the sides take turns. */
 static sl_err line_take(int fd, uint64_t deadline_ns, json_t **out, struct sl_error *why)
 {
@@ -189,6 +207,9 @@ static sl_err line_take(int fd, uint64_t deadline_ns, json_t **out, struct sl_er
         } else {
             return sl_fail(why, SL_ERR_UNREACHABLE, "the connection ended: %s", strerror(errno));
         }
+    }
+    if (!line_is_flat(line, length)) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "what came is no line of texts");
     }
     *out = json_loadb(line, length, JSON_REJECT_DUPLICATES, &wrong);
     return json_is_object(*out)

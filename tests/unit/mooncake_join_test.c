@@ -289,6 +289,30 @@ START_TEST(what_is_no_join_changes_nothing)
     }
 END_TEST
 
+START_TEST(nesting_is_not_parsed)
+    {
+        enum { DEPTH = 2000 };
+        struct master master;
+        struct sl_error why = {0};
+        char answer[8192];
+        char line[2 * DEPTH + 64] = "{\"join\": ";
+        size_t used = strlen(line);
+        master_open(&master, SECRET);
+        memset(line + used, '[', DEPTH);
+        memset(line + used + DEPTH, ']', DEPTH);
+        memcpy(line + used + 2 * (size_t)DEPTH, "}\n", 3);
+
+        (void)said(&master, line, answer, sizeof answer);
+
+        ck_assert_ptr_nonnull(strstr(answer, "\"sluice\""));
+        ck_assert_ptr_null(strstr(answer, "error"));
+        struct mc_members *b = members_open("b"); /* and it serves on */
+        ck_assert_msg(join(&master, b, SECRET, 7001, &why) == SL_OK, "%s", why.text);
+        mc_members_close(&b);
+        master_close(&master);
+    }
+END_TEST
+
 static const struct mc_member bad_members[] = {
     {.name = "a/b", .key = "0123456789012345678901234567890123456789", .control = ""},
     {.name = "", .key = "0123456789012345678901234567890123456789", .control = ""},
@@ -361,6 +385,7 @@ int main(void)
                         (int)(sizeof foreign_lines / sizeof *foreign_lines));
     tcase_add_loop_test(tests, what_is_no_join_changes_nothing, 0,
                         (int)(sizeof foreign_joins / sizeof *foreign_joins));
+    tcase_add_test(tests, nesting_is_not_parsed);
     tcase_add_loop_test(tests, bad_members_are_refused, 0,
                         (int)(sizeof bad_members / sizeof *bad_members));
     tcase_add_test(tests, secrets_come_from_the_environment_or_a_private_file);

@@ -51,10 +51,12 @@ static sl_err begin_share(struct put *put, struct sl_draft **drafts)
     }
     put->at = sl_client_attachment(put->client);
     err = sl_put_reserve(put);
-    if (err == SL_OK) {
-        err = sl_put_single_out(put);
-    }
     if (err != SL_OK) {
+        return err;
+    }
+    err = sl_put_single_out(put);
+    if (err != SL_OK) {
+        sl_put_abandon(put);
         return err;
     }
     err = sl_client_reattach(put->client, true, put->why);
@@ -212,6 +214,9 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
                                       piece->offset_bytes + piece->length_bytes, hashed);
             err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
         }
+    }
+    if (err != SL_OK) {
+        sl_draft_bytes_doubt(draft, pieces, count);
     }
     return err;
 }

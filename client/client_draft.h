@@ -31,6 +31,8 @@ bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece);
 /* After: [from, end) was written; hashed: what copy said. Errors: SL_ERR_NO_MEMORY.
  */
 sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, bool hashed);
+/* Pieces that lie within the draft could not be written: who knows how much of them was. */
+void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count);
 /* Clears what was never written and gives the digest. Nobody writes any more. */
 struct sl_digest sl_draft_bytes_finish(struct sl_draft *draft);
 void sl_draft_bytes_free(struct sl_draft *draft);

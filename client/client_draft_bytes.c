@@ -142,6 +142,17 @@ sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, 
     return err;
 }
 
+void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count)
+{
+    pthread_mutex_lock(&draft->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        if (pieces[i].length_bytes > 0) {
+            doubt(draft, pieces[i].offset_bytes, pieces[i].offset_bytes + pieces[i].length_bytes);
+        }
+    }
+    pthread_mutex_unlock(&draft->lock);
+}
+
 bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece)
 {
     uint64_t from = piece->offset_bytes;

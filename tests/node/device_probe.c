@@ -194,6 +194,32 @@ static void draft(struct sl_client *client)
     drop(client, "draft");
 }
 
+/* A write that fails may have changed bytes: what is committed then has the digest of what is
+ * there.
+ */
+static void draft_fails(struct sl_client *client)
+{
+    const struct sl_object_key key = key_of("draft");
+    const uint64_t length = VALUE_BYTES;
+    struct sl_draft *open = NULL;
+    sl_err code = SL_ERR_INTERNAL;
+    memcpy(device, host, VALUE_BYTES);
+    memcpy(other, host, VALUE_BYTES);
+    memset(other, 0xaa, 1000);
+    const struct sl_piece whole = {host, VALUE_BYTES, 0};
+    const struct sl_piece pieces[] = {{other, 1000, 0}, {device + SL_MIB, SL_MIB, SL_MIB}};
+    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+          SL_OK);
+    CHECK(code == SL_OK && sl_draft_write(open, &whole, 1, &why) == SL_OK);
+    fake->fail_code = SL_CU_INVALID_VALUE;
+    fake->fail_symbol = "fake_stream_wait";
+    CHECK(sl_draft_write(open, pieces, 2, &why) == SL_ERR_DEVICE);
+    fake->fail_symbol = NULL;
+    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
+    same_digest(client, "draft", other, VALUE_BYTES);
+    drop(client, "draft");
+}
+
 /* The system lets nothing be pinned: a bounce buffer does, also for what is larger than it. */
 static void bounce(struct sl_client *client)
 {
@@ -278,8 +304,8 @@ static void fails(struct sl_client *client)
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
-} whats[] = {
-    {"moves", moves}, {"mixed", mixed}, {"draft", draft}, {"bounce", bounce}, {"fails", fails}};
+} whats[] = {{"moves", moves},   {"mixed", mixed}, {"draft", draft}, {"draft-fails", draft_fails},
+             {"bounce", bounce}, {"fails", fails}};
 
 int main(int argc, char **argv)
 {

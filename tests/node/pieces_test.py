@@ -138,6 +138,9 @@ class Device(unittest.TestCase):
     def test_a_draft_from_device_memory(self):
         self.run_probe("draft")
 
+    def test_a_draft_that_could_not_be_written_has_the_digest_of_its_bytes(self):
+        self.run_probe("draft-fails")
+
     def test_without_pinned_arenas_a_buffer_serves(self):
         self.run_probe("bounce")
 

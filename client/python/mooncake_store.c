@@ -179,6 +179,16 @@ static bool setup_take(PyObject *const *objects, struct sl_store_setup *out)
 
 /* ---- setup(config) ---- */
 
+/* A setup that is refused closes what was set up, as one that fails does. */
+static PyObject *setup_refuse(PyObject *self, const struct sl_error *why)
+{
+    struct sl_store *store = mc_store_of(self);
+    PyThreadState *unlocked = PyEval_SaveThread();
+    (void)sl_store_close(store);
+    PyEval_RestoreThread(unlocked);
+    return setup_result("setup", SL_STORE_INVALID, why);
+}
+
 /* The text under a name, or under its older one; *held belongs to the caller. */
 static bool dict_text(PyObject *dict, const char *name, const char *older, PyObject **held,
                       const char **out)
@@ -214,12 +224,11 @@ static PyObject *setup_dict_take(PyObject *self, PyObject *dict, PyObject **held
     struct sl_error why = {.code = SL_OK};
     struct sl_store_config parsed;
     if (setup.local_hostname == NULL || setup.metadata_server == NULL) {
-        (void)sl_store_close(mc_store_of(self));
         (void)snprintf(why.text, sizeof why.text, "local_hostname and metadata_server are needed");
-        return setup_result("setup", SL_STORE_INVALID, &why);
+        return setup_refuse(self, &why);
     }
     if (sl_store_config_parse(&sizes, &parsed, &why) != SL_OK) {
-        return setup_result("setup", SL_STORE_INVALID, &why);
+        return setup_refuse(self, &why);
     }
     setup.segment_bytes = parsed.global_segment_bytes;
     setup.local_buffer_bytes = parsed.local_buffer_bytes;

@@ -137,9 +137,10 @@ class Life(OnNode):
         dict_form = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE"}
         for bad in ({**dict_form, "global_segment_size": "50%"}, {"local_hostname": "localhost"},
                     {**dict_form, "local_buffer_size": 1000}, {**dict_form, "local_buffer_size": "2tb"}):
-            self.assertLess(store.setup(bad), 0)
-            self.assertEqual(store.health_check(), 1)
-            self.assertEqual(store.put("k", b"v"), -600)
+            for last in (store, self.open()):  # never set up, and set up before
+                self.assertLess(last.setup(bad), 0)
+                self.assertEqual(last.health_check(), 1)
+                self.assertEqual(last.put("k", b"v"), -600)
         for segment, buffer in ((1000, MIB), (MIB, 1), (MIB, (1 << 40) + 1)):
             self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", segment, buffer, "tcp", "", MASTER), -600)
         for host in ("", "host:", "host:0", "host:70000", "host:x"):

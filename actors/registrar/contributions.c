@@ -480,7 +480,8 @@ void reg_contribution_restore(struct registrar *self, sl_ref ref, const void *by
     }
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
-    if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - all->length_bytes) {
+    uint64_t others_bytes = note.ends != 0 ? 0 : all->length_bytes; /* that one counts no more */
+    if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - others_bytes) {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE); /* no registrar wrote that */
         return;
     }

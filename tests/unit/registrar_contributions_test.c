@@ -1090,6 +1090,30 @@ START_TEST(a_full_index_leaves_no_note_of_what_is_over)
     }
 END_TEST
 
+/* All of memory is contributed by another by then. */
+START_TEST(a_successor_knows_an_ended_one_beside_a_full_node)
+    {
+        struct node *node = node_start(disk_settings);
+        struct sl_msg msg = {.type = SL_MSG_WITHDRAW};
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        ck_assert_int_eq(contribute(node, "client.1", "a:1", 3 * SL_MIB, true), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK); /* being written */
+        msg.body.withdraw.name = sl_text_of("a:1");
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert_int_eq(contribute(node, "client.1", "b:1", 4 * SL_MIB, true), SL_OK);
+        ck_assert(node_sees(node, "a0"));
+
+        node_restart(node);
+        settle(node);
+
+        ck_assert(!node_sees(node, "a0"));
+        ck_assert_uint_eq(used_of(node, "b:1"), 0);
+        node_end(node);
+    }
+END_TEST
+
 /* What cannot have been written by a registrar: more than there is. */
 START_TEST(a_damaged_note_is_no_contribution)
     {
@@ -1333,6 +1357,7 @@ static Suite *suite(void)
     tcase_add_test(restarts, a_successor_ends_what_died_meanwhile);
     tcase_add_test(restarts, a_successor_goes_on_with_the_end);
     tcase_add_test(restarts, values_of_a_time_without_contributions_have_no_room);
+    tcase_add_test(restarts, a_successor_knows_an_ended_one_beside_a_full_node);
     tcase_add_test(restarts, a_damaged_note_is_no_contribution);
     tcase_add_loop_test(restarts, sums_are_exact_after_every_step, 0, 12);
     suite_add_tcase(all, restarts);

@@ -25,6 +25,14 @@ static const uint32_t requests[] = {
     SL_MSG_POOL_RELEASE, SL_MSG_POOL_REVOKE, SL_MSG_POOLS,
 };
 
+/* Where memory is contributed: the same, and what belongs to that. */
+static const uint32_t requests_contributed[] = {
+    SL_MSG_RESERVE,    SL_MSG_RESERVE,  SL_MSG_RESERVE,       SL_MSG_COMMIT,       SL_MSG_COMMIT,
+    SL_MSG_ABORT,      SL_MSG_REMOVE,   SL_MSG_REMOVE,        SL_MSG_PROMOTE,      SL_MSG_PREFETCH,
+    SL_MSG_PUBLISH,    SL_MSG_PUBLISH,  SL_MSG_CONTRIBUTE,    SL_MSG_CONTRIBUTE,   SL_MSG_WITHDRAW,
+    SL_MSG_DISK_FOUND, SL_MSG_HOLD_END, SL_MSG_CONTRIBUTIONS, SL_MSG_DISK_RECLAIM, SL_MSG_EXPLAIN,
+};
+
 struct world {
     struct sl_pins *pins[2];                /* of the two clients, as a client uses them */
     struct sl_segment segments[2];          /* the same, as somebody writes to them */
@@ -186,6 +194,26 @@ static void replied(struct hostile *hostile, const char *to, const struct sl_msg
     }
 }
 
+static const char *contribution_of(uint64_t number)
+{
+    static const char *const names[] = {"c0", "c1", "c2", "c3"};
+    return names[number % SL_COUNT(names)];
+}
+
+/* Memory comes and goes. */
+static void move_contribute(struct hostile *hostile, uint64_t how)
+{
+    struct sl_msg msg = {.type = (how & 3) == 3 ? SL_MSG_WITHDRAW : SL_MSG_CONTRIBUTE};
+    if (msg.type == SL_MSG_WITHDRAW) {
+        msg.body.withdraw.name = sl_text_of(contribution_of(how >> 2));
+    } else {
+        msg.body.contribute.name = sl_text_of(contribution_of(how >> 2));
+        msg.body.contribute.length_bytes = (1 + (how >> 4)) * 65536;
+        msg.body.contribute.lasting = (how & 7) == 6;
+    }
+    hostile_give(hostile, hostile_senders[how & 1], &msg);
+}
+
 /* One object, or a block of two parts; with `commit` all the way. */
 static void move_put(struct hostile *hostile, uint64_t how, bool commit)
 {
@@ -224,6 +252,13 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     msg.body.reserve.hard_pin = terms >= 232; /* a node that is full of these takes nothing more */
     msg.body.reserve.soft_pin_ns = (terms & 12) == 12 ? terms * 20 * SL_NS_PER_MS : 0;
     msg.body.reserve.replace = (terms & 48) == 48;
+    struct sl_text wish = sl_text_of(contribution_of(terms >> 2));
+    msg.body.reserve.contributions = (struct sl_texts){&wish, terms >> 7};
+    msg.body.reserve.copies = (terms >> 1 & 1) + (how >> 7);
+    const struct registrar *self = hostile->fake.state;
+    if (self->contributions.on && self->contributions.length_bytes == 0) {
+        move_contribute(hostile, 0xa0 | (how & 0x1d));
+    }
     msg.body.reserve.wait = (how & 8) != 0;
     msg.body.reserve.items.at = items;
     msg.body.reserve.items.count = block || (how & 16) != 0 ? 2 : 1;
@@ -279,6 +314,9 @@ static void move_keys(struct hostile *hostile, uint64_t how)
         msg.body.remove.keys = list;
         msg.body.remove.heed_leases = (how & 16) != 0;
         msg.body.remove.tell_busy = (how & 32) != 0;
+        const struct registrar *self = hostile->fake.state;
+        bool one = self->contributions.on && (which & 2) != 0;
+        msg.body.remove.contribution = sl_text_of(one ? contribution_of(which >> 2) : "");
     } else if (msg.type == SL_MSG_LOOKUP) {
         msg.body.lookup.keys = list;
     } else if (msg.type == SL_MSG_PREFETCH) {
@@ -398,7 +436,11 @@ static void move(struct hostile *hostile)
         (void)hostile_answer_all(hostile);
         break;
     case 14:
-        move_pool(hostile, how);
+        if (((const struct registrar *)hostile->fake.state)->contributions.on && what < 224) {
+            move_contribute(hostile, how);
+        } else {
+            move_pool(hostile, how);
+        }
         break;
     default:
         if (what < 128) {
@@ -426,6 +468,7 @@ static void check(struct hostile *hostile, bool end)
     HOSTILE_MUST(self->quarantined_bytes == 0 && self->engine_count == 0);
     HOSTILE_MUST(self->parked_count == 0 && self->promote_count == 0 && self->remove_count == 0);
     HOSTILE_MUST(self->pool_high == 0 && self->pool_waiter_count == 0);
+    HOSTILE_MUST(self->contributions.ending == 0 && !self->lowering);
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
         HOSTILE_MUST(!self->peers[i].used || !self->peers[i].present);
         HOSTILE_MUST(!self->peers[i].used || !self->peers[i].client);
@@ -451,6 +494,13 @@ static const char *const with_disk[] = {SETTINGS, "disk", "8MiB", "disk_segment"
 static const char *const with_both[] = {SETTINGS, "disk",      "8MiB", "disk_segment",
                                         "1MiB",   "lease_ttl", "1s",   NULL};
 
+#define CONTRIBUTED                                                                     \
+    "contributions", "true", "contribution_strategy", "free", "evict_watermark", "0.9", \
+        "evict_ratio", "0.3"
+static const char *const contributed[] = {SETTINGS, CONTRIBUTED, NULL};
+static const char *const contributed_with_disk[] = {
+    SETTINGS, CONTRIBUTED, "disk", "8MiB", "disk_segment", "1MiB", "lease_ttl", "1s", NULL};
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
 {
     struct hostile_target target = {
@@ -470,6 +520,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     }
     static const char *const *const settings[] = {without_disk, with_disk, with_leases, with_both};
     target.settings = settings[bytes[0] & 3];
+    if (bytes[0] >= 192) { /* the seeds of before are below */
+        target.settings = (bytes[0] & 1) != 0 ? contributed_with_disk : contributed;
+        target.requests = requests_contributed;
+        target.request_count = SL_COUNT(requests_contributed);
+    }
     hostile_run(&target, bytes + 1, length_bytes - 1);
     return 0;
 }

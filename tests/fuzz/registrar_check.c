@@ -20,6 +20,11 @@ static void tally_record(struct registrar *self, sl_ref ref, struct registrar_ta
                       (entry.kind == SL_RECORD_COMMITTED || entry.kind == SL_RECORD_RESERVED);
     tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
                      entry.kind == SL_RECORD_QUARANTINED;
+    for (uint64_t left = self->contributions.on ? entry.contributions : 0; left != 0;
+         left &= left - 1) {
+        HOSTILE_MUST(entry.extent.generation != 0);
+        tally->charged[__builtin_ctzll(left)] += sl_extent_space(entry.extent.length_bytes);
+    }
     if (entry.extent.generation != 0) {
         struct sl_alloc_stats before;
         struct sl_alloc_stats after;
@@ -123,6 +128,24 @@ static void check_pools(struct registrar *self)
     HOSTILE_MUST(waiting == self->pool_waiter_count);
 }
 
+/* What a contribution has used is what the records say. */
+static void check_contributions(const struct registrar *self, const struct registrar_tally *tally)
+{
+    uint64_t length_bytes = 0;
+    for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
+        const struct reg_contribution *at = &self->contributions.all[i];
+        HOSTILE_MUST(at->used_bytes == tally->charged[i]);
+        HOSTILE_MUST(at->state != REG_CONTRIBUTION_FREE || at->value_count == 0);
+        if (at->state == REG_CONTRIBUTION_STANDS) {
+            HOSTILE_MUST(at->used_bytes <= at->length_bytes);
+            HOSTILE_MUST(at->note != 0 && sl_index_ref_live(self->index, at->note));
+            length_bytes += at->length_bytes;
+        }
+    }
+    HOSTILE_MUST(length_bytes == self->contributions.length_bytes);
+    HOSTILE_MUST(length_bytes <= self->set.memory);
+}
+
 struct registrar_tally registrar_check(struct registrar *self)
 {
     struct registrar_tally tally = {0};
@@ -136,6 +159,7 @@ struct registrar_tally registrar_check(struct registrar *self)
     check_kept(self, &self->leased);
     HOSTILE_MUST(tally.bundled == self->bundles.count);
     check_pools(self);
+    check_contributions(self, &tally);
     HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
     return tally;
 }

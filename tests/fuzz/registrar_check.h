@@ -7,8 +7,9 @@
 struct registrar_tally {
     uint32_t claims, retired; /* records */
     uint64_t objects;
-    uint32_t bundled;       /* values and reservations */
-    struct sl_alloc *alloc; /* while counting */
+    uint32_t bundled;                        /* values and reservations */
+    uint64_t charged[REG_CONTRIBUTIONS_MAX]; /* space of what is charged to each */
+    struct sl_alloc *alloc;                  /* while counting */
 };
 /* Every extent has one record, the allocator says the same as the records, tables and lists agree
  * with them. Aborts otherwise. */

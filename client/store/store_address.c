@@ -9,6 +9,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -24,6 +25,7 @@
 #define PORT_MAX_DEFAULT    14300u
 #define PORT_TRIES_DEFAULT  20u
 #define PORT_TRIES_MAX      10000u
+#define LISTENS_MS          200 /* until a process of this machine has taken a connection */
 
 uint64_t store_random(void)
 {
@@ -180,6 +182,27 @@ sl_err store_instance_of(const char *master, char instance[64], struct sl_error 
     return SL_OK;
 }
 
+/* Whether a process of this machine listens there, of whatever user or container. */
+static bool somebody_listens(uint32_t port)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool listens = fd >= 0 && connect(fd, (const struct sockaddr *)&at, sizeof at) == 0;
+    if (fd >= 0 && !listens && errno == EINPROGRESS) {
+        struct pollfd one = {.fd = fd, .events = POLLOUT};
+        int code = ECONNREFUSED;
+        socklen_t code_bytes = sizeof code;
+        listens = poll(&one, 1, LISTENS_MS) == 1 &&
+                  getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) == 0 && code == 0;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return listens;
+}
+
 void store_instance_advise(const char *master, struct sl_error *why)
 {
     const char *set = getenv("SLUICE_INSTANCE");
@@ -189,7 +212,13 @@ void store_instance_advise(const char *master, struct sl_error *why)
         !address_split(master, MASTER_PORT_DEFAULT, host, &port)) {
         return;
     }
-    if (host_is_here(host)) {
+    if (host_is_here(host) && somebody_listens(port)) {
+        (void)sl_fail(why, SL_ERR_UNREACHABLE,
+                      "somebody listens at port %u, but no node of this user is seen here: "
+                      "mooncake_master has to run as the same user, with the same /dev/shm, "
+                      "/tmp (or XDG_RUNTIME_DIR) and process numbers",
+                      port);
+    } else if (host_is_here(host)) {
         (void)sl_fail(why, SL_ERR_UNREACHABLE,
                       "no master runs here at port %u: start mooncake_master --port %u", port,
                       port);

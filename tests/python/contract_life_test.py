@@ -1,6 +1,8 @@
 """Setting up and closing a store, what it answers before and after (section 1.5 of the contract)."""
 
 import os
+import socket
+import tempfile
 import threading
 
 from contract_support import (INVALID, KIB, MIB, MOONCAKE, Child, Memory, OnPool, Pool, config, free_port, hear,
@@ -247,6 +249,24 @@ class Setup(OnPool):
                 code, health = child.says()
                 self.assertEqual(health, 1)
         self.assertLess(code, 0)
+
+    @unlike_mooncake("it says other things")
+    def test_a_port_where_others_listen(self):
+        """1.5 setup master_server_addr: a master of another user or container, or another port: what it says helps."""
+        with socket.create_server(("127.0.0.1", 0)) as other, tempfile.TemporaryFile() as said:
+            port = other.getsockname()[1]
+            mine = os.dup(2)
+            os.dup2(said.fileno(), 2)
+            try:
+                with Child(child_no_node, port, pool=self.pool) as child:
+                    code, health = child.says()
+            finally:
+                os.dup2(mine, 2)
+                os.close(mine)
+            said.seek(0)
+            self.assertIn(f"somebody listens at port {port}", said.read().decode())
+        self.assertLess(code, 0)
+        self.assertEqual(health, 1)
 
     def test_an_offload_path(self):
         """1.5 setup enable_ssd_offload, ssd_offload_path: accepted; the tier is there or the setup says that it cannot."""

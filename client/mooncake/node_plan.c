@@ -16,7 +16,7 @@
 #define SOURCE              "its flags"
 #define SETTINGS_BYTES_MAX  ((size_t)64 << 10)
 #define MEMORY_PERCENT      80u           /* of what shared memory has free */
-#define ROOM_BYTES_MIN      (48 * SL_MIB) /* tables, and one step of populating */
+#define ROOM_BYTES_MIN      (96 * SL_MIB) /* tables, pages of processes, two steps of populating */
 #define DISK_PERCENT        90u
 #define DISK_DIR_STANDARD   "/data/file_storage"
 #define DISK_BYTES_STANDARD (2048 * SL_GIB)

@@ -367,12 +367,13 @@ uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
                                              free_bytes / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
 }
 
-/* The first granule nobody has or works at; false when there is none. */
-static bool arena_take_granule(struct sl_arena *arena, uint64_t *index)
+/* The first granule below that nobody has or works at; false when there is none. */
+static bool arena_take_granule(struct sl_arena *arena, uint64_t below_bytes, uint64_t *index)
 {
     bool found = false;
     pthread_mutex_lock(&arena->lock);
-    for (uint64_t i = arena->prefix_count; i < arena->granule_count && !found; i++) {
+    for (uint64_t i = arena->prefix_count;
+         i < arena->granule_count && i * ARENA_GRANULE_BYTES < below_bytes && !found; i++) {
         if (arena->granules[i] == GRANULE_UNTOUCHED) {
             arena->granules[i] = GRANULE_IN_WORK;
             *index = i;
@@ -403,9 +404,14 @@ static void arena_settle_granule(struct sl_arena *arena, uint64_t index, bool po
 
 sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why)
 {
+    return sl_arena_populate_below(arena, UINT64_MAX, why);
+}
+
+sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why)
+{
     uint64_t index = 0;
     SL_ASSERT(arena->granules != NULL); /* the owner's alone */
-    if (!arena_take_granule(arena, &index)) {
+    if (!arena_take_granule(arena, below_bytes, &index)) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "nothing left to populate in arena.%u", arena->id);
     }
     uint64_t at = index * ARENA_GRANULE_BYTES;

@@ -68,6 +68,8 @@ uint32_t sl_arena_id(const struct sl_arena *arena);
  * prefix. SL_ERR_NO_SPACE: the system has no more; the arena stays at its prefix, what the step
  * took is given back, and a later step tries again. Thread-safe. */
 sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why);
+/* The same with granules that begin below so many bytes alone. */
+sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
 
 /* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
 struct sl_alloc; /* opaque; one thread */

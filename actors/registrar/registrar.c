@@ -279,10 +279,11 @@ static sl_err populate_run(void *context, uint32_t thread)
     struct reg_populate *populate = context;
     sl_err err = SL_OK;
     (void)thread;
-    while (err == SL_OK && !atomic_load_explicit(&populate->stop, memory_order_relaxed) &&
-           sl_arena_populated_bytes(populate->arena) <
-               atomic_load_explicit(&populate->target_bytes, memory_order_relaxed)) {
-        err = sl_arena_populate_step(populate->arena, NULL);
+    /* Below the target alone: threads that ran ahead of it would take the memory that others lack.
+     */
+    while (err == SL_OK && !atomic_load_explicit(&populate->stop, memory_order_relaxed)) {
+        uint64_t target_bytes = atomic_load_explicit(&populate->target_bytes, memory_order_relaxed);
+        err = sl_arena_populate_below(populate->arena, target_bytes, NULL);
     }
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
 }

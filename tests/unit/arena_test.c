@@ -160,6 +160,22 @@ START_TEST(threads_populate_all_of_it)
     }
 END_TEST
 
+START_TEST(populating_stops_at_what_is_wanted)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+
+        ck_assert_int_eq(sl_arena_populate_below(arena, 1, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_populate_below(arena, 32 * SL_MIB, NULL), SL_ERR_NOT_FOUND);
+
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
+        ck_assert_int_eq(sl_arena_populate_below(arena, 32 * SL_MIB + 1, NULL), SL_OK);
+        ck_assert_uint_gt(sl_arena_populated_bytes(arena), 32 * SL_MIB);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(full_system_leaves_the_arena_at_its_prefix)
     {
         char *dir = shm_dir_make();
@@ -302,6 +318,7 @@ int main(void)
     tcase_add_test(tcase, sizes_are_rounded_down_to_pages);
     tcase_add_loop_test(tcase, address_is_given_within_one_chunk_only, 0, SL_COUNT(ranges));
     tcase_add_test(tcase, threads_populate_all_of_it);
+    tcase_add_test(tcase, populating_stops_at_what_is_wanted);
     tcase_add_test(tcase, full_system_leaves_the_arena_at_its_prefix);
     tcase_add_test(tcase, mapped_range_is_written_without_faults);
     tcase_add_test(tcase, follower_goes_over_to_the_arena_that_is_there);

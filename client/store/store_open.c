@@ -170,11 +170,20 @@ static void rest_end(struct store_rest *rest, const struct store_base *base, boo
     free(rest->pools);
 }
 
+/* The registrar answers, and has done what it was told before: what is asked does not matter. */
+static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
+{
+    static const struct sl_object_key asked = {.at = "health", .length = 6};
+    struct sl_story story;
+    return sl_explain(client, &asked, 1, &story, timeout_ns, NULL);
+}
+
 /* Under the lock of its life: what is set up anew has nothing of what was. */
 static void store_end(struct sl_store *store)
 {
     pthread_mutex_lock(&store->lock);
     struct store_base *base = store->base;
+    bool begun = store->puts.count > 0;
     store->base = NULL;
     pthread_mutex_unlock(&store->lock);
     if (base == NULL) {
@@ -184,6 +193,8 @@ static void store_end(struct sl_store *store)
     store_sessions_end(store);
     if (ours && base->contributes) {
         (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
+    } else if (ours && begun) {
+        (void)registrar_ask(base->client, STORE_WITHDRAW_NS);
     }
     struct store_rest rest = rest_take(store);
     rest_end(&rest, base, ours);
@@ -396,7 +407,6 @@ void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES])
     pthread_mutex_unlock(&store->lock);
 }
 
-/* The registrar answers: what is asked does not matter. */
 int sl_store_health(struct sl_store *store)
 {
     struct store_base *base = store_enter(store);

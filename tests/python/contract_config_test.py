@@ -6,7 +6,8 @@ import subprocess
 import sys
 import unittest
 
-from contract_support import INVALID, MIB, MOONCAKE, OnPool, config, main, mooncake_store, unlike_mooncake
+from contract_support import (INVALID, MIB, MOONCAKE, OnPool, config, interpreter_environment, main, mooncake_store,
+                              unlike_mooncake)
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig, SoftPinAction
 
 METHODS = """alloc_from_mem_pool allocate_and_mount_segment batch_get_buffer batch_get_into
@@ -124,7 +125,7 @@ class Surface(unittest.TestCase):
         """1.2 layout: store before or after engine, as their crash reports have it."""
         for modules in ("mooncake.store, mooncake.engine", "mooncake.engine, mooncake.store"):
             done = subprocess.run([sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; import {modules}"],
-                                  capture_output=True, text=True, check=False)
+                                  capture_output=True, text=True, check=False, env=interpreter_environment())
             self.assertEqual(done.returncode, 0, done.stderr)
 
 

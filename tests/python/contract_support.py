@@ -54,6 +54,14 @@ def of_wheel(reason):
     return unittest.skipIf(MOONCAKE, "the wheel differs: " + reason)
 
 
+def interpreter_environment():
+    """Of another interpreter that imports the module as it was built: a sanitizer's runtime comes first in it."""
+    if MOONCAKE or not python_support.LIBASAN:
+        return dict(os.environ)
+    return dict(os.environ, LD_PRELOAD=python_support.LIBASAN, PYTHONMALLOC="malloc",
+                ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + python_support.NO_LEAKS)
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

@@ -176,18 +176,16 @@ START_TEST(who_does_not_know_the_secret_is_nobody)
 END_TEST
 
 /* A master that says these lines and nothing else. */
+#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
 static const char *const foreign_lines[] = {
     "HTTP/1.1 400 Bad Request\n",
     "{}\n",
     "[1]\n",
     "{\"sluice\": 3}\n",
     "{\"sluice\": \"1\", \"challenge\": \"short\"}\n",
-    "{\"sluice\": \"1\", \"challenge\": "
-    "\"0000000000000000000000000000000000000000000000000000000000000000\"}\n{}\n",
-    "{\"sluice\": \"1\", \"challenge\": "
-    "\"0000000000000000000000000000000000000000000000000000000000000000\"}\n"
-    "{\"nodes\": \"[]\", \"mac\": "
-    "\"0000000000000000000000000000000000000000000000000000000000000000\"}\n",
+    ("{\"sluice\": \"1\", \"challenge\": \"" ZEROS "\"}\n{}\n"),
+    ("{\"sluice\": \"1\", \"challenge\": \"" ZEROS "\"}\n{\"nodes\": \"[]\", \"mac\": \"" ZEROS
+     "\"}\n"),
 };
 struct speaker {
     int listen_fd;
@@ -266,8 +264,7 @@ static const char *const foreign_joins[] = {
     "{}\n",
     "{\"join\": \"{}\", \"mac\": \"\"}\n",
     "{\"join\": 3, \"mac\": 4}\n",
-    "{\"join\": \"{}\", \"mac\": "
-    "\"0000000000000000000000000000000000000000000000000000000000000000\"}\n",
+    ("{\"join\": \"{}\", \"mac\": \"" ZEROS "\"}\n"),
 };
 START_TEST(what_is_no_join_changes_nothing)
     {

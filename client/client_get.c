@@ -213,7 +213,7 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         struct sl_attachment *at = NULL;
         sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
-        if (err == SL_OK) {
+        if (err == SL_OK && at != NULL) { /* the one goes with the other */
             note_access(at, entry);
             err = read_found(client, at, want, entry, why);
         }

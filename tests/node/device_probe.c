@@ -288,7 +288,7 @@ static void fails_of(struct sl_client *client, bool sticks, bool bounced)
             return;
         }
     }
-    CHECK(!"every call was failed");
+    CHECK(false); /* every call was failed */
 }
 
 static void fails(struct sl_client *client)

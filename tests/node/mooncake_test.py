@@ -116,6 +116,17 @@ class Place:
     def put(self, key, value=b"value"):
         self.ctl("put", key, stdin=value)
 
+    def orphans_end(self):
+        """Actors whose supervisor was killed by the test have nobody that ends them."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as words:
+                    ours = self.instance.encode() in words.read().split(b"\0")
+                if ours and int(pid) != os.getpid():
+                    os.kill(int(pid), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+
     def supervisor(self):
         with open(self.run + "/supervisor.pid", encoding="utf-8") as line:
             return int(line.read().split()[0])
@@ -134,6 +145,7 @@ class Place:
             daemon.wait()
         subprocess.run([NODE, "stop", *self.where], env=dict(self.environment, SLUICE_BIN=BIN), stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, timeout=60 * PATIENCE)
+        self.orphans_end()
         shutil.rmtree(self.directory, ignore_errors=True)
         shutil.rmtree(self.shm, ignore_errors=True)
 

@@ -291,14 +291,9 @@ static struct sl_client *client_new(void)
     client->ours = ours_page();
     uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
     (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&client->lock, NULL);
     pthread_mutex_init(&client->contributing, NULL);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
-    pthread_cond_init(&client->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
     return client;
 }
 
@@ -367,7 +362,6 @@ void sl_client_close(struct sl_client **client)
         (void)close(gone->kick_fd);
     }
     sl_config_destroy(&gone->config);
-    pthread_cond_destroy(&gone->changed);
     pthread_mutex_destroy(&gone->lock);
     pthread_mutex_destroy(&gone->contributing);
     if (gone->ours != NULL) {

@@ -1,9 +1,14 @@
-/* client/client_call.c - requests of a client to actors, without a thread of its own: whoever waits
- * pumps the mailbox.
+/* client/client_call.c - requests of a client to actors, without a thread of its own: threads that
+ * wait pump the mailbox.
  *
- * One thread at a time polls the mailbox's descriptors, without the lock; others wait at the
- * condition. Whoever touches the mailbox meanwhile may swallow the readiness that the poller waits
- * for, and says that nobody sleeps, so it drains the mailbox itself and kicks the poller. */
+ * One thread at a time polls the mailbox's descriptors, without the lock. The others wait, each at
+ * a condition of its own, until their call is done or until they have to poll. Two rules keep
+ * wake-ups from being lost (tests/models/calls.pml):
+ * - A thread that pumped the mailbox has told all peers that this process is awake, and may have
+ *   taken the event that the poller waits for. Before it waits or leaves it arms the mailbox again
+ *   (sl_mailbox_sleep: peers have to ring, and nothing lies there unread).
+ * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
+ */
 #include "client/client_internal.h"
 
 #include <errno.h>
@@ -76,12 +81,32 @@ sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
     return SL_OK;
 }
 
+/* A thread that waits while another one polls. On its stack; under the client's lock. */
+struct sl_client_waiter {
+    struct sl_client_waiter *next;
+    const struct sl_client_call *call;
+    pthread_cond_t woken;
+};
+
 static void kick(struct sl_client *client)
 {
     if (client->polling) {
         uint64_t one = 1;
         ssize_t written = write(client->kick_fd, &one, sizeof one); /* full means kicked already */
         (void)written;
+    }
+}
+
+/* Wakes the threads that wait for this call, and no others. */
+static void call_wake(struct sl_client *client, const struct sl_client_call *call)
+{
+    if (client->polled_for == call) {
+        kick(client);
+    }
+    for (struct sl_client_waiter *waiter = client->waiters; waiter != NULL; waiter = waiter->next) {
+        if (waiter->call == call) {
+            pthread_cond_signal(&waiter->woken);
+        }
     }
 }
 
@@ -96,8 +121,7 @@ static void call_end(struct sl_client *client, struct sl_client_call *call)
     }
     call->next = NULL;
     call->done = true;
-    pthread_cond_broadcast(&client->changed);
-    kick(client);
+    call_wake(client, call);
 }
 
 static void give_up(struct sl_client *client, const struct sl_client_call *call)
@@ -263,24 +287,31 @@ static struct timespec timespec_of(uint64_t ns)
                              .tv_nsec = (long)(ns % SL_NS_PER_S)};
 }
 
-/* Sleeps until something may have arrived or is due; the lock is given up meanwhile. */
-static void sleep_once(struct sl_client *client, uint64_t until_ns)
+/* Waits at a condition, while another thread polls. The mailbox is armed. */
+static void wait_for_poller(struct sl_client *client, const struct sl_client_call *call,
+                            uint64_t due_ns)
 {
-    uint64_t now_ns = sl_clock_monotonic_ns();
-    uint64_t due_ns = SL_MIN(next_due(client, until_ns), now_ns + POLL_NS_MAX);
-    if (client->polling) {
-        struct timespec at = timespec_of(due_ns);
-        pthread_cond_timedwait(&client->changed, &client->lock, &at);
-        return;
+    struct sl_client_waiter self = {.next = client->waiters, .call = call};
+    struct timespec at = timespec_of(due_ns);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&self.woken, &attributes);
+    pthread_condattr_destroy(&attributes);
+    client->waiters = &self;
+    pthread_cond_timedwait(&self.woken, &client->lock, &at);
+    struct sl_client_waiter **link = &client->waiters;
+    while (*link != &self) {
+        link = &(*link)->next;
     }
-    /* Awake, under the lock: only while nobody else has a call to make. */
-    if (client->call_count == 1 && sl_mailbox_spin(client->mailbox, due_ns)) {
-        return;
-    }
-    due_ns = SL_MIN(due_ns, sl_mailbox_sleep(client->mailbox, now_ns));
-    if (due_ns == 0) {
-        return; /* something came */
-    }
+    *link = self.next;
+    pthread_cond_destroy(&self.woken);
+}
+
+/* Waits at the descriptors, without the lock. The mailbox is armed. */
+static void poll_once(struct sl_client *client, const struct sl_client_call *call, uint64_t now_ns,
+                      uint64_t due_ns)
+{
     int fds[MAILBOX_FDS_MAX];
     struct pollfd polled[MAILBOX_FDS_MAX + 1];
     uint32_t count = sl_mailbox_fds(client->mailbox, fds, MAILBOX_FDS_MAX);
@@ -290,15 +321,18 @@ static void sleep_once(struct sl_client *client, uint64_t until_ns)
     polled[count] = (struct pollfd){.fd = client->kick_fd, .events = POLLIN};
     struct timespec left = timespec_of(sl_budget_ns(now_ns, due_ns));
     client->polling = true;
+    client->polled_for = call;
+    client->polled_until_ns = due_ns;
     pthread_mutex_unlock(&client->lock);
     int ready = ppoll(polled, count + 1, &left, NULL);
     pthread_mutex_lock(&client->lock);
     client->polling = false;
-    for (struct sl_client_call *call = client->calls; ready > 0 && call != NULL;
-         call = call->next) {
-        if (!call->ever_sent) { /* its connection may stand now */
-            call->next_send_ns = 0;
-            call->retry_ns = FIRST_RETRY_NS;
+    client->polled_for = NULL;
+    for (struct sl_client_call *waiting = client->calls; ready > 0 && waiting != NULL;
+         waiting = waiting->next) {
+        if (!waiting->ever_sent) { /* its connection may stand now */
+            waiting->next_send_ns = 0;
+            waiting->retry_ns = FIRST_RETRY_NS;
         }
     }
     if (ready > 0 && (polled[count].revents & POLLIN) != 0) {
@@ -306,7 +340,48 @@ static void sleep_once(struct sl_client *client, uint64_t until_ns)
         ssize_t taken = read(client->kick_fd, &kicks, sizeof kicks);
         (void)taken;
     }
-    pthread_cond_broadcast(&client->changed); /* someone else may have to poll now */
+}
+
+/* Sleeps until something may have arrived or is due; the lock is given up meanwhile. */
+static void sleep_once(struct sl_client *client, const struct sl_client_call *call,
+                       uint64_t until_ns)
+{
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    uint64_t due_ns = SL_MIN(next_due(client, until_ns), now_ns + POLL_NS_MAX);
+    /* Awake, under the lock: only while nobody else has a call to make. */
+    if (!client->polling && client->call_count == 1 && sl_mailbox_spin(client->mailbox, due_ns)) {
+        return;
+    }
+    due_ns = SL_MIN(due_ns, sl_mailbox_sleep(client->mailbox, now_ns));
+    if (due_ns == 0) {
+        return; /* something came */
+    }
+    if (client->polling) {
+        wait_for_poller(client, call, due_ns);
+    } else {
+        poll_once(client, call, now_ns, due_ns);
+    }
+}
+
+/* The mailbox was used while another thread may be at its descriptors: it is armed for that thread
+ * again, which is woken only if it would sleep too long. */
+static void poller_keep(struct sl_client *client)
+{
+    if (!client->polling) {
+        return; /* whoever waits next looks before it sleeps */
+    }
+    uint64_t due_ns = sl_mailbox_sleep(client->mailbox, sl_clock_monotonic_ns());
+    if (SL_MIN(due_ns, next_due(client, SL_NEVER_NS)) < client->polled_until_ns) {
+        kick(client);
+    }
+}
+
+/* Somebody polls as long as somebody waits. */
+static void poller_hand_over(struct sl_client *client)
+{
+    if (!client->polling && client->waiters != NULL) {
+        pthread_cond_signal(&client->waiters->woken);
+    }
 }
 
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
@@ -329,10 +404,7 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     client->calls = call;
     client->call_count++;
     call_send(client, call, sl_clock_monotonic_ns());
-    if (client->polling) { /* else whoever waits next looks before it sleeps */
-        (void)pump(client);
-        kick(client);
-    }
+    poller_keep(client);
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {
         err = call->code; /* could not be encoded */
@@ -346,17 +418,24 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
 
 bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, uint64_t until_ns)
 {
+    bool pumped = false;
     pthread_mutex_lock(&client->lock);
     while (!call->done) {
         bool more = pump(client);
+        pumped = true;
         if (call->done || sl_clock_monotonic_ns() >= until_ns) {
             break;
         }
         if (!more) {
-            sleep_once(client, until_ns);
+            sleep_once(client, call, until_ns);
+            pumped = false;
         }
     }
     bool done = call->done;
+    if (pumped) {
+        poller_keep(client);
+    }
+    poller_hand_over(client);
     pthread_mutex_unlock(&client->lock);
     return done;
 }
@@ -413,7 +492,7 @@ bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg
     pthread_mutex_lock(&client->lock);
     bool sent = frame_send(client, to, msg, client->next_seq++, budget_ns, NULL) == SL_OK;
     (void)pump(client); /* what is left, the next waiter takes */
-    kick(client);
+    poller_keep(client);
     pthread_mutex_unlock(&client->lock);
     return sent;
 }

@@ -103,9 +103,11 @@ struct sl_client {
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
 
     pthread_mutex_t lock; /* all below */
-    pthread_cond_t changed;
-    bool polling; /* a thread waits at the descriptors, without the lock */
-    int kick_fd;  /* wakes it */
+    bool polling;         /* a thread waits at the descriptors, without the lock, */
+    const struct sl_client_call *polled_for; /* for this call, */
+    uint64_t polled_until_ns;                /* so long at most */
+    int kick_fd;                             /* wakes it */
+    struct sl_client_waiter *waiters;        /* threads that wait meanwhile */
     struct sl_attachment *attachments[SL_CLIENT_ATTACHMENTS_MAX];
     uint32_t attachment_count;
     uint64_t greeted_generation; /* boot generation of the registrar that knows us */

@@ -31,6 +31,11 @@ MODELS = {
         ["NO_FENCE_SLEEP", "NO_FENCE_RING", "NO_RELEASE_TAIL", "NO_ACQUIRE_TAIL", "NO_RELEASE_HEAD", "NO_RECHECK",
          "DEATH NO_LOOK_AGAIN", "TSO NO_FENCE_SLEEP", "TSO NO_FENCE_RING"],
     ),
+    "calls": (
+        ["", "CLIENTS=2"],
+        ["NO_ARM_WAIT", "NO_KEEP_START", "NO_KEEP_LEAVE", "NO_LOOK_ARMED", "NO_HAND_OVER", "NO_WAKE_POLLER",
+         "NO_WAKE_WAITER"],
+    ),
 }
 
 

@@ -4,3 +4,6 @@ sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static TIMEOUT 120)
 sl_test(pool_rules_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/pool_rules_test.c LIBS sluice_static)
 sl_test(memory_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/memory_test.c LIBS sluice_static)
+sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_threads_test.c
+    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)
+target_link_options(client_threads_test PRIVATE -Wl,--wrap=ppoll,--wrap=pthread_cond_timedwait)

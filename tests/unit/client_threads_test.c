@@ -1,0 +1,338 @@
+/* tests/unit/client_threads_test.c - calls of several threads on one client: no wake-up is lost.
+ *
+ * A sleeper looks again every 50 ms, which hides what was lost as slowness. Here the looks are
+ * taken away: ppoll and pthread_cond_timedwait of the client's threads are wrapped (--wrap), and a
+ * wait of more than a few milliseconds never ends by time. A wake-up that is lost then ends its
+ * call with SL_ERR_TIMEOUT, on a machine of any speed. */
+#include "client/client_internal.h"
+#include "tests/support/tmpdir.h"
+
+#include <check.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEADLINE_NS     (20 * SL_NS_PER_S)
+#define ENDLESS_S       60
+#define SHORT_WAIT_NS   (10 * SL_NS_PER_MS) /* tries again what could not be sent */
+#define CALLS_PER_TEST  400u
+#define THREADS_MAX     8u
+#define ANSWER_PAUSE_US 200u /* long enough that all threads sleep */
+
+static _Thread_local bool never_by_time;
+
+int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask)
+{
+    static const struct timespec endless = {.tv_sec = ENDLESS_S};
+    bool looks_again =
+        timeout != NULL && (timeout->tv_sec > 0 || timeout->tv_nsec > (long)SHORT_WAIT_NS);
+    return __real_ppoll(fds, count, never_by_time && looks_again ? &endless : timeout, mask);
+}
+
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *at)
+{
+    struct timespec later = *at;
+    later.tv_sec += never_by_time ? ENDLESS_S : 0;
+    return __real_pthread_cond_timedwait(cond, mutex, &later);
+}
+
+static void pause_us(uint32_t us)
+{
+    const struct timespec pause = {.tv_nsec = (long)us * 1000};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* ---- an actor that answers PING, in its time ---- */
+
+struct bed {
+    struct sl_tmpdir dir;
+    struct sl_client client;
+    struct sl_codec *in, *out;
+    struct sl_mailbox *actor;
+    pthread_t actor_thread;
+    uint32_t pause_us;
+    _Atomic bool stop;
+};
+
+static void actor_answer(struct bed *bed, const char *from, const void *frame, size_t length)
+{
+    struct sl_msg request;
+    char to[32];
+    (void)snprintf(to, sizeof to, "%s", from);
+    if (sl_codec_decode(bed->in, frame, length, &request, NULL) != SL_OK ||
+        request.type != SL_MSG_PING) {
+        return;
+    }
+    pause_us(bed->pause_us);
+    struct sl_msg reply = {.type = SL_MSG_PONG,
+                           .sender = sl_text_of("registrar"),
+                           .seq = request.seq,
+                           .budget_ns = 1,
+                           .reply_to = request.seq};
+    reply.body.pong.name = sl_text_of("registrar");
+    struct sl_error why = {0};
+    sl_err err = sl_codec_encode(bed->out, &reply, &frame, &length, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    err = sl_mailbox_send(bed->actor, to, frame, length, true);
+    ck_assert_int_eq(err, SL_OK);
+}
+
+static void *actor_run(void *context)
+{
+    struct bed *bed = context;
+    const char *from = NULL;
+    const void *frame = NULL;
+    size_t length = 0;
+    while (!atomic_load_explicit(&bed->stop, memory_order_relaxed)) {
+        while (sl_mailbox_receive(bed->actor, &from, &frame, &length) == SL_OK) {
+            actor_answer(bed, from, frame, length);
+        }
+        (void)sl_mailbox_wait(bed->actor, SL_NS_PER_MS);
+    }
+    return NULL;
+}
+
+/* One round trip. How it ended. */
+static sl_err ping(struct sl_client *client, uint64_t timeout_ns)
+{
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns =
+                                      sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns),
+                                  .msg.type = SL_MSG_PING};
+    return sl_client_call(client, &call, NULL);
+}
+
+static void bed_open(struct bed *bed, uint64_t ring_bytes)
+{
+    memset(bed, 0, sizeof *bed);
+    sl_tmpdir_make(&bed->dir, "/tmp");
+    struct sl_mailbox_options options = {.runtime_dir = bed->dir.path,
+                                         .name = "registrar",
+                                         .bind = true,
+                                         .queue_messages = 4096,
+                                         .message_bytes_max = SL_MIB,
+                                         .ring_bytes = ring_bytes,
+                                         .lanes_max = 8};
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &bed->in, NULL), SL_OK);
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &bed->out, NULL), SL_OK);
+    ck_assert_int_eq(sl_mailbox_open(&options, &bed->actor, NULL), SL_OK);
+    bed->pause_us = ANSWER_PAUSE_US;
+    ck_assert_int_eq(pthread_create(&bed->actor_thread, NULL, actor_run, bed), 0);
+
+    struct sl_client *client = &bed->client;
+    client->self = sl_proc_id_self();
+    client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake whoever sleeps */
+    (void)snprintf(client->name, sizeof client->name, "client.%u.0", client->self.pid);
+    pthread_mutex_init(&client->lock, NULL);
+    client->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    client->next_seq = 1;
+    ck_assert_int_eq(sl_codec_create(SL_MIB, &client->codec, NULL), SL_OK);
+    options.name = client->name;
+    options.bind = false;
+    options.lanes_max = 0;
+    ck_assert_int_eq(sl_mailbox_open(&options, &client->mailbox, NULL), SL_OK);
+    /* Lanes come to stand by trying again: only after that do waits not end by time. */
+    do {
+        ck_assert_int_eq(ping(client, DEADLINE_NS), SL_OK);
+    } while (ring_bytes != 0 && !sl_mailbox_attached(client->mailbox, "registrar"));
+}
+
+static void bed_close(struct bed *bed)
+{
+    atomic_store_explicit(&bed->stop, true, memory_order_relaxed);
+    (void)pthread_join(bed->actor_thread, NULL);
+    sl_mailbox_close(&bed->client.mailbox);
+    sl_mailbox_close(&bed->actor);
+    sl_codec_destroy(&bed->client.codec);
+    sl_codec_destroy(&bed->in);
+    sl_codec_destroy(&bed->out);
+    (void)close(bed->client.kick_fd);
+    pthread_mutex_destroy(&bed->client.lock);
+    sl_tmpdir_remove(&bed->dir);
+}
+
+/* ---- threads of the client ---- */
+
+enum habit {
+    WAITS,      /* one call after the other */
+    LOOKS_ONLY, /* starts a call and asks now and then whether it is done, without waiting */
+    TELLS,      /* sends what nobody answers */
+    PAUSES,     /* waits for calls and rests between them */
+};
+struct worker {
+    struct bed *bed;
+    pthread_t thread;
+    enum habit habit;
+    uint32_t count;
+    uint32_t failed;
+    sl_err first; /* failure */
+};
+
+static sl_err look_until_done(struct sl_client *client)
+{
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns =
+                                      sl_deadline_ns(sl_clock_monotonic_ns(), DEADLINE_NS),
+                                  .msg.type = SL_MSG_PING};
+    sl_err err = sl_client_call_start(client, &call, NULL);
+    while (err == SL_OK && !sl_client_call_wait(client, &call, 0)) {
+        pause_us(ANSWER_PAUSE_US / 3);
+    }
+    return err == SL_OK ? call.code : err;
+}
+
+static sl_err tell(struct sl_client *client)
+{
+    struct sl_msg msg = {.type = SL_MSG_PING};
+    (void)sl_client_tell(client, "registrar", &msg, SL_NS_PER_S);
+    pause_us(ANSWER_PAUSE_US);
+    return SL_OK;
+}
+
+static void *worker_run(void *context)
+{
+    struct worker *self = context;
+    struct sl_client *client = &self->bed->client;
+    never_by_time = true;
+    for (uint32_t i = 0; i < self->count && self->failed == 0; i++) {
+        sl_err err = self->habit == LOOKS_ONLY ? look_until_done(client)
+                     : self->habit == TELLS    ? tell(client)
+                                               : ping(client, DEADLINE_NS);
+        if (self->habit == PAUSES) {
+            pause_us(ANSWER_PAUSE_US * (1 + i % 3));
+        }
+        if (err != SL_OK) {
+            self->first = err;
+            self->failed++;
+        }
+    }
+    return NULL;
+}
+
+static const struct {
+    uint32_t waiting, looking, telling, pausing;
+    uint64_t ring_bytes; /* 0: ZeroMQ alone */
+} crowds[] = {
+    {.waiting = 1, .ring_bytes = 65536},
+    {.waiting = 2, .ring_bytes = 65536},
+    {.waiting = 4, .ring_bytes = 65536},
+    {.waiting = 8, .ring_bytes = 65536},
+    {.waiting = 1, .pausing = 1, .ring_bytes = 65536},
+    {.waiting = 1, .looking = 1, .ring_bytes = 65536},
+    {.waiting = 1, .telling = 1, .ring_bytes = 65536},
+    {.waiting = 2, .looking = 2, .telling = 2, .pausing = 2, .ring_bytes = 65536},
+    {.waiting = 1},
+    {.waiting = 2},
+    {.waiting = 8},
+    {.waiting = 2, .looking = 2, .telling = 2, .pausing = 2},
+};
+
+START_TEST(threads_with_calls_in_flight_lose_no_wake_up)
+    {
+        static struct bed bed;
+        struct worker workers[THREADS_MAX];
+        const uint32_t counts[] = {[WAITS] = crowds[_i].waiting,
+                                   [LOOKS_ONLY] = crowds[_i].looking,
+                                   [TELLS] = crowds[_i].telling,
+                                   [PAUSES] = crowds[_i].pausing};
+        uint32_t worker_count = 0;
+        bed_open(&bed, crowds[_i].ring_bytes);
+        for (enum habit habit = WAITS; habit <= PAUSES; habit++) {
+            for (uint32_t i = 0; i < counts[habit]; i++) {
+                workers[worker_count++] = (struct worker){.bed = &bed, .habit = habit};
+            }
+        }
+
+        for (uint32_t i = 0; i < worker_count; i++) {
+            workers[i].count = CALLS_PER_TEST / worker_count;
+            ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
+        }
+        for (uint32_t i = 0; i < worker_count; i++) {
+            (void)pthread_join(workers[i].thread, NULL);
+        }
+
+        for (uint32_t i = 0; i < worker_count; i++) {
+            ck_assert_msg(workers[i].failed == 0, "thread %u of %u: %s", i, worker_count,
+                          sl_err_text(workers[i].first));
+        }
+        ck_assert_uint_eq(bed.client.call_count, 0);
+        ck_assert_ptr_null(bed.client.waiters);
+        ck_assert(!bed.client.polling);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* A thread that polls leaves when its own call is done; calls of others must find another one. */
+START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
+    {
+        static struct bed bed;
+        struct worker workers[THREADS_MAX];
+        bed_open(&bed, 65536);
+
+        for (uint32_t i = 0; i < THREADS_MAX; i++) { /* all end one after the other */
+            workers[i] = (struct worker){.bed = &bed, .habit = WAITS, .count = 1 + 3 * i};
+            ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
+        }
+        for (uint32_t i = 0; i < THREADS_MAX; i++) {
+            (void)pthread_join(workers[i].thread, NULL);
+        }
+
+        for (uint32_t i = 0; i < THREADS_MAX; i++) {
+            ck_assert_int_eq(workers[i].first, SL_OK);
+        }
+        bed_close(&bed);
+    }
+END_TEST
+
+/* Nothing answers: each call ends by its own deadline, also those of threads that do not poll. */
+START_TEST(each_call_ends_by_its_own_deadline)
+    {
+        static struct bed bed;
+        bed_open(&bed, 65536);
+        bed.pause_us = 900000;
+        struct worker other = {.bed = &bed, .habit = WAITS, .count = 1};
+        ck_assert_int_eq(pthread_create(&other.thread, NULL, worker_run, &other), 0);
+        pause_us(5000);
+        uint64_t began_ns = sl_clock_monotonic_ns();
+
+        sl_err err = ping(&bed.client, 60 * SL_NS_PER_MS);
+
+        ck_assert_int_eq(err, SL_ERR_TIMEOUT);
+        ck_assert_uint_ge(sl_clock_monotonic_ns() - began_ns, 55 * SL_NS_PER_MS);
+        (void)pthread_join(other.thread, NULL);
+        ck_assert_int_eq(other.first, SL_OK);
+        bed_close(&bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_threads");
+    TCase *tcase = tcase_create("threads");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, threads_with_calls_in_flight_lose_no_wake_up, 0,
+                        (int)SL_COUNT(crowds));
+    tcase_add_test(tcase, the_last_call_of_a_thread_that_polls_leaves_nobody_behind);
+    tcase_add_test(tcase, each_call_ends_by_its_own_deadline);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -68,6 +68,7 @@ def arguments_parse():
     except re.error as failure:
         parser.error(f"--rows: {failure}")
     options.segment_bytes = options.memory * MIB
+    options.cold_memory_bytes = min(options.segment_bytes, 256 * MIB)
     options.buffer_bytes = options.local_bytes = max(options.segment_bytes // 8, 16 * MIB)
     return options
 

@@ -20,7 +20,7 @@ def percentile(values, share):
 def side_figures(row, rounds):
     calls = [time_ns for phase in rounds for time_ns in phase.times]
     p50_ns = statistics.median(calls)
-    per_s = PROCESSES.get(row.section, 1) * row.batch * 1e9 / p50_ns
+    per_s = PROCESSES.get(row.section, 1) * row.threads * row.batch * 1e9 / p50_ns
     rate = {"bytes_per_s": per_s * row.size} if row.size else {"keys_per_s": per_s}
     return {"p50_us": p50_ns / 1e3, "p99_us": percentile(calls, 0.99) / 1e3, "calls": len(calls), **rate,
             "cpu_us": statistics.median(phase.cpu_ns + phase.services_ns for phase in rounds) / 1e3,
@@ -40,7 +40,7 @@ def figures(options, bench, sides, missing, seconds):
         if not options.pattern.search(row.name) or not (times or bench.failures.get(row)):
             continue
         own = times.get("sluice")
-        rows.append({"name": row.name, "section": row.section, "call": row.call, "batch": row.batch, "bytes": row.size,
+        rows.append({"name": row.name, "section": row.section, "call": row.call, "batch": row.batch, "bytes": row.size, "threads": row.threads,
                      "sides": {name: side_figures(row, rounds) for name, rounds in times.items()},
                      "faster_than": {name: ratio(rounds, own) for name, rounds in times.items() if own and name != "sluice"},
                      "failures": bench.failures.get(row, {})})
@@ -81,7 +81,7 @@ def table(found, cpu):
     """All rows as text, with what they come to; with cpu: CPU of a call instead of p99."""
     present = {name for row in found["rows"] for name in row["sides"]}
     columns = [(name, title) for name, title in SIDE_COLUMNS if name in present]
-    call_width = max((len(row["call"]) for row in found["rows"]), default=0)
+    call_width = max((len(call_text(row)) for row in found["rows"]), default=0)
     head = f"{'':{call_width}}  {'value':>7} {'batch':>5}"
     under = head
     for _, title in columns:
@@ -99,9 +99,13 @@ def table(found, cpu):
     return "\n".join([*lines, "", *summary(found)])
 
 
+def call_text(row):
+    return row["call"] + (f" by {row['threads']}" if row["threads"] > 1 else "")
+
+
 def line(row, columns, call_width, second):
     value = size_text(row["bytes"]) if row["bytes"] else ""
-    text = f"{row['call']:{call_width}}  {value:>7} {row['batch']:>5}"
+    text = f"{call_text(row):{call_width}}  {value:>7} {row['batch']:>5}"
     for name, _ in columns:
         side = row["sides"].get(name)
         if side is None:
@@ -183,7 +187,7 @@ def pairs():
     """(section, writing call, reading call, batch) of all exercises that have them."""
     seen = {}
     for one in exercises_all():
-        if one.kind != "exist":
+        if one.kind != "exist" and one.section != "cold":
             put, get = one.rows().values()
             seen[one.section, put.call, get.call, one.batch] = None
     return list(seen)
@@ -191,4 +195,5 @@ def pairs():
 
 def find(found, section, call, batch, size):
     return next((row for row in found["rows"]
-                 if (row["section"], row["call"], row["batch"], row["bytes"]) == (section, call, batch, size)), None)
+                 if (row["section"], row["call"], row["batch"], row["bytes"], row["threads"]) == (section, call, batch, size, 1)),
+                None)

@@ -13,7 +13,10 @@ SECTIONS = {
     "cross": "one process reads what the other wrote, which goes on writing",
     "standalone": "memory in a process of its own, the client brings none",
     "dummy": "the same through setup_dummy",
+    "cold": "values on disk alone, read by so many threads of one process; beside plain O_DIRECT reads by as many",
 }
+COLD_THREADS = (1, 2, 4, 8)
+COLD_BATCH = 64
 # kind: (writing one, reading one, writing a batch, reading a batch)
 CALLS = {
     "bytes": ("put", "get", "put_batch", "get_batch"),
@@ -32,11 +35,13 @@ class Row:
     call: str
     batch: int
     size: int  # bytes of one value; 0: existence
+    threads: int = 1  # of a process
 
     @property
     def name(self):
         what = f" {size_text(self.size)}" if self.size else ""
-        return f"{self.section} {self.call}{what}" + (f" x {self.batch}" if self.batch > 1 else "")
+        threads = f" by {self.threads} threads" if self.threads > 1 else ""
+        return f"{self.section} {self.call}{what}" + (f" x {self.batch}" if self.batch > 1 else "") + threads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +50,13 @@ class Exercise:
     kind: str  # of CALLS, or "exist"
     size: int
     batch: int
+    threads: int = 1
 
     def rows(self):
         """The rows it gives, by phase."""
+        if self.section == "cold":
+            get = CALLS[self.kind][2 * (self.batch > 1) + 1]
+            return {"get": Row(self.section, get, self.batch, self.size, self.threads)}
         if self.kind == "exist":
             call = "batch_is_exist" if self.batch > 1 else "is_exist"
             return {phase: Row(self.section, f"{call} ({phase})", self.batch, 0) for phase in ("hit", "miss")}
@@ -71,7 +80,12 @@ def exercises_all():
     for section in ("standalone", "dummy"):
         table += [(section, "direct", (4 * KIB, 256 * KIB, 4 * MIB), (1,)), (section, "direct", SIZES[:4], (64,)),
                   (section, "pieces", SIZES[2:4], (16,)), (section, "exist", (4 * KIB,), (1, 64))]
-    return table_expand(table)
+    return table_expand(table) + exercises_cold((64 * KIB, MIB))
+
+
+def exercises_cold(sizes):
+    return [Exercise("cold", "direct", size, batch, threads) for size in sizes
+            for batch, threads in [(1, threads) for threads in COLD_THREADS] + [(COLD_BATCH, 1)]]
 
 
 def exercises_quick():
@@ -80,7 +94,7 @@ def exercises_quick():
              ("one", "exist", (4 * KIB,), (1, 256)), ("two", "direct", (64 * KIB,), (1, 64)),
              ("cross", "direct", (64 * KIB,), (1, 64)), ("standalone", "direct", (64 * KIB,), (1, 64)),
              ("dummy", "direct", (64 * KIB,), (1, 64))]
-    return table_expand(table)
+    return table_expand(table) + exercises_cold((MIB,))
 
 
 def table_expand(table):
@@ -91,4 +105,4 @@ def table_expand(table):
 def exercises_smoke():
     return [Exercise("one", "bytes", 4 * KIB, 1), Exercise("one", "direct", 64 * KIB, 1), Exercise("one", "direct", 4 * KIB, 64),
             Exercise("one", "pieces", 64 * KIB, 64), Exercise("one", "exist", 4 * KIB, 64), Exercise("two", "direct", 64 * KIB, 64),
-            Exercise("cross", "direct", 64 * KIB, 64)]
+            Exercise("cross", "direct", 64 * KIB, 64), Exercise("cold", "direct", MIB, 1, 2)]

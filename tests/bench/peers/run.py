@@ -56,9 +56,10 @@ class Bench:
     def section_run(self, section, exercises, progress):
         count = PROCESSES.get(section, 1)
         refused = {}
-        for side in self.sides:
+        sides = [side for side in self.sides if section in side.sections]
+        for side in sides:
             self.attempt(side, refused, lambda side=side: side.section_start(section, count))
-        for side in self.sides:
+        for side in sides:
             self.attempt(side, refused, lambda side=side: self.ready(side))
         for exercise in exercises:
             self.rows += exercise.rows().values()
@@ -83,7 +84,7 @@ class Bench:
     def turn(self, side, exercise, turn, refused):
         """A side that fails is not asked again in this row, and begins the next one anew."""
         rows = exercise.rows()
-        if side.name == "memcpy" and exercise.kind == "exist":
+        if side.name == "memcpy" and exercise.kind == "exist" or exercise.section not in side.sections:
             return
         failures = [self.failures.setdefault(row, {}) for row in rows.values()]
         if side.name in failures[0]:
@@ -107,6 +108,8 @@ class Bench:
         """Waits for the workers and touches the store's memory once, as one that runs for a while has."""
         side.workers_wait()
         side.services_find()
+        if side.section == "cold":
+            return
         commands = [dict(self.command("direct", 4 * MIB, 1, number), do="put", seconds=30, bytes_max=self.room(side) * 2)
                     for number in range(len(side.workers))]
         self.together(side, side.workers, commands)
@@ -143,6 +146,8 @@ class Bench:
 
     def exercise_run(self, side, exercise, turn):
         """{phase: durations of calls}."""
+        if exercise.section == "cold":
+            return self.cold(side, exercise, turn)
         if exercise.kind == "exist":
             phases = self.exist(side, exercise)
         elif exercise.section == "cross":
@@ -173,6 +178,16 @@ class Bench:
         read = dict(before, do="get", calls=len(wrote[0].times), thorough=turn == 0)
         wrote, got = self.together(side, [writer, reader], [beside, read])
         return {"put": steady([wrote]), "get": steady([got])}
+
+    def cold(self, side, exercise, turn):
+        """Values that fill memory several times are written once; each reading walks through them from the oldest on, so
+        that every one has left memory when it is asked for."""
+        command = dict(self.command("direct", exercise.size, exercise.batch, 0), prefix=f"cold@{exercise.size}@",
+                       calls=side.cold_bytes // exercise.size, threads=exercise.threads, thorough=turn == 0)
+        if exercise.size not in side.written:
+            self.together(side, side.workers, [dict(command, do="cold_put")])
+            side.written.add(exercise.size)
+        return {"get": self.together(side, side.workers, [dict(command, do="cold_get")])[0]}
 
     def exist(self, side, exercise):
         commands = [dict(self.command("direct", exercise.size, 64, number), do="put", seconds=30,

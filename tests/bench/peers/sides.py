@@ -14,12 +14,15 @@ import sys
 import tempfile
 import time
 
+from rows import SECTIONS
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
 MOONCAKE_PACKAGES = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")  # the same but for libcuda
 PACKAGE_OF = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4",
               "librdmacm.so.1": "librdmacm1", "libnl-3.so.200": "libnl-3-200", "libstdc++.so.6": "libstdc++6"}
 PR_SET_PDEATHSIG = 1
+COLD_FILLS = 3  # times the memory, written and read; what fills it last is not read
 PRCTL = ctypes.CDLL(None).prctl
 
 
@@ -176,9 +179,11 @@ class Side:
     """One store. prepare() once, stop() at the end; between them section_start() and section_stop() for each section."""
 
     name, title = "", ""
+    sections = tuple(section for section in SECTIONS if section != "cold")
 
     def __init__(self, options):
         self.options = options
+        self.section, self.written, self.cold_bytes = "", set(), COLD_FILLS * options.cold_memory_bytes
         self.directory = directory_make(self.name, tempfile.gettempdir())
         self.interpreter = sys.executable
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}
@@ -213,9 +218,10 @@ class Side:
 
     def section_start(self, section, count):
         """What is started answers in workers_wait()."""
+        self.section, self.written = section, set()
         options = {"store": self.name, "section": section, "buffer_bytes": self.options.buffer_bytes,
                    "local_bytes": self.options.local_bytes, "segment_bytes": self.options.segment_bytes // count,
-                   **self.services_start(section)}
+                   "cold_bytes": self.cold_bytes, **self.services_start(section)}
         self.workers = [Worker(self, number, options) for number in range(count)]
 
     def workers_wait(self):
@@ -271,6 +277,13 @@ class MooncakeLike(Side):
 
 class Sluice(MooncakeLike):
     name, title = "sluice", "Sluice"
+    sections = tuple(SECTIONS)
+
+    def services_start(self, section):
+        told = super().services_start(section)
+        if section == "cold":
+            told["segment_bytes"] = self.options.cold_memory_bytes
+        return told
 
     def prepare(self):
         self.build = os.path.abspath(self.options.build)
@@ -285,9 +298,12 @@ class Sluice(MooncakeLike):
                                 SLUICE_RUNTIME_DIR=self.directory + "/run", PYTHONDONTWRITEBYTECODE="1")
 
     def master_start(self):
-        memory = self.options.segment_bytes + (64 << 20)
+        memory, disk = self.options.segment_bytes + (64 << 20), []
+        if self.section == "cold": # on the file system of --cache: a temporary directory may be memory
+            memory = self.options.cold_memory_bytes + (64 << 20)
+            disk = ["--enable_offload", f"--root_fs_dir={self.disk_make()}", f"--quota_bytes={4 * self.cold_bytes}"]
         process = self.service([os.path.join(self.build, "bin", "mooncake_master"), f"--port={self.port}",
-                                f"--metrics_port={free_port()}"], "master", port=self.port,
+                                f"--metrics_port={free_port()}", *disk], "master", port=self.port,
                                environment={**self.environment, "SLUICE_MEMORY": str(memory)})
         end_s, before = time.monotonic() + 120, -1
         while not self.node_ready():
@@ -297,6 +313,16 @@ class Sluice(MooncakeLike):
             before = now
             self.check_runs(process, "master", end_s)
             time.sleep(0.25)
+
+    def disk_make(self):
+        os.makedirs(self.options.cache, exist_ok=True)
+        self.disk = directory_make("disk", self.options.cache)
+        return self.disk
+
+    def section_stop(self):
+        super().section_stop()
+        if hasattr(self, "disk"):
+            shutil.rmtree(self.disk, ignore_errors=True)
 
     def node_ready(self):
         asked = subprocess.run([os.path.join(self.build, "bin", "sluicectl"), "status", "--not-ready", "registrar", "keyer",
@@ -394,10 +420,22 @@ class Redis(Side):
 
 
 class Memcpy(Side):
+    """The limit. Of cold reads it is the disk, read past the page cache."""
+
     name, title = "memcpy", "memcpy"
+    sections = tuple(SECTIONS)
 
     def services_start(self, section):
+        if section == "cold":
+            os.makedirs(self.options.cache, exist_ok=True)
+            self.disk = directory_make("plain", self.options.cache)
+            return {"file": os.path.join(self.disk, "values")}
         return {"segment_bytes": self.options.segment_bytes // 4}
+
+    def section_stop(self):
+        super().section_stop()
+        if hasattr(self, "disk"):
+            shutil.rmtree(self.disk, ignore_errors=True)
 
 
 SIDES = {side.name: side for side in (Sluice, Mooncake, Redis, Memcpy)}

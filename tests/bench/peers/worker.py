@@ -11,7 +11,8 @@ import sys
 import time
 
 from rows import CALLS, PIECES
-from stores import MemcpyStore, RedisStore, memory_of
+from cold import ColdReads, ColdWrong
+from stores import DiskStore, MemcpyStore, RedisStore, memory_of
 
 PATTERN_BYTES = 16 << 20
 PASS_PIECES_MAX = 65536  # what is prepared in Python before it is measured; a pass is larger than caches all the same
@@ -163,10 +164,12 @@ class Worker:
         allocate = None
         if options["store"] == "redis":
             self.store = RedisStore(options["socket"])
-        elif options["store"] == "memcpy":
+        elif options["store"] == "memcpy" and "file" not in options:
             self.store, self.checked = MemcpyStore(options["segment_bytes"]), False
-        else:
+        elif options["store"] != "memcpy":
             allocate = self.open(options)
+        if "file" in options:
+            self.store = DiskStore(options["file"], options["cold_bytes"])
         self.buffer = Buffer(options["buffer_bytes"], allocate)
         code = self.store.register_buffer(self.buffer.address, 2 * self.buffer.length)
         if code != 0:
@@ -283,6 +286,12 @@ class Worker:
                 raise Failure(f"{function.__name__} gave {shortened(wrong[0], want)}")
         return times.answer()
 
+    def cold_put(self, command):
+        return ColdReads(self.store, self.buffer, command).put()
+
+    def cold_get(self, command):
+        return ColdReads(self.store, self.buffer, command).get()
+
     def clear(self, command):
         self.store.remove_all(True)
         return {}
@@ -317,6 +326,8 @@ def main():
         command = json.loads(line)
         try:
             answer(getattr(worker, command["do"])(command))
+        except ColdWrong as failure:
+            answer({"error": str(failure)})
         except (Failure, OSError, RuntimeError, AttributeError, TypeError) as failure:
             answer({"error": f"{type(failure).__name__}: {failure}" if not isinstance(failure, Failure) else str(failure)})
     return 0

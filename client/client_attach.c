@@ -361,6 +361,7 @@ void sl_client_close(struct sl_client **client)
     if (gone->kick_fd >= 0) {
         (void)close(gone->kick_fd);
     }
+    sl_log_close(&gone->log);
     sl_config_destroy(&gone->config);
     pthread_mutex_destroy(&gone->lock);
     pthread_mutex_destroy(&gone->contributing);

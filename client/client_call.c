@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -31,6 +32,7 @@
 #define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
+#define LOG_LINES_PER_S      10u
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -177,6 +179,29 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     }
 }
 
+/* A line of its own for what a caller may only count: the actor's log has the other side. The file
+ * is all clients', beside the actors' logs. */
+static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
+{
+    if (client->log == NULL) {
+        char path[1100];
+        (void)snprintf(path, sizeof path, "%s/log/clients.jsonl", client->paths.runtime_dir);
+        const struct sl_log_options options = {.path = path,
+                                               .actor = client->name,
+                                               .level = SL_LOG_WARN,
+                                               .lines_per_s = LOG_LINES_PER_S};
+        if (sl_log_open(&options, &client->log, NULL) != SL_OK) {
+            return; /* a node without logs */
+        }
+    }
+    uint64_t waited_ns = sl_clock_monotonic_ns() - call->began_ns;
+    sl_log_write(client->log, SL_LOG_WARN, call->msg.trace_id,
+                 "%s %llu: %s after %llu ms (sent: %s, calls in flight: %u)",
+                 sl_msg_name(call->msg.type), (unsigned long long)call->seq, call->why.text,
+                 (unsigned long long)(waited_ns / SL_NS_PER_MS), call->ever_sent ? "yes" : "no",
+                 client->call_count);
+}
+
 static void call_expired(struct sl_client *client, struct sl_client_call *call)
 {
     if (call->ever_sent) {
@@ -185,6 +210,7 @@ static void call_expired(struct sl_client *client, struct sl_client_call *call)
     } else {
         call->code = sl_fail(&call->why, SL_ERR_UNREACHABLE, "%s is not reachable", call->to);
     }
+    timeout_log(client, call);
     give_up(client, call);
     call_end(client, call);
 }
@@ -231,6 +257,9 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         bool worded = reply->text.length > 0 && reply->text.at != NULL;
         (void)sl_fail(&call->why, reply->code, "%s",
                       worded ? reply->text.at : sl_err_text(reply->code));
+        if (reply->code == SL_ERR_TIMEOUT) {
+            timeout_log(client, call);
+        }
     }
     if (call->answered != NULL) {
         call->answered(call->context, reply);
@@ -397,13 +426,14 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
         return sl_fail(why, SL_ERR_LIMIT, "%u requests are in flight", SL_CLIENT_CALLS_MAX);
     }
     call->seq = client->next_seq++;
+    call->began_ns = sl_clock_monotonic_ns();
     call->retry_ns = FIRST_RETRY_NS;
     call->done = false;
     call->code = SL_OK;
     call->next = client->calls;
     client->calls = call;
     client->call_count++;
-    call_send(client, call, sl_clock_monotonic_ns());
+    call_send(client, call, call->began_ns);
     poller_keep(client);
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {

@@ -9,6 +9,7 @@
 #include "ipc/sl_pins.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -76,7 +77,7 @@ struct sl_client_call {
     void (*answered)(void *context, const struct sl_msg *reply);
     void *context;
     /* state */
-    uint64_t seq, next_send_ns, retry_ns;
+    uint64_t seq, began_ns, next_send_ns, retry_ns;
     bool ever_sent, silenced, done;
     bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
     uint64_t connects; /* ... connections came to stand since it was first sent */
@@ -107,6 +108,7 @@ struct sl_client {
     const struct sl_client_call *polled_for; /* for this call, */
     uint64_t polled_until_ns;                /* so long at most */
     int kick_fd;                             /* wakes it */
+    struct sl_log *log;                      /* NULL until there is something to say */
     struct sl_client_waiter *waiters;        /* threads that wait meanwhile */
     struct sl_attachment *attachments[SL_CLIENT_ATTACHMENTS_MAX];
     uint32_t attachment_count;

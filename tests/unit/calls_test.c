@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SENT_MAX 64u
 
@@ -93,6 +94,35 @@ static struct sl_msg answer_to(uint64_t seq, const char *from)
 
 /* ------------------------------------------------------ calls
  * ------------------------------------------------------ */
+
+START_TEST(an_answer_at_its_deadline_leaves_a_line)
+    {
+        struct paper *paper = paper_made();
+        char path[] = "/tmp/sluice-calls-XXXXXX";
+        int fd = mkstemp(path);
+        char text[1024] = "";
+        const struct sl_log_options options = {
+            .path = path, .actor = "registrar", .level = SL_LOG_WARN, .lines_per_s = 10};
+        struct sl_msg asked = {.type = SL_MSG_PROMOTE,
+                               .sender = sl_text_of("client.7.0"),
+                               .seq = 41,
+                               .received_ns = SL_NS_PER_S,
+                               .budget_ns = SL_NS_PER_S};
+        ck_assert_int_eq(sl_log_open(&options, &paper->env.log, NULL), SL_OK);
+
+        sl_reply_code(&paper->env, &asked, SL_ERR_UNSUPPORTED, NULL); /* in time */
+        ck_assert_int_eq(read(fd, text, sizeof(text) - 1), 0);
+        paper->env.now_ns = 2 * SL_NS_PER_S;
+        sl_reply_code(&paper->env, &asked, SL_ERR_TIMEOUT, NULL);
+
+        ck_assert_int_gt(read(fd, text, sizeof(text) - 1), 0);
+        ck_assert_ptr_nonnull(strstr(text, "PROMOTE 41 of client.7.0 is answered at its deadline"));
+        sl_log_close(&paper->env.log);
+        (void)close(fd);
+        (void)unlink(path);
+        paper_freed(paper);
+    }
+END_TEST
 
 START_TEST(answer_ends_its_call_once)
     {
@@ -481,6 +511,7 @@ int main(void)
 {
     Suite *suite = suite_create("calls");
     TCase *calls = tcase_create("calls");
+    tcase_add_test(calls, an_answer_at_its_deadline_leaves_a_line);
     tcase_add_test(calls, answer_ends_its_call_once);
     tcase_add_test(calls, call_outlives_a_peer_that_drains);
     tcase_add_loop_test(calls, foreign_answer_ends_nothing, 0, SL_COUNT(strangers));

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -139,6 +140,8 @@ static void bed_open(struct bed *bed, uint64_t ring_bytes)
     client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake whoever sleeps */
     (void)snprintf(client->name, sizeof client->name, "client.%u.0", client->self.pid);
     pthread_mutex_init(&client->lock, NULL);
+    (void)snprintf(client->paths.runtime_dir, sizeof client->paths.runtime_dir, "%s",
+                   bed->dir.path);
     client->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     client->next_seq = 1;
     ck_assert_int_eq(sl_codec_create(SL_MIB, &client->codec, NULL), SL_OK);
@@ -159,6 +162,7 @@ static void bed_close(struct bed *bed)
     sl_mailbox_close(&bed->client.mailbox);
     sl_mailbox_close(&bed->actor);
     sl_codec_destroy(&bed->client.codec);
+    sl_log_close(&bed->client.log);
     sl_codec_destroy(&bed->in);
     sl_codec_destroy(&bed->out);
     (void)close(bed->client.kick_fd);
@@ -299,6 +303,42 @@ START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
     }
 END_TEST
 
+/* What stands in the file, as one text; "": there is none. */
+static char *file_text(const char *path)
+{
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    size_t length = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+    text[length] = '\0';
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return text;
+}
+
+START_TEST(a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs)
+    {
+        static struct bed bed;
+        char path[128];
+        bed_open(&bed, 65536);
+        (void)snprintf(path, sizeof path, "%s/log", bed.dir.path);
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+        (void)snprintf(path, sizeof path, "%s/log/clients.jsonl", bed.dir.path);
+        ck_assert_int_eq(ping(&bed.client, DEADLINE_NS), SL_OK);
+        ck_assert_str_eq(file_text(path), "");
+        bed.pause_us = 300000;
+
+        sl_err err = ping(&bed.client, 30 * SL_NS_PER_MS);
+
+        const char *text = file_text(path);
+        ck_assert_int_eq(err, SL_ERR_TIMEOUT);
+        ck_assert_msg(strstr(text, bed.client.name) != NULL && strstr(text, "PING") != NULL &&
+                          strstr(text, "registrar did not answer") != NULL,
+                      "%s", text);
+        bed_close(&bed);
+    }
+END_TEST
+
 /* Nothing answers: each call ends by its own deadline, also those of threads that do not poll. */
 START_TEST(each_call_ends_by_its_own_deadline)
     {
@@ -328,6 +368,7 @@ int main(void)
     tcase_add_loop_test(tcase, threads_with_calls_in_flight_lose_no_wake_up, 0,
                         (int)SL_COUNT(crowds));
     tcase_add_test(tcase, the_last_call_of_a_thread_that_polls_leaves_nobody_behind);
+    tcase_add_test(tcase, a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs);
     tcase_add_test(tcase, each_call_ends_by_its_own_deadline);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

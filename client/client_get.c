@@ -1,16 +1,14 @@
 /* client/client_get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
  * promoted first, what is not here at all is asked of other nodes where there are any. */
+#include "client/client_cold.h"
 #include "client/client_internal.h"
 #include "client/client_pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_COUNT       32u /* look-ups side by side */
-#define TORN_TRIES_MAX    64u /* copies that changed under the reader, before it says busy */
-#define PROMOTE_KEYS_MAX  256u
-#define PROMOTE_BYTES_MAX (64 * SL_MIB)
-#define PROMOTE_TRIES_MAX 8u /* promoted and evicted again, every time */
+#define GROUP_COUNT    32u /* look-ups side by side */
+#define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
 
 /* What one reader wants of one key: a copy, or a pin. */
 struct wanted {
@@ -224,47 +222,6 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
     return sl_fail(why, SL_ERR_BUSY, "the value kept changing while it was read");
 }
 
-struct promotion {
-    struct sl_text keys[PROMOTE_KEYS_MAX];
-    uint32_t items[PROMOTE_KEYS_MAX]; /* of the batch */
-    uint64_t codes[PROMOTE_KEYS_MAX];
-    uint32_t count;
-    uint64_t bytes;
-};
-
-static void promotion_taken(void *context, const struct sl_msg *reply)
-{
-    struct promotion *promotion = context;
-    if (reply->code == SL_OK && reply->body.promote_reply.codes.count == promotion->count) {
-        memcpy(promotion->codes, reply->body.promote_reply.codes.at,
-               promotion->count * sizeof *promotion->codes);
-    }
-}
-
-static sl_err promote(struct sl_client *client, struct promotion *promotion, uint64_t deadline_ns,
-                      struct sl_error *why)
-{
-    if (client->read_only) {
-        return sl_fail(why, SL_ERR_PERMISSION,
-                       "the value is on disk alone: a read-only client cannot ask for it");
-    }
-    sl_err err = sl_client_greet(client, deadline_ns, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    for (uint32_t i = 0; i < promotion->count; i++) {
-        promotion->codes[i] = SL_ERR_PROTOCOL;
-    }
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = deadline_ns,
-                                  .answered = promotion_taken,
-                                  .context = promotion};
-    call.msg.type = SL_MSG_PROMOTE;
-    call.msg.body.promote.keys.at = promotion->keys;
-    call.msg.body.promote.keys.count = promotion->count;
-    return sl_client_call(client, &call, why);
-}
-
 struct reading {
     struct sl_client *client;
     uint64_t deadline_ns;
@@ -287,47 +244,6 @@ static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
 }
 
 static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry);
-
-/* Brings the next items that are on disk alone into memory and reads them at once. False: nothing
- * is left. */
-static bool reading_promote(struct reading *reading, struct promotion *promotion, sl_err *result)
-{
-    struct sl_entry entry;
-    promotion->count = 0;
-    promotion->bytes = 0;
-    for (uint32_t i = 0; i < reading->count && promotion->count < PROMOTE_KEYS_MAX; i++) {
-        if (reading->codes[i] != SL_ERR_INCOMPLETE) {
-            continue;
-        }
-        struct sl_attachment *at = sl_client_attachment(reading->client);
-        struct sl_object_key key = key_of(reading, i);
-        bool known = sl_index_find(at->view, key.at, key.length, &entry) == SL_OK;
-        uint64_t bytes = known ? entry.extent.length_bytes : 0;
-        if (promotion->count > 0 && promotion->bytes + bytes > PROMOTE_BYTES_MAX) {
-            break;
-        }
-        promotion->bytes += bytes;
-        promotion->items[promotion->count] = i;
-        promotion->keys[promotion->count++] = (struct sl_text){.at = key.at, .length = key.length};
-    }
-    if (promotion->count == 0) {
-        return false;
-    }
-    *result = promote(reading->client, promotion, reading->deadline_ns, reading->why);
-    for (uint32_t i = 0; i < promotion->count; i++) {
-        uint32_t item = promotion->items[i];
-        uint64_t code = *result != SL_OK ? (uint64_t)*result : promotion->codes[i];
-        if (code == SL_ERR_BUSY) {
-            continue; /* it changed or went meanwhile: the next round knows */
-        }
-        if (code != SL_OK) {
-            reading->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
-        } else {
-            reading->codes[item] = reading_read(reading, item, &entry);
-        }
-    }
-    return *result == SL_OK;
-}
 
 struct fetching {
     uint64_t *codes; /* count */
@@ -485,6 +401,17 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     sl_gpu_copies_free(&left.copies);
 }
 
+static struct sl_object_key reading_key(const void *reading, uint32_t item)
+{
+    return key_of(reading, item);
+}
+
+static sl_err reading_again(const void *reading, uint32_t item)
+{
+    struct sl_entry entry;
+    return reading_read(reading, item, &entry);
+}
+
 static sl_err reading_carry_out(struct reading *reading)
 {
     bool all_now = true;
@@ -511,27 +438,15 @@ static sl_err reading_carry_out(struct reading *reading)
     if (all_now) {
         return SL_OK;
     }
-    struct promotion *promotion = calloc(1, sizeof *promotion);
-    if (promotion == NULL) {
-        return sl_fail(reading->why, SL_ERR_NO_MEMORY, "get: %zu bytes", sizeof *promotion);
-    }
-    sl_err result = SL_OK;
-    /* Each round settles at least one item or uses up a try. */
-    uint64_t rounds = (uint64_t)reading->count + PROMOTE_TRIES_MAX;
-    for (uint64_t round = 0; round < rounds && sl_clock_monotonic_ns() < reading->deadline_ns;
-         round++) {
-        if (!reading_promote(reading, promotion, &result)) {
-            break;
-        }
-    }
-    free(promotion);
-    for (uint32_t i = 0; i < reading->count; i++) {
-        if (reading->codes[i] == SL_ERR_INCOMPLETE) {
-            bool late = sl_clock_monotonic_ns() >= reading->deadline_ns;
-            reading->codes[i] = result != SL_OK ? result : late ? SL_ERR_TIMEOUT : SL_ERR_BUSY;
-        }
-    }
-    return SL_OK;
+    struct sl_cold cold = {.client = reading->client,
+                           .deadline_ns = reading->deadline_ns,
+                           .why = reading->why,
+                           .codes = reading->codes,
+                           .count = reading->count,
+                           .key = reading_key,
+                           .read = reading_again,
+                           .items = reading};
+    return sl_cold_read(&cold);
 }
 
 sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,

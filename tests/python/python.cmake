@@ -1,5 +1,5 @@
 # The Python package, as it was built here.
-foreach(suite objects engines package)
+foreach(suite objects cold engines package)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
 # A sanitized wheel would be of no use to anybody.
@@ -9,6 +9,7 @@ endif()
 # mooncake.store: its contract row by row, and drivers that play the engines' connectors.
 if(TARGET mooncake_store)
     sl_python_test(store LABEL python SCRIPT python/store_test.py TIMEOUT 600)
+    sl_python_test(store_cold LABEL python SCRIPT python/store_cold_test.py TIMEOUT 600)
     foreach(suite rows config life writing reading sessions removal memory device terms processes)
         sl_python_test(contract_${suite} LABEL python SCRIPT python/contract_${suite}_test.py TIMEOUT 600)
     endforeach()

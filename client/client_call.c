@@ -327,6 +327,7 @@ static void wait_for_poller(struct sl_client *client, const struct sl_client_cal
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&self.woken, &attributes);
     pthread_condattr_destroy(&attributes);
+    /* cppcheck-suppress autoVariables ; it leaves the list before this function returns */
     client->waiters = &self;
     pthread_cond_timedwait(&self.woken, &client->lock, &at);
     struct sl_client_waiter **link = &client->waiters;

@@ -164,7 +164,8 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
 
 /* ---- existence, size, removal ---- */
 
-/* codes[i]: 1, 0, or a code. Leases. */
+/* codes[i]: 1, 0, or a code; leases. 0 for every key of a store that is not set up: LMCache takes
+ * each other number for a hit. */
 void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t count, int *codes);
 int64_t sl_store_size(struct sl_store *store, struct sl_object_key key);
 void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,

@@ -101,7 +101,7 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
     char *room = NULL;
     sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
     if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &room)) {
-        codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
+        codes_fill(codes, count, base == NULL ? 0 : SL_STORE_NO_BUFFER);
     } else {
         for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
             exist_share(base, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), errs,

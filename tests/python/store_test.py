@@ -84,8 +84,8 @@ class Life(OnNode):
         self.assertEqual(store.get_into_ranges([memory.at], [["k"]], [[[0]]], [[[0]]], [[[1]]]), [[[-600]]])
         self.assertIsNone(store.get_buffer("k"))
         self.assertEqual(store.batch_get_buffer(["k"]), [None])
-        self.assertEqual(store.is_exist("k"), -600)
-        self.assertEqual(store.batch_is_exist(["k", "l"]), [-600, -600])
+        self.assertEqual(store.is_exist("k"), 0)  # LMCache: any other code is a hit
+        self.assertEqual(store.batch_is_exist(["k", "l"]), [0, 0])
         self.assertEqual(store.get_size("k"), -600)
         self.assertEqual(store.remove("k"), -600)
         self.assertEqual(store.batch_remove(["k"]), [-600])

@@ -106,7 +106,7 @@ class Chunks(unittest.TestCase):
         """The code is not looked at: everything after it answers as of an empty cache."""
         connector = Connector(f"mooncakestore://{MASTER}/", {**BASE, "global_segment_size": "50%"})
         self.assertNotEqual(connector.code, 0)
-        self.assertEqual(connector.batched_contains(["a", "b"]), 0)
+        self.assertEqual((connector.batched_contains(["a", "b"]), connector.exists("a")), (0, False))
         self.assertLess(asyncio.run(connector.put("a", 0, CHUNK, SHAPE)), 0)
         self.assertEqual(asyncio.run(connector.get(["a"], [0], CHUNK)), [None])
         connector.close()

@@ -80,6 +80,15 @@ static bool ranges_take(struct ranges *ranges, uintptr_t from, struct range *out
     return true;
 }
 
+/* Takes out all that start in [from, end). */
+static void ranges_drop(struct ranges *ranges, uintptr_t from, uintptr_t end)
+{
+    uint32_t first = from == 0 ? 0 : behind(ranges, from - 1);
+    uint32_t next = behind(ranges, end - 1);
+    memmove(&ranges->at[first], &ranges->at[next], (ranges->count - next) * sizeof *ranges->at);
+    ranges->count -= next - first;
+}
+
 /* ---- spans ---- */
 
 static bool same_place(const struct range *a, const struct range *b)
@@ -217,12 +226,10 @@ sl_err sl_memory_ours_add(void *at, uint64_t length_bytes)
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes)
 {
     struct range ours;
-    struct range gone;
     pthread_rwlock_wrlock(&table.lock);
     bool found = at != NULL && ranges_take(&table.ours, (uintptr_t)at, &ours);
-    if (found) { /* and what the caller registered at its start: none of it is there any more */
-        while (ranges_take(&table.registered, (uintptr_t)at, &gone)) {
-        }
+    if (found) { /* and what the caller registered of it: none of it is there any more */
+        ranges_drop(&table.registered, ours.from, ours.end);
         spans_make();
         *length_bytes = ours.end - ours.from;
     }

@@ -39,6 +39,7 @@ struct store_base {
 
 struct store_region {
     uint64_t addr, length_bytes;
+    uint64_t reach_addr; /* where it, and all that begin before it, end at last */
     uint32_t uses;
 };
 struct store_segment {
@@ -73,7 +74,7 @@ struct sl_store {
     pthread_mutex_t lock;  /* all below; held for no call to the node */
     pthread_cond_t changed;
     struct store_base *base;      /* NULL: not set up */
-    struct store_region *regions; /* by address */
+    struct store_region *regions; /* by address; equal ones in the order in which they came */
     uint32_t region_count, region_room;
     struct store_segment *segments;
     uint32_t segment_count;
@@ -166,7 +167,7 @@ void store_regions_end(struct sl_store *store); /* under its lock */
 /* Bytes that are registered from addr on, without a gap. */
 uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr);
 
-/* Whether sl_store_memory_alloc gave exactly this. */
+/* Whether it is, or is part of, what sl_store_memory_alloc gave. */
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- store_segment.c ---- */

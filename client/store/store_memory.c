@@ -22,6 +22,21 @@ static uint32_t region_before(const struct sl_store *store, uint64_t addr)
     return low == 0 ? store->region_count : low - 1;
 }
 
+static uint64_t region_end(const struct store_region *region)
+{
+    return region->addr + region->length_bytes;
+}
+
+/* How far the regions up to each reach: whoever looks for an address need not look at all. */
+static void reaches_make(struct sl_store *store)
+{
+    uint64_t reach = 0;
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        reach = SL_MAX(reach, region_end(&store->regions[i]));
+        store->regions[i].reach_addr = reach;
+    }
+}
+
 static void *memory_at(uint64_t addr)
 {
     return (void *)(uintptr_t)addr;
@@ -43,32 +58,51 @@ static bool regions_grow(struct sl_store *store)
     return true;
 }
 
+/* The very region, or NULL. *fine: nothing crosses it; one may be part of another. */
+static struct store_region *region_find(struct sl_store *store, uint64_t addr,
+                                        uint64_t length_bytes, bool *fine)
+{
+    uint64_t end = addr + length_bytes;
+    *fine = true;
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        struct store_region *region = &store->regions[i];
+        if (region->addr == addr && region->length_bytes == length_bytes) {
+            return region;
+        }
+        bool apart = end <= region->addr || region_end(region) <= addr;
+        bool inside = region->addr <= addr && end <= region_end(region);
+        bool around = addr <= region->addr && region_end(region) <= end;
+        *fine = *fine && (apart || inside || around);
+    }
+    return NULL;
+}
+
 static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
 {
-    if (!regions_grow(store)) {
-        return SL_STORE_NO_BUFFER;
-    }
-    uint32_t before = region_before(store, addr);
-    bool none = before == store->region_count;
-    struct store_region *left = none ? NULL : &store->regions[before];
-    uint32_t place = none ? 0 : before + 1;
-    if (left != NULL && left->addr == addr && left->length_bytes == length_bytes) {
-        left->uses++; /* libsluice knows it already */
+    bool fine = false;
+    struct store_region *known = region_find(store, addr, length_bytes, &fine);
+    if (known != NULL) {
+        known->uses++; /* libsluice knows it already */
         return SL_STORE_OK;
     }
-    if ((left != NULL && addr - left->addr < left->length_bytes) ||
-        (place < store->region_count && store->regions[place].addr - addr < length_bytes)) {
+    if (!fine) {
         return SL_STORE_INVALID;
+    }
+    if (!regions_grow(store)) {
+        return SL_STORE_NO_BUFFER;
     }
     sl_err err = sl_memory_register(memory_at(addr), length_bytes, NULL);
     if (err != SL_OK) {
         return sl_store_code_of(err);
     }
+    uint32_t before = region_before(store, addr);
+    uint32_t place = before == store->region_count ? 0 : before + 1;
     memmove(&store->regions[place + 1], &store->regions[place],
             (store->region_count - place) * sizeof *store->regions);
     store->regions[place] =
         (struct store_region){.addr = addr, .length_bytes = length_bytes, .uses = 1};
     store->region_count++;
+    reaches_make(store);
     return SL_STORE_OK;
 }
 
@@ -97,6 +131,7 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
             store->region_count--;
             memmove(&store->regions[at], &store->regions[at + 1],
                     (store->region_count - at) * sizeof *store->regions);
+            reaches_make(store);
         }
     } else if (store->base != NULL && store->base->dummy) {
         code = SL_STORE_INTERNAL;
@@ -119,10 +154,10 @@ uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr)
     uint64_t end = addr;
     for (uint32_t i = region_before(store, addr); i < store->region_count; i++) {
         const struct store_region *region = &store->regions[i];
-        if (region->addr > end || region->addr + region->length_bytes <= end) {
+        if (region->addr > end || (end == addr && region->reach_addr <= addr)) {
             break;
         }
-        end = region->addr + region->length_bytes;
+        end = SL_MAX(end, region->reach_addr);
     }
     pthread_mutex_unlock(&store->lock);
     return end - addr;
@@ -135,8 +170,8 @@ struct memory {
     void *at;
     uint64_t length_bytes; /* as asked for */
 };
-/* What was given with which length: a dummy registers exactly that. One list a process, as engines
- * expect: what one allocator gave another may free. */
+/* What was given with which length: a dummy registers nothing beyond it. One list a process, as
+ * engines expect: what one allocator gave another may free. */
 static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
@@ -179,7 +214,9 @@ bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
     bool ours = false;
     pthread_mutex_lock(&memories_lock);
     for (const struct memory *at = memories; at != NULL && !ours; at = at->next) {
-        ours = (uint64_t)(uintptr_t)at->at == addr && at->length_bytes == length_bytes;
+        uint64_t from = (uint64_t)(uintptr_t)at->at;
+        ours = addr >= from && length_bytes <= at->length_bytes &&
+               addr - from <= at->length_bytes - length_bytes;
     }
     pthread_mutex_unlock(&memories_lock);
     return ours;

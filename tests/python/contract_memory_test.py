@@ -80,6 +80,38 @@ class Registration(OnPool):
         self.assertEqual({self.store.unregister_buffer(at) for at in reversed(regions)}, {0})
         self.assertEqual(self.store.unregister_buffer(regions[7]), INVALID)
 
+    @unlike_mooncake("where there is RDMA alone what overlaps is refused")
+    def test_parts_of_what_is_registered(self):
+        """1.10 register_buffer, unregister_buffer: parts of memory, beside or instead of the whole; each ends by its start."""
+        memory = Memory(MIB)
+        at, half = memory.address, MIB // 2
+        for parts in ([(0, half), (half, half)], [(0, MIB), (0, half), (half, half)], [(half, half), (half + 10, 100), (0, MIB)]):
+            with self.subTest(parts):
+                for offset, length in parts:
+                    self.assertEqual(self.store.register_buffer(at + offset, length), 0)
+                key, value = self.stored(str(parts), length=700_000)
+                self.assertEqual(self.store.get_into_ranges([at], [[key]], [[[5]]], [[[0]]], [[[len(value)]]]), [[[len(value)]]])
+                self.assertEqual(memory.read(len(value), 5), value)
+                for offset, _ in parts:
+                    self.assertEqual(self.store.unregister_buffer(at + offset), 0)
+                self.assertEqual(self.store.unregister_buffer(at), INVALID)
+                self.assertEqual(self.store.get_into_ranges([at], [[key]], [[[0]]], [[[0]]], [[[10]]]), [[[INVALID]]])
+
+    @unlike_mooncake("where there is tcp alone nothing is refused")
+    def test_parts_that_stick_out(self):
+        """1.10 register_buffer: -600 for what begins in a registered buffer and ends behind it, or the other way round."""
+        memory = Memory(MIB)
+        at = memory.address
+        self.assertEqual(self.store.register_buffer(at + 1000, 1000), 0)
+        for offset, length in ((0, 1001), (500, 1000), (1999, 10), (1500, 1000)):
+            self.assertEqual(self.store.register_buffer(at + offset, length), INVALID, (offset, length))
+        for offset, length in ((0, 1000), (2000, 10), (0, 3000), (1000, 5), (1999, 1)):
+            self.assertEqual(self.store.register_buffer(at + offset, length), 0, (offset, length))
+        self.assertEqual(self.store.register_buffer(at + 2005, 1000), INVALID)
+        for offset in (0, 2000, 0, 1000, 1999, 1000):
+            self.assertEqual(self.store.unregister_buffer(at + offset), 0, offset)
+        self.assertEqual([self.store.unregister_buffer(at + offset) for offset in (0, 1000, 1999, 2000)], [INVALID] * 4)
+
     @unlike_mooncake("the second is refused where there is RDMA alone")
     def test_overlapping(self):
         """1.10 register_buffer: the same address again is 0 or -600, and one unregister ends it or the next is -600."""
@@ -330,6 +362,31 @@ class Standalone(OnPool):
         self.assertEqual(self.store.get(self.key()), value)
         self.assertEqual(one.unregister_buffer(address), 0)
         self.assertEqual(allocator.free(address), 0)
+
+    @unlike_mooncake("it takes exactly what was allocated")
+    def test_halves_of_an_allocation(self):
+        """1.10 dummy, register_buffer, unregister_buffer, 1.15 MooncakeHostMemAllocator: SGLang's MHA registers the K half and
+        the V half of one allocation; any part may be, nothing that ends beyond it."""
+        one = self.dummy()
+        allocator = MooncakeHostMemAllocator()
+        for make, give in ((allocator.alloc, allocator.free), (one.alloc_from_mem_pool, lambda _: 0)):
+            address = make(2 * MIB)
+            for offset in (0, MIB):
+                self.assertEqual(one.register_buffer(address + offset, MIB), 0)
+            value = value_of(address, 2 * MIB)
+            ctypes.memmove(address, value, len(value))
+            key = self.key(str(address))
+            self.assert_plain(one.batch_put_from([key + "k", key + "v"], [address, address + MIB], [MIB, MIB]), [0, 0])
+            self.assert_plain(one.batch_get_into([key + "v", key + "k"], [address, address + MIB], [MIB, MIB]), [MIB, MIB])
+            self.assertEqual(ctypes.string_at(address, 2 * MIB), value[MIB:] + value[:MIB])
+            for offset, length in ((0, 2 * MIB), (4096, 4096), (2 * MIB - 1, 1)):
+                self.assertEqual(one.register_buffer(address + offset, length), 0, (offset, length))
+            for offset, length in ((0, 2 * MIB + 1), (MIB, MIB + 1), (2 * MIB, 1), (-1, 2)):
+                self.assertEqual(one.register_buffer(address + offset, length), -1, (offset, length))
+            for offset in (MIB, 0, 4096, 2 * MIB - 1, 0):
+                self.assertEqual(one.unregister_buffer(address + offset), 0, offset)
+            self.assertEqual(one.unregister_buffer(address), -1)
+            self.assertEqual(give(address), 0)
 
     def test_warm_up_of_a_dummy(self):
         """1.5 setup_dummy: put, is_exist, get."""

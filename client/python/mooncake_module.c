@@ -3,9 +3,19 @@
 
 static struct PyModuleDef module_definition;
 
+/* A type that was derived is of no module, or of another one: a base of it is of ours. (What asks
+ * for that, PyType_GetModuleByDef, is not in the stable ABI of 3.11.) */
 struct mc_state *mc_state_of(PyObject *object)
 {
-    return PyType_GetModuleState(Py_TYPE(object));
+    for (PyTypeObject *type = Py_TYPE(object); type != NULL;
+         type = PyType_GetSlot(type, Py_tp_base)) {
+        PyObject *module = PyType_GetModule(type);
+        if (module != NULL && PyModule_GetDef(module) == &module_definition) {
+            return PyModule_GetState(module);
+        }
+        PyErr_Clear();
+    }
+    return NULL; /* not reached: objects are made by types of ours */
 }
 
 /* ---- enums ---- */

@@ -8,14 +8,11 @@ struct sl_store *mc_store_of(PyObject *self)
     return ((struct mc_store *)(void *)self)->store;
 }
 
+/* Arguments are for __init__, which a derived type may have of its own. */
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    if (PyTuple_Size(args) != 0 || (names != NULL && PyDict_Size(names) != 0)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "__init__(): incompatible constructor arguments. The following argument "
-                        "types are supported:\n    1. mooncake.store.MooncakeDistributedStore()");
-        return NULL;
-    }
+    (void)args;
+    (void)names;
     allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     PyObject *object = make(type, 0);
     if (object != NULL && sl_store_create(&((struct mc_store *)(void *)object)->store) != SL_OK) {
@@ -25,6 +22,20 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *names)
     return object;
 }
 
+static int store_init(PyObject *object, PyObject *args, PyObject *names)
+{
+    (void)object;
+    if (PyTuple_Size(args) != 0 || (names != NULL && PyDict_Size(names) != 0)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "__init__(): incompatible constructor arguments. The following argument "
+                        "types are supported:\n    1. mooncake.store.MooncakeDistributedStore()");
+        return -1;
+    }
+    return 0;
+}
+
+/* Of a derived type, too: CPython ends what that has besides, and calls this one last. It is not
+ * collected itself (it refers to no object); derived types, which may be, visit their own type. */
 static void store_dealloc(PyObject *object)
 {
     struct mc_store *self = (struct mc_store *)(void *)object;
@@ -431,6 +442,7 @@ static PyMethodDef store_methods[] = {
 static PyType_Slot store_slots[] = {
     {Py_tp_doc, "A store with Mooncake's semantics on a node of Sluice."},
     {Py_tp_new, (void *)store_new},
+    {Py_tp_init, (void *)store_init},
     {Py_tp_dealloc, (void *)store_dealloc},
     {Py_tp_methods, store_methods},
     {0, NULL},
@@ -438,6 +450,6 @@ static PyType_Slot store_slots[] = {
 PyType_Spec mc_store_spec = {
     .name = "mooncake.store.MooncakeDistributedStore",
     .basicsize = sizeof(struct mc_store),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = store_slots,
 };

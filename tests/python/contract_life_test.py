@@ -1,9 +1,11 @@
 """Setting up and closing a store, what it answers before and after (section 1.5 of the contract)."""
 
+import gc
 import os
 import socket
 import tempfile
 import threading
+import weakref
 
 from contract_support import (INVALID, KIB, MIB, MOONCAKE, Child, Memory, OnPool, Pool, config, free_port, hear,
                               main, of_wheel, say, unlike_mooncake, value_of, wait_until)
@@ -567,6 +569,85 @@ class Uninitialised(OnPool):
     def test_construction_without_init(self):
         """1.5 uninitialised: an object that __new__ made alone."""
         self.check(MooncakeDistributedStore.__new__(MooncakeDistributedStore))
+
+
+class Named(MooncakeDistributedStore):
+    """As engines' helpers derive from the store: arguments, attributes and an end of its own."""
+
+    ended = 0
+
+    def __init__(self, name, *, size=0):
+        super().__init__()
+        self.name, self.size = name, size
+
+    def get(self, key):
+        return super().get(self.name + key)
+
+    def __del__(self):
+        Named.ended += 1
+
+
+class Mixed:
+    def hello(self):
+        return "hello"
+
+
+class Subclasses(OnPool):
+    def named(self):
+        one = Named("of " + self.id(), size=16 * MIB)
+        self.assertEqual(one.setup("localhost", "P2PHANDSHAKE", one.size, one.size, "tcp", "", self.pool.address), 0)
+        return one
+
+    def test_derived(self):
+        """1.1 MooncakeDistributedStore: may be derived from: arguments, attributes, methods that call the store's."""
+        one = self.named()
+        self.assertIsInstance(one, MooncakeDistributedStore)
+        self.assertEqual(one.put(one.name + "k", b"value"), 0)
+        self.assertEqual(one.get("k"), b"value")
+        self.assertEqual(one.put(one.name + "c", b"value", config(replica_num=2)), 0)
+        found, = one.get_replica_desc(one.name + "k")
+        self.assertTrue(found.is_memory_replica())
+        self.assertEqual(bytes(one.get_buffer(one.name + "k")), b"value")
+        one.note = "any attribute"
+        self.assertEqual(one.close(), 0)
+
+    def test_their_end(self):
+        """1.1 MooncakeDistributedStore, 1.16 leaks: what is derived ends once, also in a cycle, with its segment."""
+        before = Named.ended
+        one = self.named()
+        host = one.get_hostname()
+        self.assertEqual(one.put(self.key(), b"value", config(preferred_segment=host)), 0)
+        one.itself = one
+        watch = weakref.ref(one)
+        del one
+        gc.collect()
+        self.assertIsNone(watch())
+        self.assertEqual(Named.ended, before + 1)
+        self.assert_absent(self.key())
+
+    def test_with_other_bases(self):
+        """1.1 MooncakeDistributedStore: beside another base, and derived twice."""
+
+        class Both(Mixed, Named):
+            pass
+
+        one = Both("both")
+        self.assertEqual((one.hello(), one.name, one.health_check()), ("hello", "both", 1))
+        self.assertEqual(one.put("k", b"v", config()), INVALID)
+        types = [type(f"Type{i}", (MooncakeDistributedStore,), {}) for i in range(100)]
+        made = [one() for one in types]
+        watches = [weakref.ref(one) for one in types]
+        self.assertEqual({one.is_exist("k") for one in made}, {0})
+        del types, made
+        gc.collect()
+        self.assertEqual([one() for one in watches], [None] * 100)
+
+    def test_arguments_are_the_derived_ones(self):
+        """1.1 TypeError: the store itself takes none."""
+        for call in (lambda: MooncakeDistributedStore(1), lambda: MooncakeDistributedStore(name=1),
+                     lambda: type("Plain", (MooncakeDistributedStore,), {})(1)):
+            with self.assertRaises(TypeError):
+                call()
 
 
 if __name__ == "__main__":

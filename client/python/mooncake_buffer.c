@@ -1,4 +1,5 @@
-/* client/python/mooncake_buffer.c - the type BufferHandle: a value where it lies, read-only. */
+/* client/python/mooncake_buffer.c - the type BufferHandle: a value where it lies, read-only, or a
+ * copy of it, which may be written. */
 #include "client/python/mooncake_internal.h"
 
 struct mc_buffer {
@@ -52,22 +53,31 @@ static Py_ssize_t buffer_length(PyObject *object)
     return (Py_ssize_t)sl_store_buffer_length(buffer_of(object));
 }
 
-/* Others read the same bytes: PyBuffer_FillInfo refuses PyBUF_WRITABLE. */
+/* Of a value where it lies others read the same bytes: PyBuffer_FillInfo refuses PyBUF_WRITABLE.
+ * Items are signed, as those of Mooncake's handles. */
 static int buffer_get(PyObject *object, Py_buffer *view, int flags)
 {
+    static char format[] = "b";
     const struct sl_store_buffer *buffer = buffer_of(object);
-    return PyBuffer_FillInfo(view, object, (void *)(uintptr_t)sl_store_buffer_at(buffer),
-                             (Py_ssize_t)sl_store_buffer_length(buffer), 1, flags);
+    int failed = PyBuffer_FillInfo(view, object, (void *)(uintptr_t)sl_store_buffer_at(buffer),
+                                   (Py_ssize_t)sl_store_buffer_length(buffer),
+                                   !sl_store_buffer_is_copy(buffer), flags);
+    if (failed == 0 && view->format != NULL) {
+        view->format = format;
+    }
+    return failed;
 }
 
 static PyMethodDef buffer_methods[] = {
-    {"ptr", buffer_ptr, METH_NOARGS, "The address; read-only."},
+    {"ptr", buffer_ptr, METH_NOARGS,
+     "The address; to be written where memoryview(handle) is not read-only."},
     {"size", buffer_size, METH_NOARGS, "Bytes."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot buffer_slots[] = {
-    {Py_tp_doc, "A value where it lies, read-only: bytes(handle), memoryview(handle), "
-                "torch.frombuffer(handle). It stays as long as the handle or a view of it."},
+    {Py_tp_doc, "A value where it lies, read-only, or, where pins ran out, a copy: bytes(handle), "
+                "memoryview(handle), torch.frombuffer(handle). It stays as long as the handle or a "
+                "view of it."},
     {Py_tp_dealloc, (void *)buffer_dealloc},
     {Py_tp_methods, buffer_methods},
     {Py_bf_getbuffer, (void *)buffer_get},

@@ -124,13 +124,15 @@ typedef bool sl_store_make_fn(void *context, const uint64_t *lengths, void **pla
 void sl_store_read_whole(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                          sl_store_make_fn *make, void *context, int64_t *results);
 
-/* A value where it lies, or a copy of it where that is not possible; read-only. */
+/* A value where it lies, which is everybody's and read-only, or, where no pins were left, a copy
+ * of the holder's own. */
 struct sl_store_buffer;
 /* buffers[i] NULL where codes[i] is not SL_STORE_OK. */
 void sl_store_hold(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                    struct sl_store_buffer **buffers, int *codes);
 const void *sl_store_buffer_at(const struct sl_store_buffer *buffer);
 uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer); /* bytes */
+bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer);    /* it may be written */
 void sl_store_buffer_release(struct sl_store_buffer **buffer);
 
 /* A run of a value into a registered buffer. */

@@ -50,9 +50,9 @@ uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer)
     return buffer->view.length_bytes;
 }
 
-bool store_buffer_pinned(const struct sl_store_buffer *buffer)
+bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
 {
-    return buffer->copy == NULL;
+    return buffer->copy != NULL;
 }
 
 /* ---- copies, of the local buffer ---- */

@@ -136,7 +136,6 @@ bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uin
 
 /* ---- store_hold.c ---- */
 /* Takes over the view. */
-bool store_buffer_pinned(const struct sl_store_buffer *buffer); /* else it is a copy */
 struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view);
 
 /* ---- store_write.c ---- */

@@ -234,7 +234,7 @@ static int get_session_open(struct sl_store *store, struct store_base *base,
     }
     session->length_bytes = sl_store_buffer_length(*value);
     session->lease_end_ns = lease_end_ns;
-    if (store_buffer_pinned(*value)) {
+    if (!sl_store_buffer_is_copy(*value)) {
         session->value = SL_TAKE(*value);
     }
     return session_install(store, &store->gets, session);

@@ -1,6 +1,7 @@
 """Every call that reads: results, bytes, and what is left alone when it fails (section 1.7 of the contract)."""
 
 import gc
+import os
 import sys
 
 from contract_support import (INVALID, KIB, MIB, NOT_FOUND, NOT_READY, Memory, OnPool, main, of_wheel, unlike_mooncake,
@@ -60,8 +61,30 @@ class Copies(OnPool):
         handle = self.store.get_buffer(key)
         view = memoryview(handle)
         self.assertEqual((view.ndim, view.itemsize, view.nbytes, view.contiguous), (1, 1, 1000, True))
+        self.assertEqual((view.format, view.shape, view.strides), ("b", (1000,), (1,)))
         self.assertEqual(ctypes.string_at(handle.ptr(), handle.size()), value)
         self.assertEqual(view.tobytes(), value)
+
+    @unlike_mooncake("its handles are all private copies")
+    def test_shared_bytes_are_read_only(self):
+        """1.7 BufferHandle: a value where it lies is others' too: writing through a view is refused; a copy may be written."""
+        key, value = self.stored(length=1000)
+        shared = memoryview(self.store.get_buffer(key))
+        self.assertTrue(shared.readonly)
+        with self.assertRaises(TypeError):
+            shared[0] = 1
+        keys = self.keys(100, "many")
+        self.assertEqual(self.store.put_batch(keys, [b"%d" % i for i in range(100)]), 0)
+        os.environ["SLUICE_CLIENT_PINS_MAX"] = "16"
+        self.addCleanup(os.environ.pop, "SLUICE_CLIENT_PINS_MAX")
+        handles = self.opened(0).batch_get_buffer(keys)  # more than there are pins: the rest are copies
+        views = [memoryview(handle) for handle in handles]
+        self.assertEqual({view.format for view in views}, {"b"})
+        copies = [i for i, view in enumerate(views) if not view.readonly]
+        self.assertNotEqual(copies, [])
+        views[copies[0]].cast("B")[:] = bytes(len(views[copies[0]]))
+        self.assertEqual(bytes(handles[copies[0]]), bytes(len(views[copies[0]])))
+        self.assertEqual(self.store.get(keys[copies[0]]), b"%d" % copies[0])
 
     def test_a_view_keeps_the_memory(self):
         """1.7 BufferHandle: any view keeps the memory, also beyond removal and the handle."""

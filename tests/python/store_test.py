@@ -516,7 +516,7 @@ class Reading(OnNode):
         self.assertEqual((handle.size(), len(handle), bytes(handle)), (len(value), len(value), value))
         self.assertEqual(ctypes.string_at(handle.ptr(), handle.size()), value)
         view = memoryview(handle)
-        self.assertEqual((view.ndim, view.itemsize, view.readonly), (1, 1, True))
+        self.assertEqual((view.ndim, view.itemsize, view.format, view.readonly), (1, 1, "b", True))
         del handle
         self.store.remove("k", force=True)
         for i in range(100):
@@ -530,8 +530,11 @@ class Reading(OnNode):
     def test_buffers_beyond_the_pins_are_copies(self):
         keys = [f"k{i}" for i in range(3000)]
         self.assertEqual(self.store.put_batch(keys, [b"%d" % i for i in range(3000)]), 0)
-        handles = self.store.batch_get_buffer(keys + ["none"])
+        with Environment(SLUICE_CLIENT_PINS_MAX="64"):
+            reader = self.open()
+        handles = reader.batch_get_buffer(keys + ["none"])
         self.assertIsNone(handles.pop())
+        self.assertEqual(sum(memoryview(handle).readonly for handle in handles), 64)
         self.assertEqual([int(bytes(handle)) for handle in handles], list(range(3000)))
 
     def test_ranges(self):

@@ -66,7 +66,7 @@ class ReplicateConfig:
     group_ids: Optional[list[str]]
 
 class BufferHandle(Buffer):
-    """A value where it lies, read-only; it stays as long as the handle or a view of it."""
+    """A value where it lies, read-only, or, once pins ran out, a copy; it stays as long as the handle or a view of it."""
 
     def ptr(self) -> int: ...
     def size(self) -> int: ...

@@ -53,7 +53,7 @@ void sl_store_destroy(struct sl_store **store); /* closes; nobody uses it any mo
 
 struct sl_store_setup {         /* texts: NULL is "" */
     const char *local_hostname; /* "host" (a free port is taken) or "host:port", IPv6 in brackets */
-    const char *metadata_server;
+    const char *metadata_server; /* "P2PHANDSHAKE": a port that is taken does not matter */
     uint64_t segment_bytes;      /* contributed to the node; 0: none */
     uint64_t local_buffer_bytes; /* what copying puts may hold at one time */
     const char *protocol, *rdma_devices;
@@ -61,8 +61,8 @@ struct sl_store_setup {         /* texts: NULL is "" */
     const char *tenant;             /* "" and "default": none */
 };
 /* A store that is set up is closed before. Waits 2 s for the node at most. why says what failed.
- * SL_STORE_INVALID: a size, a port that is taken, no such master; SL_STORE_INTERNAL: no free port.
- */
+ * SL_STORE_INVALID: a size, a port that is taken (with the metadata server P2PHANDSHAKE another one
+ * is), no such master; SL_STORE_INTERNAL: no free port. */
 int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                    struct sl_error *why);
 /* The front of the node that a `mooncake_client` of this machine serves ("host:port"). SL_STORE_

@@ -293,7 +293,7 @@ static int port_bind(uint32_t port)
     return fd;
 }
 
-sl_err store_name_take(const char *host, uint64_t turn, char name[SL_STORE_NAME_BYTES],
+sl_err store_name_take(const char *host, bool given, uint64_t turn, char name[SL_STORE_NAME_BYTES],
                        int *port_fd, struct sl_error *why)
 {
     char bare[HOST_BYTES];
@@ -302,7 +302,6 @@ sl_err store_name_take(const char *host, uint64_t turn, char name[SL_STORE_NAME_
         return sl_fail(why, SL_ERR_CONFIG, "local_hostname '%.128s' is not host or host:port",
                        host);
     }
-    bool given = store_host_has_port(host);
     if (!given) {
         uint32_t low = environment_u32("MC_STORE_CLIENT_MIN_PORT", PORT_MIN_DEFAULT, UINT16_MAX);
         uint32_t high = environment_u32("MC_STORE_CLIENT_MAX_PORT", PORT_MAX_DEFAULT, UINT16_MAX);
@@ -315,7 +314,8 @@ sl_err store_name_take(const char *host, uint64_t turn, char name[SL_STORE_NAME_
     if (fd < 0) {
         int code = errno;
         return code == EADDRINUSE ? sl_fail(why, SL_ERR_EXISTS, "port %u is taken", port)
-                                  : sl_fail_os(why, code, "port %u of '%.100s'", port, host);
+               : code == EACCES ? sl_fail(why, SL_ERR_EXISTS, "port %u is not for this user", port)
+                                : sl_fail_os(why, code, "port %u of '%.100s'", port, host);
     }
     bool brackets = strchr(bare, ':') != NULL;
     (void)snprintf(name, SL_STORE_NAME_BYTES, "%s%.240s%s:%u", brackets ? "[" : "", bare,

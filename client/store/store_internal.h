@@ -106,9 +106,9 @@ sl_err store_instance_of(const char *master, char instance[64], struct sl_error 
 void store_instance_advise(const char *master, struct sl_error *why);
 /* The node that a mooncake_client of this machine serves. */
 sl_err store_instance_of_client(const char *server, char instance[64], struct sl_error *why);
-/* "host:port" and the socket that holds the port. turn: a host without one gets the turn-th port of
- * the range, which goes round. Errors: SL_ERR_CONFIG, SL_ERR_EXISTS (the port is taken). */
-sl_err store_name_take(const char *host, uint64_t turn, char name[SL_STORE_NAME_BYTES],
+/* "host:port" and the socket that holds the port: the one that host gives, or the turn-th of the
+ * range, which goes round. Errors: SL_ERR_CONFIG, SL_ERR_EXISTS (the port is taken). */
+sl_err store_name_take(const char *host, bool given, uint64_t turn, char name[SL_STORE_NAME_BYTES],
                        int *port_fd, struct sl_error *why);
 bool store_host_has_port(const char *host);
 uint32_t store_name_tries(void);

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #define SIZE_BYTES_MIN  1024u
-#define CALL_MS_DEFAULT 30000
+#define CALL_MS_DEFAULT 3000
 #define CALL_MS_MAX     3600000 /* the longest op_timeout */
+#define BYTE_NS         4       /* of a call that moves bytes: 250 MB/s, as a slow disk has */
 #define HEALTH_NS       (2 * SL_NS_PER_S)
+#define P2P             "P2PHANDSHAKE"
 #define LOCAL_BYTES_MAX (UINT64_C(1) << 40)
 
 sl_err sl_store_create(struct sl_store **out)
@@ -258,10 +260,11 @@ static sl_err tenant_set(struct store_base *base, const char *tenant, struct sl_
 }
 
 /* One try: a name, and the contribution under it. SL_ERR_EXISTS: another name may be free. */
-static sl_err segment_try(struct store_base *base, const struct sl_store_setup *setup,
+static sl_err segment_try(struct store_base *base, const struct sl_store_setup *setup, bool given,
                           uint64_t turn, struct sl_error *why)
 {
-    sl_err err = store_name_take(setup->local_hostname, turn, base->name, &base->port_fd, why);
+    sl_err err =
+        store_name_take(setup->local_hostname, given, turn, base->name, &base->port_fd, why);
     if (err != SL_OK || setup->segment_bytes == 0) {
         return err;
     }
@@ -277,11 +280,13 @@ static sl_err segment_try(struct store_base *base, const struct sl_store_setup *
 static sl_err segment_take(struct store_base *base, const struct sl_store_setup *setup,
                            struct sl_error *why)
 {
-    uint32_t tries = store_host_has_port(setup->local_hostname) ? 1 : store_name_tries();
+    bool given = store_host_has_port(setup->local_hostname);
+    bool strict = setup->metadata_server == NULL || strcmp(setup->metadata_server, P2P) != 0;
+    uint32_t tries = given && strict ? 0 : store_name_tries();
     uint64_t turn = store_random() >> 1;
-    sl_err err = SL_ERR_EXISTS;
+    sl_err err = given ? segment_try(base, setup, true, 0, why) : SL_ERR_EXISTS;
     for (uint32_t i = 0; i < tries && err == SL_ERR_EXISTS; i++) {
-        err = segment_try(base, setup, turn + i, why);
+        err = segment_try(base, setup, false, turn + i, why);
     }
     return err;
 }

@@ -151,15 +151,46 @@ class Setup(OnPool):
             self.assertEqual(one.get_hostname(), f"localhost:{port}")
 
     def test_explicit_port_that_is_taken(self):
-        """1.5 setup local_hostname: one attempt at a port that is given, then -600."""
+        """1.5 setup local_hostname: one attempt at a port that is given, then -600, where a metadata server keeps the names."""
         port = free_port()
         first, second = self.fresh(), self.fresh()
-        self.assertEqual(first.setup(**self.seven(local_hostname=f"localhost:{port}")), 0)
         if MOONCAKE:
-            self.skipTest("the wheel accepts it in P2P mode")
-        self.assertEqual(second.setup(**self.seven(local_hostname=f"localhost:{port}")), INVALID)
+            self.skipTest("it asks the metadata server, which is not there")
+        given = self.seven(local_hostname=f"localhost:{port}", metadata_server="http://127.0.0.1:8080/metadata")
+        self.assertEqual(first.setup(**given), 0)
+        self.assertEqual(second.setup(**given), INVALID)
         self.assertEqual(second.health_check(), 1)
         self.works(first)
+
+    def test_one_port_for_two(self):
+        """1.5 setup local_hostname, setup metadata_server: with P2PHANDSHAKE two clients may name one port; each is a segment
+        of its own, by the name that get_hostname() says."""
+        port = free_port()
+        first, second = self.fresh(), self.fresh()
+        for one in (first, second):
+            self.assertEqual(one.setup(**self.seven(local_hostname=f"localhost:{port}")), 0)
+            self.works(one, one.get_hostname())
+        names = [one.get_hostname() for one in (first, second)]
+        self.assertEqual(names[0], f"localhost:{port}")
+        if MOONCAKE:
+            return  # both say the port that they were given
+        self.assertRegex(names[1], r"^localhost:1[234]\d\d\d$")
+        for number, name in enumerate(names):
+            key = self.key(f"preferred{number}")
+            self.assertEqual(self.store.put(key, b"value", config(preferred_segment=name)), 0)
+            told, = self.store.get_replica_desc(key)
+            self.assertEqual(told.get_memory_descriptor().buffer_descriptor.transport_endpoint, name)
+
+    @unlike_mooncake("it does not bind the port at all")
+    def test_a_port_of_another_program(self):
+        """1.5 setup local_hostname: with P2PHANDSHAKE it does not matter who listens at the port that is given."""
+        with socket.socket() as other:
+            other.bind(("0.0.0.0", 0))
+            other.listen()
+            one = self.fresh()
+            self.assertEqual(one.setup(**self.seven(local_hostname=f"localhost:{other.getsockname()[1]}")), 0)
+            self.assertNotEqual(one.get_hostname(), f"localhost:{other.getsockname()[1]}")
+            self.works(one)
 
     def test_address_of_version_6(self):
         """1.5 setup local_hostname: IPv6 in brackets is understood."""

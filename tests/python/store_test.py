@@ -177,7 +177,9 @@ class Life(OnNode):
                              MC_STORE_CLIENT_SETUP_RETRIES="3"):
                 store = MooncakeDistributedStore()
                 self.assertEqual(store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), -1)
-            self.assertEqual(store.setup("localhost:" + port, "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER), -600)
+            named = ("localhost:" + port, "http://localhost/metadata", 0, MIB, "tcp", "", MASTER)
+            self.assertEqual(store.setup(*named), -600)
+            self.assertNotIn(self.open("localhost:" + port).get_hostname(), ("", "localhost:" + port))  # no name to keep
         with Environment(MC_STORE_CLIENT_MIN_PORT=port, MC_STORE_CLIENT_MAX_PORT=port):
             self.assertEqual(self.open("localhost").get_hostname(), "localhost:" + port)
         self.assertEqual(self.open("[::1]:" + free_port()).get_hostname()[:6], "[::1]:")

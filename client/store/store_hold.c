@@ -112,6 +112,23 @@ static int hold_pinned(struct store_base *base, struct sl_view *view, struct sl_
     return *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
+/* A batch from disk may take longer than a call may wait. While value after value still comes,
+ * somebody answers. */
+static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
+                      struct sl_view *views, sl_err *errs)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count && !any; i++) {
+        any = errs[i] == SL_OK;
+    }
+    for (uint32_t i = 0; any && i < count; i++) {
+        if (errs[i] == SL_ERR_TIMEOUT) {
+            errs[i] = sl_get_pinned(base->client, mapped[i], &views[i], 0, NULL);
+            any = errs[i] != SL_ERR_TIMEOUT;
+        }
+    }
+}
+
 /* keys as the tenant says them, mapped as the node does. */
 static void hold_share(struct sl_store *store, struct store_base *base,
                        const struct sl_object_key *keys, const struct sl_object_key *mapped,
@@ -122,6 +139,7 @@ static void hold_share(struct sl_store *store, struct store_base *base,
         errs[i] = SL_ERR_COUNT; /* not answered */
     }
     sl_err err = sl_get_pinned_batch(base->client, mapped, views, count, errs, 0, NULL);
+    hold_rest(base, mapped, count, views, errs);
     for (uint32_t i = 0; i < count; i++) {
         sl_err one = errs[i] == SL_ERR_COUNT ? err : errs[i];
         if (mapped[i].length == 0) {

@@ -16,7 +16,9 @@
 #define STORE_NS_PER_MS     UINT64_C(1000000)
 #define STORE_TENANT_MARK   '\x01' /* begins what is not a plain key of the default tenant */
 /* A close waits no longer for each contribution: the node ends it with the client in any case. */
-#define STORE_WITHDRAW_NS     (2 * SL_NS_PER_S)
+#define STORE_WITHDRAW_NS (2 * SL_NS_PER_S)
+/* Of setup and mount alone: a registrar may be busy with making memory. */
+#define STORE_CONTRIBUTE_NS   (30 * SL_NS_PER_S)
 #define STORE_SOFT_PIN_NS     (UINT64_C(30) * 60 * 1000 * STORE_NS_PER_MS)
 #define STORE_SOFT_PIN_MS_MAX (UINT64_C(24) * 60 * 60 * 1000)
 
@@ -34,6 +36,7 @@ struct store_base {
     uint32_t prefix_length;
     _Atomic uint64_t local_free_bytes;
     uint64_t local_bytes;
+    uint64_t call_ns; /* longest wait of a call; 0: the node's op_timeout */
     pid_t pid;
 };
 
@@ -90,6 +93,10 @@ void store_hold(struct store_base *base);
 void store_leave(struct store_base *base);
 /* A client that leases nothing. NULL: none could be had. */
 struct sl_client *store_quiet_client(struct store_base *base);
+
+/* The timeout of a call that moves so many bytes: waiting for an answer is short, moving them
+ * takes its time. */
+uint64_t store_call_ns(const struct store_base *base, uint64_t bytes);
 
 uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
 

@@ -96,9 +96,10 @@ struct store_base *store_enter(struct sl_store *store)
     return base;
 }
 
-/* How long a call may take, as Mooncake has it: what ends a hang, since nothing waits for room. A
- * setting of the node's own (op_timeout) wins. Gives NULL, or the setting. */
-static const char *timeout_setting(char text[64])
+/* How long a call may wait for an answer; 0: a setting of the node's own (op_timeout) says so. Not
+ * Mooncake's 30 s: its master may be on another host and busy, a node's registrar answers within
+ * milliseconds, and an engine whose step hangs for 30 s counts as dead. */
+static uint64_t call_ns_of_environment(void)
 {
     const char *own = getenv("SLUICE_OP_TIMEOUT");
     const char *set = getenv("MC_RPC_TIMEOUT_MS");
@@ -106,20 +107,30 @@ static const char *timeout_setting(char text[64])
     long ms = set == NULL ? 0 : strtol(set, &end, 10);
     bool fine = set != NULL && end != set && *end == '\0' && ms != 0;
     ms = !fine ? CALL_MS_DEFAULT : ms < 0 || ms > CALL_MS_MAX ? CALL_MS_MAX : ms;
-    (void)snprintf(text, 64, "op_timeout=%ldms", ms);
-    return own != NULL && own[0] != '\0' ? NULL : text;
+    return own != NULL && own[0] != '\0' ? 0 : (uint64_t)ms * STORE_NS_PER_MS;
+}
+
+uint64_t store_call_ns(const struct store_base *base, uint64_t bytes)
+{
+    const uint64_t most_ns = CALL_MS_MAX * STORE_NS_PER_MS;
+    if (base->call_ns == 0) {
+        return 0;
+    }
+    return bytes > most_ns / BYTE_NS ? most_ns : SL_MIN(base->call_ns + bytes * BYTE_NS, most_ns);
 }
 
 static sl_err client_open(const struct store_base *base, bool leases, struct sl_client **out,
                           struct sl_error *why)
 {
     char text[64];
-    const char *const settings[] = {timeout_setting(text), NULL};
+    const char *const settings[] = {base->call_ns == 0 ? NULL : text, NULL};
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .instance =
                                                   base->instance[0] == '\0' ? NULL : base->instance,
                                               .leases = leases,
                                               .settings = settings};
+    (void)snprintf(text, sizeof text, "op_timeout=%jums",
+                   (uintmax_t)(base->call_ns / STORE_NS_PER_MS));
     return sl_client_open(&options, out, why);
 }
 
@@ -225,6 +236,7 @@ static struct store_base *base_new(struct sl_error *why)
     (void)pthread_mutex_init(&base->quiet_lock, NULL);
     base->port_fd = -1;
     base->pid = getpid();
+    base->call_ns = call_ns_of_environment();
     return base;
 }
 
@@ -268,7 +280,8 @@ static sl_err segment_try(struct store_base *base, const struct sl_store_setup *
     if (err != SL_OK || setup->segment_bytes == 0) {
         return err;
     }
-    err = sl_contribute(base->client, base->name, setup->segment_bytes, false, 0, why);
+    err = sl_contribute(base->client, base->name, setup->segment_bytes, false, STORE_CONTRIBUTE_NS,
+                        why);
     base->contributes = err == SL_OK;
     if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
         port_release(base);
@@ -277,6 +290,8 @@ static sl_err segment_try(struct store_base *base, const struct sl_store_setup *
     return SL_OK; /* a node without contributions has memory for everybody */
 }
 
+/* Without a metadata server a port names nobody: engines give the same one to several clients, and
+ * Mooncake's would choose another one by itself. */
 static sl_err segment_take(struct store_base *base, const struct sl_store_setup *setup,
                            struct sl_error *why)
 {

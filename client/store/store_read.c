@@ -25,6 +25,18 @@ static bool pieces_fine(const struct sl_pieces *item)
     return true;
 }
 
+/* What the pieces have room for. */
+static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < items[i].count; j++) {
+            total += SL_MIN(items[i].at[j].length_bytes, SL_VALUE_BYTES_MAX);
+        }
+    }
+    return total;
+}
+
 /* In libsluice's batches. errs[i] is set for all. */
 static void get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
                        bool whole, uint64_t *lengths, sl_err *errs)
@@ -35,8 +47,9 @@ static void get_pieces(struct store_base *base, const struct sl_pieces *items, u
     }
     for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        sl_err err = sl_get_pieces(base->client, items + first, share, whole, lengths + first,
-                                   errs + first, 0, NULL);
+        sl_err err =
+            sl_get_pieces(base->client, items + first, share, whole, lengths + first, errs + first,
+                          store_call_ns(base, pieces_room(items + first, share)), NULL);
         for (uint32_t i = first; i < first + share; i++) {
             errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
         }

@@ -71,8 +71,8 @@ int sl_store_segment_mount(struct sl_store *store, const char *path, uint64_t of
     if (code == SL_STORE_OK) {
         (void)snprintf(segment.name, sizeof segment.name, "%.200s%c%016jx", base->name,
                        FURTHER_MARK, (uintmax_t)segment.id.low);
-        code = segment_code_of(
-            sl_contribute(base->client, segment.name, length_bytes, false, 0, NULL));
+        code = segment_code_of(sl_contribute(base->client, segment.name, length_bytes, false,
+                                             STORE_CONTRIBUTE_NS, NULL));
     }
     if (code == SL_STORE_OK && !segment_add(store, base, &segment)) {
         (void)sl_withdraw(base->client, segment.name, 0, NULL);

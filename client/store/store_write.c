@@ -142,7 +142,7 @@ static void writing_share(struct writing *writing, uint32_t first, uint32_t shar
         writing->errs[i] = SL_ERR_COUNT; /* not answered */
     }
     sl_err err = sl_put_pieces(writing->base->client, writing->items + first, share, terms,
-                               writing->errs, 0, NULL);
+                               writing->errs, store_call_ns(writing->base, writing->bytes), NULL);
     for (uint32_t i = 0; i < share; i++) {
         sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
         codes[writing->sources[first + i]] = put_code_of(one, terms->replace);

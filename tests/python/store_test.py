@@ -12,7 +12,7 @@ import time
 import unittest
 
 from python_support import PACKAGE  # noqa: F401  (puts the built package on the path)
-from node_support import Node, main, wait_until
+from node_support import PATIENCE, Node, main, wait_until
 
 import mooncake.store as mooncake
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig, SoftPinAction
@@ -25,6 +25,13 @@ MASTER = "127.0.0.1:50051"
 def use(node):
     """The node is the one that every store of this process finds."""
     os.environ.update(SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm)
+
+
+def actors(node):
+    """Pids of the node's supervisor, which would start an actor that hangs anew, and of its registrar."""
+    registrar = node.pid("registrar")
+    with open(f"/proc/{registrar}/stat", encoding="utf-8") as stat:
+        return int(stat.read().rsplit(")", 1)[1].split()[1]), registrar
 
 
 class Memory:
@@ -1008,6 +1015,26 @@ class OnDisk(OnNode):
         self.assertEqual(into.bytes, memory.bytes)
         self.assertEqual(self.store.get(gone[1]), bytes(memory.bytes))
 
+    def test_a_batch_may_take_longer_than_a_call_waits(self):
+        """What has not come when the call's time is over is waited for on, value by value, as long as there are answers."""
+        keys = [f"slow{i}" for i in range(40)]
+        for key in keys:
+            wait_until(lambda key=key: self.store.put(key, key.encode() * 150_000) == 0, 10, f"{key} is stored")
+        with Environment(MC_RPC_TIMEOUT_MS="1500"):
+            reader = self.open(segment=0)
+        gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
+                                   if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
+        self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
+        pids = actors(self.node)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        alive_again = threading.Timer(2.2, lambda: [os.kill(pid, signal.SIGCONT) for pid in reversed(pids)])
+        alive_again.start()
+        self.addCleanup(alive_again.join)
+        handles = reader.batch_get_buffer(["here", gone[0], gone[1]])
+        self.assertEqual([handle and bytes(handle) for handle in handles],
+                         [b"value", gone[0].encode() * 150_000, gone[1].encode() * 150_000])
+
 
 class TwoNodes(unittest.TestCase):
     """Masters of two hosts that are peers, here on one."""
@@ -1092,6 +1119,39 @@ class Registration(OnNode):
         thread.join()
         self.assertIsNone(mooncake.bind_to_numa_node(-1))
         self.assertRaises(TypeError, mooncake.bind_to_numa_node, "x")
+
+
+class Deadlines(OnNode):
+    """Nobody answers: the registrar is stopped, and so is the supervisor that would start another one."""
+
+    def seconds(self, call, code):
+        """How long it takes to answer code."""
+        pids = actors(self.node)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            self.assertEqual(call(), code)
+            return time.monotonic() - began
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
+
+    def test_a_call_ends_after_three_seconds(self):
+        memory = Memory(64)
+        for call, code in ((lambda: self.store.remove("k"), -901),
+                           (lambda: self.store.batch_put_from_multi_buffers(["k"], [[memory.at]], [[64]]), [-901])):
+            took = self.seconds(call, code)
+            self.assertTrue(2 <= took <= 3.5 + PATIENCE, took)
+
+    def test_a_setting_says_how_long(self):
+        os.environ["MC_RPC_TIMEOUT_MS"] = "500"
+        self.addCleanup(os.environ.pop, "MC_RPC_TIMEOUT_MS")
+        hasty = self.open()
+        self.assertLess(self.seconds(lambda: hasty.remove("k"), -901), 1.5 + PATIENCE)
+        os.environ["MC_RPC_TIMEOUT_MS"] = "5000"
+        patient = self.open()
+        self.assertGreater(self.seconds(lambda: patient.remove("k"), -901), 4.5)
 
 
 class Threads(OnNode):

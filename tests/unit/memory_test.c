@@ -185,6 +185,29 @@ START_TEST(the_allocators_own_registration_is_not_the_callers_to_end)
     }
 END_TEST
 
+START_TEST(freed_memory_has_no_registrations_left)
+    {
+        void *at = NULL;
+        struct sl_place_info info;
+        unsigned char beside[64];
+
+        ck_assert_int_eq(sl_memory_alloc(3 * SL_MIB, &at, NULL), SL_OK);
+        unsigned char *memory = at;
+        ck_assert_int_eq(sl_memory_register(memory, 10, NULL), SL_OK);
+        ck_assert_int_eq(sl_memory_register(memory + SL_MIB, SL_MIB, NULL), SL_OK);
+        ck_assert_int_eq(sl_memory_register(memory + 3 * SL_MIB - 1, 1, NULL), SL_OK);
+        ck_assert_int_eq(sl_memory_register(beside, sizeof beside, NULL), SL_OK);
+
+        ck_assert_int_eq(sl_memory_free(memory, NULL), SL_OK);
+
+        ck_assert_int_eq(sl_memory_find(memory + SL_MIB, 1, &info), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_memory_unregister(memory + SL_MIB, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_memory_unregister(memory + 3 * SL_MIB - 1, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_memory_find(beside, sizeof beside, &info), SL_OK);
+        ck_assert_int_eq(sl_memory_unregister(beside, NULL), SL_OK);
+    }
+END_TEST
+
 START_TEST(a_fork_shares_what_was_allocated)
     {
         unsigned char *memory = NULL;
@@ -245,6 +268,7 @@ int main(void)
                         (int)SL_COUNT(lengths));
     tcase_add_test(tcase, a_wrong_address_is_not_freed);
     tcase_add_test(tcase, the_allocators_own_registration_is_not_the_callers_to_end);
+    tcase_add_test(tcase, freed_memory_has_no_registrations_left);
     tcase_add_test(tcase, a_fork_shares_what_was_allocated);
     tcase_add_test(tcase, threads_allocate_side_by_side);
     suite_add_tcase(suite, tcase);

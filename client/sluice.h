@@ -52,6 +52,12 @@ struct sl_object_key {
     const char *at; /* UTF-8, no NUL inside */
     uint32_t length;
 };
+/* Whether it can be a key: 1 to 1,024 bytes of UTF-8, none of them 0. */
+bool sl_key_fine(struct sl_object_key key);
+/* For callers that name what cannot be a key by a digest. Errors: SL_ERR_NO_MEMORY. */
+#define SL_SHA256_BYTES 32u
+sl_err sl_sha256(const void *at, uint64_t length_bytes, unsigned char digest[SL_SHA256_BYTES],
+                 struct sl_error *why);
 struct sl_buffer {
     void *at;
     uint64_t length_bytes;

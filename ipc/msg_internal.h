@@ -78,9 +78,6 @@ uint32_t sl_msg_trace_value(const struct sl_msg *msg);
  * left out. */
 void sl_msg_trace(struct sl_env *env, const struct sl_msg *msg, bool sent, const char *peer);
 
-/* UTF-8 without NUL. */
-bool sl_text_is_clean(const char *at, uint64_t length);
-
 /* ---- codec ---- */
 
 /* Checks that the frame is exactly one msgpack value, at most 8 levels deep, that no header claims

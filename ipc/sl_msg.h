@@ -25,6 +25,7 @@ struct sl_text sl_text_of(const char *zero_terminated); /* borrows */
 /* Names of actors, clients and nodes: [A-Za-z0-9._-], 1..31 bytes, the first a letter or digit: fit
  * for a file name and a routing id. */
 bool sl_actor_name_is_clean(const char *at, uint64_t length);
+bool sl_text_is_clean(const char *at, uint64_t length); /* UTF-8 without NUL */
 
 #define SL_FIELD_TYPE_U64                            uint64_t
 #define SL_FIELD_TYPE_BOOL                           bool

@@ -1,14 +1,13 @@
 /* client/mooncake/admin_keys.c - keys: listing, looking up, removing.
  *
- * Keys of the tenant "default" are themselves; those of others begin with a mark, the tenant and
- * the mark again, which is how the store layer keeps them apart. */
+ * How keys of tenants, and keys that go by their digest, are named is the store layer's. */
 #include "client/mooncake/admin.h"
+#include "client/store/store_names.h"
 #include "ipc/sl_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TENANT_MARK      '\x01'
 #define TENANT_BYTES_MAX 255u
 #define REMOVE_AT_ONCE   4096u
 #define QUERY_KEYS_MAX   4096u
@@ -35,101 +34,142 @@ static bool prefix_take(const struct mc_request *request, struct prefix *out,
     if (!mc_argument(request, "tenant_id", &tenant, &length, answer)) {
         return false;
     }
-    if (length > TENANT_BYTES_MAX || memchr(tenant, TENANT_MARK, length) != NULL) {
+    if (length > TENANT_BYTES_MAX || memchr(tenant, SL_STORE_TENANT_MARK, length) != NULL) {
         mc_answer_text(answer, 400, "tenant_id: no tenant has such a name\n");
         return false;
     }
     if (strcmp(tenant, "default") != 0) {
-        out->length = (size_t)snprintf(out->text, sizeof out->text, "%c%s%c", TENANT_MARK, tenant,
-                                       TENANT_MARK);
+        out->length = (size_t)snprintf(out->text, sizeof out->text, "%c%s%c", SL_STORE_TENANT_MARK,
+                                       tenant, SL_STORE_TENANT_MARK);
     }
     return true;
 }
 
-/* The key as its tenant knows it, or NULL: it is another's. */
-static const char *own_key(const struct prefix *prefix, const char *key, size_t *length)
+static struct sl_store_prefix tenant_of(const struct prefix *prefix)
 {
-    static const char of_default[] = {TENANT_MARK, TENANT_MARK};
-    const char *text = prefix->length != 0 ? prefix->text : of_default;
-    size_t text_length = prefix->length != 0 ? prefix->length : sizeof of_default;
-    if (prefix->length == 0 && key[0] != TENANT_MARK) {
-        return key;
-    }
-    if (*length <= text_length || memcmp(key, text, text_length) != 0) {
-        return NULL;
-    }
-    *length -= text_length;
-    return key + text_length;
+    return (struct sl_store_prefix){.at = prefix->text, .length = (uint32_t)prefix->length};
 }
 
-/* What the index has for a tenant's key. False: too long. */
-static bool stored_key(const struct prefix *prefix, const char *key, size_t length,
-                       char out[SL_KEY_BYTES_MAX + 1], size_t *out_length)
+/* What the index has for a tenant's key. *head_bytes: in front of its value. False: too long. */
+static bool stored_key(const struct prefix *prefix, struct sl_object_key key,
+                       char out[SL_KEY_BYTES_MAX + 1], size_t *out_length, uint32_t *head_bytes)
 {
-    static const char of_default[] = {TENANT_MARK, TENANT_MARK};
-    const char *text = prefix->text;
-    size_t text_length = prefix->length;
-    if (text_length == 0 && length > 0 && key[0] == TENANT_MARK) {
-        text = of_default;
-        text_length = sizeof of_default;
-    }
-    if (length == 0 || text_length + length > SL_KEY_BYTES_MAX) {
+    const struct sl_store_prefix tenant = tenant_of(prefix);
+    *head_bytes = 0;
+    if (key.length == 0 || key.length > SL_STORE_KEY_BYTES_MAX) {
         return false;
     }
-    memcpy(out, text, text_length);
-    memcpy(out + text_length, key, length);
-    *out_length = text_length + length;
+    const struct sl_store_prefix own = sl_store_prefix_of(tenant, key);
+    if (!sl_store_key_plain(own, key)) {
+        *head_bytes = sl_store_head_bytes(key.length);
+        *out_length = sl_store_digest_name(tenant, key, out);
+        return *out_length != 0;
+    }
+    memcpy(out, own.at, own.length);
+    memcpy(out + own.length, key.at, key.length);
+    *out_length = own.length + key.length;
     return true;
+}
+
+static uint64_t without_head(uint64_t length_bytes, uint32_t head_bytes)
+{
+    return length_bytes > head_bytes ? length_bytes - head_bytes : 0;
 }
 
 /* ---- listing ---- */
 
 /* A walk through the index, which is read in shared memory: nobody is asked, nothing is kept but
- * one key. */
+ * one key. Keys that go by their digest are read from in front of their values, where they are to
+ * be told. */
 struct key_walk {
     struct sl_index_view *view;
     struct prefix prefix;
     uint64_t cursor;
-    const char *next; /* in key: found, and not given yet */
+    const char *next; /* what is left to give of a key that was found */
     size_t next_length;
+    size_t key_length;
     char key[SL_KEY_BYTES_MAX + 1];
+    bool tells;
+    char instance[64];
+    struct sl_client *client; /* that leases nothing; NULL: not needed yet */
+    char *text;               /* of a key that was read */
 };
+
+/* False: it cannot be told, since its value has gone, or the node does not answer. */
+static bool walk_read(struct key_walk *walk, struct sl_object_key name, uint32_t key_bytes)
+{
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .instance = walk->instance, .timeout_ns = MC_CALL_NS};
+    walk->text = walk->text == NULL ? malloc(SL_STORE_KEY_BYTES_MAX) : walk->text;
+    if (walk->text == NULL ||
+        (walk->client == NULL && sl_client_open(&options, &walk->client, NULL) != SL_OK)) {
+        return false;
+    }
+    walk->next = walk->text;
+    walk->next_length = key_bytes;
+    return sl_store_digest_key_read(walk->client, tenant_of(&walk->prefix), name, walk->text,
+                                    key_bytes, MC_CALL_NS);
+}
+
+/* Whether the entry's key is the tenant's. */
+static bool walk_take(struct key_walk *walk)
+{
+    const struct sl_store_prefix tenant = tenant_of(&walk->prefix);
+    const struct sl_object_key name = {.at = walk->key, .length = (uint32_t)walk->key_length};
+    uint32_t key_bytes = sl_store_digest_key_bytes(tenant, name);
+    struct sl_object_key own = name;
+    if (key_bytes != 0 && walk->tells) {
+        return walk_read(walk, name, key_bytes);
+    }
+    if (key_bytes == 0 && !sl_store_name_own(tenant, name, &own)) {
+        return false;
+    }
+    walk->next = own.at;
+    walk->next_length = own.length;
+    return true;
+}
 
 static bool walk_step(struct key_walk *walk)
 {
     struct sl_entry entry;
     while (sl_index_scan(walk->view, &walk->cursor, &entry, walk->key)) {
-        walk->next_length = entry.key_length;
-        walk->next = own_key(&walk->prefix, walk->key, &walk->next_length);
-        if (walk->next != NULL) {
+        walk->key_length = entry.key_length;
+        if (walk_take(walk)) {
             return true;
         }
+        walk->next = NULL;
     }
     return false;
 }
 
+/* A key may be larger than the room for it. */
 static ssize_t walk_more(void *state, char *out, size_t room)
 {
     struct key_walk *walk = state;
     size_t used = 0;
-    for (;;) {
+    while (used < room) {
         if (walk->next == NULL && !walk_step(walk)) {
             return used > 0 ? (ssize_t)used : -1;
         }
-        if (used + walk->next_length + 1 > room) {
-            return used > 0 ? (ssize_t)used : -2; /* blocks are much larger than a key */
+        size_t share = SL_MIN(room - used, walk->next_length);
+        memcpy(out + used, walk->next, share);
+        walk->next += share;
+        walk->next_length -= share;
+        used += share;
+        if (walk->next_length == 0 && used < room) {
+            out[used++] = '\n';
+            walk->next = NULL;
         }
-        memcpy(out + used, walk->next, walk->next_length);
-        out[used + walk->next_length] = '\n';
-        used += walk->next_length + 1;
-        walk->next = NULL;
     }
+    return (ssize_t)used;
 }
 
 static void walk_end(void *state)
 {
     struct key_walk *walk = state;
     sl_index_view_close(&walk->view);
+    sl_client_close(&walk->client);
+    free(walk->text);
     free(walk);
 }
 
@@ -151,6 +191,8 @@ void mc_get_all_keys(void *context, const struct mc_request *request, struct mc_
         return;
     }
     walk->prefix = prefix;
+    walk->tells = true;
+    (void)snprintf(walk->instance, sizeof walk->instance, "%s", admin->instance);
     if (sl_index_view_open(admin->paths.shm_dir, &walk->view, &why) != SL_OK) {
         free(walk);
         mc_answer_text(answer, 503, "%s\n", why.text);
@@ -202,6 +244,7 @@ static void key_answer(struct mc_admin *admin, const struct prefix *prefix,
 {
     char stored[SL_KEY_BYTES_MAX + 1];
     size_t stored_length = 0;
+    uint32_t head_bytes = 0;
     sl_err code = SL_ERR_NOT_FOUND;
     struct sl_stat stat = {0};
     uint32_t count = 0;
@@ -212,9 +255,10 @@ static void key_answer(struct mc_admin *admin, const struct prefix *prefix,
     if (client == NULL) {
         return;
     }
-    if (stored_key(prefix, key.at, key.length, stored, &stored_length)) {
+    if (stored_key(prefix, key, stored, &stored_length, &head_bytes)) {
         struct sl_object_key object = {.at = stored, .length = (uint32_t)stored_length};
         (void)sl_stat_batch(client, &object, 1, &stat, &code);
+        stat.length_bytes = without_head(stat.length_bytes, head_bytes);
     }
     mc_admin_client_return(admin);
     if (code != SL_OK) {
@@ -308,7 +352,8 @@ static struct queries *queries_make(const char *raw)
     if (queries != NULL) {
         queries->text = malloc(2 * strlen(raw) + 2);
         queries->stored_text =
-            malloc(QUERY_KEYS_MAX * (size_t)(TENANT_BYTES_MAX + 3) + strlen(raw) + 1);
+            malloc(QUERY_KEYS_MAX * (size_t)(TENANT_BYTES_MAX + 3 + SL_STORE_DIGEST_NAME_BYTES) +
+                   strlen(raw) + 1);
     }
     if (queries == NULL || queries->text == NULL || queries->stored_text == NULL) {
         queries_free(queries);
@@ -324,12 +369,12 @@ static void queries_run(struct queries *queries, const struct prefix *prefix,
     char *to = queries->stored_text;
     uint32_t used = 0;
     static const uint32_t none = UINT32_MAX;
-    uint32_t places[QUERY_KEYS_MAX] = {0};
+    uint32_t places[QUERY_KEYS_MAX] = {0}, heads[QUERY_KEYS_MAX] = {0};
     for (uint32_t i = 0; i < queries->count; i++) {
         char stored[SL_KEY_BYTES_MAX + 1];
         size_t length = 0;
         places[i] = none;
-        if (stored_key(prefix, queries->keys[i].at, queries->keys[i].length, stored, &length)) {
+        if (stored_key(prefix, queries->keys[i], stored, &length, &heads[i])) {
             memcpy(to, stored, length);
             queries->stored[used] = (struct sl_object_key){.at = to, .length = (uint32_t)length};
             places[i] = used++;
@@ -344,6 +389,7 @@ static void queries_run(struct queries *queries, const struct prefix *prefix,
         queries->codes[i] = places[i] == none ? SL_ERR_NOT_FOUND : queries->codes[places[i]];
         if (places[i] != none) {
             queries->stats[i] = queries->stats[places[i]];
+            queries->stats[i].length_bytes = without_head(queries->stats[i].length_bytes, heads[i]);
         }
     }
 }
@@ -427,12 +473,10 @@ static sl_err removal_run(struct removal *removal, struct key_walk *walk, struct
     sl_err err = SL_OK;
     size_t used = 0;
     while (err == SL_OK && walk_step(walk)) {
-        /* The stored key: what stands before its tenant's own part belongs to it. */
-        size_t length = (size_t)(walk->next - walk->key) + walk->next_length;
-        memcpy(removal->text + used, walk->key, length);
-        removal->keys[removal->count++] =
-            (struct sl_object_key){.at = removal->text + used, .length = (uint32_t)length};
-        used += length;
+        memcpy(removal->text + used, walk->key, walk->key_length); /* as stored */
+        removal->keys[removal->count++] = (struct sl_object_key){
+            .at = removal->text + used, .length = (uint32_t)walk->key_length};
+        used += walk->key_length;
         if (removal->count == REMOVE_AT_ONCE) {
             err = removal_flush(removal, client, force, why);
             used = 0;

@@ -9,13 +9,13 @@
 /* ---- signatures ---- */
 
 static const char *const kind_names[] = {
-    [MC_KEY] = "str",
+    [MC_KEY] = "str | bytes",
     [MC_TEXT] = "str",
     [MC_NUMBER] = "int",
     [MC_FLAG] = "bool",
     [MC_VALUE] = "collections.abc.Buffer",
     [MC_CONFIG] = "mooncake.store.ReplicateConfig",
-    [MC_KEYS] = "list[str]",
+    [MC_KEYS] = "list[str | bytes]",
     [MC_NUMBERS] = "list[int]",
     [MC_LISTS] = "list[list[int]]",
     [MC_VALUES] = "list[collections.abc.Buffer]",
@@ -66,19 +66,35 @@ PyObject *mc_mismatch(const struct mc_call *call, PyObject *names)
 
 /* ---- one value ---- */
 
-bool mc_key_take(PyObject *object, struct sl_object_key *out)
+static bool bytes_take(const char *at, Py_ssize_t length, struct sl_object_key *out)
 {
-    Py_ssize_t length = 0;
-    if (!PyUnicode_Check(object)) {
-        return false;
-    }
-    const char *at = PyUnicode_AsUTF8AndSize(object, &length);
-    if (at == NULL) {
-        return false;
-    }
     *out = (struct sl_object_key){.at = at,
                                   .length = length > INT32_MAX ? INT32_MAX : (uint32_t)length};
-    return true;
+    return at != NULL;
+}
+
+bool mc_string_take(PyObject *object, struct sl_object_key *out)
+{
+    Py_ssize_t length = 0;
+    const char *at = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : NULL;
+    return bytes_take(at, length, out);
+}
+
+bool mc_key_take(PyObject *object, struct sl_object_key *out)
+{
+    return PyUnicode_Check(object) || !PyBytes_Check(object)
+               ? mc_string_take(object, out)
+               : bytes_take(PyBytes_AsString(object), PyBytes_Size(object), out);
+}
+
+PyObject *mc_key_name(PyObject *key)
+{
+    PyObject *name =
+        PyBytes_Check(key) ? PyUnicode_FromEncodedObject(key, "utf-8", "strict") : NULL;
+    if (name == NULL && PyErr_Occurred() != NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear(); /* no UTF-8 */
+    }
+    return name != NULL || PyErr_Occurred() != NULL ? name : Py_NewRef(key);
 }
 
 bool mc_number_take(PyObject *object, uint64_t *out)
@@ -338,7 +354,7 @@ static bool value_take(PyObject *self, enum mc_kind kind, struct mc_value *value
     case MC_KEY:
         return mc_key_take(value->object, &value->key);
     case MC_TEXT:
-        return mc_key_take(value->object, &value->key) &&
+        return mc_string_take(value->object, &value->key) &&
                strlen(value->key.at) == value->key.length;
     case MC_NUMBER:
         return mc_number_take(value->object, &value->number);

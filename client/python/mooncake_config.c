@@ -153,7 +153,7 @@ static PyObject *texts_of(PyObject *value)
     Py_ssize_t count = list == NULL ? -1 : PyList_Size(list);
     struct sl_object_key text;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!mc_key_take(PyList_GetItem(list, i), &text)) {
+        if (!mc_string_take(PyList_GetItem(list, i), &text)) {
             Py_CLEAR(list);
             break;
         }
@@ -197,7 +197,7 @@ static int preferred_segment_set(PyObject *object, PyObject *value, void *none)
 {
     struct sl_object_key text;
     (void)none;
-    if (value == NULL || !mc_key_take(value, &text)) {
+    if (value == NULL || !mc_string_take(value, &text)) {
         return refuse("preferred_segment", "str");
     }
     replace(&config_of(object)->preferred_segment, Py_NewRef(value));
@@ -339,7 +339,7 @@ void mc_terms_release(struct mc_terms *terms)
 static bool segments_take(const struct mc_config *config, struct mc_terms *out)
 {
     struct sl_object_key single;
-    if (!mc_key_take(config->preferred_segment, &single)) {
+    if (!mc_string_take(config->preferred_segment, &single)) {
         return false;
     }
     out->held_segments = single.length != 0 ? PyTuple_Pack(1, config->preferred_segment)
@@ -377,7 +377,7 @@ static bool groups_take(const struct mc_config *config, struct mc_terms *out)
         return false;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!mc_key_take(PyTuple_GetItem(out->held_groups, i), &out->groups[i])) {
+        if (!mc_string_take(PyTuple_GetItem(out->held_groups, i), &out->groups[i])) {
             return false;
         }
     }

@@ -27,13 +27,13 @@ struct mc_store {
 /* ---- mooncake_arguments.c ---- */
 
 enum mc_kind {
-    MC_KEY,     /* str: its UTF-8, borrowed */
+    MC_KEY,     /* str: its UTF-8; bytes: themselves; borrowed */
     MC_TEXT,    /* str without NUL */
     MC_NUMBER,  /* unsigned int */
     MC_FLAG,    /* bool */
     MC_VALUE,   /* any buffer */
     MC_CONFIG,  /* ReplicateConfig */
-    MC_KEYS,    /* list of str */
+    MC_KEYS,    /* list of str or bytes */
     MC_NUMBERS, /* list of unsigned ints */
     MC_LISTS,   /* list of those */
     MC_VALUES,  /* list of buffers */
@@ -102,6 +102,7 @@ PyObject *mc_mismatch(const struct mc_call *call, PyObject *names);
 
 /* Conversions. False: an exception is set, or it is no such thing. */
 bool mc_key_take(PyObject *object, struct sl_object_key *out);
+bool mc_string_take(PyObject *object, struct sl_object_key *out); /* str alone */
 bool mc_number_take(PyObject *object, uint64_t *out);
 bool mc_keys_take(PyObject *object, struct mc_keys *out);
 void mc_keys_release(struct mc_keys *keys);
@@ -117,6 +118,9 @@ PyObject *mc_codes(const int *codes, uint32_t count);
 PyObject *mc_results(const int64_t *results, uint32_t count);
 PyObject *mc_same(long code, uint32_t count); /* a list of count times the code */
 PyObject *mc_text(const char *text);
+/* A key as results say it: str, as Mooncake's are, also for bytes; those that are no UTF-8 as they
+ * are. */
+PyObject *mc_key_name(PyObject *key);
 
 /* ---- mooncake_module.c ---- */
 struct mc_state *mc_state_of(PyObject *object);

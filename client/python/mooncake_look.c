@@ -154,9 +154,11 @@ MC_METHOD(mc_batch_replica_clear)
         PyEval_RestoreThread(unlocked);
     }
     for (uint32_t i = 0; list != NULL && i < keys->count; i++) {
-        if (cleared[i] && PyList_Append(list, PyList_GetItem(keys->held, (Py_ssize_t)i)) != 0) {
+        PyObject *name = cleared[i] ? mc_key_name(PyList_GetItem(keys->held, (Py_ssize_t)i)) : NULL;
+        if (cleared[i] && (name == NULL || PyList_Append(list, name) != 0)) {
             Py_CLEAR(list);
         }
+        Py_XDECREF(name);
     }
     PyMem_Free(cleared);
     mc_release(&replica_clear_call, values);
@@ -233,10 +235,12 @@ MC_METHOD(mc_batch_get_replica_desc)
         dict = PyDict_New();
     }
     for (uint32_t i = 0; lists != NULL && i < keys->count; i++) {
-        if (dict != NULL && lists[i] != NULL &&
-            PyDict_SetItem(dict, PyList_GetItem(keys->held, (Py_ssize_t)i), lists[i]) != 0) {
+        bool told = dict != NULL && lists[i] != NULL;
+        PyObject *name = told ? mc_key_name(PyList_GetItem(keys->held, (Py_ssize_t)i)) : NULL;
+        if (told && (name == NULL || PyDict_SetItem(dict, name, lists[i]) != 0)) {
             Py_CLEAR(dict);
         }
+        Py_XDECREF(name);
         Py_XDECREF(lists[i]);
     }
     PyMem_Free(lists);

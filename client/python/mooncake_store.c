@@ -163,7 +163,7 @@ static bool text_take(PyObject *object, const char **out)
     if (object == NULL) {
         return true;
     }
-    if (!mc_key_take(object, &text) || strlen(text.at) != text.length) {
+    if (!mc_string_take(object, &text) || strlen(text.at) != text.length) {
         return false;
     }
     *out = text.at;

@@ -6,8 +6,9 @@
  *
  * A store belongs to the process that set it up: a child leaves it alone.
  *
- * Names: a tenant's keys are prefixed, so that no other part knows tenants. A store's segment is
- * its contribution to the node, and has the store's host name as its name. */
+ * Names: a tenant's keys are prefixed, so that no other part knows tenants. A key has 1 to
+ * 1,048,576 bytes of any kind; how the node names it store_names.h says. A store's segment is its
+ * contribution to the node, and has the store's host name as its name. */
 #ifndef SL_STORE_H
 #define SL_STORE_H
 
@@ -22,7 +23,7 @@ enum sl_store_code {
     SL_STORE_NO_SEGMENT = -101,
     SL_STORE_SEGMENT_EXISTS = -102,
     SL_STORE_NO_SPACE = -200,
-    SL_STORE_BAD_KEY = -400,
+    SL_STORE_BAD_KEY = -400, /* longer than a key may be */
     SL_STORE_INVALID = -600,
     SL_STORE_BAD_WRITE = -700,
     SL_STORE_NO_REPLICA = -702,

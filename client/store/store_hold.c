@@ -8,16 +8,19 @@
 struct sl_store_buffer {
     struct store_base *base;
     struct sl_view view; /* of a copy: no pin */
+    uint32_t head_bytes; /* in front of the value, in view */
     void *copy;
     uint64_t local_bytes; /* of the copy */
 };
 
-struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view)
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view,
+                                         uint32_t head_bytes)
 {
     struct sl_store_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer != NULL) {
         buffer->base = base;
         buffer->view = *view;
+        buffer->head_bytes = head_bytes;
         store_hold(base);
     }
     return buffer;
@@ -42,12 +45,12 @@ void sl_store_buffer_release(struct sl_store_buffer **buffer)
 
 const void *sl_store_buffer_at(const struct sl_store_buffer *buffer)
 {
-    return buffer->view.at;
+    return (const char *)buffer->view.at + buffer->head_bytes;
 }
 
 uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer)
 {
-    return buffer->view.length_bytes;
+    return buffer->view.length_bytes - buffer->head_bytes;
 }
 
 bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
@@ -91,7 +94,7 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
     int64_t result = SL_STORE_INVALID;
     sl_store_read_whole(store, &key, 1, copying_make, &copying, &result);
     const struct sl_view view = {.at = copying.at, .length_bytes = (uint64_t)result};
-    *out = result < 0 ? NULL : store_buffer_new(base, &view);
+    *out = result < 0 ? NULL : store_buffer_new(base, &view, 0);
     if (*out == NULL) {
         copying_drop(&copying);
         return result < 0 ? (int)result : SL_STORE_NO_BUFFER;
@@ -103,13 +106,18 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
 
 /* ---- pins ---- */
 
-static int hold_pinned(struct store_base *base, struct sl_view *view, struct sl_store_buffer **out)
+/* head may be NULL. */
+static int hold_pinned(struct store_base *base, const struct store_head *head, struct sl_view *view,
+                       struct sl_store_buffer **out)
 {
-    *out = store_buffer_new(base, view);
+    uint32_t head_bytes = head == NULL ? 0 : head->bytes;
+    bool ours = head_bytes == 0 || (view->length_bytes > head_bytes &&
+                                    memcmp(view->at, head->key, head->key_bytes) == 0);
+    *out = ours ? store_buffer_new(base, view, head_bytes) : NULL;
     if (*out == NULL) {
         sl_view_release(base->client, view);
     }
-    return *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
+    return !ours ? SL_STORE_NOT_FOUND : *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
 /* A batch from disk may take longer than a call may wait. While value after value still comes,
@@ -129,11 +137,11 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
     }
 }
 
-/* keys as the tenant says them, mapped as the node does. */
+/* keys as the tenant says them, mapped as the node does; heads may be NULL. */
 static void hold_share(struct sl_store *store, struct store_base *base,
                        const struct sl_object_key *keys, const struct sl_object_key *mapped,
-                       uint32_t count, struct sl_view *views, sl_err *errs,
-                       struct sl_store_buffer **buffers, int *codes)
+                       const struct store_head *heads, uint32_t count, struct sl_view *views,
+                       sl_err *errs, struct sl_store_buffer **buffers, int *codes)
 {
     for (uint32_t i = 0; i < count; i++) {
         errs[i] = SL_ERR_COUNT; /* not answered */
@@ -145,7 +153,7 @@ static void hold_share(struct sl_store *store, struct store_base *base,
         if (mapped[i].length == 0) {
             codes[i] = store_key_absent(mapped[i]);
         } else if (one == SL_OK) {
-            codes[i] = hold_pinned(base, &views[i], &buffers[i]);
+            codes[i] = hold_pinned(base, heads == NULL ? NULL : &heads[i], &views[i], &buffers[i]);
         } else if (one == SL_ERR_LIMIT) {
             codes[i] = hold_copy(store, base, keys[i], &buffers[i]);
         } else {
@@ -157,24 +165,25 @@ static void hold_share(struct sl_store *store, struct store_base *base,
 static bool hold_batch(struct sl_store *store, struct store_base *base, struct sl_object_key *keys,
                        uint32_t count, struct sl_store_buffer **buffers, int *codes)
 {
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     struct sl_object_key *mapped = malloc(((size_t)count + 1) * sizeof *mapped);
     struct sl_view *views = calloc(SL_MIN(count, STORE_BATCH_MAX) + (size_t)1, sizeof *views);
     sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
     bool fine = mapped != NULL && views != NULL && errs != NULL;
     if (fine) {
         memcpy(mapped, keys, count * sizeof *mapped);
-        fine = store_keys_map(base, mapped, count, sizeof *mapped, &room);
+        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
     }
     for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
         hold_share(store, base, keys + first, mapped + first,
+                   names.heads == NULL ? NULL : names.heads + first,
                    SL_MIN(count - first, STORE_BATCH_MAX), views, errs, buffers + first,
                    codes + first);
     }
     free(mapped);
     free(views);
     free(errs);
-    free(room);
+    store_names_free(&names);
     return fine;
 }
 

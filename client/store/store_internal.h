@@ -3,18 +3,18 @@
 #define SL_STORE_INTERNAL_H
 
 #include "client/store/sl_store.h"
+#include "client/store/store_names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_BATCH_MAX     65536u /* libsluice's */
-#define STORE_KEY_BYTES_MAX 1024u
-#define STORE_SEGMENTS_MAX  16u /* names in libsluice's terms */
-#define STORE_COPIES_MAX    16u /* in them, too */
-#define STORE_PREFIX_BYTES  128u
-#define STORE_NS_PER_MS     UINT64_C(1000000)
-#define STORE_TENANT_MARK   '\x01' /* begins what is not a plain key of the default tenant */
+#define STORE_BATCH_MAX      65536u /* libsluice's */
+#define STORE_NAME_BYTES_MAX 1024u  /* of a key, as libsluice has it */
+#define STORE_SEGMENTS_MAX   16u    /* names in libsluice's terms */
+#define STORE_COPIES_MAX     16u    /* in them, too */
+#define STORE_PREFIX_BYTES   128u
+#define STORE_NS_PER_MS      UINT64_C(1000000)
 /* A close waits no longer for each contribution: the node ends it with the client in any case. */
 #define STORE_WITHDRAW_NS (2 * SL_NS_PER_S)
 /* Of setup and mount alone: a registrar may be busy with making memory. */
@@ -59,6 +59,7 @@ struct store_session {
     struct store_base *base; /* a use of it */
     uint32_t uses;           /* calls under way */
     bool over;               /* out of the table */
+    uint32_t head_bytes;     /* in front of the value */
     uint64_t length_bytes;
     struct sl_store_buffer *value; /* of a reading one: pinned; NULL: no pins were left */
     uint64_t lease_end_ns;         /* 0: none */
@@ -122,19 +123,45 @@ uint32_t store_name_tries(void);
 uint64_t store_random(void);
 
 /* ---- store_keys.c ---- */
-/* Keys as they are on the node: in place where that is the same, else in *room (to be freed). A key
- * that cannot be gets length 0. False: no memory. */
+/* Of a key that goes by its digest: the key stands in front of the value. */
+struct store_head {
+    const char *key;
+    uint32_t key_bytes;
+    uint32_t bytes; /* of the head; 0: the key is its own name */
+};
+/* What the names of a batch of keys need besides. */
+struct store_names {
+    struct store_head *heads; /* one a key; NULL: none goes by its digest */
+    char *room;               /* of names that are not the caller's */
+    struct sl_piece *pieces;  /* of the items that have heads */
+    char *text;               /* of the heads */
+};
+/* Keys as they are on the node: in place where that is the same, else in *names, which is to be
+ * freed in any case. A key that cannot be gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
-                    size_t stride_bytes, char **room);
+                    size_t stride_bytes, struct store_names *names);
+void store_names_free(struct store_names *names);
+static inline uint32_t store_head_bytes(const struct store_names *names, uint32_t index)
+{
+    return names->heads == NULL ? 0 : names->heads[index].bytes;
+}
+/* A value's bytes without its head. */
+uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64_t length_bytes);
+/* Puts heads in front of the pieces of items, which move behind them; sources: their places among
+ * the keys (NULL: the same). Pieces and heads are valid until the next call. False: no memory. */
+bool store_heads_add(struct store_names *names, struct sl_pieces *items, const uint32_t *sources,
+                     uint32_t count, bool writing);
+/* After such items were read: lengths become those of the values, and a value with another head is
+ * SL_ERR_NOT_FOUND. */
+void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
+                        const uint32_t *sources, uint32_t count, uint64_t *lengths, sl_err *errs);
+struct sl_store_prefix store_tenant(const struct store_base *base);
 /* Of one with length 0: to write it, and to look for it. */
 int store_key_code(struct sl_object_key mapped);
 int store_key_absent(struct sl_object_key mapped);
 /* The same for the bundles of items; too long ones are libsluice's to refuse. */
 bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
                       char **room);
-/* What of a node's key is the tenant's own. False: another tenant's. */
-bool store_key_own(const struct store_base *base, struct sl_object_key key,
-                   struct sl_object_key *own);
 uint64_t store_key_hash(struct sl_object_key key);
 /* later[i]: a later item with the same key, or i. Items with key.length 0 are left out. False: no
  * memory. *any: whether there are some. */
@@ -143,7 +170,8 @@ bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uin
 
 /* ---- store_hold.c ---- */
 /* Takes over the view. */
-struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view);
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view,
+                                         uint32_t head_bytes);
 
 /* ---- store_write.c ---- */
 /* Terms as libsluice takes them; SL_STORE_OK or what is wrong with them. */

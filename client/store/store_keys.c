@@ -1,7 +1,4 @@
-/* client/store/store_keys.c - keys: the prefix of a tenant, and keys that a batch has twice.
- *
- * A key of the default tenant is itself, unless it begins with the mark; all others are mark,
- * tenant, mark, key. A tenant's name has no mark, so no two tenants' keys ever meet. */
+/* client/store/store_keys.c - keys of a batch as the node has them, and keys that it has twice. */
 #include "client/store/store_internal.h"
 
 #include <stdlib.h>
@@ -34,58 +31,178 @@ int store_key_absent(struct sl_object_key mapped)
     return mapped.at == NULL ? SL_STORE_NOT_FOUND : SL_STORE_INVALID;
 }
 
-static bool key_is_plain(const struct store_base *base, struct sl_object_key key)
+struct sl_store_prefix store_tenant(const struct store_base *base)
 {
-    return base->prefix_length == 0 && key.at[0] != STORE_TENANT_MARK;
+    return (struct sl_store_prefix){.at = base->prefix, .length = base->prefix_length};
 }
 
-/* The prefix of the default tenant where it needs one. */
-static const char default_prefix[] = {STORE_TENANT_MARK, STORE_TENANT_MARK};
-
-static uint32_t prefix_of(const struct store_base *base, const char **out)
+/* Notes that the key goes by its digest. False: no memory. */
+static bool head_note(struct store_names *names, uint32_t index, uint32_t count,
+                      struct sl_object_key key)
 {
-    *out = base->prefix_length == 0 ? default_prefix : base->prefix;
-    return base->prefix_length == 0 ? (uint32_t)sizeof default_prefix : base->prefix_length;
+    if (names->heads == NULL) {
+        names->heads = calloc(count, sizeof *names->heads);
+    }
+    if (names->heads != NULL) {
+        names->heads[index] = (struct store_head){
+            .key = key.at, .key_bytes = key.length, .bytes = sl_store_head_bytes(key.length)};
+    }
+    return names->heads != NULL;
+}
+
+/* How many bytes of room the names need; what cannot be a key becomes none. False: no memory. */
+static bool names_measure(struct store_names *names, struct sl_store_prefix tenant,
+                          struct sl_object_key *keys, uint32_t count, size_t stride_bytes,
+                          size_t *needed)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_object_key *key = key_at(keys, i, stride_bytes);
+        if (key->length == 0 || key->length > SL_STORE_KEY_BYTES_MAX) {
+            *key = key_bad(key->length == 0);
+            continue;
+        }
+        struct sl_store_prefix prefix = sl_store_prefix_of(tenant, *key);
+        if (!sl_store_key_plain(prefix, *key)) {
+            *needed += tenant.length + 2u + SL_STORE_DIGEST_NAME_BYTES;
+            if (!head_note(names, i, count, *key)) {
+                return false;
+            }
+        } else if (prefix.length != 0) {
+            *needed += (size_t)prefix.length + key->length;
+        }
+    }
+    return true;
+}
+
+/* Writes one name; gives its bytes, 0: no memory. */
+static uint32_t name_write(const struct store_names *names, struct sl_store_prefix tenant,
+                           uint32_t index, struct sl_object_key key, char *to)
+{
+    struct sl_store_prefix prefix = sl_store_prefix_of(tenant, key);
+    if (store_head_bytes(names, index) != 0) {
+        return sl_store_digest_name(tenant, key, to);
+    }
+    memcpy(to, prefix.at, prefix.length);
+    memcpy(to + prefix.length, key.at, key.length);
+    return prefix.length + key.length;
 }
 
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
-                    size_t stride_bytes, char **room)
+                    size_t stride_bytes, struct store_names *names)
 {
-    const char *prefix;
-    uint32_t prefix_length = prefix_of(base, &prefix);
+    const struct sl_store_prefix tenant = store_tenant(base);
     size_t needed = 0;
-    *room = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_object_key *key = key_at(keys, i, stride_bytes);
-        if (key->length == 0 || key->length > STORE_KEY_BYTES_MAX ||
-            memchr(key->at, 0, key->length) != NULL) {
-            *key = key_bad(key->length == 0);
-        } else if (!key_is_plain(base, *key)) {
-            needed += (size_t)key->length + prefix_length;
-        }
-    }
-    if (needed == 0) {
-        return true;
-    }
-    char *to = *room = malloc(needed);
-    if (to == NULL) {
+    *names = (struct store_names){.room = NULL};
+    if (!names_measure(names, tenant, keys, count, stride_bytes, &needed)) {
         return false;
     }
+    char *to = names->room = needed == 0 ? NULL : malloc(needed);
+    if (needed == 0 || to == NULL) {
+        return needed == 0;
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct sl_object_key *key = key_at(keys, i, stride_bytes);
-        if (key->length == 0 || key_is_plain(base, *key)) {
-            continue;
+        bool itself = key->length == 0 || (store_head_bytes(names, i) == 0 &&
+                                           sl_store_prefix_of(tenant, *key).length == 0);
+        uint32_t length = itself ? 0 : name_write(names, tenant, i, *key, to);
+        if (!itself && length == 0) {
+            return false;
         }
-        if (key->length + prefix_length > STORE_KEY_BYTES_MAX) {
-            *key = key_bad(false);
-            continue;
+        if (!itself) {
+            *key = (struct sl_object_key){.at = to, .length = length};
+            to += length;
         }
-        memcpy(to, prefix, prefix_length);
-        memcpy(to + prefix_length, key->at, key->length);
-        *key = (struct sl_object_key){.at = to, .length = key->length + prefix_length};
-        to += key->length;
     }
     return true;
+}
+
+void store_names_free(struct store_names *names)
+{
+    free(names->room);
+    free(names->heads);
+    free(names->pieces);
+    free(names->text);
+    *names = (struct store_names){.room = NULL};
+}
+
+/* ---- heads ---- */
+
+static const struct store_head *head_of(const struct store_names *names, const uint32_t *sources,
+                                        uint32_t i)
+{
+    return &names->heads[sources == NULL ? i : sources[i]];
+}
+
+/* Room for all pieces of items that have a head, and for the heads themselves. */
+static bool heads_room(struct store_names *names, const struct sl_pieces *items,
+                       const uint32_t *sources, uint32_t count)
+{
+    size_t pieces = 1, bytes = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        pieces += head->bytes == 0 ? 0 : (size_t)items[i].count + 1;
+        bytes += head->bytes;
+    }
+    free(names->pieces);
+    free(names->text);
+    names->pieces = malloc(pieces * sizeof *names->pieces);
+    names->text = calloc(bytes, 1);
+    return names->pieces != NULL && names->text != NULL;
+}
+
+bool store_heads_add(struct store_names *names, struct sl_pieces *items, const uint32_t *sources,
+                     uint32_t count, bool writing)
+{
+    if (names->heads == NULL) {
+        return true;
+    }
+    if (!heads_room(names, items, sources, count)) {
+        return false;
+    }
+    struct sl_piece *to = names->pieces;
+    char *text = names->text;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        struct sl_pieces *item = &items[i];
+        if (head->bytes == 0) {
+            continue;
+        }
+        if (writing) {
+            memcpy(text, head->key, head->key_bytes);
+        }
+        to[0] = (struct sl_piece){.at = text, .length_bytes = head->bytes};
+        for (uint32_t j = 0; j < item->count; j++) {
+            to[j + 1] = item->at[j];
+            to[j + 1].offset_bytes =
+                head->bytes + SL_MIN(item->at[j].offset_bytes, UINT64_MAX - head->bytes);
+        }
+        item->at = to;
+        item->count++;
+        to += item->count;
+        text += head->bytes;
+    }
+    return true;
+}
+
+void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
+                        const uint32_t *sources, uint32_t count, uint64_t *lengths, sl_err *errs)
+{
+    for (uint32_t i = 0; names->heads != NULL && i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        if (head->bytes == 0 || (errs[i] != SL_OK && errs[i] != SL_ERR_LIMIT)) {
+            continue;
+        }
+        bool ours = lengths[i] > head->bytes &&
+                    (errs[i] != SL_OK || memcmp(items[i].at->at, head->key, head->key_bytes) == 0);
+        errs[i] = ours ? errs[i] : SL_ERR_NOT_FOUND;
+        lengths[i] = ours ? lengths[i] - head->bytes : 0;
+    }
+}
+
+uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64_t length_bytes)
+{
+    uint32_t bytes = store_head_bytes(names, index);
+    return length_bytes > bytes ? length_bytes - bytes : 0;
 }
 
 bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
@@ -111,23 +228,6 @@ bool store_groups_map(const struct store_base *base, struct sl_pieces *items, ui
         *bundle = (struct sl_object_key){.at = to, .length = bundle->length + base->prefix_length};
         to += bundle->length;
     }
-    return true;
-}
-
-bool store_key_own(const struct store_base *base, struct sl_object_key key,
-                   struct sl_object_key *own)
-{
-    *own = key;
-    if (base->prefix_length == 0 && key.at[0] != STORE_TENANT_MARK) {
-        return true;
-    }
-    const char *prefix;
-    uint32_t prefix_length = prefix_of(base, &prefix);
-    if (key.length <= prefix_length || memcmp(key.at, prefix, prefix_length) != 0) {
-        return false;
-    }
-    own->at += prefix_length;
-    own->length -= prefix_length;
     return true;
 }
 

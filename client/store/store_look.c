@@ -98,9 +98,9 @@ static void exist_share(struct store_base *base, const struct sl_object_key *key
 void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t count, int *codes)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
-    if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &room)) {
+    if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         codes_fill(codes, count, base == NULL ? 0 : SL_STORE_NO_BUFFER);
     } else {
         for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
@@ -109,7 +109,7 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
         }
     }
     free(errs);
-    free(room);
+    store_names_free(&names);
     if (base != NULL) {
         store_leave(base);
     }
@@ -121,10 +121,10 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
     if (base == NULL) {
         return SL_STORE_INVALID;
     }
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     uint64_t length_bytes = 0;
     int64_t result = SL_STORE_NO_BUFFER;
-    if (store_keys_map(base, &key, 1, sizeof key, &room)) {
+    if (store_keys_map(base, &key, 1, sizeof key, &names)) {
         struct sl_elsewhere other = {.length_bytes = 0};
         sl_err err = key.length == 0 ? SL_OK : sl_size(base->client, key, &length_bytes);
         if (err == SL_ERR_NOT_FOUND) {
@@ -133,9 +133,9 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
         }
         result = key.length == 0 ? store_key_absent(key)
                  : err != SL_OK  ? sl_store_code_of(err)
-                                 : (int64_t)length_bytes;
+                                 : (int64_t)store_head_less(&names, 0, length_bytes);
     }
-    free(room);
+    store_names_free(&names);
     store_leave(base);
     return result;
 }
@@ -148,6 +148,7 @@ struct describing {
     sl_err *errs;
     struct sl_contribution_info infos[SL_CONTRIBUTIONS_MAX];
     uint32_t info_count;
+    struct store_names names;
     bool (*each)(void *context, uint32_t item, const struct sl_store_replica *replica);
     void *context;
 };
@@ -223,6 +224,10 @@ static int describe_all(struct store_base *base, struct describing *describing,
         store_seek(base, keys + first, share, describing->errs + first, describing->others + first);
     }
     for (uint32_t i = 0; i < count; i++) {
+        uint64_t *here = &describing->stats[i].length_bytes;
+        uint64_t *there = &describing->others[i].length_bytes;
+        *here = store_head_less(&describing->names, i, *here);
+        *there = store_head_less(&describing->names, i, *there);
         if (keys[i].length != 0 && describing->errs[i] == SL_OK && !describe(describing, base, i)) {
             return SL_STORE_INTERNAL;
         }
@@ -239,7 +244,6 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
     if (base == NULL) {
         return SL_STORE_INVALID;
     }
-    char *room = NULL;
     int code = SL_STORE_NO_BUFFER;
     struct describing *describing = calloc(1, sizeof *describing);
     if (describing != NULL) {
@@ -249,15 +253,15 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
         describing->others = calloc((size_t)count + 1, sizeof *describing->others);
         describing->errs = malloc(((size_t)count + 1) * sizeof *describing->errs);
         if (describing->stats != NULL && describing->others != NULL && describing->errs != NULL &&
-            store_keys_map(base, keys, count, sizeof *keys, &room)) {
+            store_keys_map(base, keys, count, sizeof *keys, &describing->names)) {
             code = describe_all(base, describing, keys, count);
         }
+        store_names_free(&describing->names);
         free(describing->stats);
         free(describing->others);
         free(describing->errs);
     }
     free(describing);
-    free(room);
     store_leave(base);
     return code;
 }

@@ -260,13 +260,13 @@ static sl_err tenant_set(struct store_base *base, const char *tenant, struct sl_
         return SL_OK;
     }
     size_t length = strlen(tenant);
-    if (length + 2 > sizeof base->prefix || strchr(tenant, STORE_TENANT_MARK) != NULL) {
+    if (length + 2 > sizeof base->prefix || strchr(tenant, SL_STORE_TENANT_MARK) != NULL) {
         return sl_fail(why, SL_ERR_CONFIG, "tenant_id: at most %zu bytes, none of them 1",
                        sizeof base->prefix - 2);
     }
-    base->prefix[0] = STORE_TENANT_MARK;
+    base->prefix[0] = SL_STORE_TENANT_MARK;
     memcpy(base->prefix + 1, tenant, length);
-    base->prefix[length + 1] = STORE_TENANT_MARK;
+    base->prefix[length + 1] = SL_STORE_TENANT_MARK;
     base->prefix_length = (uint32_t)length + 2;
     return SL_OK;
 }

@@ -37,14 +37,17 @@ static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
     return total;
 }
 
-/* In libsluice's batches. errs[i] is set for all. */
-static void get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
-                       bool whole, uint64_t *lengths, sl_err *errs)
+/* In libsluice's batches. errs[i] is set for all. names and sources: of the items' keys. */
+static void get_pieces(struct store_base *base, struct store_names *names, const uint32_t *sources,
+                       struct sl_pieces *items, uint32_t count, bool whole, uint64_t *lengths,
+                       sl_err *errs)
 {
+    bool fine = store_heads_add(names, items, sources, count, false);
     for (uint32_t i = 0; i < count; i++) {
-        errs[i] = SL_ERR_COUNT; /* not answered */
+        errs[i] = fine ? SL_ERR_COUNT : SL_ERR_NO_MEMORY; /* not answered */
         lengths[i] = 0;
     }
+    count = fine ? count : 0;
     for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
         sl_err err =
@@ -54,6 +57,7 @@ static void get_pieces(struct store_base *base, const struct sl_pieces *items, u
             errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
         }
     }
+    store_heads_settle(names, items, sources, count, lengths, errs);
 }
 
 /* Of keys that are not there, which are being written: the registrar knows. Many are not asked for:
@@ -86,19 +90,19 @@ static void misses_explain(struct store_base *base, const struct sl_pieces *item
 static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
                       int64_t *results)
 {
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     uint64_t *lengths = malloc(((size_t)count + 1) * sizeof *lengths);
     sl_err *errs = malloc(((size_t)count + 1) * sizeof *errs);
     int code = SL_STORE_OK;
     if (lengths == NULL || errs == NULL ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &room)) {
+        !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
         code = SL_STORE_NO_BUFFER;
     } else {
         for (uint32_t i = 0; i < count; i++) {
             results[i] = pieces_fine(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
             items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
         }
-        get_pieces(base, items, count, true, lengths, errs);
+        get_pieces(base, &names, NULL, items, count, true, lengths, errs);
         misses_explain(base, items, count, errs);
         for (uint32_t i = 0; i < count; i++) {
             if (items[i].key.length == 0) {
@@ -110,7 +114,7 @@ static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t
     }
     free(lengths);
     free(errs);
-    free(room);
+    store_names_free(&names);
     return code;
 }
 
@@ -133,6 +137,7 @@ void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t cou
 
 struct whole {
     struct store_base *base;
+    struct store_names names;
     struct sl_pieces *items; /* those that are asked for, in a row */
     struct sl_piece *pieces; /* one each */
     uint32_t *sources;
@@ -166,6 +171,7 @@ static void whole_free(struct whole *whole)
     free(whole->errs);
     free(whole->wanted);
     free(whole->places);
+    store_names_free(&whole->names);
 }
 
 /* Asks once for all that are open; gives how many have to be made room for. */
@@ -184,7 +190,8 @@ static uint32_t whole_round(struct whole *whole, const struct sl_object_key *key
         whole->sources[asked++] = i;
     }
     memset(whole->wanted, 0, count * sizeof *whole->wanted);
-    get_pieces(whole->base, whole->items, asked, true, whole->lengths, whole->errs);
+    get_pieces(whole->base, &whole->names, whole->sources, whole->items, asked, true,
+               whole->lengths, whole->errs);
     for (uint32_t i = 0; i < asked; i++) {
         uint32_t source = whole->sources[i];
         if (whole->errs[i] == SL_ERR_LIMIT && whole->lengths[i] > 0) {
@@ -200,12 +207,10 @@ static uint32_t whole_round(struct whole *whole, const struct sl_object_key *key
 static int read_whole(struct whole *whole, struct sl_object_key *keys, uint32_t count,
                       sl_store_make_fn *make, void *context, int64_t *results)
 {
-    char *room = NULL;
     bool *open = malloc((size_t)count + 1);
     if (open == NULL || !whole_room(whole, count) ||
-        !store_keys_map(whole->base, keys, count, sizeof *keys, &room)) {
+        !store_keys_map(whole->base, keys, count, sizeof *keys, &whole->names)) {
         free(open);
-        free(room);
         return SL_STORE_NO_BUFFER;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -223,7 +228,6 @@ static int read_whole(struct whole *whole, struct sl_object_key *keys, uint32_t 
         }
     }
     free(open);
-    free(room);
     return SL_STORE_OK;
 }
 
@@ -289,6 +293,8 @@ struct ranges {
     struct sl_piece *pieces;
     uint64_t *then, *now;
     sl_err *errs;
+    bool *chosen; /* some of its fragments can be read */
+    struct store_names names;
 };
 
 static void ranges_carry_out(struct sl_store *store, struct store_base *base, struct ranges *ranges,
@@ -298,9 +304,11 @@ static void ranges_carry_out(struct sl_store *store, struct store_base *base, st
     for (uint32_t i = 0; i < count; i++) {
         ranges->items[i] = (struct sl_pieces){.key = items[i].key};
     }
-    get_pieces(base, ranges->items, count, false, ranges->then, ranges->errs);
+    get_pieces(base, &ranges->names, NULL, ranges->items, count, false, ranges->then, ranges->errs);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t room_bytes = store_registered_bytes(store, (uint64_t)(uintptr_t)items[i].buffer);
+        ranges->items[i].at = NULL; /* what the first look had */
+        ranges->items[i].count = 0;
         if (ranges->items[i].key.length == 0) {
             fragments_fill(&items[i], store_key_absent(ranges->items[i].key));
         } else if (ranges->errs[i] != SL_OK || room_bytes == 0) {
@@ -310,11 +318,12 @@ static void ranges_carry_out(struct sl_store *store, struct store_base *base, st
             ranges->items[i].at = next;
             ranges->items[i].count = fragments_select(&items[i], room_bytes, ranges->then[i], next);
             next += ranges->items[i].count;
+            ranges->chosen[i] = true;
         }
     }
-    get_pieces(base, ranges->items, count, false, ranges->now, ranges->errs);
+    get_pieces(base, &ranges->names, NULL, ranges->items, count, false, ranges->now, ranges->errs);
     for (uint32_t i = 0; i < count; i++) {
-        if (ranges->items[i].at != NULL) {
+        if (ranges->chosen[i]) {
             fragments_settle(&items[i], ranges->then[i], ranges->errs[i], ranges->now[i]);
         }
     }
@@ -331,17 +340,17 @@ static bool ranges_room(struct ranges *ranges, const struct sl_store_ranges *ite
     ranges->then = malloc(room * sizeof *ranges->then);
     ranges->now = malloc(room * sizeof *ranges->now);
     ranges->errs = malloc(room * sizeof *ranges->errs);
+    ranges->chosen = calloc(room, sizeof *ranges->chosen);
     return ranges->items != NULL && ranges->pieces != NULL && ranges->then != NULL &&
-           ranges->now != NULL && ranges->errs != NULL;
+           ranges->now != NULL && ranges->errs != NULL && ranges->chosen != NULL;
 }
 
 void sl_store_read_ranges(struct sl_store *store, struct sl_store_ranges *items, uint32_t count)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
     struct ranges ranges = {0};
-    char *room = NULL;
     if (base == NULL || !ranges_room(&ranges, items, count) ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &room)) {
+        !store_keys_map(base, &items->key, count, sizeof *items, &ranges.names)) {
         for (uint32_t i = 0; i < count; i++) {
             fragments_fill(&items[i], base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
         }
@@ -353,7 +362,8 @@ void sl_store_read_ranges(struct sl_store *store, struct sl_store_ranges *items,
     free(ranges.then);
     free(ranges.now);
     free(ranges.errs);
-    free(room);
+    free(ranges.chosen);
+    store_names_free(&ranges.names);
     if (base != NULL) {
         store_leave(base);
     }

@@ -103,13 +103,13 @@ void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_
                      int *codes)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
-    char *room = NULL;
-    bool fine = base != NULL && store_keys_map(base, keys, count, sizeof *keys, &room) &&
+    struct store_names names = {.room = NULL};
+    bool fine = base != NULL && store_keys_map(base, keys, count, sizeof *keys, &names) &&
                 remove_mapped(base, keys, count, force, codes);
     for (uint32_t i = 0; !fine && i < count; i++) {
         codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
     }
-    free(room);
+    store_names_free(&names);
     if (base != NULL) {
         store_leave(base);
     }
@@ -137,11 +137,11 @@ static int pattern_make(struct pattern *pattern, const struct sl_object_key *tex
     if (text->length > PATTERN_BYTES_MAX) {
         return SL_STORE_INVALID;
     }
-    pattern->code =
-        pcre2_compile((PCRE2_SPTR)text->at, text->length,
-                      PCRE2_UTF | PCRE2_ALT_BSUX | PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
-                          PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C,
-                      &error, &offset, NULL);
+    pattern->code = pcre2_compile((PCRE2_SPTR)text->at, text->length,
+                                  PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
+                                      PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
+                                      PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C,
+                                  &error, &offset, NULL);
     if (pattern->code == NULL) {
         return SL_STORE_INVALID;
     }
@@ -156,82 +156,129 @@ static int pattern_make(struct pattern *pattern, const struct sl_object_key *tex
 }
 
 /* Keys of the node, one behind the other. */
-struct matching {
-    const struct store_base *base;
-    const struct pattern *pattern; /* NULL: all */
+struct key_list {
     char *text;
     size_t text_bytes, text_room;
     struct sl_object_key *keys; /* length, and in `at` nothing before all are there */
     uint32_t count, room;
-    int code;
 };
 
-static bool matching_keep(struct matching *matching, struct sl_object_key key)
+static bool list_add(struct key_list *list, struct sl_object_key key)
 {
-    if (matching->count == matching->room) {
-        uint32_t room = matching->room == 0 ? 1024 : matching->room * 2;
-        struct sl_object_key *keys = realloc(matching->keys, room * sizeof *keys);
+    if (list->count == list->room) {
+        uint32_t room = list->room == 0 ? 1024 : list->room * 2;
+        struct sl_object_key *keys = realloc(list->keys, room * sizeof *keys);
         if (keys == NULL) {
             return false;
         }
-        matching->keys = keys;
-        matching->room = room;
+        list->keys = keys;
+        list->room = room;
     }
-    if (matching->text_bytes + key.length > matching->text_room) {
-        size_t room = SL_MAX(matching->text_room * 2, (size_t)64 * SL_KIB);
-        char *text = realloc(matching->text, room);
+    if (list->text_bytes + key.length > list->text_room) {
+        size_t room = SL_MAX(list->text_room * 2, (size_t)64 * SL_KIB);
+        char *text = realloc(list->text, room);
         if (text == NULL) {
             return false;
         }
-        matching->text = text;
-        matching->text_room = room;
+        list->text = text;
+        list->text_room = room;
     }
-    memcpy(matching->text + matching->text_bytes, key.at, key.length);
-    matching->keys[matching->count++] = (struct sl_object_key){.length = key.length};
-    matching->text_bytes += key.length;
+    memcpy(list->text + list->text_bytes, key.at, key.length);
+    list->keys[list->count++] = (struct sl_object_key){.length = key.length};
+    list->text_bytes += key.length;
     return true;
+}
+
+static void list_settle(struct key_list *list)
+{
+    const char *at = list->text;
+    for (uint32_t i = 0; i < list->count; i++) {
+        list->keys[i].at = at;
+        at += list->keys[i].length;
+    }
+}
+
+static void list_free(struct key_list *list)
+{
+    free(list->text);
+    free(list->keys);
+}
+
+struct matching {
+    struct store_base *base;
+    const struct pattern *pattern; /* NULL: all */
+    struct key_list found;
+    struct key_list digests; /* the keys that these names stand for have to be read */
+    int code;
+};
+
+/* Whether the pattern is in the key; a pattern that takes forever ends it all. */
+static bool matching_looks(struct matching *matching, struct sl_object_key own)
+{
+    if (matching->pattern == NULL) {
+        return true;
+    }
+    int found = pcre2_match(matching->pattern->code, (PCRE2_SPTR)own.at, own.length, 0, 0,
+                            matching->pattern->match, matching->pattern->limits);
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
+        found == PCRE2_ERROR_HEAPLIMIT) {
+        matching->code = SL_STORE_INVALID;
+    }
+    return found >= 0;
 }
 
 static bool matching_each(void *context, const struct sl_object_info *info)
 {
     struct matching *matching = context;
+    const struct sl_store_prefix tenant = store_tenant(matching->base);
     struct sl_object_key own;
-    if (!store_key_own(matching->base, info->key, &own)) {
-        return true;
+    struct key_list *list = NULL;
+    if (sl_store_digest_key_bytes(tenant, info->key) != 0) {
+        list = matching->pattern == NULL ? &matching->found : &matching->digests;
+    } else if (sl_store_name_own(tenant, info->key, &own) && matching_looks(matching, own)) {
+        list = &matching->found;
     }
-    if (matching->pattern != NULL) {
-        int found = pcre2_match(matching->pattern->code, (PCRE2_SPTR)own.at, own.length, 0, 0,
-                                matching->pattern->match, matching->pattern->limits);
-        if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
-            found == PCRE2_ERROR_HEAPLIMIT) {
-            matching->code = SL_STORE_INVALID; /* the pattern takes forever */
-            return false;
-        }
-        if (found < 0) { /* no match, or no UTF-8: not a key that this pattern is for */
-            return true;
-        }
-    }
-    if (!matching_keep(matching, info->key)) {
+    if (list != NULL && matching->code == SL_STORE_OK && !list_add(list, info->key)) {
         matching->code = SL_STORE_NO_BUFFER;
     }
     return matching->code == SL_STORE_OK;
 }
 
-static int64_t matching_remove(struct store_base *base, struct matching *matching, bool force)
+/* Keys that go by their digest are in front of their values. What cannot be read is passed over: it
+ * has gone, or is going. */
+static void matching_read(struct matching *matching)
+{
+    const struct sl_store_prefix tenant = store_tenant(matching->base);
+    struct key_list *names = &matching->digests;
+    struct sl_client *quiet = names->count == 0 ? NULL : store_quiet_client(matching->base);
+    char *at = quiet == NULL ? NULL : malloc(SL_STORE_KEY_BYTES_MAX);
+    if (names->count > 0 && at == NULL) {
+        matching->code = SL_STORE_NO_BUFFER;
+    }
+    list_settle(names);
+    for (uint32_t i = 0; i < names->count && matching->code == SL_STORE_OK; i++) {
+        uint32_t bytes = sl_store_digest_key_bytes(tenant, names->keys[i]);
+        const struct sl_object_key key = {.at = at, .length = bytes};
+        if (sl_store_digest_key_read(quiet, tenant, names->keys[i], at, bytes,
+                                     store_call_ns(matching->base, 0)) &&
+            matching_looks(matching, key) && !list_add(&matching->found, names->keys[i])) {
+            matching->code = SL_STORE_NO_BUFFER;
+        }
+    }
+    free(at);
+}
+
+static int64_t matching_remove(struct store_base *base, struct key_list *list, bool force)
 {
     int64_t removed = 0;
-    char *at = matching->text;
-    int *codes = malloc(((size_t)matching->count + 1) * sizeof *codes);
-    for (uint32_t i = 0; i < matching->count; i++) {
-        matching->keys[i].at = at;
-        at += matching->keys[i].length;
-    }
-    if (codes == NULL || !remove_mapped(base, matching->keys, matching->count, force, codes)) {
+    int *codes = malloc(((size_t)list->count + 1) * sizeof *codes);
+    list_settle(list);
+    if (codes == NULL || !remove_mapped(base, list->keys, list->count, force, codes)) {
         free(codes);
         return SL_STORE_NO_BUFFER;
     }
     int failed = SL_STORE_OK;
-    for (uint32_t i = 0; i < matching->count; i++) {
+    for (uint32_t i = 0; i < list->count; i++) {
         removed += codes[i] == SL_STORE_OK ? 1 : 0;
         if (codes[i] == SL_STORE_RPC || codes[i] == SL_STORE_RPC_TIMEOUT) {
             failed = codes[i];
@@ -244,14 +291,18 @@ static int64_t matching_remove(struct store_base *base, struct matching *matchin
 static int64_t remove_listed(struct store_base *base, const struct pattern *pattern, bool force)
 {
     struct matching matching = {.base = base, .pattern = pattern};
-    char prefix[STORE_PREFIX_BYTES + 1];
-    (void)snprintf(prefix, sizeof prefix, "%.*s", (int)base->prefix_length, base->prefix);
+    char prefix[STORE_PREFIX_BYTES + 1]; /* without the second mark, which digests' names lack */
+    (void)snprintf(prefix, sizeof prefix, "%.*s",
+                   base->prefix_length == 0 ? 0 : (int)base->prefix_length - 1, base->prefix);
     sl_err err = sl_list(base->client, prefix, matching_each, &matching, NULL);
+    if (err == SL_OK && matching.code == SL_STORE_OK) {
+        matching_read(&matching);
+    }
     int64_t result = err != SL_OK                   ? sl_store_code_of(err)
                      : matching.code != SL_STORE_OK ? matching.code
-                                                    : matching_remove(base, &matching, force);
-    free(matching.text);
-    free(matching.keys);
+                                                    : matching_remove(base, &matching.found, force);
+    list_free(&matching.found);
+    list_free(&matching.digests);
     return result;
 }
 
@@ -405,11 +456,11 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
     if (base == NULL) {
         return;
     }
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     struct sl_client *quiet = store_quiet_client(base); /* looking must not lease */
-    if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &room)) {
+    if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &names)) {
         clear_batch(quiet, keys, count, segment, cleared);
     }
-    free(room);
+    store_names_free(&names);
     store_leave(base);
 }

@@ -176,7 +176,7 @@ static void table_end(struct sl_store *store, struct store_sessions *table)
         for (uint32_t i = 0; session == NULL && i < table->bucket_count; i++) {
             session = table->buckets[i];
         }
-        char name[STORE_KEY_BYTES_MAX];
+        char name[STORE_NAME_BYTES_MAX];
         struct sl_object_key key = {.at = name,
                                     .length = session == NULL ? 0 : session->key_length};
         if (session == NULL) {
@@ -225,13 +225,14 @@ static int session_install(struct sl_store *store, struct store_sessions *table,
 
 /* Keeps the value when it is pinned. */
 static int get_session_open(struct sl_store *store, struct store_base *base,
-                            struct sl_object_key key, struct sl_store_buffer **value,
-                            uint64_t lease_end_ns)
+                            struct sl_object_key key, uint32_t head_bytes,
+                            struct sl_store_buffer **value, uint64_t lease_end_ns)
 {
     struct store_session *session = session_new(base, key);
     if (session == NULL) {
         return SL_STORE_NO_BUFFER;
     }
+    session->head_bytes = head_bytes;
     session->length_bytes = sl_store_buffer_length(*value);
     session->lease_end_ns = lease_end_ns;
     if (!sl_store_buffer_is_copy(*value)) {
@@ -257,7 +258,7 @@ static bool get_sessions_open(struct sl_store *store, struct store_base *base,
                               struct sl_object_key *keys, uint32_t count, int *codes)
 {
     size_t room = (size_t)count + 1;
-    char *key_room = NULL;
+    struct store_names names = {.room = NULL};
     struct sl_object_key *mapped = malloc(room * sizeof *mapped);
     struct sl_store_buffer **values = calloc(room, sizeof(void *));
     struct sl_stat *stats = calloc(room, sizeof *stats);
@@ -265,7 +266,7 @@ static bool get_sessions_open(struct sl_store *store, struct store_base *base,
     bool fine = mapped != NULL && values != NULL && stats != NULL && errs != NULL;
     if (fine) {
         memcpy(mapped, keys, count * sizeof *mapped);
-        fine = store_keys_map(base, mapped, count, sizeof *mapped, &key_room);
+        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
     }
     if (fine) {
         sl_store_hold(store, keys, count, values, codes);
@@ -273,7 +274,8 @@ static bool get_sessions_open(struct sl_store *store, struct store_base *base,
     }
     for (uint32_t i = 0; fine && i < count; i++) {
         if (codes[i] == SL_STORE_OK) {
-            codes[i] = get_session_open(store, base, mapped[i], &values[i], stats[i].lease_end_ns);
+            codes[i] = get_session_open(store, base, mapped[i], store_head_bytes(&names, i),
+                                        &values[i], stats[i].lease_end_ns);
         }
         sl_store_buffer_release(&values[i]);
     }
@@ -281,7 +283,7 @@ static bool get_sessions_open(struct sl_store *store, struct store_base *base,
     free(values);
     free(stats);
     free(errs);
-    free(key_room);
+    store_names_free(&names);
     return fine;
 }
 
@@ -325,7 +327,7 @@ static bool session_unchanged(const struct store_session *session)
     if (sl_get_pinned(session->base->client, key, &now, 0, NULL) != SL_OK) {
         return false;
     }
-    bool same = now.at == sl_store_buffer_at(session->value);
+    bool same = (const char *)now.at + session->head_bytes == sl_store_buffer_at(session->value);
     sl_view_release(session->base->client, &now);
     return same;
 }
@@ -349,19 +351,40 @@ static int64_t get_session_settle(struct sl_store *store, struct store_session *
 struct reading {
     struct store_session **sessions;
     int64_t *bytes;
+    uint64_t *lengths;
     sl_err *errs;
 };
+
+static void get_sessions_move(struct store_base *base, struct store_names *names,
+                              struct sl_pieces *items, uint32_t count,
+                              const struct reading *reading)
+{
+    bool fine = store_heads_add(names, items, NULL, count, false);
+    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        sl_err err = !fine
+                         ? SL_ERR_NO_MEMORY
+                         : sl_get_pieces(base->client, items + first, share, false,
+                                         reading->lengths + first, reading->errs + first, 0, NULL);
+        for (uint32_t i = first; err != SL_OK && i < first + share; i++) {
+            reading->errs[i] = err;
+        }
+    }
+    store_heads_settle(names, items, NULL, count, reading->lengths, reading->errs);
+}
 
 static bool get_sessions_read(struct sl_store *store, struct store_base *base,
                               struct sl_pieces *items, uint32_t count, int64_t *results)
 {
     size_t room = (size_t)count + 1;
-    char *key_room = NULL;
+    struct store_names names = {.room = NULL};
     struct reading reading = {.sessions = calloc(room, sizeof(void *)),
                               .bytes = malloc(room * sizeof *reading.bytes),
+                              .lengths = calloc(room, sizeof *reading.lengths),
                               .errs = malloc(room * sizeof *reading.errs)};
-    bool fine = reading.sessions != NULL && reading.bytes != NULL && reading.errs != NULL &&
-                store_keys_map(base, &items->key, count, sizeof *items, &key_room);
+    bool fine = reading.sessions != NULL && reading.bytes != NULL && reading.lengths != NULL &&
+                reading.errs != NULL &&
+                store_keys_map(base, &items->key, count, sizeof *items, &names);
     for (uint32_t i = 0; fine && i < count; i++) {
         struct store_session *session = session_enter(store, &store->gets, items[i].key);
         reading.sessions[i] = session;
@@ -369,13 +392,8 @@ static bool get_sessions_read(struct sl_store *store, struct store_base *base,
         reading.errs[i] = SL_OK;
         items[i].count = reading.bytes[i] < 0 ? 0 : items[i].count;
     }
-    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        sl_err err = sl_get_pieces(base->client, items + first, share, false, NULL,
-                                   reading.errs + first, 0, NULL);
-        for (uint32_t i = first; err != SL_OK && i < first + share; i++) {
-            reading.errs[i] = err;
-        }
+    if (fine) {
+        get_sessions_move(base, &names, items, count, &reading);
     }
     for (uint32_t i = 0; fine && i < count; i++) {
         results[i] =
@@ -385,8 +403,9 @@ static bool get_sessions_read(struct sl_store *store, struct store_base *base,
     }
     free(reading.sessions);
     free(reading.bytes);
+    free(reading.lengths);
     free(reading.errs);
-    free(key_room);
+    store_names_free(&names);
     return fine;
 }
 
@@ -410,9 +429,9 @@ int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys,
     if (base == NULL) {
         return SL_STORE_INTERNAL;
     }
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     int code = base->dummy ? SL_STORE_INVALID : SL_STORE_OK;
-    if (code == SL_STORE_OK && !store_keys_map(base, keys, count, sizeof *keys, &room)) {
+    if (code == SL_STORE_OK && !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         code = SL_STORE_NO_BUFFER;
     }
     for (uint32_t i = 0; code == SL_STORE_OK && i < count; i++) {
@@ -421,24 +440,28 @@ int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys,
             session_free(session);
         }
     }
-    free(room);
+    store_names_free(&names);
     store_leave(base);
     return code;
 }
 
 /* ---- writing ---- */
 
-/* A draft becomes a session. Takes the draft. */
+/* A draft becomes a session. item: its key, and its head where it has one. Takes the draft. */
 static int put_session_open(struct sl_store *store, struct store_base *base,
-                            struct sl_object_key key, uint64_t length_bytes, struct sl_draft *draft)
+                            const struct sl_pieces *item, uint64_t draft_bytes,
+                            struct sl_draft *draft)
 {
-    struct store_session *session = session_new(base, key);
+    const struct sl_object_key key = item->key;
+    sl_err err = item->count == 0 ? SL_OK : sl_draft_write(draft, item->at, item->count, NULL);
+    struct store_session *session = err == SL_OK ? session_new(base, key) : NULL;
     if (session == NULL) {
         sl_draft_drop(&draft);
-        return SL_STORE_NO_BUFFER;
+        return err != SL_OK ? sl_store_code_of(err) : SL_STORE_NO_BUFFER;
     }
     session->draft = draft;
-    session->length_bytes = length_bytes;
+    session->head_bytes = item->count == 0 ? 0 : (uint32_t)item->at->length_bytes;
+    session->length_bytes = draft_bytes - session->head_bytes;
     pthread_mutex_lock(&store->lock);
     bool twice = session_find(&store->puts, key) != NULL;
     bool fine = !twice && store->base == base && session_add(&store->puts, session);
@@ -500,8 +523,10 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
 {
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < count; i++) {
+        uint64_t head_bytes = items[i].count == 0 ? 0 : items[i].at->length_bytes;
         bool fine = items[i].key.length != 0 && lengths_bytes[i] != 0 &&
-                    lengths_bytes[i] <= SL_VALUE_BYTES_MAX && (later == NULL || later[i] == i) &&
+                    lengths_bytes[i] <= SL_VALUE_BYTES_MAX - head_bytes &&
+                    (later == NULL || later[i] == i) &&
                     session_find(&store->puts, items[i].key) == NULL;
         codes[i] = fine                       ? SL_STORE_OK
                    : items[i].key.length == 0 ? store_key_code(items[i].key)
@@ -509,7 +534,7 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
         if (fine) {
             beginning->keys[beginning->count] = items[i].key;
             beginning->bundles[beginning->count] = items[i].bundle;
-            beginning->lengths[beginning->count] = lengths_bytes[i];
+            beginning->lengths[beginning->count] = lengths_bytes[i] + head_bytes;
             beginning->errs[beginning->count] = SL_ERR_COUNT; /* not answered */
             beginning->sources[beginning->count++] = i;
         }
@@ -518,8 +543,8 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
 }
 
 static void beginning_carry_out(struct sl_store *store, struct store_base *base,
-                                struct beginning *beginning, const struct sl_terms *terms,
-                                int *codes)
+                                struct beginning *beginning, const struct sl_pieces *items,
+                                const struct sl_terms *terms, int *codes)
 {
     for (uint32_t first = 0; first < beginning->count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(beginning->count - first, STORE_BATCH_MAX);
@@ -529,10 +554,11 @@ static void beginning_carry_out(struct sl_store *store, struct store_base *base,
                            beginning->errs + first, 0, NULL);
         for (uint32_t i = first; i < first + share; i++) {
             sl_err one = beginning->errs[i] == SL_ERR_COUNT ? err : beginning->errs[i];
-            codes[beginning->sources[i]] =
-                one != SL_OK ? draft_code_of(one)
-                             : put_session_open(store, base, beginning->keys[i],
-                                                beginning->lengths[i], beginning->drafts[i]);
+            uint32_t source = beginning->sources[i];
+            codes[source] = one != SL_OK
+                                ? draft_code_of(one)
+                                : put_session_open(store, base, &items[source],
+                                                   beginning->lengths[i], beginning->drafts[i]);
         }
     }
 }
@@ -547,7 +573,8 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
         return code;
     }
     struct beginning beginning = {0};
-    char *key_room = NULL, *bundle_room = NULL;
+    struct store_names names = {.room = NULL};
+    char *bundle_room = NULL;
     uint32_t *later = NULL;
     bool any = false;
     struct sl_pieces *items = calloc((size_t)count + 1, sizeof *items);
@@ -558,17 +585,18 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
         }
     }
     if (items == NULL || !beginning_room(&beginning, count) ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &key_room) ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
         !store_groups_map(base, items, count, &bundle_room) ||
-        !store_duplicates(&items->key, sizeof *items, count, &later, &any)) {
+        !store_duplicates(&items->key, sizeof *items, count, &later, &any) ||
+        !store_heads_add(&names, items, NULL, count, true)) {
         code = SL_STORE_NO_BUFFER;
     } else {
         beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes);
-        beginning_carry_out(store, base, &beginning, &made.terms, codes);
+        beginning_carry_out(store, base, &beginning, items, &made.terms, codes);
     }
     beginning_free(&beginning);
     free(items);
-    free(key_room);
+    store_names_free(&names);
     free(bundle_room);
     free(later);
     return code;
@@ -591,14 +619,18 @@ void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *ke
     }
 }
 
-static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item)
+/* with_head: the first piece is the head, which is there already. */
+static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item,
+                                bool with_head)
 {
+    const struct sl_pieces own = {.at = with_head ? item->at + 1 : item->at,
+                                  .count = item->count - (with_head ? 1 : 0)};
     struct store_session *session = session_enter(store, &store->puts, item->key);
     if (session == NULL) {
         return SL_STORE_INVALID;
     }
-    int64_t bytes = pieces_bytes(item, session->length_bytes);
-    sl_err err = bytes > 0 ? sl_draft_write(session->draft, item->at, item->count, NULL) : SL_OK;
+    int64_t bytes = pieces_bytes(&own, session->head_bytes + session->length_bytes);
+    sl_err err = bytes > 0 ? sl_draft_write(session->draft, own.at, own.count, NULL) : SL_OK;
     session_leave(store, &store->puts, session, false);
     return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
 }
@@ -607,17 +639,18 @@ void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items,
                                 int64_t *results)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
-    char *room = NULL;
+    struct store_names names = {.room = NULL};
     if (base == NULL || base->dummy) {
         results_fill(results, count, SL_STORE_INVALID);
-    } else if (!store_keys_map(base, &items->key, count, sizeof *items, &room)) {
+    } else if (!store_keys_map(base, &items->key, count, sizeof *items, &names) ||
+               !store_heads_add(&names, items, NULL, count, true)) {
         results_fill(results, count, SL_STORE_NO_BUFFER);
     } else {
         for (uint32_t i = 0; i < count; i++) {
-            results[i] = put_session_item(store, &items[i]);
+            results[i] = put_session_item(store, &items[i], store_head_bytes(&names, i) != 0);
         }
     }
-    free(room);
+    store_names_free(&names);
     if (base != NULL) {
         store_leave(base);
     }
@@ -646,13 +679,13 @@ static int put_sessions_end(struct sl_store *store, struct store_base *base,
                             struct sl_object_key *keys, uint32_t count, bool commit, int *codes)
 {
     size_t room = (size_t)count + 1;
-    char *key_room = NULL;
+    struct store_names names = {.room = NULL};
     struct sl_draft **drafts = calloc(room, sizeof(void *));
     uint32_t *sources = malloc(room * sizeof *sources);
     sl_err *errs = malloc(room * sizeof *errs);
     int code = SL_STORE_OK;
     if (drafts == NULL || sources == NULL || errs == NULL ||
-        !store_keys_map(base, keys, count, sizeof *keys, &key_room)) {
+        !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         code = SL_STORE_NO_BUFFER;
     } else {
         uint32_t ended = 0;
@@ -674,7 +707,7 @@ static int put_sessions_end(struct sl_store *store, struct store_base *base,
     free(drafts);
     free(sources);
     free(errs);
-    free(key_room);
+    store_names_free(&names);
     return code;
 }
 

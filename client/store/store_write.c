@@ -203,6 +203,21 @@ static void writing_select(struct writing *writing, const struct sl_pieces *item
     }
 }
 
+/* Within the local buffer, where the call copies. */
+static int writing_selected(struct writing *writing, int *codes)
+{
+    uint64_t local_bytes = (writing->kind & SL_STORE_COPYING) != 0 ? writing->bytes : 0;
+    if (!store_local_take(writing->base, local_bytes)) {
+        return SL_STORE_INVALID;
+    }
+    if (writing->terms.terms.replace && writing->terms.keeps_soft_pin) {
+        writing_keep_pins(writing, codes);
+    }
+    writing_carry_out(writing, codes);
+    store_local_give(writing->base, local_bytes);
+    return SL_STORE_OK;
+}
+
 static void groups_set(const struct sl_store_terms *terms, struct sl_pieces *items, uint32_t count)
 {
     const struct sl_object_key none = {.length = 0};
@@ -220,7 +235,8 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
     if (code != SL_STORE_OK) {
         return code;
     }
-    char *key_room = NULL, *bundle_room = NULL;
+    struct store_names names = {.room = NULL};
+    char *bundle_room = NULL;
     uint32_t *later = NULL;
     bool any = false;
     writing.items = malloc(((size_t)count + 1) * sizeof *writing.items);
@@ -228,22 +244,15 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
     writing.errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *writing.errs);
     groups_set(terms, items, count);
     if (writing.items == NULL || writing.sources == NULL || writing.errs == NULL ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &key_room) ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
         !store_groups_map(base, items, count, &bundle_room) ||
         !store_duplicates(&items->key, sizeof *items, count, &later, &any)) {
         code = SL_STORE_NO_BUFFER;
     } else {
         writing_select(&writing, items, count, any ? later : NULL, codes);
-        uint64_t local_bytes = (kind & SL_STORE_COPYING) != 0 ? writing.bytes : 0;
-        if (store_local_take(base, local_bytes)) {
-            if (writing.terms.terms.replace && writing.terms.keeps_soft_pin) {
-                writing_keep_pins(&writing, codes);
-            }
-            writing_carry_out(&writing, codes);
-            store_local_give(base, local_bytes);
-        } else {
-            code = SL_STORE_INVALID;
-        }
+        code = store_heads_add(&names, writing.items, writing.sources, writing.count, true)
+                   ? writing_selected(&writing, codes)
+                   : SL_STORE_NO_BUFFER;
         for (uint32_t i = 0; any && i < count; i++) {
             codes[i] = codes[i] == SL_STORE_OK && later[i] != i ? codes[later[i]] : codes[i];
         }
@@ -251,7 +260,7 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
     free(writing.items);
     free(writing.sources);
     free(writing.errs);
-    free(key_room);
+    store_names_free(&names);
     free(bundle_room);
     free(later);
     return code;

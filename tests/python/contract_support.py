@@ -76,7 +76,7 @@ class Pool:
 
     def __init__(self, lease_ms=LEASE_MS, memory="512MiB", disk="0"):
         self.lease_ms = lease_ms
-        self.process = self.node = None
+        self.process = self.node = self.metrics_port = None
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         if MOONCAKE:
@@ -97,8 +97,9 @@ class Pool:
             self.node.__enter__()
 
     def start(self, program, port, environment):
+        self.metrics_port = free_port()
         self.process = subprocess.Popen(
-            [program, f"--port={port}", f"--metrics_port={free_port()}", f"--default_kv_lease_ttl={self.lease_ms}",
+            [program, f"--port={port}", f"--metrics_port={self.metrics_port}", f"--default_kv_lease_ttl={self.lease_ms}",
              "--eviction_high_watermark_ratio=1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         wait_until(lambda: self.answers(port), 20, "a master that answers")
 

@@ -3,6 +3,7 @@ sl_test(client_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_test.c L
 sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_hostile_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static TIMEOUT 120)
 sl_test(pool_rules_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/pool_rules_test.c LIBS sluice_static)
+sl_test(store_names_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_names_test.c LIBS sluice_store sluice_static)
 sl_test(memory_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/memory_test.c LIBS sluice_static)
 sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_threads_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)

@@ -37,25 +37,108 @@ static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
     return total;
 }
 
+/* One call of libsluice. errs[i] is set for all. */
+static void get_once(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *errs)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT; /* not answered */
+        lengths[i] = 0;
+    }
+    sl_err err = sl_get_pieces(base->client, items, count, whole, lengths, errs,
+                               store_call_ns(base, pieces_room(items, count)), NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
+    }
+}
+
+/* Items that were too late, in a row. */
+struct late {
+    struct sl_pieces *items;
+    uint32_t *places;
+    uint64_t *lengths;
+    sl_err *errs;
+    uint32_t count;
+};
+
+/* False: nothing came, or nothing is late. */
+static bool late_collect(struct late *late, const struct sl_pieces *items, uint32_t count,
+                         const sl_err *errs)
+{
+    bool any = false;
+    late->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        any = any || errs[i] == SL_OK;
+        if (errs[i] == SL_ERR_TIMEOUT) {
+            late->items[late->count] = items[i];
+            late->places[late->count++] = i;
+        }
+    }
+    return any && late->count > 0;
+}
+
+/* Reads the rest again. Gives whether more came. */
+static bool late_read(struct store_base *base, struct late *late, bool whole, uint64_t *lengths,
+                      sl_err *errs)
+{
+    bool any = false;
+    get_once(base, late->items, late->count, whole, late->lengths, late->errs);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < late->count; i++) {
+        uint32_t place = late->places[i];
+        lengths[place] = late->lengths[i];
+        errs[place] = late->errs[i];
+        any = any || late->errs[i] == SL_OK;
+        if (late->errs[i] == SL_ERR_TIMEOUT) {
+            late->items[left] = late->items[i];
+            late->places[left++] = place;
+        }
+    }
+    late->count = left;
+    return any;
+}
+
+/* A batch from a busy disk may take longer than a call may wait. While value after value still
+ * comes, somebody answers. */
+static void get_rest(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *errs)
+{
+    uint32_t missing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        missing += errs[i] == SL_ERR_TIMEOUT ? 1 : 0;
+    }
+    if (missing == 0) {
+        return;
+    }
+    struct late late = {.items = malloc(missing * sizeof *late.items),
+                        .places = malloc(missing * sizeof *late.places),
+                        .lengths = malloc(missing * sizeof *late.lengths),
+                        .errs = malloc(missing * sizeof *late.errs)};
+    if (late.items != NULL && late.places != NULL && late.lengths != NULL && late.errs != NULL &&
+        late_collect(&late, items, count, errs)) {
+        while (late_read(base, &late, whole, lengths, errs) && late.count > 0) {
+        }
+    }
+    free(late.items);
+    free(late.places);
+    free(late.lengths);
+    free(late.errs);
+}
+
 /* In libsluice's batches. errs[i] is set for all. names and sources: of the items' keys. */
 static void get_pieces(struct store_base *base, struct store_names *names, const uint32_t *sources,
                        struct sl_pieces *items, uint32_t count, bool whole, uint64_t *lengths,
                        sl_err *errs)
 {
     bool fine = store_heads_add(names, items, sources, count, false);
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = fine ? SL_ERR_COUNT : SL_ERR_NO_MEMORY; /* not answered */
+    for (uint32_t i = 0; !fine && i < count; i++) {
+        errs[i] = SL_ERR_NO_MEMORY;
         lengths[i] = 0;
     }
-    count = fine ? count : 0;
-    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        sl_err err =
-            sl_get_pieces(base->client, items + first, share, whole, lengths + first, errs + first,
-                          store_call_ns(base, pieces_room(items + first, share)), NULL);
-        for (uint32_t i = first; i < first + share; i++) {
-            errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
-        }
+        get_once(base, items + first, share, whole, lengths + first, errs + first);
+        get_rest(base, items + first, share, whole, lengths + first, errs + first);
     }
     store_heads_settle(names, items, sources, count, lengths, errs);
 }

@@ -1015,6 +1015,15 @@ class OnDisk(OnNode):
         self.assertEqual(into.bytes, memory.bytes)
         self.assertEqual(self.store.get(gone[1]), bytes(memory.bytes))
 
+    def stop_for(self, seconds):
+        """Nobody answers for so long."""
+        pids = actors(self.node)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        alive_again = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in reversed(pids)])
+        alive_again.start()
+        self.addCleanup(alive_again.join)
+
     def test_a_batch_may_take_longer_than_a_call_waits(self):
         """What has not come when the call's time is over is waited for on, value by value, as long as there are answers."""
         keys = [f"slow{i}" for i in range(40)]
@@ -1025,15 +1034,25 @@ class OnDisk(OnNode):
         gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
                                    if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
         self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
-        pids = actors(self.node)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        alive_again = threading.Timer(2.2, lambda: [os.kill(pid, signal.SIGCONT) for pid in reversed(pids)])
-        alive_again.start()
-        self.addCleanup(alive_again.join)
+        self.stop_for(2.2)
         handles = reader.batch_get_buffer(["here", gone[0], gone[1]])
         self.assertEqual([handle and bytes(handle) for handle in handles],
                          [b"value", gone[0].encode() * 150_000, gone[1].encode() * 150_000])
+
+    def test_a_batch_of_copies_may_as_well(self):
+        keys = [f"busy{i}" for i in range(40)]
+        for key in keys:
+            wait_until(lambda key=key: self.store.put(key, key.encode() * 150_000) == 0, 10, f"{key} is stored")
+        with Environment(MC_RPC_TIMEOUT_MS="1500"):
+            reader = self.open(segment=0)
+        gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
+                                   if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
+        self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
+        into = Memory(2 * MIB)
+        self.stop_for(2.2)
+        size = len(gone[0]) * 150_000
+        self.assertEqual(reader.batch_get_into([gone[0], "here"], [into.at, into.at + MIB], [MIB, 5]), [size, 5])
+        self.assertEqual((bytes(into.bytes[:size]), bytes(into.bytes[MIB:MIB + 5])), (gone[0].encode() * 150_000, b"value"))
 
 
 class TwoNodes(unittest.TestCase):

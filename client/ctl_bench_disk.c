@@ -9,6 +9,7 @@
 #include "client/ctl.h"
 #include "ipc/sl_arena.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_disk_place.h"
 #include "runtime/sl_metrics.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ struct disk_bench {
     uint64_t size_bytes, depth, total_bytes, memory_bytes;
     uint32_t keys, batch;
     unsigned char *values;
-    char fio_path[1100]; /* on the file system of the disk tier, outside of its directory's files */
+    /* on the file system of the disk tier, outside of its directory's files */
+    char fio_path[SL_DISK_PLACE_BYTES + 64];
     char baseline[96];
     /* results of one size */
     struct rate store, load, base_write, base_read;
@@ -516,8 +518,12 @@ static sl_err bench_prepare(struct disk_bench *bench, uint64_t total_bytes, stru
     bench->memory_bytes = sl_arena_data_bytes(arena);
     sl_arena_close(&arena);
     bench->total_bytes = total_bytes != 0 ? total_bytes : 2 * bench->memory_bytes;
-    const char *directory = bench->ctl->paths.disk_dirs[0];
+    char directory[SL_DISK_PLACE_BYTES];
     struct stat status;
+    err = sl_disk_place_find(bench->ctl->paths.disk_dirs[0], directory, why);
+    if (err != SL_OK) {
+        return err;
+    }
     if (stat(directory, &status) != 0) {
         return sl_fail_os(why, errno, "the directory of the disk tier, '%s' (--disk-path)",
                           directory);

@@ -190,7 +190,8 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t 
     if (err != SL_OK) {
         return err;
     }
-    self->base = (struct sl_disk){.ops = &process_disk_ops, .direct = self->real->direct};
+    self->base = (struct sl_disk){
+        .ops = &process_disk_ops, .direct = self->real->direct, .place = self->real->place};
     self->done_capacity = SL_MAX(2 * queue_depth, 64u);
     self->done = calloc(self->done_capacity, sizeof(*self->done));
     err = self->done != NULL

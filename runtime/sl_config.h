@@ -242,5 +242,7 @@ uint32_t sl_config_disk_count(const struct sl_config *config);
  * belong to this uid or root. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN, SL_ERR_INVALID (empty),
  * SL_ERR_OS. */
 sl_err sl_dir_make(const char *path, struct sl_error *why);
+/* The same; an existing last directory must have none of the bits of refused (0077, 0022). */
+sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why);
 
 #endif

@@ -71,7 +71,8 @@ struct sl_disk_ops {
 };
 struct sl_disk {
     const struct sl_disk_ops *ops;
-    bool direct; /* O_DIRECT in force */
+    bool direct;       /* O_DIRECT in force */
+    const char *place; /* the directory that holds the files; NULL: nobody need know */
 };
 
 #endif

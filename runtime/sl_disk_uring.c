@@ -10,7 +10,7 @@
 #include "runtime/sl_disk_uring.h"
 
 #include "runtime/sl_clock.h"
-#include "runtime/sl_config.h"
+#include "runtime/sl_disk_place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define DISK_FILES_MAX      8192u
-#define DISK_LOCK_NAME      "lock"
+#define DISK_LOCK_NAME      SL_DISK_LOCK_NAME
 #define DISK_PROBE_NAME     "probe.tmp"
 #define DISK_TRANSFER_MAX   SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
 #define DISK_RETRIES_MAX    64u    /* EAGAIN and EINTR in a row before the caller hears of it */
@@ -57,7 +57,7 @@ struct uring_disk {
     int dir_fd;
     int lock_fd;
     int event_fd;
-    char *path; /* of the directory */
+    char path[SL_DISK_PLACE_BYTES]; /* of the directory */
     uint32_t queue_depth;
     uint32_t free_io; /* index + 1; 0: all are busy */
     struct uring_io *ios;
@@ -630,7 +630,6 @@ static void uring_destroy(struct sl_disk *disk)
     free(self->ios);
     free(self->files);
     free(self->buffers);
-    free(self->path);
     free(self);
 }
 
@@ -756,10 +755,6 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
         return sl_fail(why, SL_ERR_INVALID, "disk queue depth %u is not within 1..4096",
                        queue_depth);
     }
-    sl_err err = sl_dir_make(directory, why);
-    if (err != SL_OK) {
-        return err;
-    }
     struct uring_disk *self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a disk");
@@ -771,8 +766,8 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
                                 .queue_depth = queue_depth};
     self->ios = calloc(queue_depth, sizeof(*self->ios));
     self->files = malloc(DISK_FILES_MAX * sizeof(*self->files));
-    self->path = strdup(directory);
-    if (self->ios == NULL || self->files == NULL || self->path == NULL) {
+    sl_err err = SL_OK;
+    if (self->ios == NULL || self->files == NULL) {
         err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u disk requests", queue_depth);
         goto fail;
     }
@@ -783,7 +778,9 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
         self->ios[i].next_free = self->free_io;
         self->free_io = i + 1;
     }
-    err = disk_lock(self, directory, why);
+    self->base.place = self->path;
+    err = sl_disk_place_make(directory, self->path, why);
+    err = err == SL_OK ? disk_lock(self, self->path, why) : err;
     if (err != SL_OK) {
         goto fail;
     }

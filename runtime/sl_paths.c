@@ -153,7 +153,7 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     return SL_OK;
 }
 
-static sl_err dir_check_own(int fd, const char *path, struct sl_error *why)
+static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct sl_error *why)
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
@@ -163,7 +163,7 @@ static sl_err dir_check_own(int fd, const char *path, struct sl_error *why)
         return sl_fail(why, SL_ERR_FOREIGN, "directory '%s' belongs to uid %u, not %u", path,
                        (unsigned)status.st_uid, (unsigned)geteuid());
     }
-    if ((status.st_mode & 0077) != 0) {
+    if ((status.st_mode & refused) != 0) {
         return sl_fail(why, SL_ERR_PERMISSION,
                        "directory '%s' is open to others (mode %04o): chmod 0700 it", path,
                        (unsigned)status.st_mode & 07777);
@@ -208,7 +208,7 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
     return SL_OK;
 }
 
-sl_err sl_dir_make(const char *path, struct sl_error *why)
+sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
 {
     if (path[0] == '\0') {
         return sl_fail(why, SL_ERR_INVALID, "a directory needs a name");
@@ -229,5 +229,10 @@ sl_err sl_dir_make(const char *path, struct sl_error *why)
             return err;
         }
     }
-    return dir_check_own(fd, path, why);
+    return dir_check_own(fd, path, refused, why);
+}
+
+sl_err sl_dir_make(const char *path, struct sl_error *why)
+{
+    return sl_dir_make_for(path, 0077, why);
 }

@@ -3,6 +3,7 @@
 #include "actors/tierer/tierer.h"
 
 #include "actors/tierer/internal.h"
+#include "runtime/sl_disk_place.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -519,14 +520,11 @@ static void tierer_metrics(struct tierer *self)
     self->metrics.read_ns = sl_histogram_define(metrics, "read_ns");
 }
 
-/* Two segments fit under the ceiling at least: one that is written, one that can go. */
 static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
     uint32_t disk_count = sl_config_disk_count(config);
-    self->disk_bytes_max = sl_config_u64(config, SL_SET_disk) / disk_count;
-    self->segment_bytes =
-        sl_config_u64(config, SL_SET_disk_segment) / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    struct sl_disk_sizes sizes;
     if (sl_config_u64(config, SL_SET_disk) == 0) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "disk is 0: there is no disk tier on this node, so no tierer");
@@ -535,20 +533,18 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_CONFIG, "rank %llu: disk_path names %u directories, from 0 on",
                        (unsigned long long)sl_config_u64(config, SL_SET_rank), disk_count);
     }
-    uint64_t largest = self->disk_bytes_max / 4 / SL_PAGE_BYTES * SL_PAGE_BYTES;
-    if (largest < 16 * SL_PAGE_BYTES) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "disk: %llu bytes for each of %u paths are too few for a disk tier: 256 "
-                       "KiB at least",
-                       (unsigned long long)self->disk_bytes_max, disk_count);
+    sl_err err = sl_disk_sizes(config, &sizes, why);
+    if (err != SL_OK) {
+        return err;
     }
-    if (self->segment_bytes > largest) {
-        self->segment_bytes = largest;
+    if (sizes.cut) {
         sl_log_write(
             self->env->log, SL_LOG_WARN, 0,
             "disk_segment is more than a quarter of the disk's share, using segments of %llu bytes",
-            (unsigned long long)largest);
+            (unsigned long long)sizes.segment_bytes);
     }
+    self->disk_bytes_max = sizes.share_bytes;
+    self->segment_bytes = sizes.segment_bytes;
     self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);
     sl_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
                     sl_config_u64(config, SL_SET_disk_staging_usable));
@@ -598,6 +594,9 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
             env->ops->disk_open(env, env->paths->disk_dirs[sl_config_u64(env->config, SL_SET_rank)],
                                 (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
                                 sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
+    }
+    if (err == SL_OK && self->disk->place != NULL) {
+        sl_log_write(env->log, SL_LOG_INFO, 0, "disk: its files are in '%s'", self->disk->place);
     }
     self->lending = err == SL_OK && self->disk->ops->lend != NULL;
     sl_metric_set(env->metrics, self->metrics.buffers_bytes, 0);

@@ -1,0 +1,249 @@
+/* runtime/sl_disk_place.c - the place of a disk, and whether it can work there. */
+#include "runtime/sl_disk_place.h"
+
+#include "runtime/sl_disk_uring.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define OTHERS_WRITE ((mode_t)0022)
+#define OTHERS       ((mode_t)0077)
+
+/* ---- the rule ---- */
+
+/* Whether a disk of this user lies in the directory itself: its lock is the first file that is made
+ * there. */
+static sl_err place_holds(const char *path, bool *out, struct sl_error *why)
+{
+    char lock[SL_DISK_PLACE_BYTES + 8];
+    struct stat status;
+    (void)snprintf(lock, sizeof lock, "%s/%s", path, SL_DISK_LOCK_NAME);
+    *out = false;
+    if (lstat(lock, &status) != 0) {
+        return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "disk directory '%.150s'", path);
+    }
+    *out = S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_size == 0;
+    return SL_OK;
+}
+
+/* Whether nobody else can put another directory in the place of one below. */
+static sl_err place_check_above(const char *path, const struct stat *at, struct sl_error *why)
+{
+    if (at->st_uid != 0 && at->st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_FOREIGN,
+                       "disk directory '%.100s' belongs to uid %u, not %u: chown it, or name a "
+                       "directory of this user",
+                       path, (unsigned)at->st_uid, (unsigned)geteuid());
+    }
+    if ((at->st_mode & OTHERS_WRITE) != 0 && (at->st_mode & S_ISVTX) == 0) {
+        return sl_fail(why, SL_ERR_PERMISSION,
+                       "disk directory '%.100s': others may write there (mode %04o): chmod go-w or "
+                       "chmod +t it",
+                       path, (unsigned)at->st_mode & 07777);
+    }
+    return SL_OK;
+}
+
+static sl_err place_choose(const char *path, const struct stat *at, char below[SL_DISK_PLACE_BYTES],
+                           bool *itself, struct sl_error *why)
+{
+    struct stat status;
+    bool holds = false;
+    sl_err err = place_holds(path, &holds, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    (void)snprintf(below, SL_DISK_PLACE_BYTES, "%s/sluice-disk-%u", path, (unsigned)geteuid());
+    bool divided = lstat(below, &status) == 0;
+    if (divided && holds) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "two disks lie in '%.80s', in itself and in '%.80s': move one elsewhere",
+                       path, strrchr(below, '/') + 1);
+    }
+    bool closed = at->st_uid == geteuid() && (at->st_mode & OTHERS) == 0;
+    *itself = !divided && (holds || closed);
+    return *itself ? SL_OK : place_check_above(path, at, why);
+}
+
+/* *refused: what the place's mode must not have. */
+static sl_err place_find(const char *path, char out[SL_DISK_PLACE_BYTES], mode_t *refused,
+                         struct sl_error *why)
+{
+    struct stat at;
+    char below[SL_DISK_PLACE_BYTES];
+    bool itself = true;
+    *refused = OTHERS;
+    if (stat(path, &at) == 0) {
+        if (!S_ISDIR(at.st_mode)) {
+            return sl_fail(why, SL_ERR_CONFIG, "disk directory '%.150s' is no directory", path);
+        }
+        sl_err err = place_choose(path, &at, below, &itself, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        /* Its files are 0600: their names are all that others see where the mode was changed. */
+        *refused = itself ? OTHERS_WRITE : OTHERS;
+    } else if (errno != ENOENT) {
+        return sl_fail_os(why, errno, "disk directory '%.150s'", path);
+    }
+    (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", itself ? path : below);
+    return SL_OK;
+}
+
+sl_err sl_disk_place_find(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why)
+{
+    mode_t refused = 0;
+    return place_find(path, out, &refused, why);
+}
+
+sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why)
+{
+    mode_t refused = 0;
+    char place[SL_DISK_PLACE_BYTES];
+    sl_err err = place_find(path, place, &refused, why);
+    err = err == SL_OK ? sl_dir_make_for(place, refused, why) : err;
+    if (err == SL_OK) {
+        (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
+    }
+    return err;
+}
+
+/* ---- sizes ---- */
+
+sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
+                     struct sl_error *why)
+{
+    uint32_t count = sl_config_disk_count(config);
+    uint64_t asked = sl_config_u64(config, SL_SET_disk_segment) / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    uint64_t share = sl_config_u64(config, SL_SET_disk) / count;
+    uint64_t largest = share / 4 / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    if (largest < 16 * SL_PAGE_BYTES) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk: %llu bytes for each of %u paths are too few for a disk tier: 256 KiB "
+                       "at least",
+                       (unsigned long long)share, count);
+    }
+    *out = (struct sl_disk_sizes){
+        .share_bytes = share, .segment_bytes = SL_MIN(asked, largest), .cut = asked > largest};
+    return SL_OK;
+}
+
+/* ---- whether it can work ---- */
+
+/* What the files directly in the directory take: a disk that fills its device can still go on. */
+static uint64_t place_own_bytes(const char *place)
+{
+    uint64_t bytes = 0;
+    struct stat status;
+    DIR *directory = opendir(place);
+    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode)) {
+            bytes += (uint64_t)status.st_blocks * 512;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return bytes;
+}
+
+static sl_err place_check_room(const char *place, const struct sl_disk_sizes *sizes,
+                               struct sl_error *why)
+{
+    struct statvfs room;
+    if (statvfs(place, &room) != 0) {
+        return sl_fail_os(why, errno, "free space of '%.150s'", place);
+    }
+    uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
+    uint64_t least = 2 * sizes->segment_bytes;
+    if (free_bytes < least && free_bytes + place_own_bytes(place) < least) {
+        return sl_fail(why, SL_ERR_NO_SPACE,
+                       "disk directory '%.100s': %llu KiB free, a disk needs two segments of %llu "
+                       "KiB: free some, or set disk or disk_segment lower",
+                       place, (unsigned long long)(free_bytes / SL_KIB),
+                       (unsigned long long)(sizes->segment_bytes / SL_KIB));
+    }
+    return SL_OK;
+}
+
+static sl_err path_check(const struct sl_config *config, const char *path,
+                         const struct sl_disk_sizes *sizes, struct stat *at, struct sl_error *why)
+{
+    char place[SL_DISK_PLACE_BYTES];
+    struct sl_disk *disk = NULL;
+    int event_fd = -1;
+    sl_err err = sl_disk_place_make(path, place, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (stat(place, at) != 0) {
+        return sl_fail_os(why, errno, "disk directory '%.150s'", place);
+    }
+    err = place_check_room(place, sizes, why);
+    err =
+        err == SL_OK
+            ? sl_disk_uring_open(path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
+                                 sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why)
+            : err;
+    if (disk != NULL) {
+        disk->ops->destroy(disk);
+    }
+    return err;
+}
+
+/* Other names of the same directory: links, mounts, or DIR and what is below it. */
+static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, uint32_t last,
+                           struct sl_error *why)
+{
+    for (uint32_t i = 0; i < last; i++) {
+        if (at[i].st_nlink != 0 && at[i].st_dev == at[last].st_dev &&
+            at[i].st_ino == at[last].st_ino) {
+            return sl_fail(why, SL_ERR_CONFIG,
+                           "disk_path: '%.80s' and '%.80s' lead to the same directory",
+                           paths->disk_dirs[i], paths->disk_dirs[last]);
+        }
+    }
+    return SL_OK;
+}
+
+sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
+                           uint32_t *bad, struct sl_error *why)
+{
+    struct stat at[SL_DISK_PATHS_MAX] = {0};
+    struct sl_disk_sizes sizes;
+    struct sl_error broken = {0};
+    uint32_t broken_count = 0;
+    *bad = UINT32_MAX;
+    if (sl_config_u64(config, SL_SET_disk) == 0) {
+        return SL_OK;
+    }
+    sl_err err = sl_disk_sizes(config, &sizes, why);
+    for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
+        struct sl_error reason = {0};
+        err = path_check(config, paths->disk_dirs[i], &sizes, &at[i], &reason);
+        err = err == SL_OK ? paths_differ(paths, at, i, &reason) : err;
+        if (err == SL_OK) {
+            continue;
+        }
+        *bad = SL_MIN(*bad, i);
+        if (err == SL_ERR_IO && ++broken_count < paths->disk_count) {
+            broken = broken.code == SL_OK ? reason : broken;
+            at[i] = (struct stat){0};
+            err = SL_OK;
+        } else {
+            *bad = i;
+            broken = reason;
+        }
+    }
+    if (why != NULL && broken.code != SL_OK) {
+        *why = broken;
+    }
+    return err;
+}

@@ -1,0 +1,47 @@
+/* runtime/sl_disk_place.h - where a disk lies for an entry of disk_path, how large it may be, and
+ * whether it can work at all: one answer for the tierer, for those that start a node, and for
+ * `sluicectl doctor`.
+ *
+ * The rule, in this order, so that every start finds the place of the one before:
+ * 1. DIR is missing: it is made, mode 0700, and holds the disk itself.
+ * 2. DIR/sluice-disk-UID is there: that is the disk.
+ * 3. DIR belongs to this user and holds a disk (its lock file), or is closed to others: DIR itself.
+ * 4. Else DIR/sluice-disk-UID is made, mode 0700.
+ * In 2 and 4 nobody else may be able to put another directory in its place: DIR belongs to this
+ * user or root, and others may write to it only when it has the sticky bit. */
+#ifndef SL_DISK_PLACE_H
+#define SL_DISK_PLACE_H
+
+#include "runtime/sl_config.h"
+
+#define SL_DISK_PLACE_BYTES 1100u
+#define SL_DISK_LOCK_NAME   "lock"
+
+/* Gives the place of path in out and changes nothing: it need not exist. Errors name the directory
+ * and what to do: SL_ERR_CONFIG (no directory, or two disks in it), SL_ERR_FOREIGN,
+ * SL_ERR_PERMISSION, SL_ERR_OS. */
+sl_err sl_disk_place_find(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);
+/* The same, and makes it. Errors: also those of sl_dir_make. */
+sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);
+
+struct sl_disk_sizes {
+    uint64_t share_bytes;   /* of `disk`, for each path */
+    uint64_t segment_bytes; /* disk_segment, or what fits four times */
+    bool cut;               /* segments are smaller than disk_segment says */
+};
+/* Two segments fit under the ceiling at least: one that is written, one that can go. Errors:
+ * SL_ERR_CONFIG. */
+sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
+                     struct sl_error *why);
+
+/* Opens the disk of each path as its tierer will, and closes it again. A disk that others use is
+ * waited for as the tierer does. Nothing is checked when `disk` is 0. Gives in *bad the first path
+ * that cannot work. A path of several that fails with SL_ERR_IO - broken hardware - is no error as
+ * long as another one works, since a node goes on without it; the first of them stands in *bad and
+ * *why, with SL_OK.
+ * Errors: those of sl_disk_place_make and sl_disk_uring_open; SL_ERR_CONFIG (two paths are the same
+ * directory), SL_ERR_NO_SPACE (not even two segments fit). */
+sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
+                           uint32_t *bad, struct sl_error *why);
+
+#endif

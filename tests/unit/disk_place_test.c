@@ -1,0 +1,249 @@
+/* tests/unit/disk_place_test.c - where a disk lies for a directory of the operator's, and what is
+ * refused. */
+#include "runtime/sl_disk_place.h"
+#include "runtime/sl_disk_uring.h"
+#include "tests/support/tmpdir.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FOREIGN_UID 4711u
+#define DISK_TEXT   "1MiB"
+
+static struct sl_tmpdir tmpdir;
+static char dir[96], below[128], lock_itself[128], lock_below[160];
+
+static void make_directory(void)
+{
+    sl_tmpdir_make(&tmpdir, "/tmp");
+    sl_tmpdir_at(&tmpdir, "dir", dir, sizeof dir);
+    (void)snprintf(below, sizeof below, "%s/sluice-disk-%u", dir, (unsigned)geteuid());
+    (void)snprintf(lock_itself, sizeof lock_itself, "%s/lock", dir);
+    (void)snprintf(lock_below, sizeof lock_below, "%s/lock", below);
+}
+
+static void remove_directory(void)
+{
+    sl_tmpdir_remove(&tmpdir);
+}
+
+static void made(const char *path, mode_t mode)
+{
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(chmod(path, mode), 0);
+}
+
+/* ---- the rule ---- */
+
+enum what { NOTHING = 0, LOCK = 1, BELOW = 2, FOREIGN = 4, FILE_THERE = 8 };
+
+static const struct {
+    mode_t mode; /* 0: the directory is missing */
+    int what;
+    bool is_below; /* where the disk is to be */
+    sl_err err;
+    const char *text;
+} places[] = {
+    {.mode = 0},
+    {.mode = 0700},
+    {.mode = 0700, .what = LOCK},
+    {.mode = 0755, .is_below = true},
+    {.mode = 0755, .what = BELOW, .is_below = true},
+    /* A mode that changed afterwards moves no disk. */
+    {.mode = 0755, .what = LOCK},
+    {.mode = 0700, .what = BELOW, .is_below = true},
+    {.mode = 01777, .is_below = true},
+    {.mode = 0777, .err = SL_ERR_PERMISSION, .text = "mode 0777): chmod go-w or chmod +t"},
+    {.mode = 0775, .err = SL_ERR_PERMISSION, .text = "others may write there"},
+    {.mode = 0777, .what = BELOW, .err = SL_ERR_PERMISSION, .text = "others may write there"},
+    {.mode = 0777, .what = LOCK, .err = SL_ERR_PERMISSION, .text = "open to others (mode 0777)"},
+    {.mode = 0700, .what = LOCK | BELOW, .err = SL_ERR_CONFIG, .text = "two disks lie in"},
+    {.mode = 0755, .what = FOREIGN, .err = SL_ERR_FOREIGN, .text = "belongs to uid 4711"},
+    {.mode = 01777, .what = FOREIGN, .err = SL_ERR_FOREIGN, .text = "belongs to uid 4711"},
+    {.what = FILE_THERE, .err = SL_ERR_CONFIG, .text = "is no directory"},
+};
+
+/* False: this user cannot prepare it. */
+static bool prepare(int what, mode_t mode)
+{
+    if (mode != 0) {
+        made(dir, 0700);
+    }
+    if ((what & FILE_THERE) != 0) {
+        sl_tmpdir_write(dir, "x", 1);
+    }
+    if ((what & LOCK) != 0) {
+        sl_tmpdir_write(lock_itself, "", 0);
+    }
+    if ((what & BELOW) != 0) {
+        made(below, 0700);
+    }
+    if ((what & FOREIGN) != 0 && (geteuid() != 0 || chown(dir, FOREIGN_UID, FOREIGN_UID) != 0)) {
+        return false;
+    }
+    ck_assert(mode == 0 || chmod(dir, mode) == 0);
+    return true;
+}
+
+START_TEST(place_follows_from_what_is_there)
+    {
+        struct sl_error why = {0};
+        char found[SL_DISK_PLACE_BYTES] = "";
+        char again[SL_DISK_PLACE_BYTES] = "";
+        struct stat status;
+        if (!prepare(places[_i].what, places[_i].mode)) {
+            return; /* only root can give a directory away */
+        }
+
+        sl_err err = sl_disk_place_make(dir, found, &why);
+
+        ck_assert_msg(err == places[_i].err, "case %d: %s: %s", _i, sl_err_name(err), why.text);
+        if (err != SL_OK) {
+            ck_assert_msg(strstr(why.text, places[_i].text) != NULL, "%s", why.text);
+            ck_assert_msg(strstr(why.text, dir) != NULL, "%s", why.text);
+            return;
+        }
+        ck_assert_str_eq(found, places[_i].is_below ? below : dir);
+        ck_assert_int_eq(stat(found, &status), 0);
+        ck_assert(places[_i].what != 0 || !places[_i].is_below || (status.st_mode & 07777) == 0700);
+        ck_assert_int_eq(sl_disk_place_make(dir, again, &why), SL_OK);
+        ck_assert_str_eq(again, found);
+    }
+END_TEST
+
+START_TEST(looking_for_the_place_changes_nothing)
+    {
+        char found[SL_DISK_PLACE_BYTES] = "";
+        made(dir, 0755);
+
+        ck_assert_int_eq(sl_disk_place_find(dir, found, NULL), SL_OK);
+
+        ck_assert_str_eq(found, below);
+        ck_assert_int_ne(access(below, F_OK), 0);
+    }
+END_TEST
+
+/* Every start finds the disk of the one before, whatever was done to the directory's mode. */
+START_TEST(opened_disk_stays_where_it_was_when_the_mode_changes)
+    {
+        static const mode_t modes[] = {0755, 0700, 0755};
+        for (size_t i = 0; i < SL_COUNT(modes); i++) {
+            struct sl_error why = {0};
+            struct sl_disk *disk = NULL;
+            int event_fd = -1;
+            if (i == 0) {
+                made(dir, modes[_i]); /* the first one decides */
+            }
+            ck_assert_int_eq(chmod(dir, modes[((size_t)_i + i) % SL_COUNT(modes)]), 0);
+
+            sl_err err = sl_disk_uring_open(dir, 8, true, &disk, &event_fd, &why);
+
+            ck_assert_msg(err == SL_OK, "%s", why.text);
+            ck_assert_str_eq(disk->place, modes[_i] == 0700 ? dir : below);
+            disk->ops->destroy(disk);
+            ck_assert_int_eq(access(modes[_i] == 0700 ? lock_itself : lock_below, F_OK), 0);
+            ck_assert_int_ne(access(modes[_i] == 0700 ? lock_below : lock_itself, F_OK), 0);
+        }
+    }
+END_TEST
+
+/* ---- the check before a start ---- */
+
+static sl_err check(const char *disk, const char *list, uint32_t *bad, struct sl_error *why)
+{
+    struct sl_config *config = NULL;
+    struct sl_paths paths;
+    ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+    ck_assert_int_eq(sl_config_set(config, "disk", disk, "test", NULL), SL_OK);
+    ck_assert_int_eq(sl_config_set(config, "disk_path", list, "test", NULL), SL_OK);
+    ck_assert_int_eq(sl_paths_from(config, &paths, NULL), SL_OK);
+    sl_err err = sl_disk_paths_check(config, &paths, bad, why);
+    sl_config_destroy(&config);
+    return err;
+}
+
+START_TEST(check_passes_what_can_work_and_frees_it_again)
+    {
+        struct sl_error why = {0};
+        uint32_t bad = 0;
+        made(dir, 0755);
+        for (int i = 0; i < 2; i++) {
+            ck_assert_msg(check(DISK_TEXT, dir, &bad, &why) == SL_OK, "%s", why.text);
+            ck_assert_uint_eq(bad, UINT32_MAX);
+        }
+        ck_assert_int_eq(check("0", "/proc/nothing", &bad, &why), SL_OK);
+    }
+END_TEST
+
+static const struct {
+    const char *disk, *second; /* of the paths; the first is fine */
+    const char *text;
+} refusals[] = {
+    {DISK_TEXT, "/proc/nothing", "/proc/nothing"},
+    {DISK_TEXT, "/dev/null", "is no directory"},
+    {DISK_TEXT, "%s/dir/sluice-disk-%u", "lead to the same directory"},
+    {DISK_TEXT, "%s/link", "lead to the same directory"},
+    {"256KiB", "%s/other", "256 KiB at least"},
+};
+
+START_TEST(check_refuses_one_wrong_path_of_two_by_name)
+    {
+        struct sl_error why = {0};
+        char second[160], link[128], list[320];
+        uint32_t bad = UINT32_MAX;
+        made(dir, 0755);
+        sl_tmpdir_at(&tmpdir, "link", link, sizeof link);
+        ck_assert_int_eq(symlink(dir, link), 0);
+        (void)snprintf(second, sizeof second, refusals[_i].second, tmpdir.path,
+                       (unsigned)geteuid());
+        (void)snprintf(list, sizeof list, "%s,%s", dir, second);
+
+        sl_err err = check(refusals[_i].disk, list, &bad, &why);
+
+        ck_assert_int_ne(err, SL_OK);
+        ck_assert_msg(strstr(why.text, refusals[_i].text) != NULL, "%s", why.text);
+        ck_assert(strstr(refusals[_i].text, "KiB") != NULL || bad == 1);
+    }
+END_TEST
+
+START_TEST(check_refuses_a_disk_that_another_process_has)
+    {
+        struct sl_error why = {0};
+        struct sl_disk *disk = NULL;
+        int event_fd = -1;
+        uint32_t bad = 0;
+        made(dir, 0700);
+        ck_assert_int_eq(sl_disk_uring_open(dir, 8, true, &disk, &event_fd, &why), SL_OK);
+
+        ck_assert_int_eq(check(DISK_TEXT, dir, &bad, &why), SL_ERR_BUSY);
+
+        ck_assert_msg(strstr(why.text, "in use by another process") != NULL, "%s", why.text);
+        disk->ops->destroy(disk);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("disk_place");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 30);
+    tcase_add_checked_fixture(all, make_directory, remove_directory);
+    tcase_add_loop_test(all, place_follows_from_what_is_there, 0, (int)SL_COUNT(places));
+    tcase_add_test(all, looking_for_the_place_changes_nothing);
+    tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
+    tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
+    tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,
+                        (int)SL_COUNT(refusals));
+    tcase_add_test(all, check_refuses_a_disk_that_another_process_has);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

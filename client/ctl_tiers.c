@@ -13,9 +13,9 @@ struct tiers {
     uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
     /* blocks that loads got, from the coordinator */
     uint64_t from_memory, from_disk, from_remote;
-    char registrar_reason[96];
+    char registrar_reason[SL_METRICS_REASON_BYTES];
     struct tierer_row {
-        char name[32], reason[96];
+        char name[32], reason[SL_METRICS_REASON_BYTES];
         enum sl_health health;
         uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
             values_written, corrupt, io_errors, emptied;

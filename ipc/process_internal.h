@@ -88,6 +88,7 @@ struct sl_process {
     uint64_t drain_deadline_ns;
     uint64_t connects_seen;
     bool draining, finished, failed;
+    char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its page */
     struct sl_process_watch *watches;
     uint32_t watch_count, watch_count_max;
     struct sl_process_disk disks[SL_PROCESS_DISKS_MAX];

@@ -21,6 +21,7 @@ void sl_process_fail(struct sl_process *process, const struct sl_error *why)
 {
     sl_log_write(process->env.log, SL_LOG_ERROR, 0, "%s ends: %s", process->name, why->text);
     process->failed = true;
+    (void)snprintf(process->failure, sizeof(process->failure), "%s", why->text);
     sl_loop_stop(process->loop);
 }
 
@@ -480,7 +481,7 @@ static void process_close(struct sl_process *process)
     sl_codec_destroy(&process->codec);
     sl_loop_destroy(&process->loop);
     sl_metrics_health(process->env.metrics, SL_HEALTH_STOPPED,
-                      process->failed ? "failed" : "drained");
+                      process->failed ? process->failure : "drained");
     sl_metrics_close(&process->env.metrics);
     sl_log_close(&process->env.log);
     free(process->watches);
@@ -500,6 +501,7 @@ static int process_run(struct sl_process *process)
         (void)fprintf(stderr, "sluice-%s: %s\n", process->actor->role, why.text);
         sl_log_write(process->env.log, SL_LOG_ERROR, 0, "not started: %s", why.text);
         process->failed = true;
+        (void)snprintf(process->failure, sizeof(process->failure), "%s", why.text);
         return EXIT_FAILED;
     }
     process->hello_at_ns = strcmp(process->actor->role, "registrar") == 0 ? SL_NEVER_NS : 0;

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #define METRICS_MAGIC   UINT64_C(0x65676170656c7573) /* "suelpage", little-endian */
-#define METRICS_VERSION 2u
+#define METRICS_VERSION 3u
 
 struct metrics_histogram {
     char name[SL_METRIC_NAME_BYTES];
@@ -44,7 +44,7 @@ struct metrics_page {
     _Atomic uint64_t last_beat_ns;
     _Atomic uint32_t health;
     _Atomic uint32_t reason_sequence; /* odd while the reason is written */
-    char reason[96];
+    char reason[SL_METRICS_REASON_BYTES];
     _Atomic uint32_t metric_count;    /* names before it are complete (release) */
     _Atomic uint32_t histogram_count; /* likewise */
     _Atomic uint64_t event_next;      /* number of the next event */

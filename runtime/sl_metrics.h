@@ -50,6 +50,7 @@ uint64_t sl_metric_get(const struct sl_metrics *metrics, sl_metric metric);
 sl_histogram sl_histogram_define(struct sl_metrics *metrics, const char *name);
 void sl_histogram_add(struct sl_metrics *metrics, sl_histogram histogram, uint64_t value);
 
+#define SL_METRICS_REASON_BYTES 240u /* as long as an error's text */
 /* Health and one short reason that people read ("disk full: 6.0 GiB"). */
 void sl_metrics_health(struct sl_metrics *metrics, enum sl_health health, const char *reason);
 void sl_metrics_beat(struct sl_metrics *metrics, uint64_t now_ns); /* the loop still turns */
@@ -71,7 +72,7 @@ struct sl_metrics_summary {
     char actor[32];
     struct sl_proc_id proc;
     enum sl_health health;
-    char reason[96];
+    char reason[SL_METRICS_REASON_BYTES];
     uint64_t incarnation;  /* how often the page was opened for writing */
     uint64_t started_ns;   /* monotonic */
     uint64_t last_beat_ns; /* monotonic */

@@ -124,6 +124,11 @@ sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t ti
 {
     sl_err code = SL_OK;
     sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
+    if (err == SL_OK && code == SL_ERR_UNREACHABLE) {
+        return sl_fail(why, code,
+                       "removed from memory; a disk is away, and hears of it when it is back "
+                       "(sluicectl status)");
+    }
     return err != SL_OK || code == SL_OK ? err
                                          : sl_fail(why, code, "remove: %s", sl_err_text(code));
 }

@@ -260,7 +260,11 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
         if (codes[i] != SL_OK) {
             (void)fprintf(stderr, "sluicectl rm: '");
             ctl_print_bytes(stderr, ctl->words[i], strlen(ctl->words[i]));
-            (void)fprintf(stderr, "': %s\n", sl_err_text(codes[i]));
+            (void)fprintf(stderr, "': %s\n",
+                          codes[i] == SL_ERR_UNREACHABLE
+                              ? "removed from memory; its disk is away, and hears of it when it is "
+                                "back (sluicectl status)"
+                              : sl_err_text(codes[i]));
         }
     }
     if (ctl->json) {

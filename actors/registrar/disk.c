@@ -241,7 +241,7 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
         sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
     }
     if (done && forget->remove_id != 0) {
-        reg_remove_done(self, forget->remove_id, forget->remove_index);
+        reg_remove_done(self, forget->remove_id, forget->remove_index, forget->place.disk);
     }
     free(forget);
 }
@@ -315,7 +315,7 @@ struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint3
     forget->remove_id = how->remove_id;
     forget->remove_index = how->remove_index;
     if (how->remove_id != 0) {
-        reg_remove_wait(self, how->remove_id, how->remove_index);
+        reg_remove_wait(self, how->remove_id, how->remove_index, place->disk);
     }
     return forget;
 }
@@ -375,7 +375,7 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uin
             strcmp(at->key, key) == 0) {
             at->remove_id = remove_id;
             at->remove_index = remove_index;
-            reg_remove_wait(self, remove_id, remove_index);
+            reg_remove_wait(self, remove_id, remove_index, slot);
             return true;
         }
     }

@@ -219,6 +219,7 @@ void reg_disk_arrived(struct registrar *self, uint32_t peer)
     path_unbind(self, path);
     path->peer = peer;
     path->here = true;
+    path->trouble[0] = '\0';
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* this process told a registrar before */
         const struct reg_disk *disk = &self->tier.disks[i];
         if (disk->used && disk->path == REG_NONE &&
@@ -400,6 +401,30 @@ bool reg_disk_away(const struct registrar *self, uint32_t disk)
            self->env->now_ns - at->absent_since_ns > REG_DISK_ABSENT_NS;
 }
 
+/* The slot of those that have not told is lost when each path that may lead there is. */
+bool reg_disk_lost(const struct registrar *self, uint32_t disk)
+{
+    for (uint32_t i = 0; i < self->tier.path_count; i++) {
+        const struct reg_path *path = &self->tier.paths[i];
+        if (disk == REG_DISK_UNKNOWN && path->disk == REG_NONE &&
+            self->env->now_ns - path->absent_since_ns <= REG_DISK_ABSENT_NS) {
+            return false;
+        }
+    }
+    return self->tier.disks[disk].used && reg_disk_away(self, disk);
+}
+
+bool reg_tier_lost(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->tier.path_count; i++) {
+        const struct reg_path *path = &self->tier.paths[i];
+        if (path->here || self->env->now_ns - path->absent_since_ns <= REG_DISK_ABSENT_NS) {
+            return false;
+        }
+    }
+    return self->tier.on;
+}
+
 bool reg_disks_writable(const struct registrar *self)
 {
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
@@ -478,18 +503,40 @@ bool reg_disk_required(const struct registrar *self)
     return false;
 }
 
-void reg_disks_health(const struct registrar *self, char *out, size_t room)
+/* Its page has the reason from its end to its next start. */
+static const char *path_trouble(struct registrar *self, uint32_t at)
+{
+    char page[sizeof(self->env->paths->shm_dir) + REG_NAME_BYTES];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary;
+    struct reg_path *path = &self->tier.paths[at];
+    (void)snprintf(page, sizeof(page), "%s/metrics.tierer.%u", self->env->paths->shm_dir, at);
+    if (sl_metrics_view_open(page, &view, NULL) == SL_OK) {
+        sl_metrics_view_summary(view, &summary);
+        sl_metrics_view_close(&view);
+        if (summary.health == SL_HEALTH_STOPPED && summary.reason[0] != '\0') {
+            (void)snprintf(path->trouble, sizeof(path->trouble), "%s", summary.reason);
+        }
+    }
+    return path->trouble;
+}
+
+void reg_disks_health(struct registrar *self, char *out, size_t room)
 {
     out[0] = '\0';
     for (uint32_t i = 0; i < self->tier.path_count && out[0] == '\0'; i++) {
         const struct reg_path *path = &self->tier.paths[i];
-        const char *others = self->tier.path_count > 1 ? ", the other disks serve" : "";
+        bool lost = reg_tier_lost(self);
+        const char *others = lost ? "" : self->tier.path_count > 1 ? ", the other disks serve" : "";
         if (path->disk != REG_NONE && self->tier.disks[path->disk].failing_since_ns != 0) {
             (void)snprintf(out, room, "disk of tierer.%u full or failing: writes are refused%s", i,
                            others);
         } else if (!path->here &&
                    self->env->now_ns - path->absent_since_ns > self->set.fence_timeout_ns) {
-            (void)snprintf(out, room, "tierer.%u not reachable%s", i, others);
+            const char *trouble = path_trouble(self, i);
+            (void)snprintf(out, room, "%stierer.%u not reachable%s%s%s",
+                           lost ? "no disk tier: " : "", i, others, trouble[0] != '\0' ? ": " : "",
+                           trouble);
         }
     }
 }

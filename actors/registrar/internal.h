@@ -293,6 +293,10 @@ struct reg_forget {
     uint32_t key_length;
     char key[];
 };
+/* Slots of disks: those of the setting and those that were remembered from before it changed. The
+ * last one stands for every disk that may be there and has not told yet who it is. */
+#define REG_DISKS_MAX    16u
+#define REG_DISK_UNKNOWN (REG_DISKS_MAX - 1)
 struct reg_remove {
     uint64_t id; /* 0: free */
     struct sl_return back;
@@ -306,6 +310,7 @@ struct reg_remove {
     sl_err failed;               /* not all can be removed now */
     uint32_t *left;              /* tombstones a key waits for */
     uint64_t outstanding;
+    uint32_t forgets[REG_DISKS_MAX]; /* of these, tombstones that each disk is to confirm */
 };
 struct reg_flush {
     bool used;
@@ -330,11 +335,7 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
     uint32_t held_left; /* values that a hand-over holds and that are not in memory yet */
 };
 enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
-#define REG_RECLAIMED_MAX 1024u
-/* Slots of disks: those of the setting and those that were remembered from before it changed. The
- * last one stands for every disk that may be there and has not told yet who it is. */
-#define REG_DISKS_MAX       16u
-#define REG_DISK_UNKNOWN    (REG_DISKS_MAX - 1)
+#define REG_RECLAIMED_MAX   1024u
 #define REG_DISK_NAME_BYTES 16u
 struct reg_disk_name { /* what a disk is known by, whichever path it is under */
     unsigned char bytes[REG_DISK_NAME_BYTES];
@@ -373,6 +374,7 @@ struct reg_path { /* an entry of disk_path: served by the tierer of this number 
     uint32_t peer;
     bool here;
     uint64_t absent_since_ns;
+    char trouble[SL_METRICS_REASON_BYTES]; /* what its tierer died of, as far as it said */
     uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
     uint32_t disk;      /* slot; REG_NONE: the tierer has not told yet */
     struct reg_standing standing;
@@ -774,7 +776,7 @@ struct registrar {
     bool draining;
     bool finished;
     uint64_t drain_until_ns;
-    char health_reason[96];
+    char health_reason[SL_METRICS_REASON_BYTES];
 };
 
 /* cookies of calls */
@@ -1117,12 +1119,15 @@ uint16_t reg_disks_used(const struct registrar *self);               /* a bit ea
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
 bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
 bool reg_disk_away(const struct registrar *self, uint32_t disk);     /* nobody waits for it */
+/* It is away, and no tierer is there that may yet tell that it is this one. */
+bool reg_disk_lost(const struct registrar *self, uint32_t disk);
+bool reg_tier_lost(const struct registrar *self);      /* no tierer is there, nor was one lately */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
 bool reg_disks_ready(const struct registrar *self);    /* each of them is usable */
 bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */
 bool reg_disk_required(const struct registrar *self);  /* eviction must have a copy on disk */
 /* What is wrong with the disks, for people; empty: nothing. */
-void reg_disks_health(const struct registrar *self, char *out, size_t room);
+void reg_disks_health(struct registrar *self, char *out, size_t room);
 uint64_t reg_disks_next(const struct registrar *self); /* when one of them is looked at again */
 /* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
 uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
@@ -1211,9 +1216,9 @@ void reg_forgets_fini(struct registrar *self);
 /* ---- remove.c ---- */
 void reg_remove(struct registrar *self, const struct sl_msg *msg);
 void reg_removes_run(struct registrar *self, uint64_t now_ns);
-void reg_remove_wait(struct registrar *self, uint64_t id,
-                     uint32_t index); /* one more tombstone to wait for */
-void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index);
+/* One more to wait for: a tombstone of this disk, or with REG_NONE a write under way. */
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
 /* No tombstone could be asked for: the answer says so. */
 void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code);
 /* An answer of count codes to the request, which waits for tombstones as a REMOVE does; 0: too many

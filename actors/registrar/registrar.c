@@ -478,7 +478,7 @@ static void registrar_health(struct registrar *self)
     }
     enum sl_health health = reason[0] != '\0' ? SL_HEALTH_DEGRADED : SL_HEALTH_READY;
     /* What is on disk alone is a miss until the tierer has told of it. */
-    bool scanning = self->tier.on && self->env->now_ns < self->tier.scan_until_ns;
+    bool scanning = self->env->now_ns < self->tier.scan_until_ns && !reg_tier_lost(self);
     if (scanning && !self->draining) {
         sl_metrics_health(self->env->metrics, SL_HEALTH_STARTING,
                           "what is on disk is not known yet");

@@ -17,26 +17,32 @@ static struct reg_remove *remove_find(struct registrar *self, uint64_t id)
     return NULL;
 }
 
-void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index)
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
 {
     struct reg_remove *remove = remove_find(self, id);
     if (remove == NULL) {
         return;
     }
     remove->outstanding++;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]++;
+    }
     if (remove->left != NULL) {
         remove->left[index]++;
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
     }
 }
 
-void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index)
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
 {
     struct reg_remove *remove = remove_find(self, id);
     if (remove == NULL) {
         return; /* answered at its deadline */
     }
     remove->outstanding--;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]--;
+    }
     if (remove->left != NULL && --remove->left[index] == 0) {
         remove->codes[index] = (uint64_t)SL_OK;
     }
@@ -88,8 +94,13 @@ static void remove_from_disk(struct registrar *self, const char *key, uint32_t s
                              const struct reg_drop *how)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    if (disk_may_have(self, key, slot) &&
-        !reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
+    if (!disk_may_have(self, key, slot)) {
+        return;
+    }
+    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, (uint32_t)strlen(key), slot)) {
+        /* One that waits there will do: who asks again and again must not fill the table. */
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_UNREACHABLE);
+    } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
         (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
     }
 }
@@ -282,6 +293,33 @@ static bool removes_may_end(struct registrar *self)
     return reg_members_agreed(self);
 }
 
+/* Whether all that it waits for is to come from disks that nobody serves. */
+static bool remove_is_lost(const struct registrar *self, const struct reg_remove *remove)
+{
+    uint64_t lost = 0;
+    bool unknown = false;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier.disks[i];
+        if (reg_disk_lost(self, i)) {
+            lost += remove->forgets[i];
+            unknown = unknown || !disk->scanned;
+        } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
+            return false; /* it may tell yet */
+        }
+    }
+    bool begun = (remove->next == remove->count && remove->all_left == 0) || !remove_has_room(self);
+    return begun && lost == remove->outstanding && (lost > 0 || (remove->keys == NULL && unknown));
+}
+
+/* What was not confirmed is on a disk that is away: it is told of when that disk is back. */
+static void codes_lost(struct reg_remove *remove)
+{
+    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+        remove->codes[i] =
+            remove->codes[i] == SL_ERR_TIMEOUT ? (uint64_t)SL_ERR_UNREACHABLE : remove->codes[i];
+    }
+}
+
 static void codes_doubt(struct reg_remove *remove)
 {
     for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
@@ -312,14 +350,22 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
                 codes_doubt(remove);
             }
         }
-        if (!done && remove->back.deadline_ns > now_ns) {
+        bool lost = !done && may_end && self->tier.on && remove_is_lost(self, remove);
+        if (!done && !lost && remove->back.deadline_ns > now_ns) {
             continue;
+        }
+        if (lost) {
+            codes_lost(remove);
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             struct sl_msg reply = {
-                .code = done ? remove->failed : SL_ERR_TIMEOUT,
-                .text = sl_text_of(done ? "removed in part; ask again"
-                                        : "removed in part; the disk has not confirmed all")};
+                .code = done   ? remove->failed
+                        : lost ? SL_ERR_UNREACHABLE
+                               : SL_ERR_TIMEOUT,
+                .text = sl_text_of(done   ? "removed in part; ask again"
+                                   : lost ? "removed from memory; a disk is away, and hears of it "
+                                            "when it is back (sluicectl status)"
+                                          : "removed in part; the disk has not confirmed all")};
             sl_return_reply(self->env, &remove->back, &reply);
         } else {
             reg_reply_codes(self, &remove->back, remove->codes, remove->count);

@@ -365,8 +365,8 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
         }
     }
     if (how.remove_id != 0) {
-        reg_remove_done(self, how.remove_id,
-                        how.remove_index); /* this wait ends; a tombstone's goes on by itself */
+        /* This wait ends; a tombstone's goes on by itself. */
+        reg_remove_done(self, how.remove_id, how.remove_index, REG_NONE);
     }
     if (note != 0) { /* the tombstone has one of its own, which knows the place */
         sl_index_set_kind(self->index, note, SL_RECORD_FREE);
@@ -608,7 +608,7 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                 write->fate[i].note = reg_forget_note(self, record->key, record->key_length, &note);
             }
             if (how->remove_id != 0) {
-                reg_remove_wait(self, how->remove_id, how->remove_index);
+                reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
             }
             return;
         }
@@ -700,10 +700,14 @@ void reg_flushes_check(struct registrar *self, uint64_t now_ns)
         oldest = known ? oldest : oldest_order(self);
         known = true;
         struct sl_msg reply = {.code = SL_OK};
-        if (oldest < flush->order && flush->back.deadline_ns > now_ns) {
+        bool lost = oldest < flush->order && reg_tier_lost(self);
+        if (oldest < flush->order && !lost && flush->back.deadline_ns > now_ns) {
             continue;
         }
-        if (oldest < flush->order) {
+        if (lost) {
+            reply.code = SL_ERR_UNREACHABLE;
+            reply.text = sl_text_of(self->health_reason);
+        } else if (oldest < flush->order) {
             reply.code = SL_ERR_TIMEOUT;
             reply.text =
                 sl_text_of(reg_disks_writable(self) ? "write-behind is not done"

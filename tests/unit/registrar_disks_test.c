@@ -341,6 +341,70 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
     }
 END_TEST
 
+/* Nobody waits for a disk that nobody serves; its tombstone waits for it all the same. */
+START_TEST(removal_is_answered_at_once_when_its_disk_has_been_away_for_long)
+    {
+        struct node *node = node_disks();
+        put_durable(node);
+        uint32_t a = one_on(node, 0), b = one_on(node, 1);
+        struct sl_entry entry;
+        ck_assert(node_entry(node, key_of(a), &entry));
+        const struct found found = {.key = key_of(a),
+                                    .length = 5000,
+                                    .segment = entry.disk.segment,
+                                    .offset = entry.disk.offset_bytes};
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        uint64_t before = remove_ask(node, key_of(a));
+        fake_pass(&node->fake, 4 * SL_NS_PER_S);
+        ck_assert_int_eq(removed(node, before), SL_ERR_INCOMPLETE);
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert_int_eq(removed(node, before), SL_ERR_UNREACHABLE);
+        for (int i = 0; i < 3; i++) {
+            ck_assert_int_eq(removed(node, remove_ask(node, key_of(a))), SL_ERR_UNREACHABLE);
+        }
+        uint64_t on_b = remove_ask(node, key_of(b));
+        tierer_play(1, stores[1]);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(removed(node, on_b), SL_OK);
+
+        sl_err code;
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID + 7);
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1); /* one, however often it was asked for */
+        ck_assert(!node_sees(node, key_of(a)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(nothing_waits_for_a_disk_tier_that_never_came)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "k", 5000);
+        struct sl_msg flush = {.type = SL_MSG_FLUSH, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        struct sl_msg all = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S};
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+
+        fake_give(&node->fake, "client.1", &flush);
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        uint64_t seq = remove_ask(node, "k");
+        ck_assert_int_eq(removed(node, seq), SL_ERR_UNREACHABLE);
+        all.body.remove.all = true;
+        fake_give(&node->fake, "client.1", &all);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
+        ck_assert_msg(strstr(reply.text.at, "no disk tier") != NULL, "%s", reply.text.at);
+        ck_assert(fake_take_reply(&node->fake, "client.1", all.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
+        ck_assert(!node_sees(node, "k"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_two_disks_may_hold_is_removed_from_both)
     {
         struct node *node = node_disks();
@@ -629,6 +693,8 @@ int main(void)
         death_of_a_tierer_costs_its_own_objects_until_it_is_back,
         eviction_goes_on_with_the_disks_that_are_left,
         removal_waits_for_the_disk_that_is_away_and_outlives_it,
+        removal_is_answered_at_once_when_its_disk_has_been_away_for_long,
+        nothing_waits_for_a_disk_tier_that_never_came,
         what_two_disks_may_hold_is_removed_from_both,
         removal_waits_for_disks_that_have_not_told_yet,
         second_copy_is_known_and_goes_with_the_first,

@@ -1,5 +1,6 @@
 /* client/ctl_config.c - the settings in force, for people and for the supervisor. */
 #include "client/ctl.h"
+#include "runtime/sl_disk_place.h"
 
 #include <string.h>
 
@@ -53,11 +54,43 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, char *out
     }
 }
 
+/* As it can be read again, whatever the environment is by then: a line of name=value. */
+static void print_plain(enum sl_setting setting, const struct ctl *ctl)
+{
+    char text[1100];
+    uint64_t value = kinds[setting] == SL_SETTING_TEXT ? 0 : sl_config_u64(ctl->config, setting);
+    value_text(ctl, setting, text, sizeof text);
+    (void)printf("%s=", sl_setting_name(setting));
+    if (kinds[setting] == SL_SETTING_DURATION) {
+        (void)printf("%juns\n", (uintmax_t)value);
+    } else if (kinds[setting] == SL_SETTING_RATIO) {
+        (void)printf("%ju.%06ju\n", (uintmax_t)(value / 1000000), (uintmax_t)(value % 1000000));
+    } else {
+        (void)printf("%s\n", text);
+    }
+}
+
+/* Whether the node of these settings could have its disk tier; says on standard error what is in
+ * the way. */
+static int disks_check(const struct ctl *ctl)
+{
+    struct sl_error why = {0};
+    uint32_t bad = 0;
+    sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
+    if (why.code != SL_OK) {
+        (void)fprintf(stderr, "%s%s\n", why.text,
+                      err == SL_OK ? ": going on with the other disks" : "");
+    }
+    return err == SL_OK ? CTL_FINE : CTL_NO;
+}
+
 int ctl_config(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    bool shell = false;
-    const struct ctl_option options[] = {{.name = "shell", .flag = &shell}};
+    bool shell = false, plain = false, check = false;
+    const struct ctl_option options[] = {{.name = "shell", .flag = &shell},
+                                         {.name = "plain", .flag = &plain},
+                                         {.name = "check", .flag = &check}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
             (void)printf("\nSettings come, in rising order, from their defaults, a config file "
@@ -70,10 +103,17 @@ int ctl_config(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
+    if (check) {
+        return disks_check(ctl);
+    }
     json_t *object = json_object();
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
         enum sl_setting setting = (enum sl_setting)i;
         char text[1100];
+        if (plain && !ctl->json) {
+            print_plain(setting, ctl);
+            continue;
+        }
         value_text(ctl, setting, text, sizeof text);
         if (ctl->json) {
             (void)json_object_set_new(object, sl_setting_name(setting),

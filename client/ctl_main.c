@@ -118,9 +118,14 @@ static const struct ctl_command commands[] = {
     {"messages", "print the message catalogue",
      "messages\n\nPrints the table of messages between actors as Markdown.", ctl_messages},
     {"config", "print the settings in force",
-     "config [--shell] [SETTINGS]\n\nPrints every setting with its value and where it comes from; "
-     "--help lists kinds, "
-     "ranges and defaults.\n\n  --shell           as shell assignments S_name='value'",
+     "config [--shell | --plain | --check] [SETTINGS]\n\nPrints every setting with its value and "
+     "where it comes from; --help lists kinds, ranges and defaults.\n\n"
+     "  --shell           as shell assignments S_name='value'\n"
+     "  --plain           as lines name=value\n"
+     "  --check           prints nothing; opens each disk as its tierer will, and closes it "
+     "again.\n"
+     "                    Makes directories that are missing. Code 1 and the reason: the node "
+     "cannot start",
      ctl_config},
     {"workload", "generate a trace",
      "workload [--requests N] [--seed N] [--block-tokens N] [--sessions N] [--system-prompts N] "

@@ -24,8 +24,9 @@ struct mc_node {
     int lock_fd;                /* only one master has this node */
     struct mc_cluster *cluster; /* owned; NULL: no other hosts */
     struct sl_proc_id supervisor;
-    bool child;   /* the supervisor is a child of this process */
-    bool adopted; /* by start: it ran already */
+    long said_bytes; /* of supervisor.out, before this supervisor said something */
+    bool child;      /* the supervisor is a child of this process */
+    bool adopted;    /* by start: it ran already */
 };
 
 /* mooncake-PORT, or $SLUICE_INSTANCE. */

@@ -14,7 +14,9 @@ static sl_err actor_check(const struct sl_paths *paths, const char *name, struct
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);
     if (!sl_proc_alive(summary.proc)) {
-        return sl_fail(why, SL_ERR_UNREACHABLE, "%s is down", name);
+        bool said = summary.health == SL_HEALTH_STOPPED && summary.reason[0] != '\0';
+        return sl_fail(why, SL_ERR_UNREACHABLE, "%s is down%s%s", name, said ? ": " : "",
+                       said ? summary.reason : "");
     }
     if (summary.health == SL_HEALTH_DEGRADED) {
         (void)sl_fail(why, SL_ERR_INCOMPLETE, "%s: %s", name, summary.reason);

@@ -1,6 +1,7 @@
 /* client/mooncake/node_plan.c - the settings of the node that stand behind a master's flags. */
 #include "client/mooncake/instance.h"
 #include "client/mooncake/node.h"
+#include "runtime/sl_disk_place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -158,6 +159,13 @@ static uint64_t directory_bytes(const char *path)
     return bytes;
 }
 
+/* What a disk that lies there already takes; 0 also where none can: the start says why. */
+static uint64_t disk_bytes_there(const char *path)
+{
+    char place[SL_DISK_PLACE_BYTES];
+    return sl_disk_place_find(path, place, NULL) == SL_OK ? directory_bytes(place) : 0;
+}
+
 /* Size of a variable of Mooncake's; `otherwise` when it is not set. */
 static sl_err environment_size(const char *name, uint64_t otherwise, uint64_t *out,
                                struct sl_error *why)
@@ -213,7 +221,7 @@ static sl_err disk_size(const struct plan *plan, const char *path, uint64_t *out
     if (err != SL_OK) {
         return err;
     }
-    uint64_t usable = (free_now + directory_bytes(path)) / 100 * DISK_PERCENT;
+    uint64_t usable = (free_now + disk_bytes_there(path)) / 100 * DISK_PERCENT;
     *out = SL_MIN(quota != 0 ? quota : usable, limit);
     *out = SL_MIN(*out, mc_flags_u64(plan->flags, MASTER_global_file_segment_size));
     *out = *out / SL_MIB * SL_MIB;
@@ -243,6 +251,11 @@ static sl_err disk_add(struct plan *plan, struct sl_error *why)
     if (err == SL_OK && mc_flags_u64(plan->flags, MASTER_quota_bytes) == 0) {
         uint64_t before = size_before(plan->node, DISK_LINE);
         bytes = before != 0 ? before : bytes;
+    }
+    if (err == SL_OK && bytes == 0) { /* it would be a node without a disk tier */
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk tier, by %s: no room at '%.100s', or less than 1 MiB asked for", from,
+                       path);
     }
     err = err == SL_OK ? setting_add(plan, "disk", why, "%ju", (uintmax_t)bytes) : err;
     return err == SL_OK ? setting_add(plan, "disk_path", why, "%s", path) : err;

@@ -9,6 +9,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,14 @@ static char **environment_make(const struct mc_node *node, char *bin, size_t bin
         list[count++] = bin;
     }
     return list;
+}
+
+static long said_bytes(const struct mc_node *node)
+{
+    char path[1200];
+    struct stat status;
+    (void)snprintf(path, sizeof path, "%s/supervisor.out", node->paths.log_dir);
+    return stat(path, &status) == 0 ? (long)status.st_size : 0;
 }
 
 /* Runs sluice-node in a session of its own, so that a Ctrl-C at the terminal ends this process
@@ -238,6 +247,7 @@ static sl_err node_spawn(struct mc_node *node, struct sl_error *why)
         (char *)(uintptr_t)node->config_path,     (char *)(uintptr_t) "--instance",
         (char *)(uintptr_t)node->instance,        NULL};
     pid_t pid = 0;
+    node->said_bytes = said_bytes(node);
     sl_err err = supervisor_spawn(node, words, &pid, why);
     if (err != SL_OK) {
         return err;
@@ -286,7 +296,7 @@ void mc_node_last_words(const struct mc_node *node, char *out, size_t out_bytes)
     }
     if (fseek(file, 0, SEEK_END) == 0) {
         long end = ftell(file);
-        long from = end > (long)out_bytes - 1 ? end - ((long)out_bytes - 1) : 0;
+        long from = SL_MAX(node->said_bytes, end - ((long)out_bytes - 1));
         if (fseek(file, from, SEEK_SET) == 0) {
             out[fread(out, 1, out_bytes - 1, file)] = '\0';
         }

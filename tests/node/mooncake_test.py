@@ -475,6 +475,37 @@ class Lives(unittest.TestCase):
             self.assertIn("\nmaster_total_file_capacity_bytes 67108864\n", place.get("/metrics")[1])
             self.assertTrue(os.listdir(disk))
 
+    def test_a_disk_directory_as_operators_make_it(self):
+        with Place() as place:
+            disk = place.directory + "/files"
+            os.mkdir(disk)
+            os.chmod(disk, 0o755)
+            place.master("--quota_bytes=67108864", "--root_fs_dir", disk)
+            place.lender()
+            place.put("kept")
+            place.ctl("flush")
+            self.assertEqual(os.listdir(disk), [f"sluice-disk-{os.geteuid()}"])
+            self.assertEqual(place.daemons[0].end()[0], 0)
+
+    def test_a_disk_tier_that_cannot_work_ends_the_start(self):
+        with Place() as place:
+            file, open_to_all = place.directory + "/file", place.directory + "/open"
+            with open(file, "w", encoding="utf-8"):
+                pass
+            os.mkdir(open_to_all)
+            os.chmod(open_to_all, 0o777)
+            for path, said in ((file, "is no directory"), (open_to_all, "others may write there"), ("/proc/none", "/proc/none")):
+                with self.subTest(path=path):
+                    started = time.monotonic()
+                    master = place.master("--enable_offload", "--quota_bytes=67108864", wait=False,
+                                          MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=path)
+                    code, text = master.wait()
+                    self.assertLess(time.monotonic() - started, 10 * PATIENCE)
+                    self.assertEqual(code, 1, text)
+                    self.assertIn(said, text)
+                    self.assertFalse(os.path.exists(place.shm), text)
+                    self.assertEqual(place.get("/health")[0], 0)
+
     def test_many_who_say_nothing_hold_up_nobody(self):
         with Place() as place:
             place.master()

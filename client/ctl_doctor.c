@@ -46,8 +46,7 @@ void doctor_say(struct doctor *doctor, enum doctor_level level, const char *chec
 
 /* ---- helpers ---- */
 
-/* The next directory above that exists; false: none. */
-static bool existing_parent(const char *path, char out[1100])
+bool doctor_parent(const char *path, char out[1100])
 {
     struct stat status;
     (void)snprintf(out, 1100, "%s", path);
@@ -64,14 +63,13 @@ static bool existing_parent(const char *path, char out[1100])
     return true;
 }
 
-static uint64_t free_bytes(const char *path)
+uint64_t doctor_free_bytes(const char *path)
 {
     struct statvfs status;
     return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
 }
 
-/* What the files directly in a directory take. */
-static uint64_t used_bytes(const char *path)
+uint64_t doctor_used_bytes(const char *path)
 {
     uint64_t bytes = 0;
     struct stat status;
@@ -112,12 +110,12 @@ static void doctor_memory(struct doctor *doctor)
     const char *shm_dir = doctor->ctl->paths.shm_dir;
     uint64_t want = sl_config_u64(doctor->config, SL_SET_memory) +
                     sl_config_u64(doctor->config, SL_SET_index_memory);
-    if (!existing_parent(shm_dir, parent)) {
+    if (!doctor_parent(shm_dir, parent)) {
         doctor_say(doctor, DOCTOR_FAIL, "memory", "mount a tmpfs there, or set shm_dir",
                    "no directory above '%s' exists", shm_dir);
         return;
     }
-    uint64_t own = used_bytes(shm_dir), left = free_bytes(parent);
+    uint64_t own = doctor_used_bytes(shm_dir), left = doctor_free_bytes(parent);
     bool enough = left + own >= want;
     doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "memory",
                enough ? "" : "mount -o remount,size=N /dev/shm, or set memory lower",
@@ -128,7 +126,7 @@ static void doctor_memory(struct doctor *doctor)
 static void doctor_huge_pages(struct doctor *doctor)
 {
     char parent[1100], why[SL_HUGE_TEXT_BYTES] = "";
-    if (!existing_parent(doctor->ctl->paths.shm_dir, parent)) {
+    if (!doctor_parent(doctor->ctl->paths.shm_dir, parent)) {
         return;
     }
     bool huge = sl_huge_pages(parent, why);
@@ -196,84 +194,6 @@ static void doctor_io_uring(struct doctor *doctor)
                "%s: no disk tier and no tcp fabric", strerror(-result));
 }
 
-/* ---- disk ---- */
-
-/* Whether a page can be written there past the cache. Errors: errno, 0 is none. */
-static int direct_try(const char *directory)
-{
-    char path[1200];
-    void *page = NULL;
-    (void)snprintf(path, sizeof(path), "%s/.doctor-XXXXXX", directory);
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) {
-        return errno;
-    }
-    int os_code = posix_memalign(&page, 4096, 4096);
-    if (os_code == 0) {
-        memset(page, 0, 4096);
-        if (fcntl(fd, F_SETFL, O_DIRECT) != 0 || pwrite(fd, page, 4096, 0) != 4096) {
-            os_code = errno == 0 ? EIO : errno;
-        }
-    }
-    free(page);
-    (void)unlink(path);
-    (void)close(fd);
-    return os_code;
-}
-
-static void disk_direct(struct doctor *doctor, const char *parent)
-{
-    int os_code = direct_try(parent);
-    bool direct = sl_config_bool(doctor->config, SL_SET_disk_direct);
-    if (os_code == 0) {
-        doctor_say(doctor, DOCTOR_OK, "disk_direct", "", "O_DIRECT works at %s", parent);
-    } else if (os_code == EINVAL) {
-        doctor_say(doctor, direct ? DOCTOR_WARN : DOCTOR_OK, "disk_direct",
-                   direct ? "put disk_path on ext4 or xfs" : "",
-                   "no O_DIRECT at %s: the page cache is in the way", parent);
-    } else {
-        doctor_say(doctor, DOCTOR_FAIL, "disk_direct",
-                   "give this user the directory, or set disk_path", "no page written at %s: %s",
-                   parent, strerror(os_code));
-    }
-}
-
-static void doctor_disk(struct doctor *doctor)
-{
-    char parent[1100], a[32], b[32], c[32];
-    const struct sl_paths *paths = &doctor->ctl->paths;
-    uint64_t disk = sl_config_u64(doctor->config, SL_SET_disk);
-    dev_t devices[SL_DISK_PATHS_MAX] = {0};
-    uint64_t missing[SL_DISK_PATHS_MAX] = {0}; /* what a path still wants of its device */
-    if (disk == 0) {
-        doctor_say(doctor, DOCTOR_OK, "disk", "", "no disk tier (disk = 0)");
-        return;
-    }
-    for (uint32_t i = 0; i < paths->disk_count; i++) {
-        const char *directory = paths->disk_dirs[i];
-        struct stat status = {0};
-        if (!existing_parent(directory, parent) || stat(parent, &status) != 0) {
-            doctor_say(doctor, DOCTOR_FAIL, "disk", "make the directory, or set disk_path",
-                       "nothing above '%s' exists", directory);
-            continue;
-        }
-        uint64_t want = disk / paths->disk_count; /* split evenly */
-        uint64_t left = free_bytes(parent), own = used_bytes(directory), others = 0;
-        devices[i] = status.st_dev;
-        missing[i] = want - SL_MIN(want, own);
-        for (uint32_t j = 0; j < i; j++) {
-            others += devices[j] == devices[i] ? missing[j] : 0;
-        }
-        bool enough = left >= others && left - others >= missing[i];
-        doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "disk",
-                   enough ? "" : "free some, or set disk lower",
-                   "%s free at %s, %s there already, this path wants %s%s", ctl_size_text(left, a),
-                   parent, ctl_size_text(own, b), ctl_size_text(want, c),
-                   others > 0 ? ", others on the same device theirs" : "");
-        disk_direct(doctor, parent);
-    }
-}
-
 /* ---- files with secrets: every setting that ends in _file ---- */
 
 static void doctor_key_files(struct doctor *doctor)
@@ -317,14 +237,14 @@ static void doctor_leftovers(struct doctor *doctor)
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
          entry = readdir(directory)) {
         (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
-        if (entry->d_name[0] == '.' || used_bytes(path) == 0 || registrar_lives(path)) {
+        if (entry->d_name[0] == '.' || doctor_used_bytes(path) == 0 || registrar_lives(path)) {
             continue;
         }
         found++;
         doctor_say(doctor, DOCTOR_WARN, "leftovers",
                    "start this instance to use it again, or remove the directory",
                    "'%s' holds %s, and no registrar of it lives", path,
-                   ctl_size_text(used_bytes(path), a));
+                   ctl_size_text(doctor_used_bytes(path), a));
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -337,9 +257,9 @@ static void doctor_leftovers(struct doctor *doctor)
 int ctl_doctor(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_memory,    doctor_huge_pages, doctor_descriptors, doctor_memlock,
-        doctor_io_uring,  doctor_disk,       doctor_verbs,       doctor_ports,
-        doctor_key_files, doctor_cluster,    doctor_directory,   doctor_leftovers,
+        doctor_node,     doctor_memory,    doctor_huge_pages, doctor_descriptors, doctor_memlock,
+        doctor_io_uring, doctor_disk,      doctor_verbs,      doctor_ports,       doctor_key_files,
+        doctor_cluster,  doctor_directory, doctor_leftovers,
     };
     int code;
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
@@ -348,11 +268,13 @@ int ctl_doctor(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
-    struct doctor doctor = {.ctl = ctl, .config = ctl->config, .lines = json_array()};
+    struct doctor doctor = {
+        .ctl = ctl, .config = ctl->config, .paths = ctl->paths, .lines = json_array()};
     doctor.running = registrar_lives(ctl->paths.shm_dir);
     for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
         checks[i](&doctor);
     }
+    sl_config_destroy(&doctor.given);
     bool fine = doctor.count[DOCTOR_FAIL] == 0;
     if (ctl->json) {
         ctl_print_json(json_pack("{s:b, s:b, s:o}", "ok", fine, "running", doctor.running, "checks",

@@ -46,6 +46,10 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
                       struct sl_error *why);
 void sl_client_close(struct sl_client **client);
 const char *sl_client_instance(const struct sl_client *client);
+/* Whether the node serves less than it should, and why, for people ("no disk tier: ..."). Costs a
+ * few system calls and disturbs nobody. */
+#define SL_TROUBLE_BYTES 240u
+bool sl_client_trouble(const struct sl_client *client, char out[SL_TROUBLE_BYTES]);
 
 /* ---- objects ---- */
 struct sl_object_key {

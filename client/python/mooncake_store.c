@@ -111,6 +111,8 @@ static PyObject *setup_result(const char *what, int code, const struct sl_error 
 {
     if (code != SL_STORE_OK) {
         PySys_WriteStderr("mooncake.store: %s gives %d: %.240s\n", what, code, why->text);
+    } else if (why->text[0] != '\0') {
+        PySys_WriteStderr("mooncake.store: %s: the node is degraded: %.240s\n", what, why->text);
     }
     return PyLong_FromLong(code);
 }

@@ -61,7 +61,8 @@ struct sl_store_setup {         /* texts: NULL is "" */
     const char *master_server_addr; /* "host:port" of a mooncake_master of this machine */
     const char *tenant;             /* "" and "default": none */
 };
-/* A store that is set up is closed before. Waits 2 s for the node at most. why says what failed.
+/* A store that is set up is closed before. Waits 2 s for the node at most. why says what failed;
+ * with SL_STORE_OK its text says in what the node is degraded, and is left alone when it is not.
  * SL_STORE_INVALID: a size, a port that is taken (with the metadata server P2PHANDSHAKE another one
  * is), no such master; SL_STORE_INTERNAL: no free port. */
 int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,

@@ -1,6 +1,7 @@
 /* client/store/store_open.c - life of a store: set up, used, closed, set up again. */
 #include "client/store/store_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -369,6 +370,10 @@ int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup, s
     (void)sl_store_close(store);
     struct store_base *base = base_new(&reason);
     sl_err err = base == NULL ? reason.code : base_open(base, &asked, &reason);
+    if (err == SL_OK && why != NULL && sl_client_trouble(base->client, reason.text)) {
+        /* It goes on without; but who sets up should know, and not only the node's log. */
+        (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
+    }
     err = setup_end(store, base, err, &reason, why);
     bool no_port = err == SL_ERR_EXISTS && !store_host_has_port(asked.local_hostname);
     return err == SL_OK ? SL_STORE_OK : no_port ? SL_STORE_INTERNAL : SL_STORE_INVALID;

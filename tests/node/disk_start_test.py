@@ -1,0 +1,175 @@
+"""The directory of a disk tier: what an operator makes is used, what cannot work ends the start, and a tier that dies is told of."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+from node_support import Node, main, wait_until
+
+UID = os.geteuid()
+ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
+
+
+class DiskStart(unittest.TestCase):
+    def node(self, settings=(), **options):
+        """Not started; its disk path does not exist yet."""
+        node = Node(ranks=1, memory="64MiB", disk="64MiB", settings=settings, **options)
+        self.addCleanup(node.__exit__)
+        return node
+
+    def place(self, node):
+        return node.directory + "/disk"
+
+    def own(self, node):
+        return f"{self.place(node)}/sluice-disk-{UID}"
+
+    def put_flushed(self, node, key):
+        node.ctl("put", key, "-", stdin=key.encode())
+        node.ctl("flush", "--timeout", "60s")
+
+    def test_a_directory_of_mode_0755_gets_one_below_and_is_found_again(self):
+        node = self.node()
+        os.mkdir(self.place(node))
+        os.chmod(self.place(node), 0o755)
+        for mode in (0o755, 0o700, 0o755):  # changed afterwards, it moves nothing
+            os.chmod(self.place(node), mode)
+            node.start()
+            key = f"key{mode}"
+            self.put_flushed(node, key)
+            node.stop()
+            self.assertEqual(os.listdir(self.place(node)), [f"sluice-disk-{UID}"])
+            self.assertEqual(os.stat(self.own(node)).st_mode & 0o7777, 0o700)
+        node.start()
+        for mode in (0o755, 0o700):
+            self.assertEqual(node.ctl("get", f"key{mode}").stdout, f"key{mode}".encode(), node.logs())
+
+    def test_a_directory_that_holds_a_disk_stays_it(self):
+        node = self.node()
+        node.start()  # makes it, 0700
+        self.put_flushed(node, "kept")
+        node.stop()
+        os.chmod(self.place(node), 0o755)
+        node.start()
+        self.assertEqual(node.ctl("get", "kept").stdout, b"kept", node.logs())
+        self.assertFalse(os.path.exists(self.own(node)))
+
+    def refused(self, node, *texts):
+        """The start ends soon, says why, and leaves nothing that runs."""
+        started = time.monotonic()
+        done = node.supervisor("start", *node.settings, check=False)
+        self.assertLess(time.monotonic() - started, 10)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        for text in texts:
+            self.assertIn(text, done.stdout)
+        self.assertEqual(node.leftovers(), [])
+        self.assertEqual(node.supervisor("status", check=False).returncode, 3)
+
+    def test_what_is_no_directory_is_refused(self):
+        node = self.node()
+        with open(self.place(node), "w", encoding="utf-8"):
+            pass
+        self.refused(node, "is no directory", self.place(node))
+
+    def test_what_cannot_be_made_is_refused(self):
+        node = self.node(settings=("--disk-path", "/proc/nothing"))
+        self.refused(node, "/proc/nothing")
+
+    def test_others_who_may_write_are_refused_but_for_a_sticky_directory(self):
+        node = self.node()
+        os.mkdir(self.place(node))
+        for mode in (0o777, 0o775):
+            os.chmod(self.place(node), mode)
+            self.refused(node, "others may write there", f"{mode:04o}", "chmod")
+        os.chmod(self.place(node), 0o1777)
+        node.start()
+        self.assertTrue(os.path.isdir(self.own(node)))
+
+    @ROOT_ALONE
+    def test_a_directory_of_another_user_is_refused(self):
+        node = self.node()
+        os.mkdir(self.place(node))
+        os.chown(self.place(node), 4711, 4711)
+        self.refused(node, "belongs to uid 4711")
+
+    def test_two_paths_that_are_one_directory_are_refused(self):
+        node = self.node()
+        path, link = self.place(node), node.directory + "/link"
+        os.mkdir(path)
+        os.symlink(path, link)
+        node.settings += ["--disk-path", f"{path},{link}"]
+        self.refused(node, "lead to the same directory" if os.path.realpath(link) != path else "twice")
+
+    def test_a_disk_of_another_node_is_refused(self):
+        first, second = self.node(), self.node()
+        first.start()
+        second.settings += ["--disk-path", self.place(first)]
+        self.refused(second, "in use by another process")
+        self.put_flushed(first, "undisturbed")
+
+    def test_a_file_system_without_room_is_refused(self):
+        node = self.node()
+        os.mkdir(self.place(node))
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "none", self.place(node)],
+                          check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("mounting is not permitted here")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.place(node)], check=False)
+        self.refused(node, "free", "two segments")
+
+    # ---- a tier that dies while the node runs ----
+
+    def broken(self):
+        """A node whose tierer can start no more: a file stands where its disk was."""
+        node = self.node()
+        node.start()
+        for key in ("a", "b", "c"):
+            self.put_flushed(node, key)
+        shutil.rmtree(self.place(node))
+        with open(self.place(node), "w", encoding="utf-8"):
+            pass
+        wait_until(lambda: "no disk tier" in node.ctl("status").stdout.decode(), 20, "the node says that it has no disk tier")
+        return node
+
+    def test_a_tier_that_dies_again_and_again_is_told_of_and_holds_up_nobody(self):
+        node = self.broken()
+        said = node.ctl("status").stdout.decode()
+        self.assertRegex(said, r"registrar .*degraded.*no disk tier: tierer\.0 not reachable: .*is no directory")
+        self.assertRegex(node.supervisor("status").stdout, r"tierer\.0 +\d+ (waiting|running|crash-loop)")
+        for key, words in (("a", ["rm", "a"]), ("a", ["rm", "a"]), ("all", ["rm", "--all"]), ("new", ["flush"])):
+            node.ctl("put", "new", "-", stdin=b"new")
+            started = time.monotonic()
+            done = node.ctl(*words, "--op-timeout" if words[0] == "rm" else "--timeout", "60s", check=False)
+            self.assertLess(time.monotonic() - started, 20, words)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr.decode(), "disk is away|no disk tier")
+        self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
+        os.remove(self.place(node))
+        wait_until(lambda: b"no disk tier" not in node.ctl("status").stdout, 20, "the disk is back")
+        node.wait_ready(30)
+        self.put_flushed(node, "again")
+
+    def test_doctor_tells_of_the_node_that_runs(self):
+        node = self.node()
+        node.start()
+        disks = self.disk_lines(node)
+        self.assertEqual([line["level"] for line in disks], ["ok"])
+        self.assertIn("tierer.0 serves", disks[0]["text"])
+        node.stop()
+        self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # none runs: the defaults
+
+    def test_doctor_tells_of_a_tier_that_dies(self):
+        node = self.broken()
+        line = self.disk_lines(node)[0]
+        self.assertEqual(line["level"], "fail", line)
+        self.assertRegex(line["text"], r"no disk tier at '.*': tierer\.0 does not run")
+        self.assertNotEqual(line["mend"], "")
+
+    def disk_lines(self, node):
+        done = node.ctl("doctor", "--json", check=False)
+        return [line for line in json.loads(done.stdout)["checks"] if line["check"] == "disk"]
+
+
+if __name__ == "__main__":
+    main()

@@ -76,8 +76,8 @@ struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_err
     }
     if (err == SL_OK) {
         atomic_store_explicit(&at->arenas[0], arena, memory_order_release);
-        sl_client_leases_follow(client, at);
-        if (!client->read_only) {
+        err = sl_client_leases_follow(client, at, why);
+        if (err == SL_OK && !client->read_only) {
             err = pins_open(client, at, why);
         }
     }
@@ -137,11 +137,11 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
     }
     if (err == SL_OK && client->leases) {
         pthread_mutex_lock(&client->lock);
-        sl_client_leases_follow(client, at);
+        err = sl_client_leases_follow(client, at, why);
         pthread_mutex_unlock(&client->lock);
     }
-    if (err == SL_OK) {
-        return SL_OK;
+    if (err == SL_OK || err == SL_ERR_VERSION) {
+        return err;
     }
     pthread_mutex_lock(&client->lock);
     err = SL_OK;

@@ -267,6 +267,21 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
     call_end(client, call);
 }
 
+/* An answer in a version that is not understood is one all the same: waiting brings no other. Its
+ * text stands in why, which must stay for as long as the reply. */
+static bool reply_read(struct sl_client *client, const void *frame, size_t length_bytes,
+                       struct sl_msg *reply, struct sl_error *why)
+{
+    *reply = (struct sl_msg){0};
+    sl_err err = sl_codec_decode(client->codec, frame, length_bytes, reply, why);
+    if (err == SL_ERR_VERSION) {
+        reply->code = err;
+        reply->text = sl_text_of(why->text);
+        err = SL_OK;
+    }
+    return err == SL_OK && SL_MSG_IS_REPLY(reply->type);
+}
+
 /* Takes what has arrived, sends again what is due, ends what is over. True: more may be there. */
 static bool pump(struct sl_client *client)
 {
@@ -279,9 +294,9 @@ static bool pump(struct sl_client *client)
     while (taken < PUMP_FRAMES_MAX &&
            sl_mailbox_receive(client->mailbox, &from, &frame, &length_bytes) == SL_OK) {
         struct sl_msg reply;
+        struct sl_error why = {0};
         taken++;
-        if (sl_codec_decode(client->codec, frame, length_bytes, &reply, NULL) == SL_OK &&
-            SL_MSG_IS_REPLY(reply.type)) {
+        if (reply_read(client, frame, length_bytes, &reply, &why)) {
             dispatch(client, from, &reply);
         }
     }

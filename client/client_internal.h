@@ -146,7 +146,10 @@ void sl_attachment_close(struct sl_attachment *attachment);
 /* ---- client_leases.c ---- */
 /* Maps the node's leases when the client wants them and they are there, or others than before.
  * Under the client's lock, or before others know the attachment. */
-void sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at);
+/* Errors: SL_ERR_VERSION (the node's leases are of another build: looked-up keys would not be
+ * kept). Whatever else is in the way is looked at again in a moment. */
+sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
+                               struct sl_error *why);
 void sl_client_leases_close(struct sl_attachment *at);
 /* sl_index_find and sl_index_find_batch (entries may be NULL), leasing what they find. */
 sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment *at,

@@ -9,25 +9,33 @@ static const struct sl_leases *leases_of(const struct sl_client *client,
     return client->leases ? atomic_load_explicit(&at->leases, memory_order_acquire) : NULL;
 }
 
-void sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at)
+sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
+                               struct sl_error *why)
 {
     const char *shm_dir = client->paths.shm_dir;
     if (!client->leases || client->read_only || sl_index_view_lease_ttl(at->view) == 0) {
-        return;
+        return SL_OK;
     }
     struct sl_leases *old = atomic_load_explicit(&at->leases, memory_order_acquire);
     if (old != NULL && sl_leases_current(old, shm_dir) == SL_OK) {
-        return;
+        return SL_OK;
     }
     struct sl_leases *fresh = NULL;
-    if (at->old_leases_count == SL_CLIENT_OLD_LEASES_MAX ||
-        sl_leases_open(shm_dir, at->view, &fresh, NULL) != SL_OK) {
-        return; /* looked at again in a moment */
+    struct sl_error reason = {0};
+    sl_err err = at->old_leases_count == SL_CLIENT_OLD_LEASES_MAX
+                     ? SL_ERR_LIMIT
+                     : sl_leases_open(shm_dir, at->view, &fresh, &reason);
+    if (err == SL_ERR_VERSION) {
+        return sl_fail(why, err, "%s", reason.text);
+    }
+    if (err != SL_OK) {
+        return SL_OK;
     }
     if (old != NULL) { /* other threads may be at it */
         at->old_leases[at->old_leases_count++] = old;
     }
     atomic_store_explicit(&at->leases, fresh, memory_order_release);
+    return SL_OK;
 }
 
 void sl_client_leases_close(struct sl_attachment *at)

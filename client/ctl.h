@@ -71,6 +71,8 @@ const char *ctl_size_text(uint64_t bytes, char out[32]);
 struct sl_metrics_view;
 uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_metrics_view *view),
                    void *context);
+/* There is none: no node, or one of another build. Gives the error, never SL_OK. */
+sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why);
 
 int ctl_put(struct ctl *ctl, int argc, char **argv);
 int ctl_get(struct ctl *ctl, int argc, char **argv);

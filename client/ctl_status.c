@@ -53,6 +53,20 @@ uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_
     return opened;
 }
 
+sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why)
+{
+    char path[1400];
+    struct sl_metrics_view *view = NULL;
+    (void)snprintf(path, sizeof path, "%s/metrics.registrar", ctl->paths.shm_dir);
+    sl_err err = sl_metrics_view_open(path, &view, why);
+    sl_metrics_view_close(&view);
+    return err == SL_ERR_VERSION
+               ? err
+               : sl_fail(why, SL_ERR_UNREACHABLE,
+                         "no node runs under the name '%s' (no pages in %.150s)",
+                         sl_config_text(ctl->config, SL_SET_instance), ctl->paths.shm_dir);
+}
+
 static const char *health_text(enum sl_health health)
 {
     static const char *const texts[] = {"starting", "ready", "degraded", "draining", "stopped"};
@@ -257,9 +271,7 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
     if (pages == 0) {
         struct sl_error why;
         json_decref(status.actors);
-        (void)sl_fail(&why, SL_ERR_UNREACHABLE,
-                      "no node runs under the name '%s' (no pages in %.150s)",
-                      sl_config_text(ctl->config, SL_SET_instance), ctl->paths.shm_dir);
+        (void)ctl_no_pages(ctl, &why);
         return ctl_failed(ctl, &why);
     }
     if (ctl->json && !status.silent_asked) {

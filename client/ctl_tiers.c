@@ -203,8 +203,7 @@ int ctl_tiers(struct ctl *ctl, int argc, char **argv)
         struct sl_error why;
         bool memory = tiers != NULL;
         free(tiers);
-        (void)sl_fail(&why, memory ? SL_ERR_UNREACHABLE : SL_ERR_NO_MEMORY,
-                      memory ? "no node has run here under this name" : "no memory");
+        (void)(memory ? ctl_no_pages(ctl, &why) : sl_fail(&why, SL_ERR_NO_MEMORY, "no memory"));
         return ctl_failed(ctl, &why);
     }
     qsort(tiers->tierers, tiers->tierer_count, sizeof(tiers->tierers[0]), row_order);

@@ -289,8 +289,7 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
     }
     if (ctl_pages(ctl, page_collect, &trace) == 0) {
         struct sl_error why;
-        (void)sl_fail(&why, SL_ERR_UNREACHABLE, "no node runs under the name '%s'",
-                      sl_config_text(ctl->config, SL_SET_instance));
+        (void)ctl_no_pages(ctl, &why);
         return ctl_failed(ctl, &why);
     }
     if (trace.trace_id != 0) {

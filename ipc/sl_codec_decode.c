@@ -250,24 +250,20 @@ static sl_err decode_version(const msgpack_object *envelope, uint64_t *version,
         return sl_fail(why, SL_ERR_PROTOCOL, "envelope.version: not an unsigned integer");
     }
     if (first->via.u64 < SL_WIRE_VERSION_MIN || first->via.u64 > SL_WIRE_VERSION + 1) {
-        return sl_fail(why, SL_ERR_VERSION, "envelope.version: %" PRIu64 " is not in %u..%u",
-                       first->via.u64, (unsigned)SL_WIRE_VERSION_MIN,
+        return sl_fail(why, SL_ERR_VERSION,
+                       "a message in wire version %" PRIu64 ", sluice %s speaks %u to %u: use the "
+                       "same sluice package on both sides",
+                       first->via.u64, SL_VERSION, (unsigned)SL_WIRE_VERSION_MIN,
                        (unsigned)SL_WIRE_VERSION + 1);
     }
     *version = first->via.u64;
     return SL_OK;
 }
 
-static sl_err decode_envelope(struct spot *spot, const msgpack_object *value, struct sl_msg *out)
+static sl_err envelope_read(struct spot *spot, const msgpack_object *value, struct sl_msg *out)
 {
     struct sl_envelope envelope = {0};
-    uint64_t version = 0;
-    sl_err err = decode_version(value, &version, spot->why);
-    if (err != SL_OK) {
-        return err;
-    }
-    spot->may_lack_fields = version < SL_WIRE_VERSION;
-    err = decode_struct(spot, sl_shape_envelope(), value, &envelope);
+    sl_err err = decode_struct(spot, sl_shape_envelope(), value, &envelope);
     if (err != SL_OK) {
         return err;
     }
@@ -288,6 +284,23 @@ static sl_err decode_envelope(struct spot *spot, const msgpack_object *value, st
         .text = envelope.text,
     };
     return SL_OK;
+}
+
+static sl_err decode_envelope(struct spot *spot, const msgpack_object *value, struct sl_msg *out)
+{
+    uint64_t version = 0;
+    sl_err err = decode_version(value, &version, spot->why);
+    if (err == SL_ERR_VERSION) {
+        /* Envelopes only ever grow: one of any version says whom to answer. */
+        struct spot quiet = *spot;
+        quiet.why = NULL;
+        spot->codec->envelope_is_intact = envelope_read(&quiet, value, out) == SL_OK;
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    spot->may_lack_fields = version < SL_WIRE_VERSION;
+    return envelope_read(spot, value, out);
 }
 
 static sl_err decode_body(struct spot *spot, const msgpack_object *value, struct sl_msg *msg)
@@ -374,6 +387,9 @@ sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_
     struct sl_msg *msg = &codec->envelope;
     err = decode_envelope(&spot, &root.via.array.ptr[0], msg);
     if (err != SL_OK) {
+        if (codec->envelope_is_intact) {
+            *out = *msg;
+        }
         return err;
     }
     codec->envelope_is_intact = true;

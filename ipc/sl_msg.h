@@ -83,8 +83,10 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
                        size_t *length_bytes, struct sl_error *why);
 /* Fills *out, all or nothing; texts and lists are borrowed until the next decode with this codec
  * (the frame need not live on). Every byte is hostile. Errors, each naming the field:
- * SL_ERR_PROTOCOL, SL_ERR_VERSION, SL_ERR_LIMIT (more than the table allows), SL_ERR_UNSUPPORTED
- * (unknown type, LOCAL type; envelope fields are filled so that a reply is possible). */
+ * SL_ERR_PROTOCOL, SL_ERR_LIMIT (more than the table allows), SL_ERR_UNSUPPORTED (unknown type,
+ * LOCAL type), SL_ERR_VERSION (names both). With the last two the envelope's fields are filled, so
+ * that a reply is possible; with SL_ERR_VERSION only as far as they can be read: else *out stays.
+ */
 sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
                        struct sl_msg *out, struct sl_error *why);
 const char *sl_msg_name(uint32_t type); /* "RESERVE"; "?" */

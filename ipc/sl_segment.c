@@ -19,20 +19,38 @@
 #define SEGMENT_MAGIC         UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 #define SEGMENT_BOOT_ID_BYTES 40u
 #define SEGMENT_HUGE_BYTES    (2u * SL_MIB)
+#define SEGMENT_MAKER_BYTES   16u
+#define SEGMENT_WAY_OUT \
+    "use the sluice package of the node's version, or stop the node and start it with this one"
 
 struct segment_header {
     uint64_t magic;
     uint32_t format;
     uint32_t kind;
     uint32_t uid;
-    uint32_t reserved;
+    uint32_t layout; /* of the kind's own part and data; 0: the first one */
     uint64_t data_offset_bytes;
     uint64_t data_bytes;
     char boot_id[SEGMENT_BOOT_ID_BYTES]; /* zero-padded */
+    char maker[SEGMENT_MAKER_BYTES];     /* version of the program that made it, zero-padded */
 };
-static_assert(sizeof(struct segment_header) == 80, "format of the segment header");
+static_assert(sizeof(struct segment_header) == 96, "format of the segment header");
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
               "own part comes behind");
+
+/* Numbers of the layouts that this program reads and writes: one goes up when what lies in a
+ * segment of the kind, or in its part of the header page, means something else than before. */
+static const uint32_t layouts[] = {
+    [SL_SEGMENT_ARENA] = 1,
+    [SL_SEGMENT_INDEX] = 1,
+    [SL_SEGMENT_PINS] = 1,
+    [SL_SEGMENT_LEASES] = 1,
+};
+
+static uint32_t segment_layout(enum sl_segment_kind kind)
+{
+    return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : 0;
+}
 
 static sl_err segment_boot_id(char out[SEGMENT_BOOT_ID_BYTES], struct sl_error *why)
 {
@@ -230,9 +248,11 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
         .format = SL_SEGMENT_FORMAT,
         .kind = (uint32_t)want->kind,
         .uid = (uint32_t)geteuid(),
+        .layout = segment_layout(want->kind),
         .data_offset_bytes = want->data_align_bytes,
         .data_bytes = want->data_bytes,
     };
+    (void)snprintf(header.maker, sizeof(header.maker), "%s", SL_VERSION);
     sl_err err = segment_check_want(want, why);
     if (err != SL_OK) {
         return err;
@@ -255,6 +275,24 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
     return SL_OK;
 }
 
+static sl_err segment_check_layout(const struct segment_header *header,
+                                   const struct sl_segment_want *want, struct sl_error *why)
+{
+    uint32_t known = segment_layout(want->kind);
+    uint32_t layout = header->layout == 0 ? 1 : header->layout;
+    char maker[SEGMENT_MAKER_BYTES + 1] = "";
+    if (layout == known) {
+        return SL_OK;
+    }
+    for (size_t i = 0; i < SEGMENT_MAKER_BYTES && header->maker[i] > ' '; i++) {
+        maker[i] = header->maker[i];
+    }
+    return sl_fail(
+        why, SL_ERR_VERSION,
+        "'%.40s' has layout %u (sluice %s), this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
+        want->name, layout, maker[0] != '\0' ? maker : "of another version", SL_VERSION, known);
+}
+
 /* Whether a header, copied out of the file, is ours. Order: what it is, how it is written, whose it
  * is. */
 static sl_err segment_check_header(const struct segment_header *header,
@@ -267,8 +305,9 @@ static sl_err segment_check_header(const struct segment_header *header,
                        (unsigned long long)header->magic);
     }
     if (header->format != SL_SEGMENT_FORMAT) {
-        return sl_fail(why, SL_ERR_VERSION, "segment '%s': format %u, understood is %u", want->name,
-                       header->format, SL_SEGMENT_FORMAT);
+        return sl_fail(why, SL_ERR_VERSION,
+                       "'%.40s' has format %u, this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
+                       want->name, header->format, SL_VERSION, SL_SEGMENT_FORMAT);
     }
     if (header->kind != (uint32_t)want->kind) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
@@ -285,6 +324,10 @@ static sl_err segment_check_header(const struct segment_header *header,
     if (memcmp(header->boot_id, boot_id, sizeof(boot_id)) != 0) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made under boot %.36s, this is %.36s",
                        want->name, header->boot_id, boot_id);
+    }
+    err = segment_check_layout(header, want, why);
+    if (err != SL_OK) {
+        return err;
     }
     uint64_t file_bytes = (uint64_t)file->st_size;
     bool offset_good = header->data_offset_bytes == SL_PAGE_BYTES ||

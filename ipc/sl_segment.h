@@ -1,6 +1,7 @@
 /* ipc/sl_segment.h - files in the shm directory that outlive processes: create, open, check, map.
  *
- * Every segment starts with one page of header: magic, format version, boot id, uid, kind, sizes.
+ * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
+ * kind, sizes, and the version of the program that made it.
  * What does not match is refused, not guessed at. */
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
@@ -43,7 +44,8 @@ struct sl_segment_want {
 sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *out,
                          struct sl_error *why);
 /* Opens and checks. Errors: SL_ERR_NOT_FOUND, SL_ERR_FOREIGN (uid, boot id, kind, magic),
- * SL_ERR_VERSION, SL_ERR_CORRUPT (sizes do not fit the file), SL_ERR_OS. */
+ * SL_ERR_VERSION (format or layout; names both and what to do), SL_ERR_CORRUPT (sizes do not fit
+ * the file), SL_ERR_OS. */
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */

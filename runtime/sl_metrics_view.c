@@ -33,8 +33,10 @@ static sl_err view_check(const struct metrics_page *page, uint64_t bytes, const 
         return sl_fail(why, SL_ERR_FOREIGN, "'%s' is no metrics page", path);
     }
     if (page->version != METRICS_VERSION) {
-        return sl_fail(why, SL_ERR_VERSION, "metrics page '%s' has format %u, known is %u", path,
-                       page->version, METRICS_VERSION);
+        return sl_fail(why, SL_ERR_VERSION,
+                       "'%.100s' has format %u, this program (sluice %s) knows %u: use the sluice "
+                       "package of the node's version",
+                       path, page->version, SL_VERSION, METRICS_VERSION);
     }
     if (page->uid != geteuid()) {
         return sl_fail(why, SL_ERR_FOREIGN, "metrics page '%s' belongs to uid %u", path, page->uid);

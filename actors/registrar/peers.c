@@ -241,7 +241,10 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     uint32_t slot = reg_peer_find(self, hello->name.at, hello->name.length);
     if (slot != REG_NONE && self->peers[slot].present &&
         sl_proc_id_equal(self->peers[slot].proc, proc)) {
-        return SL_OK;
+        struct reg_peer *peer = &self->peers[slot];
+        /* Kept from before a restart, when its pins could not be read. */
+        sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
+        return err == SL_ERR_VERSION ? err : SL_OK;
     }
     if (slot != REG_NONE && reg_peer_alive(self, slot)) {
         return sl_fail(why, SL_ERR_BUSY, "process %u lives and is called %s",

@@ -2,16 +2,20 @@
  * A thread plays registrar and coordinator over real mailboxes. */
 #include "client/sluice.h"
 #include "ipc/sl_index.h"
+#include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
+#include "runtime/sl_clock.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WAIT_NS (20 * SL_NS_PER_S) /* events are waited for, not measured */
 
@@ -24,6 +28,7 @@ struct node {
     pthread_t thread;
     _Atomic bool stop;
     uint64_t load_block_count; /* of every LOAD_REPLY */
+    _Atomic unsigned version;  /* of its answers; 0: ours */
 };
 
 /* ---- the other side ---- */
@@ -61,7 +66,12 @@ static void node_serve(const struct node *node, struct sl_mailbox *mailbox, stru
             !SL_MSG_IS_REPLY(request.type)) {
             node_answer(node, &request, &reply);
             if (sl_codec_encode(out, &reply, &frame, &length, NULL) == SL_OK) {
-                (void)sl_mailbox_send(mailbox, to, frame, length, true);
+                unsigned char bytes[1024];
+                unsigned version = atomic_load_explicit(&node->version, memory_order_relaxed);
+                ck_assert_uint_le(length, sizeof bytes);
+                memcpy(bytes, frame, length);
+                bytes[2] = version != 0 ? (unsigned char)version : bytes[2];
+                (void)sl_mailbox_send(mailbox, to, bytes, length, true);
             }
         }
     }
@@ -146,6 +156,73 @@ static void node_close(struct node *node)
     sl_tmpdir_remove(&node->dir);
 }
 
+/* ---- another build ---- */
+
+START_TEST(answers_of_another_wire_version_end_a_call_by_name)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        const struct sl_object_key key = {.at = "k", .length = 1};
+        node_open(&node);
+        atomic_store_explicit(&node.version, SL_WIRE_VERSION + 2, memory_order_relaxed);
+        uint64_t started_ns = sl_clock_monotonic_ns();
+
+        sl_err err = sl_remove(node.client, key, WAIT_NS, &why);
+
+        ck_assert_int_eq(err, SL_ERR_VERSION);
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - started_ns, WAIT_NS / 4);
+        ck_assert_msg(strstr(why.text, "wire version 4") != NULL, "%s", why.text);
+        atomic_store_explicit(&node.version, 0, memory_order_relaxed);
+        node_close(&node);
+    }
+END_TEST
+
+static const char *const forged[] = {"index", "arena.0", "leases"};
+
+START_TEST(memory_of_another_layout_is_refused_at_once_and_by_name)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        char runtime_dir[96], shm_dir[96], path[128], said[64];
+        const char *settings[] = {runtime_dir, shm_dir, NULL};
+        uint32_t layout = 4711;
+        bool created = false;
+        sl_tmpdir_make(&node.dir, "/dev/shm");
+        (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node.dir.path);
+        (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node.dir.path);
+        struct sl_arena_options arena = {
+            .directory = node.dir.path, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+        ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node.arena, NULL), SL_OK);
+        struct sl_index_options index = {.shm_dir = node.dir.path,
+                                         .index_bytes_max = SL_MIB,
+                                         .arena = node.arena,
+                                         .lease_ttl_ns = SL_NS_PER_S};
+        ck_assert_int_eq(sl_index_open(&index, &created, &node.index, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_leases_open(node.index, node.dir.path, SL_NS_PER_S, &why), SL_OK);
+        /* A registrar that seems to be starting must not make it wait. */
+        sl_tmpdir_write(sl_tmpdir_at(&node.dir, "registrar.sock", path, sizeof path), "", 0);
+        int fd = open(sl_tmpdir_at(&node.dir, forged[_i], path, sizeof path), O_RDWR);
+        ck_assert_int_eq(pwrite(fd, &layout, sizeof layout, 20), sizeof layout);
+        (void)close(fd);
+        struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                            .settings = settings,
+                                            .leases = true,
+                                            .timeout_ns = WAIT_NS};
+        uint64_t started_ns = sl_clock_monotonic_ns();
+
+        sl_err err = sl_client_open(&options, &node.client, &why);
+
+        ck_assert_msg(err == SL_ERR_VERSION, "%s: %s", sl_err_name(err), why.text);
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - started_ns, WAIT_NS / 4);
+        (void)snprintf(said, sizeof said, "'%s' has layout 4711", forged[_i]);
+        ck_assert_msg(strstr(why.text, said) != NULL, "%s", why.text);
+        ck_assert_ptr_null(node.client);
+        sl_index_close(&node.index);
+        sl_arena_close(&node.arena);
+        sl_tmpdir_remove(&node.dir);
+    }
+END_TEST
+
 static const struct {
     uint64_t answered;
     sl_err code;
@@ -188,6 +265,9 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, more_blocks_than_were_asked_for_are_no_answer, 0,
                         (int)SL_COUNT(loads));
+    tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
+    tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
+                        (int)SL_COUNT(forged));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

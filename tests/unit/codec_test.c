@@ -453,6 +453,33 @@ START_TEST(fields_after_the_known_ones_are_ignored)
     }
 END_TEST
 
+/* The sender must hear of it: fields of an envelope are only ever appended, in any version. */
+START_TEST(unknown_version_leaves_an_envelope_to_answer)
+    {
+        /* [[9, 900, 3, 4, "c", 11, 0, 5, 0, "", "new"], []] */
+        static const unsigned char unknown[] = {0x92, 0x9b, 0x09, 0xcd, 0x03, 0x84, 0x03,
+                                                0x04, 0xa1, 'c',  0x0b, 0x00, 0x05, 0x00,
+                                                0xa0, 0xa3, 'n',  'e',  'w',  0x90};
+        struct sl_codec *codec = codec_made();
+        struct sl_msg got = {0};
+        struct sl_msg envelope = {0};
+        struct sl_error why = {0};
+
+        sl_err err = sl_codec_decode(codec, unknown, sizeof(unknown), &got, &why);
+
+        ck_assert_int_eq(err, SL_ERR_VERSION);
+        ck_assert_uint_eq(got.seq, 11);
+        ck_assert(sl_codec_last_envelope(codec, &envelope));
+        ck_assert_uint_eq(envelope.type, 900);
+        ck_assert_uint_eq(envelope.seq, 11);
+        ck_assert_str_eq(envelope.sender.at, "c");
+        ck_assert_msg(strstr(why.text, "wire version 9") != NULL, "%s", why.text);
+        ck_assert_msg(strstr(why.text, "sluice " SL_VERSION " speaks 1 to 3") != NULL, "%s",
+                      why.text);
+        sl_codec_destroy(&codec);
+    }
+END_TEST
+
 START_TEST(unknown_type_leaves_an_envelope_to_answer)
     {
         /* [[1, 900, 3, 4, "c", 11, 0, 5, 0, ""], []] */
@@ -717,6 +744,7 @@ int main(void)
     tcase_add_test(frames, same_message_is_decoded_without_new_storage);
     tcase_add_loop_test(frames, neighbouring_version_is_understood, 0, SL_COUNT(versions));
     tcase_add_test(frames, fields_after_the_known_ones_are_ignored);
+    tcase_add_test(frames, unknown_version_leaves_an_envelope_to_answer);
     tcase_add_test(frames, unknown_type_leaves_an_envelope_to_answer);
     tcase_add_test(frames, local_message_does_not_travel);
     tcase_add_test(frames, unknown_code_is_refused_by_name);

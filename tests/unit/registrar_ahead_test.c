@@ -2,6 +2,9 @@
  * published in them. */
 #include "tests/unit/registrar_support.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "runtime/sl_clock.h"
 
 #define SIZE  20000u
@@ -36,6 +39,36 @@ static struct sl_pins *client_with_pins(struct node *node, const char *name, uin
     ck_assert_int_eq(node_hello_pins(node, name, "client", pid, segment), SL_OK);
     return pins;
 }
+
+/* A client of another build: it hears so instead of pinning what nobody heeds. */
+START_TEST(pins_of_another_layout_are_refused_by_name)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins = client_with_pins(node, "client.7", 17);
+        struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
+        uint32_t layout = 4711;
+        char path[1200];
+        (void)snprintf(path, sizeof(path), "%s/pins.client.7", node->fake.paths.shm_dir);
+        int fd = open(path, O_RDWR);
+        ck_assert_int_eq(pwrite(fd, &layout, sizeof(layout), 20), sizeof(layout));
+        (void)close(fd);
+        node_restart(node);
+        msg.body.hello = (struct sl_body_hello){.role = sl_text_of("client"),
+                                                .name = sl_text_of("client.7"),
+                                                .pid = 17,
+                                                .start_time = proc_of(17).start_time,
+                                                .segment = sl_text_of("pins.client.7")};
+
+        fake_give(&node->fake, "client.7", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "client.7", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_VERSION);
+        ck_assert_msg(strstr(reply.text.at, "'pins.client.7' has layout 4711") != NULL, "%s",
+                      reply.text.at);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
 
 static struct answer *publish(struct node *node, const char *sender,
                               const struct sl_item_publication *items, uint32_t count,
@@ -556,6 +589,7 @@ int main(void)
 {
     Suite *suite = suite_create("registrar_ahead");
     TCase *publishing = tcase_create("publishing");
+    tcase_add_test(publishing, pins_of_another_layout_are_refused_by_name);
     tcase_add_test(publishing, what_is_published_is_there_at_once);
     tcase_add_test(publishing, publishing_again_is_answered_alike);
     tcase_add_test(publishing, key_that_exists_changes_nothing_and_leaves_the_grant);

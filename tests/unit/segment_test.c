@@ -148,6 +148,7 @@ static const struct {
 } tampered[] = {
     {"magic", 0, 1, 8, SL_ERR_FOREIGN},
     {"format", 8, SL_SEGMENT_FORMAT + 1, 4, SL_ERR_VERSION},
+    {"layout", 20, 4711, 4, SL_ERR_VERSION},
     {"kind", 12, SL_SEGMENT_PINS, 4, SL_ERR_FOREIGN},
     {"uid", 16, 12345678, 4, SL_ERR_FOREIGN},
     {"boot id", 40, 0x3030303030303030, 8, SL_ERR_FOREIGN},
@@ -177,6 +178,50 @@ START_TEST(header_that_does_not_match_is_refused)
         ck_assert_msg(got == tampered[_i].expected, "%s: %s, %s", tampered[_i].what,
                       sl_err_name(got), why.text);
         ck_assert_uint_gt(strlen(why.text), 0);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+static void layout_forge(const char *dir, uint32_t layout)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/seg", dir);
+    int fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, &layout, sizeof(layout), 20), sizeof(layout));
+    close(fd);
+}
+
+START_TEST(another_layout_is_refused_by_both_numbers_and_a_way_out)
+    {
+        char *dir = dir_with_segment();
+        struct sl_segment segment;
+        struct sl_error why = {0};
+        struct sl_segment_want want = want_in(dir);
+        layout_forge(dir, 4711);
+
+        ck_assert_int_eq(sl_segment_open(&want, false, &segment, &why), SL_ERR_VERSION);
+
+        ck_assert_msg(strstr(why.text, "'seg' has layout 4711 (sluice " SL_VERSION ")") != NULL,
+                      "%s", why.text);
+        ck_assert_msg(strstr(why.text, "this program (sluice " SL_VERSION ") knows 1") != NULL,
+                      "%s", why.text);
+        ck_assert_msg(strstr(why.text, "stop the node and start it") != NULL, "%s", why.text);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+/* Segments had no layout number before 1 was one. */
+START_TEST(a_segment_without_a_number_has_the_first_layout)
+    {
+        char *dir = dir_with_segment();
+        struct sl_segment segment;
+        struct sl_error why = {0};
+        struct sl_segment_want want = want_in(dir);
+        layout_forge(dir, 0);
+
+        ck_assert_sl_ok(sl_segment_open(&want, false, &segment, &why), why);
+
+        sl_segment_close(&segment);
         shm_dir_remove(dir);
     }
 END_TEST
@@ -309,6 +354,8 @@ int main(void)
     tcase_add_test(tcase, data_of_huge_alignment_starts_on_a_huge_page);
     tcase_add_test(tcase, name_that_exists_is_not_replaced);
     tcase_add_test(tcase, segment_that_cannot_be_prepared_gets_no_name);
+    tcase_add_test(tcase, another_layout_is_refused_by_both_numbers_and_a_way_out);
+    tcase_add_test(tcase, a_segment_without_a_number_has_the_first_layout);
     tcase_add_loop_test(tcase, header_that_does_not_match_is_refused, 0, SL_COUNT(tampered));
     tcase_add_loop_test(tcase, file_of_another_length_is_corrupt, 0, SL_COUNT(lengths));
     tcase_add_test(tcase, other_size_than_expected_is_corrupt);

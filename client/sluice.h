@@ -136,8 +136,8 @@ struct sl_terms {
     /* A value that is there stays visible until this one takes its place, in one step; its hard pin
      * and its bundle stay with the key (another bundle: SL_ERR_INVALID). A put of the key under way
      * is taken over, another replacement waited for (SL_ERR_BUSY at the deadline). With a disk the
-     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT: it may be either. Parts of
-     * blocks are not replaced. */
+     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT, or SL_ERR_UNREACHABLE
+     * when nobody serves that disk: it may be either. Parts of blocks are not replaced. */
     bool replace;
     bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
                      or for another writer; who replaces still waits for other writers */

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from node_support import Node, main, wait_until
+from node_support import Node, main, store_setup, wait_until
 
 UID = os.geteuid()
 ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
@@ -165,6 +165,13 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(line["level"], "fail", line)
         self.assertRegex(line["text"], r"no disk tier at '.*': tierer\.0 does not run")
         self.assertNotEqual(line["mend"], "")
+
+    def test_setup_of_the_store_tells_of_a_tier_that_dies(self):
+        done = store_setup(self.broken())
+        if done is None:
+            self.skipTest("no mooncake.store in this build")
+        self.assertEqual(done[0], 0, done)
+        self.assertIn("the node is degraded: no disk tier: tierer.0", done[1])
 
     def disk_lines(self, node):
         done = node.ctl("doctor", "--json", check=False)

@@ -150,6 +150,16 @@ class Node:
         shutil.rmtree(self.shm, ignore_errors=True)
 
 
+def store_setup(node):
+    """(code, what it wrote to standard error) of a mooncake.store that is set up at the node; None: this build has none."""
+    program = ("import sys; from mooncake.store import MooncakeDistributedStore as Store; "
+               "sys.exit(Store().setup('localhost', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '127.0.0.1:1') != 0)")
+    environment = dict(os.environ, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm,
+                       PYTHONPATH=os.path.join(os.path.dirname(BIN), "python"))
+    done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
+    return None if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr else (done.returncode, done.stderr)
+
+
 def workload(path, requests, seed):
     with open(path, "wb") as out:
         subprocess.run([CTL, "workload", "--requests", str(requests), "--seed", str(seed)], check=True, stdout=out)

@@ -12,14 +12,19 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+/* Populated at a time: a huge page, so that a writer that needs it waits a millisecond or two, and
+ * so does whoever maps memory in this process meanwhile. */
+#define ARENA_SLICE_BYTES (2u * SL_MIB)
+/* Taken from the file system whole or not at all: what is left is for others (index, pins). */
 #define ARENA_GRANULE_BYTES   (32u * SL_MIB)
 #define ARENA_ALIGN_BYTES     (2u * SL_MIB)
 #define ARENA_GENERATION_JUMP (UINT64_C(1) << 32)
 /* Small enough that the first touch of a small value stays short (13 us), large enough that the
- * call itself is nothing. Granules of the owner are whole multiples, so what is around an extent is
+ * call itself is nothing. Slices of the owner are whole multiples, so what is around an extent is
  * there already. */
 #define ARENA_MAP_BYTES (256u * SL_KIB)
-static_assert(ARENA_GRANULE_BYTES % ARENA_MAP_BYTES == 0, "a populated granule is mapped whole");
+static_assert(ARENA_SLICE_BYTES % ARENA_MAP_BYTES == 0, "a populated slice is mapped whole");
+static_assert(ARENA_GRANULE_BYTES % ARENA_SLICE_BYTES == 0, "no slice lies in two granules");
 
 /* The arena's part of the header page. */
 struct arena_own {
@@ -39,7 +44,13 @@ static_assert(sizeof(struct arena_own) == 48, "format of the arena header");
 static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SEGMENT_OWN_OFFSET_BYTES,
               "fits its page");
 
-enum granule_state { GRANULE_UNTOUCHED, GRANULE_IN_WORK, GRANULE_DONE };
+enum slice_state {
+    SLICE_UNTOUCHED,
+    SLICE_IN_WORK, /* a thread populates it */
+    SLICE_HURRIED, /* the same, and the owner allocates it */
+    SLICE_OWNED,   /* the owner alone is at it */
+    SLICE_DONE,
+};
 
 #define ARENA_NAME_BYTES 32u
 
@@ -48,10 +59,10 @@ struct sl_arena {
     struct arena_own *own;
     uint64_t chunk_bytes; /* checked copies of what the header says */
     uint32_t id;
-    pthread_mutex_t lock;    /* of the three below */
-    unsigned char *granules; /* enum granule_state each; owner only */
-    uint64_t granule_count;
-    uint64_t prefix_count; /* granules done from the start */
+    pthread_mutex_t lock;  /* of the three below */
+    unsigned char *slices; /* enum slice_state each; owner only */
+    uint64_t slice_count;
+    uint64_t prefix_count; /* slices done from the start */
     /* A bit for every ARENA_MAP_BYTES that were mapped; relaxed: setting one twice only costs time.
      * NULL in the owner, whose populating maps. */
     _Atomic uint64_t *mapped;
@@ -62,9 +73,9 @@ static void arena_name(uint32_t id, char out[ARENA_NAME_BYTES])
     (void)snprintf(out, ARENA_NAME_BYTES, "arena.%u", id);
 }
 
-static uint64_t arena_granule_bytes(const struct sl_arena *arena, uint64_t index)
+static uint64_t arena_slice_bytes(const struct sl_arena *arena, uint64_t index)
 {
-    return SL_MIN(ARENA_GRANULE_BYTES, arena->segment.data_bytes - index * ARENA_GRANULE_BYTES);
+    return SL_MIN(ARENA_SLICE_BYTES, arena->segment.data_bytes - index * ARENA_SLICE_BYTES);
 }
 
 /* NULL: out of memory. */
@@ -85,7 +96,7 @@ void sl_arena_close(struct sl_arena **arena)
     }
     sl_segment_close(&(*arena)->segment);
     pthread_mutex_destroy(&(*arena)->lock);
-    free((*arena)->granules);
+    free((*arena)->slices);
     free((*arena)->mapped);
     free(*arena);
     *arena = NULL;
@@ -133,22 +144,21 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want 
     return sl_segment_create(&create, &arena->segment, why);
 }
 
-static sl_err arena_plan_granules(struct sl_arena *arena, struct sl_error *why)
+static sl_err arena_plan_slices(struct sl_arena *arena, struct sl_error *why)
 {
     uint64_t populated =
         SL_MIN(atomic_load_explicit(&arena->own->populated_bytes, memory_order_acquire),
                arena->segment.data_bytes);
-    arena->granule_count =
-        (arena->segment.data_bytes + ARENA_GRANULE_BYTES - 1) / ARENA_GRANULE_BYTES;
-    arena->granules = calloc(arena->granule_count, 1);
-    if (arena->granules == NULL) {
+    arena->slice_count = (arena->segment.data_bytes + ARENA_SLICE_BYTES - 1) / ARENA_SLICE_BYTES;
+    arena->slices = calloc(arena->slice_count, 1);
+    if (arena->slices == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "populate table of arena.%u", arena->id);
     }
-    while (arena->prefix_count < arena->granule_count &&
-           arena->prefix_count * ARENA_GRANULE_BYTES +
-                   arena_granule_bytes(arena, arena->prefix_count) <=
+    while (arena->prefix_count < arena->slice_count &&
+           arena->prefix_count * ARENA_SLICE_BYTES +
+                   arena_slice_bytes(arena, arena->prefix_count) <=
                populated) {
-        arena->granules[arena->prefix_count++] = GRANULE_DONE;
+        arena->slices[arena->prefix_count++] = SLICE_DONE;
     }
     return SL_OK;
 }
@@ -212,7 +222,7 @@ sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created
     }
     sl_err err = arena_open_or_create(arena, options, &fresh, why);
     if (err == SL_OK) {
-        err = arena_plan_granules(arena, why);
+        err = arena_plan_slices(arena, why);
     }
     if (err != SL_OK) {
         sl_arena_close(&arena);
@@ -346,36 +356,90 @@ uint64_t sl_arena_birth_generation(const struct sl_arena *arena)
     return arena->own->birth_generation;
 }
 
-uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
+/* ---- populating ---- */
+
+/* Free bytes of the file system. UINT64_MAX: not known, or no limit. */
+static uint64_t arena_free_bytes(const struct sl_arena *arena)
 {
     struct statvfs room;
-    uint64_t data_bytes = arena->segment.data_bytes;
-    if (fstatvfs(arena->segment.fd, &room) != 0 || room.f_blocks == 0) {
-        return data_bytes; /* not known, or a tmpfs without a limit */
-    }
-    uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
-    uint64_t missing_bytes = 0;
-    SL_ASSERT(arena->granules != NULL); /* the owner's alone */
-    pthread_mutex_lock(&arena->lock);
-    for (uint64_t i = arena->prefix_count; i < arena->granule_count; i++) {
-        missing_bytes +=
-            arena->granules[i] == GRANULE_UNTOUCHED ? arena_granule_bytes(arena, i) : 0;
-    }
-    pthread_mutex_unlock(&arena->lock);
-    return free_bytes >= missing_bytes ? data_bytes
-                                       : data_bytes - missing_bytes +
-                                             free_bytes / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
+    return fstatvfs(arena->segment.fd, &room) != 0 || room.f_blocks == 0
+               ? UINT64_MAX
+               : (uint64_t)room.f_bavail * room.f_frsize;
 }
 
-/* The first granule below that nobody has or works at; false when there is none. */
-static bool arena_take_granule(struct sl_arena *arena, uint64_t below_bytes, uint64_t *index)
+/* End of the granule that has the last byte below. */
+static uint64_t arena_granule_end(const struct sl_arena *arena, uint64_t below_bytes)
 {
+    return SL_MIN(sl_align_up(below_bytes, ARENA_GRANULE_BYTES), arena->segment.data_bytes);
+}
+
+/* What nobody has populated or is at in [from, to) of the slices. The lock is held. */
+static uint64_t arena_missing_bytes(const struct sl_arena *arena, uint64_t from, uint64_t to)
+{
+    uint64_t missing_bytes = 0;
+    for (uint64_t i = from; i < to; i++) {
+        missing_bytes += arena->slices[i] == SLICE_UNTOUCHED ? arena_slice_bytes(arena, i) : 0;
+    }
+    return missing_bytes;
+}
+
+static uint64_t arena_slices_below(const struct sl_arena *arena, uint64_t below_bytes)
+{
+    uint64_t bytes = SL_MIN(below_bytes, arena->segment.data_bytes);
+    return (bytes + ARENA_SLICE_BYTES - 1) / ARENA_SLICE_BYTES;
+}
+
+uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
+{
+    uint64_t data_bytes = arena->segment.data_bytes;
+    uint64_t free_bytes = arena_free_bytes(arena);
+    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    pthread_mutex_lock(&arena->lock);
+    uint64_t begun = arena->prefix_count;
+    while (begun < arena->slice_count && arena->slices[begun] != SLICE_UNTOUCHED) {
+        begun++;
+    }
+    uint64_t missing_bytes = arena_missing_bytes(arena, begun, arena->slice_count);
+    pthread_mutex_unlock(&arena->lock);
+    if (free_bytes >= missing_bytes) {
+        return data_bytes;
+    }
+    uint64_t there_bytes = begun * ARENA_SLICE_BYTES;
+    uint64_t rest_bytes = arena_granule_end(arena, there_bytes) - there_bytes;
+    if (free_bytes < rest_bytes) {
+        return there_bytes;
+    }
+    return there_bytes + rest_bytes +
+           (free_bytes - rest_bytes) / ARENA_GRANULE_BYTES * ARENA_GRANULE_BYTES;
+}
+
+static sl_err arena_no_room(const struct sl_arena *arena, struct sl_error *why)
+{
+    return sl_fail(why, SL_ERR_NO_SPACE,
+                   "the system has less than %u MiB of shared memory left for arena.%u "
+                   "(df -h /dev/shm)",
+                   (unsigned)(ARENA_GRANULE_BYTES / SL_MIB), arena->id);
+}
+
+/* What the file system must have free for the slices of [from, to): all of the last one's granule
+ * that nobody has begun. The lock is held. */
+static uint64_t arena_wanted_bytes(const struct sl_arena *arena, uint64_t from, uint64_t to)
+{
+    uint64_t end_bytes = arena_granule_end(arena, to * ARENA_SLICE_BYTES);
+    return arena_missing_bytes(arena, from, arena_slices_below(arena, end_bytes));
+}
+
+/* Takes the first slice below that nobody has or works at; false when there is none. */
+static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint64_t *index,
+                             uint64_t *wanted_bytes)
+{
+    uint64_t below = arena_slices_below(arena, below_bytes);
     bool found = false;
     pthread_mutex_lock(&arena->lock);
-    for (uint64_t i = arena->prefix_count;
-         i < arena->granule_count && i * ARENA_GRANULE_BYTES < below_bytes && !found; i++) {
-        if (arena->granules[i] == GRANULE_UNTOUCHED) {
-            arena->granules[i] = GRANULE_IN_WORK;
+    for (uint64_t i = arena->prefix_count; i < below && !found; i++) {
+        if (arena->slices[i] == SLICE_UNTOUCHED) {
+            *wanted_bytes = arena_wanted_bytes(arena, i, i + 1);
+            arena->slices[i] = SLICE_IN_WORK;
             *index = i;
             found = true;
         }
@@ -384,21 +448,50 @@ static bool arena_take_granule(struct sl_arena *arena, uint64_t below_bytes, uin
     return found;
 }
 
-static void arena_settle_granule(struct sl_arena *arena, uint64_t index, bool populated)
+/* The lock is held, so that the published prefix never shrinks. */
+static void arena_publish(struct sl_arena *arena)
 {
-    pthread_mutex_lock(&arena->lock);
-    SL_ASSERT(arena->granules[index] == GRANULE_IN_WORK);
-    arena->granules[index] = populated ? GRANULE_DONE : GRANULE_UNTOUCHED;
-    while (arena->prefix_count < arena->granule_count &&
-           arena->granules[arena->prefix_count] == GRANULE_DONE) {
+    while (arena->prefix_count < arena->slice_count &&
+           arena->slices[arena->prefix_count] == SLICE_DONE) {
         arena->prefix_count++;
     }
     uint64_t prefix_bytes =
-        SL_MIN(arena->prefix_count * ARENA_GRANULE_BYTES, arena->segment.data_bytes);
-    /* Under the lock, so that the published prefix never shrinks. */
+        SL_MIN(arena->prefix_count * ARENA_SLICE_BYTES, arena->segment.data_bytes);
     if (prefix_bytes > atomic_load_explicit(&arena->own->populated_bytes, memory_order_relaxed)) {
         atomic_store_explicit(&arena->own->populated_bytes, prefix_bytes, memory_order_release);
     }
+}
+
+/* What a failure left of it would only keep others (index, pins) from the last free memory. The
+ * lock is held: nobody takes the slice before it is empty. */
+static void arena_give_slice(struct sl_arena *arena, uint64_t index)
+{
+    sl_segment_unpopulate(&arena->segment, index * ARENA_SLICE_BYTES,
+                          arena_slice_bytes(arena, index));
+    arena->slices[index] = SLICE_UNTOUCHED;
+}
+
+static void arena_settle_slice(struct sl_arena *arena, uint64_t index, bool populated)
+{
+    pthread_mutex_lock(&arena->lock);
+    switch ((enum slice_state)arena->slices[index]) {
+    case SLICE_IN_WORK:
+        if (populated) {
+            arena->slices[index] = SLICE_DONE;
+        } else {
+            arena_give_slice(arena, index);
+        }
+        break;
+    case SLICE_HURRIED: /* on failure the owner's own try decides */
+        arena->slices[index] = populated ? SLICE_DONE : SLICE_OWNED;
+        break;
+    case SLICE_DONE: /* the owner was faster, and writers may be in it */
+        break;
+    case SLICE_UNTOUCHED:
+    case SLICE_OWNED:
+        SL_ASSERT(false);
+    }
+    arena_publish(arena);
     pthread_mutex_unlock(&arena->lock);
 }
 
@@ -409,18 +502,75 @@ sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why)
 
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why)
 {
-    uint64_t index = 0;
-    SL_ASSERT(arena->granules != NULL); /* the owner's alone */
-    if (!arena_take_granule(arena, below_bytes, &index)) {
+    uint64_t index = 0, wanted_bytes = 0;
+    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    if (!arena_take_slice(arena, below_bytes, &index, &wanted_bytes)) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "nothing left to populate in arena.%u", arena->id);
     }
-    uint64_t at = index * ARENA_GRANULE_BYTES;
-    uint64_t length = arena_granule_bytes(arena, index);
-    sl_err err = sl_segment_populate(&arena->segment, at, length, why);
-    if (err != SL_OK) {
-        /* A part of the granule would only keep others (index, pins) from the last free memory. */
-        sl_segment_unpopulate(&arena->segment, at, length);
+    uint64_t at = index * ARENA_SLICE_BYTES;
+    uint64_t length = arena_slice_bytes(arena, index);
+    sl_err err = arena_free_bytes(arena) < wanted_bytes
+                     ? arena_no_room(arena, why)
+                     : sl_segment_populate(&arena->segment, at, length, why);
+    arena_settle_slice(arena, index, err == SL_OK);
+    return err;
+}
+
+/* Takes over all slices from the prefix up to `to` that are not done. Gives the first of them, and
+ * how much must be free (0: somebody is at all of them). */
+static uint64_t arena_take_over(struct sl_arena *arena, uint64_t to, uint64_t *wanted_bytes)
+{
+    pthread_mutex_lock(&arena->lock);
+    uint64_t from = arena->prefix_count;
+    *wanted_bytes =
+        arena_missing_bytes(arena, from, to) == 0 ? 0 : arena_wanted_bytes(arena, from, to);
+    for (uint64_t i = from; i < to; i++) {
+        if (arena->slices[i] == SLICE_UNTOUCHED) {
+            arena->slices[i] = SLICE_OWNED;
+        } else if (arena->slices[i] == SLICE_IN_WORK) {
+            arena->slices[i] = SLICE_HURRIED;
+        }
     }
-    arena_settle_granule(arena, index, err == SL_OK);
+    pthread_mutex_unlock(&arena->lock);
+    return from;
+}
+
+static void arena_settle_over(struct sl_arena *arena, uint64_t from, uint64_t to, bool allocated)
+{
+    pthread_mutex_lock(&arena->lock);
+    for (uint64_t i = from; i < to; i++) {
+        if (allocated) {
+            arena->slices[i] = SLICE_DONE;
+        } else if (arena->slices[i] == SLICE_OWNED) {
+            arena_give_slice(arena, i);
+        } else if (arena->slices[i] == SLICE_HURRIED) {
+            arena->slices[i] = SLICE_IN_WORK; /* its thread is not through yet */
+        }
+    }
+    arena_publish(arena);
+    pthread_mutex_unlock(&arena->lock);
+}
+
+sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
+                      struct sl_error *why)
+{
+    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    uint64_t wanted_bytes = 0;
+    uint64_t to = arena_slices_below(arena, below_bytes);
+    uint64_t from = arena_take_over(arena, to, &wanted_bytes);
+    if (from >= to) {
+        return SL_OK;
+    }
+    uint64_t at = from * ARENA_SLICE_BYTES;
+    uint64_t length = SL_MIN(to * ARENA_SLICE_BYTES, arena->segment.data_bytes) - at;
+    sl_err err = SL_OK;
+    if (arena_free_bytes(arena) < wanted_bytes) {
+        err = arena_no_room(arena, why);
+    } else if (touch) {
+        err = sl_segment_populate(&arena->segment, at, length, why);
+    } else {
+        err = sl_segment_allocate(&arena->segment, at, length, why);
+    }
+    arena_settle_over(arena, from, to, err == SL_OK);
     return err;
 }

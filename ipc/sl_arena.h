@@ -54,8 +54,8 @@ void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t lengt
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
-/* What could be populated now, all in all: what is, or is at work, and whole granules of what the
- * file system has free. The owner's; thread-safe. */
+/* What could be populated now, all in all: what is, or is at work, and as many 32 MiB as the file
+ * system has free. The owner's; thread-safe. */
 uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
 uint64_t sl_arena_next_generation(struct sl_arena *arena);       /* owner */
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
@@ -64,12 +64,19 @@ sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names 
 uint32_t sl_arena_id(const struct sl_arena *arena);
 
 /* Populating by several threads while serving: each thread calls step until SL_ERR_NOT_FOUND (all
- * done). A step takes the next granule (32 MiB), populates it, and publishes the longest populated
- * prefix. SL_ERR_NO_SPACE: the system has no more; the arena stays at its prefix, what the step
- * took is given back, and a later step tries again. Thread-safe. */
+ * done). A step takes the next slice (2 MiB), populates it, and publishes the longest populated
+ * prefix. SL_ERR_NO_SPACE: the system has no more, or less than the rest of 32 MiB, which others
+ * may need; the arena stays at its prefix, what the step took is given back, and a later step tries
+ * again. Thread-safe. */
 sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why);
-/* The same with granules that begin below so many bytes alone. */
+/* The same with slices that begin below so many bytes alone. */
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
+/* For who cannot wait for the threads: the prefix reaches below_bytes (whole slices) when it
+ * returns, whatever the threads are at. What they have not begun is allocated without being touched
+ * (sl_segment_allocate), or populated with `touch`. One thread at a time beside them. Errors:
+ * SL_ERR_NO_SPACE as above. */
+sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
+                      struct sl_error *why);
 
 /* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
 struct sl_alloc; /* opaque; one thread */

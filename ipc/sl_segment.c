@@ -451,30 +451,20 @@ sl_err sl_segment_remove(const char *directory, const char *name, struct sl_erro
     return SL_OK;
 }
 
-/* Without MADV_POPULATE_WRITE: allocated is enough against SIGBUS, the first touch costs a minor
- * fault. */
-static sl_err segment_allocate(const struct sl_segment *segment, uint64_t file_offset_bytes,
-                               uint64_t length_bytes, struct sl_error *why)
+static sl_err segment_no_room(uint64_t length_bytes, struct sl_error *why)
 {
-    int os_code = 0;
-    do {
-        os_code = fallocate(segment->fd, 0, (off_t)file_offset_bytes, (off_t)length_bytes) == 0
-                      ? 0
-                      : errno;
-    } while (os_code == EINTR);
-    if (os_code == 0) {
-        return SL_OK;
-    }
-    if (os_code == ENOMEM) {
-        return sl_fail(why, SL_ERR_NO_SPACE, "no memory for %llu bytes of a segment",
-                       (unsigned long long)length_bytes);
-    }
-    return sl_fail_os(why, os_code, "allocate %llu bytes of a segment",
-                      (unsigned long long)length_bytes);
+    return sl_fail(why, SL_ERR_NO_SPACE,
+                   "the system has no room for %llu bytes more of shared memory (df -h /dev/shm)",
+                   (unsigned long long)length_bytes);
 }
 
-sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
-                           uint64_t length_bytes, struct sl_error *why)
+/* In the file, whole pages. */
+struct segment_range {
+    uint64_t from_bytes, length_bytes;
+};
+
+static sl_err segment_range(const struct sl_segment *segment, uint64_t offset_bytes,
+                            uint64_t length_bytes, struct segment_range *out, struct sl_error *why)
 {
     SL_ASSERT(segment->writable);
     if (offset_bytes > segment->data_bytes || length_bytes > segment->data_bytes - offset_bytes) {
@@ -482,18 +472,55 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
                        (unsigned long long)length_bytes, (unsigned long long)offset_bytes,
                        (unsigned long long)segment->data_bytes);
     }
-    if (length_bytes == 0) {
-        return SL_OK;
-    }
     uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
     uint64_t from = (base_bytes + offset_bytes) & ~(uint64_t)(SL_PAGE_BYTES - 1);
     uint64_t to = sl_align_up(base_bytes + offset_bytes + length_bytes, SL_PAGE_BYTES);
+    *out = (struct segment_range){.from_bytes = from, .length_bytes = to - from};
+    return SL_OK;
+}
+
+static sl_err segment_allocate(const struct sl_segment *segment, const struct segment_range *range,
+                               struct sl_error *why)
+{
+    int os_code = 0;
+    uint64_t length_bytes = SL_MIN(range->length_bytes, segment->mapped_bytes - range->from_bytes);
+    do {
+        os_code = fallocate(segment->fd, 0, (off_t)range->from_bytes, (off_t)length_bytes) == 0
+                      ? 0
+                      : errno;
+    } while (os_code == EINTR);
+    if (os_code == 0) {
+        return SL_OK;
+    }
+    if (os_code == ENOMEM || os_code == ENOSPC) {
+        return segment_no_room(length_bytes, why);
+    }
+    return sl_fail_os(why, os_code, "allocate %llu bytes of a segment",
+                      (unsigned long long)length_bytes);
+}
+
+sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes, struct sl_error *why)
+{
+    struct segment_range range;
+    sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
+    return err == SL_OK && length_bytes > 0 ? segment_allocate(segment, &range, why) : err;
+}
+
+sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes, struct sl_error *why)
+{
+    struct segment_range range;
+    sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
+    if (err != SL_OK || length_bytes == 0) {
+        return err;
+    }
     int os_code = 0;
     do {
-        os_code =
-            madvise((unsigned char *)segment->header + from, to - from, MADV_POPULATE_WRITE) == 0
-                ? 0
-                : errno;
+        os_code = madvise((unsigned char *)segment->header + range.from_bytes, range.length_bytes,
+                          MADV_POPULATE_WRITE) == 0
+                      ? 0
+                      : errno;
     } while (os_code == EINTR || os_code == EAGAIN);
     switch (os_code) {
     case 0:
@@ -501,12 +528,10 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     case EFAULT: /* touching would raise SIGBUS: the file system is full */
     case ENOMEM:
     case ENOSPC:
-        return sl_fail(why, SL_ERR_NO_SPACE,
-                       "the system has no room for %llu bytes more of shared memory",
-                       (unsigned long long)length_bytes);
-    case EINVAL:
+        return segment_no_room(length_bytes, why);
+    case EINVAL: /* allocated is enough against SIGBUS, the first touch costs a minor fault */
     case ENOSYS:
-        return segment_allocate(segment, from, SL_MIN(to, segment->mapped_bytes) - from, why);
+        return segment_allocate(segment, &range, why);
     default:
         return sl_fail_os(why, os_code, "populate %llu bytes of a segment",
                           (unsigned long long)length_bytes);

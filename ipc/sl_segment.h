@@ -62,6 +62,12 @@ sl_err sl_segment_remove(const char *directory, const char *name, struct sl_erro
  * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */
 sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes, struct sl_error *why);
+/* The same without touching it: the system has allocated the range, so nothing there raises SIGBUS;
+ * whoever touches a page first has it zeroed and mapped. A third of the time where pages are small,
+ * and no lock of the process's mappings is held; huge pages come where the file system gives them
+ * unasked. */
+sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
+                           uint64_t length_bytes, struct sl_error *why);
 /* Gives [offset, +length) of the data back to the system; reads as zeros afterwards. */
 void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes);

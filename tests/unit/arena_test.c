@@ -8,6 +8,7 @@
 
 #define ARENA_BYTES (100 * SL_MIB)
 #define CHUNK_BYTES (16 * SL_MIB)
+#define SLICE_BYTES (2 * SL_MIB) /* what a step populates */
 
 static struct sl_arena *arena_in(const char *dir, bool expect_created)
 {
@@ -166,11 +167,11 @@ START_TEST(populating_stops_at_what_is_wanted)
         struct sl_arena *arena = arena_in(dir, true);
 
         ck_assert_int_eq(sl_arena_populate_below(arena, 1, NULL), SL_OK);
-        ck_assert_int_eq(sl_arena_populate_below(arena, 32 * SL_MIB, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_arena_populate_below(arena, SLICE_BYTES, NULL), SL_ERR_NOT_FOUND);
 
-        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
-        ck_assert_int_eq(sl_arena_populate_below(arena, 32 * SL_MIB + 1, NULL), SL_OK);
-        ck_assert_uint_gt(sl_arena_populated_bytes(arena), 32 * SL_MIB);
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), SLICE_BYTES);
+        ck_assert_int_eq(sl_arena_populate_below(arena, SLICE_BYTES + 1, NULL), SL_OK);
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 2 * SLICE_BYTES);
         sl_arena_close(&arena);
         shm_dir_remove(dir);
     }
@@ -186,9 +187,15 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
         }
         struct sl_arena *arena = arena_in(dir, true);
 
-        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_OK);
+        struct sl_error why = {0};
+        for (uint64_t i = 0; i < 16; i++) {
+            ck_assert_sl_ok(sl_arena_populate_step(arena, &why), why);
+        }
+        ck_assert_int_eq(sl_arena_populate_step(arena, &why), SL_ERR_NO_SPACE);
+        ck_assert_ptr_nonnull(strstr(why.text, "df -h /dev/shm"));
         ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NO_SPACE);
-        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_arena_hurry(arena, 34 * SL_MIB, _i == 0, &why), SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(sl_arena_reachable_bytes(arena), 32 * SL_MIB);
 
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
         memset(sl_arena_at(arena, 16 * SL_MIB, CHUNK_BYTES), 1, CHUNK_BYTES); /* no signal */
@@ -202,6 +209,112 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
         ck_assert_int_eq(sl_segment_create(&want, &segment, NULL), SL_OK);
         ck_assert_int_eq(sl_segment_populate(&segment, 0, 16 * SL_MIB, NULL), SL_OK);
         sl_segment_close(&segment);
+        sl_arena_close(&arena);
+        umount(dir);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+static const struct {
+    uint64_t below;
+    uint64_t populated;
+} hurries[] = {
+    {1, SLICE_BYTES},           {SLICE_BYTES, SLICE_BYTES}, {3 * SLICE_BYTES + 1, 4 * SLICE_BYTES},
+    {ARENA_BYTES, ARENA_BYTES}, {UINT64_MAX, ARENA_BYTES},
+};
+
+/* Even rows populate, odd ones allocate alone. */
+START_TEST(hurry_reaches_what_is_wanted_at_once)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        struct sl_error why = {0};
+        ck_assert_sl_ok(sl_arena_populate_step(arena, &why), why);
+
+        ck_assert_sl_ok(sl_arena_hurry(arena, hurries[_i / 2].below, _i % 2 == 0, &why), why);
+
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), hurries[_i / 2].populated);
+        uint64_t bytes = SLICE_BYTES;
+        unsigned char *at = sl_arena_at(arena, hurries[_i / 2].populated - bytes, bytes);
+        ck_assert_ptr_nonnull(at);
+        ck_assert_uint_eq(at[bytes - 1], 0);
+        memset(at, 1, bytes);
+        ck_assert_sl_ok(sl_arena_hurry(arena, 1, true, &why), why); /* nothing is undone */
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), hurries[_i / 2].populated);
+        ck_assert_uint_eq(at[0], 1);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+/* What hurry takes over while threads are at it is there when it returns, and stays. */
+START_TEST(hurry_beside_threads_waits_for_none_of_them)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        pthread_t threads[3];
+        struct sl_error why = {0};
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, populate_all, arena), 0);
+        }
+
+        for (uint64_t at = 0; at < ARENA_BYTES; at += SL_MIB) {
+            ck_assert_sl_ok(sl_arena_hurry(arena, at + SL_MIB, false, &why), why);
+            ck_assert_uint_ge(sl_arena_populated_bytes(arena), at + SL_MIB);
+            memset(sl_arena_at(arena, at, SL_MIB), (int)(at / SL_MIB), SL_MIB);
+        }
+
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            void *err = NULL;
+            pthread_join(threads[i], &err);
+            ck_assert_uint_eq((uintptr_t)err, SL_ERR_NOT_FOUND);
+        }
+        for (uint64_t at = 0; at < ARENA_BYTES; at += SL_MIB) {
+            const unsigned char *bytes = sl_arena_at(arena, at, SL_MIB);
+            ck_assert_uint_eq(bytes[0], at / SL_MIB);
+            ck_assert_uint_eq(bytes[SL_MIB - 1], at / SL_MIB);
+        }
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+/* Nothing that was published is ever taken away, however many threads meet the end of the memory
+ * beside a hurry. */
+START_TEST(full_system_takes_nothing_back_from_beside_a_hurry)
+    {
+        char *dir = shm_dir_make();
+        if (!shm_dir_limit(dir, "50m")) {
+            printf("skipped: no tmpfs can be mounted here\n");
+            shm_dir_remove(dir);
+            return;
+        }
+        struct sl_arena *arena = arena_in(dir, true);
+        pthread_t threads[3];
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, populate_all, arena), 0);
+        }
+        sl_err err = SL_OK;
+        uint64_t at = 0;
+        while (err == SL_OK) {
+            err = sl_arena_hurry(arena, at + SL_MIB, _i == 0, NULL);
+            if (err == SL_OK) {
+                memset(sl_arena_at(arena, at, SL_MIB), 1, SL_MIB); /* no signal */
+                at += SL_MIB;
+            }
+        }
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            void *result = NULL;
+            pthread_join(threads[i], &result);
+            ck_assert_uint_eq((uintptr_t)result, SL_ERR_NO_SPACE);
+        }
+
+        ck_assert_int_eq(err, SL_ERR_NO_SPACE);
+        ck_assert_uint_ge(sl_arena_populated_bytes(arena), at);
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
+        for (uint64_t i = 0; i < at; i += SL_MIB) {
+            ck_assert_uint_eq(*(const unsigned char *)sl_arena_at(arena, i, 1), 1);
+        }
         sl_arena_close(&arena);
         umount(dir);
         shm_dir_remove(dir);
@@ -319,7 +432,10 @@ int main(void)
     tcase_add_loop_test(tcase, address_is_given_within_one_chunk_only, 0, SL_COUNT(ranges));
     tcase_add_test(tcase, threads_populate_all_of_it);
     tcase_add_test(tcase, populating_stops_at_what_is_wanted);
-    tcase_add_test(tcase, full_system_leaves_the_arena_at_its_prefix);
+    tcase_add_loop_test(tcase, hurry_reaches_what_is_wanted_at_once, 0, 2 * (int)SL_COUNT(hurries));
+    tcase_add_test(tcase, hurry_beside_threads_waits_for_none_of_them);
+    tcase_add_loop_test(tcase, full_system_takes_nothing_back_from_beside_a_hurry, 0, 2);
+    tcase_add_loop_test(tcase, full_system_leaves_the_arena_at_its_prefix, 0, 2);
     tcase_add_test(tcase, mapped_range_is_written_without_faults);
     tcase_add_test(tcase, follower_goes_over_to_the_arena_that_is_there);
     tcase_add_test(tcase, attaching_to_nothing_is_not_found);

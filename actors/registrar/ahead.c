@@ -126,6 +126,19 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
     return SL_MIN(SL_MIN(count, slots), bytes / space);
 }
 
+/* As many of these as there is room for. Nobody waits for them, so memory that is not there yet is
+ * taken for the next of them alone. */
+static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t space)
+{
+    uint64_t free_bytes = reg_free_bytes(self);
+    if (free_bytes < count * space && reg_populate_pending(self)) {
+        (void)(free_bytes < space && reg_populate_hurry(self, space - free_bytes));
+    } else if (count > 0) { /* one scan of the pins for all that has to go */
+        (void)reg_make_room(self, count * space);
+    }
+    return SL_MIN(count, reg_free_bytes(self) / space);
+}
+
 static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t count,
                              uint64_t length_bytes)
 {
@@ -142,10 +155,7 @@ static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t cou
             return 0;
         }
     }
-    /* One scan of the pins for all that has to go. */
-    if (allowed > 0 && !reg_make_room(self, allowed * space)) {
-        allowed = SL_MIN(allowed, reg_free_bytes(self) / space);
-    }
+    allowed = ahead_room(self, allowed, space);
     while (granted < allowed &&
            ahead_grant(self, peer, length_bytes, &self->scratch.grants[granted]) == SL_OK) {
         granted++;

@@ -21,7 +21,10 @@ struct contribution_note {
 };
 _Static_assert(offsetof(struct contribution_note, name) == 72, "format of a contribution's note");
 
-#define BIT(number) (UINT64_C(1) << (number))
+/* A CONTRIBUTE waits so long at most for the memory of its first puts, which come without it too,
+ * only later. */
+#define FIRST_WAIT_NS (200 * SL_NS_PER_MS)
+#define BIT(number)   (UINT64_C(1) << (number))
 
 /* ---- the table ---- */
 
@@ -153,12 +156,24 @@ static void contribution_tell_end(struct registrar *self, const struct reg_contr
     (void)snprintf(ended->text, sizeof(ended->text), "its contribution %s ended", at->name);
 }
 
+static void asker_answer(struct registrar *self, uint32_t number, sl_err code)
+{
+    struct reg_contribution *at = &self->contributions.all[number];
+    struct sl_msg reply = {.code = code};
+    if (at->asked) {
+        at->asked = false;
+        self->contributions.asked &= ~BIT(number);
+        sl_return_reply(self->env, &at->asker, &reply);
+    }
+}
+
 /* Its numbers count no more, what it alone pays for leaves memory. */
 static void contribution_end(struct registrar *self, uint32_t number, const char *reason)
 {
     struct reg_contributions *all = &self->contributions;
     struct reg_contribution *at = &all->all[number];
     SL_ASSERT(at->state == REG_CONTRIBUTION_STANDS);
+    asker_answer(self, number, SL_ERR_CANCELLED);
     at->state = REG_CONTRIBUTION_ENDS;
     all->standing &= ~BIT(number);
     all->ending |= BIT(number);
@@ -224,6 +239,9 @@ uint64_t reg_contributions_next(const struct registrar *self)
 {
     const struct reg_contributions *all = &self->contributions;
     uint64_t next_ns = all->walking ? 0 : all->again_ns;
+    for (uint64_t left = all->asked; left != 0; left &= left - 1) {
+        next_ns = SL_MIN(next_ns, all->all[__builtin_ctzll(left)].asked_until_ns);
+    }
     for (uint32_t i = 0; all->ending != 0 && i < REG_CONTRIBUTIONS_MAX; i++) {
         if (all->all[i].waited) {
             next_ns = SL_MIN(next_ns, all->all[i].back.deadline_ns);
@@ -320,6 +338,31 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
                    at->name, (unsigned long long)at->length_bytes, at->process, at->proc.pid);
 }
 
+void reg_contributions_answer(struct registrar *self)
+{
+    bool first = reg_populate_first(self);
+    for (uint64_t left = self->contributions.asked; left != 0; left &= left - 1) {
+        uint32_t number = (uint32_t)__builtin_ctzll(left);
+        if (first || self->env->now_ns >= self->contributions.all[number].asked_until_ns) {
+            asker_answer(self, number, SL_OK);
+        }
+    }
+}
+
+/* Answered by reg_contributions_answer, since what it lends has to come first. */
+static void contributor_waits(struct registrar *self, const struct sl_msg *msg)
+{
+    uint32_t number =
+        contribution_find(self, msg->body.contribute.name.at, REG_CONTRIBUTION_STANDS);
+    struct reg_contribution *at = &self->contributions.all[number];
+    at->asked = true;
+    self->contributions.asked |= BIT(number);
+    sl_return_keep(msg, &at->asker);
+    at->asked_until_ns =
+        SL_MIN(at->asker.deadline_ns, sl_deadline_ns(self->env->now_ns, FIRST_WAIT_NS));
+    reg_populate_asked(self);
+}
+
 /* Who sends it. REG_NONE: refused with *err. */
 static uint32_t contributor(struct registrar *self, const struct sl_msg *msg, sl_err *err,
                             struct sl_error *why)
@@ -346,6 +389,10 @@ void reg_contribute(struct registrar *self, const struct sl_msg *msg)
         err = SL_ERR_DRAINING;
     } else if (peer != REG_NONE) {
         err = contribute(self, peer, &msg->body.contribute, &why);
+    }
+    if (peer != REG_NONE && err == SL_OK) {
+        contributor_waits(self, msg);
+        return;
     }
     sl_reply_code(self->env, msg, err, why.text[0] != '\0' ? &why : NULL);
 }

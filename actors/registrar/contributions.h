@@ -36,6 +36,9 @@ struct reg_contribution {
     sl_ref note;           /* 0: the index had no room for it */
     bool waited;           /* a WITHDRAW waits for its end: */
     struct sl_return back; /* answered when nothing of it can be seen any more */
+    bool asked;            /* a CONTRIBUTE waits for memory: */
+    struct sl_return asker;
+    uint64_t asked_until_ns; /* answered when its first puts find some, and at the latest then */
 };
 
 enum reg_strategy { REG_STRATEGY_RANDOM, REG_STRATEGY_FREE, REG_STRATEGY_LOCAL };
@@ -44,6 +47,7 @@ struct reg_contributions {
     bool on;
     enum reg_strategy strategy;
     uint64_t standing, ending; /* sets of numbers */
+    uint64_t asked;            /* set of numbers: CONTRIBUTEs that wait */
     uint64_t length_bytes;     /* of those that stand */
     uint64_t random;           /* state of the generator */
     uint32_t last_serial;
@@ -89,6 +93,8 @@ void reg_wish_make(const struct registrar *self, const struct sl_texts *names, u
                    struct sl_proc_id proc, struct reg_wish *out);
 /* Why a value is not there that was charged to the contribution of this serial alone. Borrowed. */
 const char *reg_contribution_ended_text(const struct registrar *self, uint32_t serial);
+/* CONTRIBUTEs that wait for memory. */
+void reg_contributions_answer(struct registrar *self);
 void reg_contributions_expire(struct registrar *self, uint64_t now_ns);
 uint64_t reg_contributions_next(const struct registrar *self);
 void reg_contributions_gauges(struct registrar *self);

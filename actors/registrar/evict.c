@@ -17,7 +17,6 @@
 /* A bundle with a member that must stay is looked at again so much later. */
 #define BUNDLE_ASIDE_NS   SL_NS_PER_S
 #define TAKE_TRIES_MAX    64u
-#define GROW_STEPS_MAX    4u
 #define VICTIM_SLOTS_MIN  16u
 #define INDEX_BATCH_UNITS 64u
 #define QUIET_LOOKED_MAX  1024u
@@ -413,25 +412,16 @@ uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
     return evict_batch(self, want_bytes);
 }
 
-/* While helper threads still populate, what is missing may be there in a moment: a step of our own
- * is bounded (one granule) and better than evicting or refusing. */
-static bool space_populate(struct registrar *self, uint64_t want_bytes)
-{
-    reg_space_grow(self);
-    for (uint32_t i = 0;
-         i < GROW_STEPS_MAX && self->populating && reg_free_bytes(self) < want_bytes; i++) {
-        if (sl_arena_populate_step(self->arena, NULL) != SL_OK) {
-            break;
-        }
-        reg_space_grow(self);
-    }
-    return reg_free_bytes(self) >= want_bytes;
-}
-
 bool reg_make_room(struct registrar *self, uint64_t want_bytes)
 {
-    if (reg_free_bytes(self) >= want_bytes || space_populate(self, want_bytes)) {
+    if (reg_free_bytes(self) >= want_bytes) {
         return true;
+    }
+    /* Memory that nobody uses yet comes before what somebody has in it. One turn's worth at a time:
+     * who wants more waits for the next. */
+    (void)reg_populate_hurry(self, want_bytes - reg_free_bytes(self));
+    if (reg_free_bytes(self) >= want_bytes || reg_populate_pending(self)) {
+        return reg_free_bytes(self) >= want_bytes;
     }
     reg_retired_scan(self, 0);
     reg_peers_drain(self);
@@ -452,7 +442,10 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
         if (err != SL_ERR_NO_SPACE) {
             return err;
         }
-        bool enough = reg_free_bytes(self) >= space; /* in pieces: more must go */
+        bool enough = reg_free_bytes(self) >= space; /* in pieces: more must come, or go */
+        if (enough && reg_populate_hurry(self, space)) {
+            continue;
+        }
         if (enough ? evict_batch(self, space << (i / 8)) == 0 : !reg_make_room(self, space)) {
             break;
         }

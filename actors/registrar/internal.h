@@ -656,10 +656,26 @@ struct reg_settings {
         evict_batch, ranks, populate_threads, queue_messages;
 };
 
-struct reg_populate { /* lent to the helper threads */
+struct reg_populate_work { /* lent to the helper threads */
     struct sl_arena *arena;
     _Atomic bool stop;
     _Atomic uint64_t target_bytes; /* enough is there */
+};
+struct reg_populate {
+    struct reg_populate_work work;
+    uint32_t core_count;
+    bool eager;   /* nothing is served before all of it is there */
+    bool running; /* helper threads are at it, since: */
+    uint64_t began_ns, begun_bytes;
+    bool filling; /* the lead is short */
+    bool batched; /* with pauses */
+    bool quick;   /* when it was measured last */
+    bool failed;
+    bool hurried; /* the loop took some for a request, and may take more */
+    uint64_t there_bytes;
+    uint64_t batch_bytes;
+    uint64_t pause_ns; /* nothing before that is needed before then */
+    uint64_t again_ns; /* what the system lacks is not asked for before then */
 };
 
 /* One a process, in the order of its topics: padding costs nothing. */
@@ -676,11 +692,7 @@ struct registrar {
     struct reg_metrics metric;
 
     struct reg_populate populate;
-    bool populating;
-    uint64_t populated_bytes;
-    bool populate_failed;
-    uint64_t populate_again_ns; /* what may be needed is not there: not tried again before */
-    bool huge_pages;            /* the arena gets them */
+    bool huge_pages; /* the arena gets them */
 
     struct reg_peer *peers;
     uint64_t *peer_hash;
@@ -810,6 +822,25 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
                      uint64_t count);
 void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,
              ...) SL_PRINTF(4, 5);
+
+/* ---- populate.c ---- */
+#define REG_JOB_POPULATE 1u
+void reg_populate_init(struct registrar *self);
+void reg_populate_stop(struct registrar *self);
+/* Has helper threads populate what is needed next, if it is time. */
+void reg_populate_run(struct registrar *self);
+void reg_populate_ended(struct registrar *self, sl_err code);
+void reg_populate_asked(struct registrar *self); /* more is wanted: a failure is forgotten */
+void reg_populate_tick(struct registrar *self);
+uint64_t reg_populate_next(const struct registrar *self);
+/* Memory that is not there yet is on its way. */
+bool reg_populate_pending(const struct registrar *self);
+/* Takes some now, want_bytes at most, for a request that lacks it; false: none came. */
+bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes);
+/* Whether there is enough for first puts, or no more is to come. */
+bool reg_populate_first(const struct registrar *self);
+/* Whether the system gave less than was asked for; says how much. */
+bool reg_populate_lacks(const struct registrar *self, char *reason, size_t reason_bytes);
 void reg_space_grow(struct registrar *self); /* the allocator learns of the populated prefix */
 
 /* ---- peers.c ---- */

@@ -13,13 +13,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define CALLS_MAX         4096u /* fences to every process, and what is in flight to the tierer */
-#define INDEX_BYTES_MIN   (64 * SL_MIB)
-#define DRAIN_NS          (4 * SL_NS_PER_S)
-#define JOB_POPULATE      1u
-#define LOG_TEXT_BYTES    240u
-#define POPULATE_SPARE_N  16u /* space comes in classes: a sixteenth more than what is charged */
-#define POPULATE_AGAIN_NS SL_NS_PER_S
+#define CALLS_MAX       4096u /* fences to every process, and what is in flight to the tierer */
+#define INDEX_BYTES_MIN (64 * SL_MIB)
+#define DRAIN_NS        (4 * SL_NS_PER_S)
+#define LOG_TEXT_BYTES  240u
 
 uint64_t reg_hash(const void *key, uint64_t length)
 {
@@ -273,80 +270,6 @@ static sl_err tables_init(struct registrar *self, struct sl_error *why)
     return err == SL_OK ? sl_codec_create(self->set.message_bytes_max, &self->codec, why) : err;
 }
 
-/* Runs on helper threads. */
-static sl_err populate_run(void *context, uint32_t thread)
-{
-    struct reg_populate *populate = context;
-    sl_err err = SL_OK;
-    (void)thread;
-    /* Below the target alone: threads that ran ahead of it would take the memory that others lack.
-     */
-    while (err == SL_OK && !atomic_load_explicit(&populate->stop, memory_order_relaxed)) {
-        uint64_t target_bytes = atomic_load_explicit(&populate->target_bytes, memory_order_relaxed);
-        err = sl_arena_populate_below(populate->arena, target_bytes, NULL);
-    }
-    return err == SL_ERR_NOT_FOUND ? SL_OK : err;
-}
-
-void reg_space_grow(struct registrar *self)
-{
-    uint64_t populated_bytes = sl_arena_populated_bytes(self->arena);
-    if (populated_bytes > self->populated_bytes) {
-        self->populated_bytes = populated_bytes;
-        sl_alloc_grow(self->alloc, populated_bytes);
-        self->space_freed = true;
-    }
-}
-
-/* All of the arena, or what processes contribute and a little more, since space comes in classes.
- */
-static uint64_t populate_target(const struct registrar *self)
-{
-    uint64_t data_bytes = sl_arena_data_bytes(self->arena);
-    uint64_t ceiling = reg_ceiling_bytes(self);
-    return ceiling == 0 ? 0 : SL_MIN(data_bytes, ceiling + ceiling / POPULATE_SPARE_N + SL_MIB * 8);
-}
-
-/* Nothing while enough is there, or on its way. */
-static sl_err populate_start(struct registrar *self, struct sl_error *why)
-{
-    uint64_t target_bytes = populate_target(self);
-    atomic_store_explicit(&self->populate.target_bytes, target_bytes, memory_order_relaxed);
-    reg_space_grow(self);
-    if (self->populating || self->populated_bytes >= target_bytes) {
-        return SL_OK;
-    }
-    self->populate.arena = self->arena;
-    self->populating = true;
-    sl_err err = self->env->ops->job(self->env, self->set.populate_threads, populate_run,
-                                     &self->populate, JOB_POPULATE);
-    if (err != SL_OK) {
-        self->populating = false;
-        return sl_fail(why, err, "%u threads to populate the arena", self->set.populate_threads);
-    }
-    return SL_OK;
-}
-
-/* After a contribution, and again while the system gives less than what was contributed. */
-static void populate_more(struct registrar *self)
-{
-    struct sl_error why = {0};
-    if (!self->contributions.on || self->draining || self->populating) {
-        return;
-    }
-    if (self->populated_bytes >= populate_target(self)) {
-        self->populate_failed = false;
-        return;
-    }
-    if (self->env->now_ns >= self->populate_again_ns && populate_start(self, &why) != SL_OK) {
-        self->populate_again_ns = sl_deadline_ns(self->env->now_ns, POPULATE_AGAIN_NS);
-        if (!self->populate_failed) {
-            reg_log(self, SL_LOG_WARN, 0, "%s", why.text);
-        }
-        self->populate_failed = true;
-    }
-}
-
 static void registrar_schedule(struct registrar *self);
 static void registrar_gauges(struct registrar *self);
 
@@ -370,15 +293,16 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
         sl_index_set_now(self->index, env->now_ns);
         err = reg_recover(self, why);
     }
-    err = err == SL_OK ? populate_start(self, why) : err;
     if (err != SL_OK) {
         return err;
     }
+    self->huge_pages = sl_huge_pages(env->paths->shm_dir, huge);
+    reg_populate_init(self);
+    reg_populate_run(self);
     unsigned long long unit_count = reg_unit_count(self);
     reg_log(self, SL_LOG_INFO, 0, "%s %llu objects and blocks, %llu bytes of memory",
             kept ? "recovered" : "new node:", unit_count,
             (unsigned long long)sl_arena_data_bytes(self->arena));
-    self->huge_pages = sl_huge_pages(env->paths->shm_dir, huge);
     reg_log(self, SL_LOG_INFO, 0, "arena in %s pages: %s", self->huge_pages ? "huge" : "small",
             huge);
     registrar_gauges(self);
@@ -391,7 +315,7 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
 static void registrar_fini(void *state)
 {
     struct registrar *self = state;
-    atomic_store_explicit(&self->populate.stop, true, memory_order_relaxed);
+    reg_populate_stop(self);
     reg_parked_fini(self);
     reg_removes_fini(self);
     reg_promotes_fini(self);
@@ -469,11 +393,7 @@ static void registrar_gauges(struct registrar *self)
 static void registrar_health(struct registrar *self)
 {
     char reason[sizeof(self->health_reason)] = "";
-    if (self->populate_failed && self->populated_bytes < populate_target(self)) {
-        (void)snprintf(reason, sizeof(reason), "the system gave %llu of %llu bytes of memory",
-                       (unsigned long long)self->populated_bytes,
-                       (unsigned long long)populate_target(self));
-    } else {
+    if (!reg_populate_lacks(self, reason, sizeof(reason))) {
         reg_disks_health(self, reason, sizeof(reason));
     }
     enum sl_health health = reason[0] != '\0' ? SL_HEALTH_DEGRADED : SL_HEALTH_READY;
@@ -511,10 +431,8 @@ static void registrar_schedule(struct registrar *self)
     at_ns = SL_MIN(at_ns, reg_disks_next(self));
     at_ns = SL_MIN(at_ns, reg_reclaims_next(self));
     at_ns = SL_MIN(at_ns, reg_contributions_next(self));
+    at_ns = SL_MIN(at_ns, reg_populate_next(self));
     at_ns = self->lowering ? now_ns : at_ns;
-    if (self->populating) {
-        at_ns = SL_MIN(at_ns, now_ns + REG_POPULATE_NS);
-    }
     if (self->retired_count > 0) {
         at_ns = SL_MIN(at_ns, self->retired_scan_ns + REG_RETIRED_SCAN_NS);
     }
@@ -531,7 +449,8 @@ static void registrar_schedule(struct registrar *self)
 static void registrar_after(struct registrar *self)
 {
     bool parked = self->parked_count > 0;
-    populate_more(self);
+    reg_populate_run(self);
+    reg_contributions_answer(self);
     reg_fences_send(self);
     reg_charges_walk(self);
     reg_watermark_run(self);
@@ -594,7 +513,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         call_expired(self, call.cookie);
     }
-    reg_space_grow(self);
+    reg_populate_tick(self);
     reg_peers_drain(self);
     reg_timers_expire(self, now_ns);
     reg_ahead_settle(self);
@@ -625,7 +544,7 @@ static void registrar_drain(void *state)
         return;
     }
     self->draining = true;
-    atomic_store_explicit(&self->populate.stop, true, memory_order_relaxed);
+    reg_populate_stop(self);
     /* What is committed goes to disk first, as far as that is quick. */
     self->drain_until_ns = self->env->now_ns + DRAIN_NS;
     reg_parked_refuse(self, SL_ERR_DRAINING);
@@ -637,23 +556,6 @@ static void registrar_drain(void *state)
 }
 
 /* ---- messages ---- */
-
-static void populate_ended(struct registrar *self, sl_err code)
-{
-    self->populating = false;
-    reg_space_grow(self);
-    bool failed = code != SL_OK && self->populated_bytes < populate_target(self);
-    if (failed) {
-        self->populate_again_ns = self->env->now_ns + POPULATE_AGAIN_NS;
-    }
-    if (failed && !self->populate_failed) { /* once, however often it is tried again */
-        reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
-                (unsigned long long)self->populated_bytes,
-                (unsigned long long)populate_target(self), sl_err_text(code));
-    }
-    self->populate_failed = failed;
-    self->space_freed = true;
-}
 
 static void registrar_reply_arrived(struct registrar *self, const struct sl_msg *msg)
 {
@@ -784,7 +686,7 @@ static sl_err registrar_handle(void *state, const struct sl_msg *msg)
                                   .start_time = msg->body.local_died.start_time};
         reg_process_died(self, proc);
     } else if (msg->type == SL_MSG_LOCAL_JOB) {
-        populate_ended(self, msg->code);
+        reg_populate_ended(self, msg->code);
     } else if (SL_MSG_IS_REPLY(msg->type)) {
         registrar_reply_arrived(self, msg);
     } else {

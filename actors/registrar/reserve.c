@@ -480,9 +480,10 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     return err;
 }
 
-static bool request_waits(const struct registrar *self, const struct reg_request *req)
+/* Whether these bytes lack nothing but memory that is on its way. */
+static bool memory_comes(const struct registrar *self, uint64_t need_bytes)
 {
-    return req->wait || (req->until_populated && self->populating);
+    return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
 }
 
 /* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
@@ -495,7 +496,9 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
             continue;
         }
         sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
-        if (err == SL_ERR_NO_SPACE && request_waits(self, req)) {
+        if (err == SL_ERR_NO_SPACE &&
+            (req->wait || (req->until_populated &&
+                           memory_comes(self, sl_extent_space(req->items[i].length_bytes))))) {
             return err;
         }
         if (err != SL_OK) {
@@ -533,6 +536,22 @@ static bool room_for(struct registrar *self, uint64_t bytes)
     return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
 }
 
+/* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
+ */
+static bool request_has_room(struct registrar *self, const struct reg_request *req,
+                             uint64_t need_bytes, bool may_allocate)
+{
+    bool may_wait = req->wait || (req->until_populated && reg_populate_pending(self));
+    if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
+        return may_allocate;
+    }
+    if (reg_charge_room(self, need_bytes) && memory_comes(self, need_bytes)) {
+        return false;
+    }
+    /* What is asked for comes before what is granted ahead of being asked for. */
+    return !req->wait || (reg_ahead_revoke_all(self) && room_for(self, need_bytes));
+}
+
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes)
 {
@@ -555,11 +574,11 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     if (req->wait && need.bytes > reg_ceiling_bytes(self)) { /* else item by item */
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
-    /* What is asked for comes before what is granted ahead of being asked for. */
-    bool waits = request_waits(self, req);
-    if (!may_allocate || (waits && !room_for(self, need.bytes) &&
-                          !(reg_ahead_revoke_all(self) && room_for(self, need.bytes)))) {
-        return waits ? REG_RESERVE_PARK : request_refuse(self, req, SL_ERR_NO_SPACE);
+    if (!request_has_room(self, req, need.bytes, may_allocate)) {
+        bool comes = memory_comes(self, may_allocate ? need.bytes : self->parked_first->need_bytes);
+        return req->wait || (req->until_populated && comes)
+                   ? REG_RESERVE_PARK
+                   : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
     if (request_grant(self, req) == SL_ERR_NO_SPACE) {
         request_undo(self, req, SL_ERR_NO_SPACE);

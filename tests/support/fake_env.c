@@ -101,6 +101,17 @@ static sl_err fake_disk_op(struct sl_env *env, const char *directory, uint32_t q
     return sl_fail(why, SL_ERR_UNSUPPORTED, "this environment has no disk");
 }
 
+static void job_do(struct fake_env *fake, uint32_t thread_count,
+                   sl_err (*job)(void *context, uint32_t thread), void *context)
+{
+    fake->job_result = fake->job_fails;
+    for (uint32_t i = 0; fake->job_fails == SL_OK && i < thread_count; i++) {
+        sl_err err = job(context, i);
+        fake->job_result = fake->job_result == SL_OK ? err : fake->job_result;
+    }
+    fake->job_ended = true;
+}
+
 static sl_err fake_job_op(struct sl_env *env, uint32_t thread_count,
                           sl_err (*job)(void *context, uint32_t thread), void *context,
                           uint64_t cookie)
@@ -111,13 +122,15 @@ static sl_err fake_job_op(struct sl_env *env, uint32_t thread_count,
     if (fake->job_refused != SL_OK) {
         return fake->job_refused;
     }
-    fake->job_result = fake->job_fails;
-    for (uint32_t i = 0; fake->job_fails == SL_OK && i < thread_count; i++) {
-        sl_err err = job(context, i);
-        fake->job_result = fake->job_result == SL_OK ? err : fake->job_result;
-    }
     fake->job_cookie = cookie;
-    fake->job_ended = true;
+    if (fake->job_held) {
+        ck_assert_ptr_null(fake->held_job);
+        fake->held_job = job;
+        fake->held_context = context;
+        fake->held_threads = thread_count;
+        return SL_OK;
+    }
+    job_do(fake, thread_count, job, context);
     return SL_OK;
 }
 
@@ -223,6 +236,7 @@ void fake_stop(struct fake_env *fake)
     fake->watch_count = 0;
     fake->wake_ns = SL_NEVER_NS;
     fake->job_ended = false;
+    fake->held_job = NULL;
     fake->finished = false;
 }
 
@@ -365,6 +379,16 @@ void fake_answer(struct fake_env *fake, const char *sender, const struct sl_msg 
 }
 
 /* ---- time ---- */
+
+void fake_job_run(struct fake_env *fake, uint64_t took_ns)
+{
+    sl_err (*job)(void *context, uint32_t thread) = fake->held_job;
+    ck_assert_ptr_nonnull(job);
+    fake->held_job = NULL;
+    job_do(fake, fake->held_threads, job, fake->held_context);
+    fake->env.now_ns += took_ns;
+    deliver_job(fake);
+}
 
 void fake_pass(struct fake_env *fake, uint64_t ns)
 {

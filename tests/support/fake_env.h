@@ -2,8 +2,8 @@
  *
  * Time stands still until fake_pass. What the actor sends is kept as frames and decoded when taken;
  * what a test gives goes through encoder and decoder as on the wire. Processes live when fake_live
- * said so. Jobs run at once, inline. The directories belong to the fake, so an actor can be stopped
- * and started again on what it left. */
+ * said so. Jobs run at once, inline, or with job_held when the test says so. The directories belong
+ * to the fake, so an actor can be stopped and started again on what it left. */
 #ifndef FAKE_ENV_H
 #define FAKE_ENV_H
 
@@ -45,6 +45,10 @@ struct fake_env {
     bool job_ended;
     sl_err job_refused, job_fails; /* SL_OK; else jobs cannot be started, or end so without a run */
     uint32_t job_count;
+    bool job_held; /* jobs wait for fake_job_run; one at a time */
+    sl_err (*held_job)(void *context, uint32_t thread); /* NULL: none waits */
+    void *held_context;
+    uint32_t held_threads;
     bool finished;
 };
 
@@ -74,6 +78,8 @@ bool fake_take_reply(struct fake_env *fake, const char *to, uint64_t seq, struct
 /* Answers a request taken before: fills type, reply_to, op id and sender. */
 void fake_answer(struct fake_env *fake, const char *sender, const struct sl_msg *request,
                  struct sl_msg *reply);
+/* The job that waits runs now, and took so long: time goes on before its end is told. */
+void fake_job_run(struct fake_env *fake, uint64_t took_ns);
 /* Time goes on; the actor is ticked whenever it wished so. */
 void fake_pass(struct fake_env *fake, uint64_t ns);
 

@@ -305,14 +305,18 @@ class Sluice(MooncakeLike):
         process = self.service([os.path.join(self.build, "bin", "mooncake_master"), f"--port={self.port}",
                                 f"--metrics_port={free_port()}", *disk], "master", port=self.port,
                                environment={**self.environment, "SLUICE_MEMORY": str(memory)})
-        end_s, before = time.monotonic() + 120, -1
+        end_s = time.monotonic() + 120
         while not self.node_ready():
             self.check_runs(process, "master", end_s)
-        # A node fills its memory with zeros behind its first ops; that is no figure of theirs.
-        while (now := self.shm_bytes()) != before:
-            before = now
-            self.check_runs(process, "master", end_s)
-            time.sleep(0.25)
+        self.master = process
+
+    def workers_wait(self):
+        """Memory is populated a little at a time behind the first ops: that is no figure of theirs (first_put.py has it)."""
+        super().workers_wait()
+        end_s = time.monotonic() + 300
+        lent = self.options.cold_memory_bytes if self.section == "cold" else self.options.segment_bytes
+        while self.populated_bytes() < lent:
+            self.check_runs(self.master, "master", end_s)
 
     def disk_make(self):
         os.makedirs(self.options.cache, exist_ok=True)
@@ -330,8 +334,9 @@ class Sluice(MooncakeLike):
                                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         return asked.returncode == 0 and not asked.stdout.strip()
 
-    def shm_bytes(self):
-        return sum(entry.stat().st_blocks * 512 for entry in os.scandir(self.shm + "/node"))
+    def populated_bytes(self):
+        return json.loads(run([os.path.join(self.build, "bin", "sluicectl"), "stat", "--json", "--instance",
+                               f"mooncake-{self.port}"], env=self.environment))["arena_populated_bytes"]
 
     def client_program(self):
         return [os.path.join(self.build, "bin", "mooncake_client")]

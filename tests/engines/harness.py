@@ -1,0 +1,366 @@
+"""What scenarios are made of: processes that end with this one, a node of Sluice in directories of its own, and workers,
+which are programs in an engine's environment that answer commands with lines of JSON."""
+
+import collections
+import ctypes
+import dataclasses
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from reasons import Failed, Overdue, Skipped
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
+MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13"
+PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+GIB = 1 << 30
+LOG_LINES = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One row of the report. `action` gives an Outcome (or None), or raises Failed or Skipped."""
+
+    name: str
+    action: object
+    seconds: int = 300  # the watchdog's
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    hits: int = 0     # tokens, from the engine's own metrics
+    queried: int = 0
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Table:
+    """Figures that are printed behind the scenarios."""
+
+    title: str
+    header: tuple
+    rows: list = dataclasses.field(default_factory=list)
+
+
+def check(holds, said):
+    if not holds:
+        raise Failed(said)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(holds, seconds, what):
+    """The first true answer of holds()."""
+    end_s = time.monotonic() + seconds
+    while not (answer := holds()):
+        if time.monotonic() > end_s:
+            raise Failed(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+    return answer
+
+
+def popen(arguments, log, environment, **options):
+    """A child in a session of its own that gets SIGTERM when this process dies."""
+    mother = os.getpid()
+
+    def tie():
+        PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != mother:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with open(log, "ab") as sink:
+        return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", sink),
+                                stderr=sink, env=environment, preexec_fn=tie, start_new_session=True, **options)
+
+
+def end(process, seconds=20):
+    """SIGTERM, then SIGKILL for all of its session."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+    for pid in session_pids(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    if process.poll() is None:
+        process.wait(10)
+
+
+def session_pids(session):
+    """Processes of a session that live, its leader too."""
+    pids = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+                    fields = stat.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                pids.append(int(name))
+    return pids
+
+
+class Run:
+    """One engine's scenarios: its environment, a directory, and all that was started."""
+
+    def __init__(self, name, environment, wheel, options):
+        self.name, self.environment, self.options = name, environment, options
+        self.interpreter = environment.interpreter
+        self.directory = tempfile.mkdtemp(prefix=f"engines-{name}-")
+        self.shm = tempfile.mkdtemp(prefix=f"engines-{name}-", dir="/dev/shm")
+        self.wheel = os.path.join(self.directory, "wheel")  # Sluice's package mooncake, for PYTHONPATH
+        self.started = []
+        self.tables = []
+        self.numbers = collections.Counter()
+        self.pip_target(self.wheel, wheel)
+
+    def pip_target(self, target, package):
+        done = subprocess.run([self.interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
+                               "--target", target, package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise Skipped(f"pip install {package}: {(done.stdout.strip().splitlines() or ['no output'])[-1]}")
+
+    def mooncake_wheel(self):
+        """Mooncake's own package, kept beside the environments. Skipped where it cannot be had."""
+        target = os.path.join(os.path.dirname(self.environment.directory), "mooncake-wheel")
+        if not os.path.exists(os.path.join(target, "mooncake", "__init__.py")):
+            self.pip_target(target + ".new", MOONCAKE)
+            os.replace(target + ".new", target)
+        return target
+
+    def number(self, what):
+        """1, 2, ...: names of things that the run starts."""
+        self.numbers[what] += 1
+        return self.numbers[what]
+
+    def variables(self, **more):
+        """The environment of processes: ours without settings of Sluice and of Mooncake, and `more`."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_", "MOONCAKE_"))}
+        return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **{name: str(value) for name, value in more.items()}}
+
+    def started_add(self, thing):
+        """Its stop() is called at the end, the last one first."""
+        self.started.append(thing)
+        return thing
+
+    def stop(self):
+        for thing in reversed(self.started):
+            thing.stop()
+        self.started = []
+
+    def logs_print(self):
+        """The ends of all logs of this run."""
+        for path, _, names in os.walk(self.directory):
+            if path.startswith(self.wheel):
+                continue
+            for name in sorted(names):
+                if name.endswith(".log"):
+                    with open(os.path.join(path, name), encoding="utf-8", errors="replace") as log:
+                        lines = collections.deque(log, LOG_LINES)
+                    print(f"---- {os.path.join(path, name)}", *(line.rstrip() for line in lines), sep="\n", flush=True)
+
+    def close(self):
+        self.stop()
+        shutil.rmtree(self.shm, ignore_errors=True)
+        if self.options.keep:
+            print(f"{self.name}: logs are in {self.directory}", flush=True)
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Worker:
+    """A program in the engine's environment. It is sent a line of JSON and answers with one; its output goes to a log."""
+
+    def __init__(self, run, program, name, environment, arguments=None):
+        self.name = f"{name}-{run.number(name)}"
+        self.log = os.path.join(run.directory, self.name + ".log")
+        self.process = popen([run.interpreter, "-u", program, json.dumps(arguments or {})], self.log, environment,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.answers = b""
+        run.started_add(self)
+
+    def tell(self, **command):
+        try:
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f"{self.name} ended: {self.last_words()}") from None
+
+    def answer(self, seconds=120):
+        """Failed when it says so, ends, or says nothing for so long."""
+        end_s = time.monotonic() + seconds
+        while b"\n" not in self.answers:
+            if not select.select([self.process.stdout], [], [], max(0, end_s - time.monotonic()))[0]:
+                raise Failed(f"{self.name}: no answer within {seconds} s")
+            got = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not got:
+                raise Failed(f"{self.name} ended: {self.last_words()}")
+            self.answers += got
+        line, self.answers = self.answers.split(b"\n", 1)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(f"{self.name}: {answer['error']}")
+        return answer
+
+    def ask(self, seconds=120, **command):
+        self.tell(**command)
+        return self.answer(seconds)
+
+    def last_words(self):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            lines = log.read().strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def stop(self):
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.close()  # it ends in order
+                self.process.wait(20)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                pass
+        end(self.process)
+        self.process.stdout.close()
+
+
+class Node:
+    """A node of Sluice that mooncake_master starts, and a mooncake_client which contributes its memory."""
+
+    def __init__(self, run, memory_bytes=GIB, disk_bytes=0, **settings):
+        self.run, self.memory_bytes = run, memory_bytes
+        self.port, self.metrics_port = free_port(), free_port()
+        self.name = f"node-{run.number('node')}"
+        self.directory = os.path.join(run.directory, self.name)
+        self.disk = os.path.join(self.directory, "disk")
+        os.makedirs(self.disk)
+        self.bin = os.path.join(run.wheel, "mooncake", "bin")
+        self.settings = {"SLUICE_SHM_DIR": os.path.join(run.shm, self.name), "SLUICE_RUNTIME_DIR": os.path.join(self.directory, "run"),
+                         "SLUICE_INSTANCE": self.name}
+        self.variables = run.variables(**self.settings, SLUICE_MEMORY=memory_bytes + (64 << 20),
+                                       **({"SLUICE_DISK": disk_bytes, "SLUICE_DISK_PATH": self.disk} if disk_bytes else {}), **settings)
+        self.address = f"127.0.0.1:{self.port}"
+        self.master = self.client = None
+        run.started_add(self)
+        self.start()
+
+    def program(self, name):
+        return os.path.join(self.bin, name)
+
+    def start(self):
+        self.master_start()
+        if self.memory_bytes:
+            self.client_start()
+
+    def master_start(self):
+        self.master = popen([self.program("mooncake_master"), f"--port={self.port}", f"--metrics_port={self.metrics_port}"],
+                            os.path.join(self.directory, "master.log"), self.variables)
+        wait_until(self.ready, 60, f"{self.name} is ready")
+
+    def client_start(self):
+        port = free_port()
+        self.client = popen([self.program("mooncake_client"), "--host=127.0.0.1", f"--port={port}",
+                             "--metadata_server=P2PHANDSHAKE", f"--master_server_address={self.address}",
+                             f"--global_segment_size={self.memory_bytes}", "--local_buffer_size=0"],
+                            os.path.join(self.directory, "client.log"), self.variables)
+        wait_until(self.contributed, 60, f"{self.name} has memory")
+
+    def contributed(self):
+        if self.client.poll() is not None:
+            raise Failed(f"mooncake_client ended with {self.client.returncode} ({self.directory}/client.log)")
+        return self.metric("master_total_capacity_bytes") >= self.memory_bytes
+
+    def ready(self):
+        if self.master.poll() is not None:
+            raise Failed(f"mooncake_master ended with {self.master.returncode} ({self.directory}/master.log)")
+        asked = self.ctl("status", "--not-ready", "registrar", "keyer", "coordinator")
+        return asked.returncode == 0 and not asked.stdout.strip() and self.metrics() is not None
+
+    def ctl(self, *arguments, seconds=60):
+        return subprocess.run([self.program("sluicectl"), *arguments], env=self.variables, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=seconds)
+
+    def metrics(self):
+        """The master's page, or None while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as page:
+                return page.read().decode()
+        except OSError:
+            return None
+
+    def metric(self, name):
+        for line in (self.metrics() or "").splitlines():
+            if line.startswith(name + " ") or line.startswith(name + "{"):
+                return float(line.split()[-1])
+        return 0.0
+
+    def keys(self):
+        return int(self.metric("master_key_count"))
+
+    def settled(self, seconds=60):
+        """Waits until nothing was written for a second: engines store behind their answers. Gives the number of keys."""
+        end_s, before, since = time.monotonic() + seconds, -1, time.monotonic()
+        while time.monotonic() - since < 1.0:
+            now = self.keys()
+            if now != before:
+                before, since = now, time.monotonic()
+            check(time.monotonic() < end_s, f"{self.name} is still written to after {seconds} s")
+            time.sleep(0.1)
+        return before
+
+    def actors(self):
+        """{name: pid} of the processes that serve now."""
+        asked = self.ctl("status", "--json")
+        check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
+        return {actor["name"]: actor["pid"] for actor in json.loads(asked.stdout)["actors"] if actor.get("pid")}
+
+    def flush(self):
+        """Waits until all that was stored is on disk."""
+        asked = self.ctl("flush")
+        check(asked.returncode == 0, f"sluicectl flush: {asked.stdout.strip()} {asked.stderr.strip()}")
+
+    def stop(self):
+        for process in (self.client, self.master):
+            if process is not None:
+                end(process, 30)
+        self.client = self.master = None
+
+
+class Watchdog:
+    """Raises Overdue in the scenario when its time is over."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __enter__(self):
+        def overdue(*_):
+            raise Overdue(f"it did not end within {self.seconds} s")
+
+        self.before = signal.signal(signal.SIGALRM, overdue)
+        signal.alarm(self.seconds)
+
+    def __exit__(self, *_):
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, self.before)
+
+
+def progress(text):
+    """What a person reads while it runs."""
+    print(text, file=sys.stderr, flush=True)

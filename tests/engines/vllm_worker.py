@@ -1,0 +1,132 @@
+"""Runs in vLLM's environment: one engine with a tiny model, told what to do in lines of JSON.
+
+Arguments: one JSON object; what it may hold is read in engine_make(). Commands: generate, first_seconds, reset, model.
+"""
+
+import json
+import os
+import sys
+import time
+
+HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
+                "vllm:prefix_cache_hits": "local_hits"}
+RESET_SECONDS = 30
+VOCABULARY = 1000
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 8192, "tie_word_embeddings": False,
+         "bos_token_id": 1, "eos_token_id": 2}
+
+
+def model_make(kind, directory):
+    """A model with random weights. hybrid: every other layer sees a sliding window."""
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    if kind == "llama":
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    else:
+        model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
+            **{**SIZES, "tie_word_embeddings": True}, query_pre_attn_scalar=64, sliding_window=256,
+            layer_types=["sliding_attention", "full_attention"] * 2))
+    # Larger weights than a fresh model's: else its logits are so flat that every prompt has the same answer.
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if weights.dim() > 1:
+                weights.normal_(0, 0.06)
+    model.float().save_pretrained(directory)
+
+
+def engine_make(told):
+    from vllm import LLM
+
+    transfer = None
+    if told.get("connector"):
+        transfer = {"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both",
+                    "kv_load_failure_policy": told.get("policy", "recompute"),
+                    "kv_connector_extra_config": told.get("extra", {})}
+    # float32 and greedy: a prefix that was loaded gives the tokens of one that was computed.
+    return LLM(model=told["model"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=told.get("length", 6144),
+               max_num_seqs=16, tensor_parallel_size=told.get("ranks", 1), kv_transfer_config=transfer, disable_log_stats=False,
+               enable_prefix_caching=True, seed=1)
+
+
+def counters(engine):
+    found = dict.fromkeys(HIT_COUNTERS.values(), 0)
+    for metric in engine.get_metrics():
+        if metric.name in HIT_COUNTERS:
+            found[HIT_COUNTERS[metric.name]] += int(metric.value)
+    return found
+
+
+def sampling(token_count):
+    from vllm import SamplingParams
+
+    return SamplingParams(temperature=0.0, max_tokens=token_count, ignore_eos=True, detokenize=False)
+
+
+def generate(engine, prompts, tokens=8, together=True, **_):
+    """Answers with the tokens, the time to the first one of each prompt (s), and what the counters say of it."""
+    before, began = counters(engine), time.monotonic()
+    asked = [{"prompt_token_ids": prompt} for prompt in prompts]
+    outputs = []
+    for batch in [asked] if together else [[one] for one in asked]:
+        outputs += engine.generate(batch, sampling(tokens), use_tqdm=False)
+    seconds = time.monotonic() - began
+    after = counters(engine)
+    return {"tokens": [list(output.outputs[0].token_ids) for output in outputs], "seconds": seconds,
+            "first_token_s": [output.metrics.first_token_latency for output in outputs],
+            **{name: after[name] - before[name] for name in after}}
+
+
+def first_seconds(engine, prompts, seconds, tokens=1, **_):
+    """One prompt behind the other for so long: the time of each."""
+    times, end_s = [], time.monotonic() + seconds
+    for prompt in prompts:
+        began = time.monotonic()
+        if began > end_s:
+            break
+        engine.generate([{"prompt_token_ids": prompt}], sampling(tokens), use_tqdm=False)
+        times.append(time.monotonic() - began)
+    return {"times": times, "all": len(times) == len(prompts)}
+
+
+def reset(engine, **_):
+    """The engine forgets its own prefixes. Blocks that are still being stored are waited for."""
+    end_s = time.monotonic() + RESET_SECONDS
+    while not engine.reset_prefix_cache():
+        if time.monotonic() > end_s:
+            return {"error": f"reset_prefix_cache refuses for {RESET_SECONDS} s"}
+        time.sleep(0.1)
+    return {}
+
+
+COMMANDS = {"generate": generate, "first_seconds": first_seconds, "reset": reset}
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what the engine prints goes to the log
+
+    def answer(what):
+        answers.write(json.dumps(what).encode() + b"\n")
+
+    told = json.loads(sys.argv[1])
+    if "make" in told:
+        model_make(told["make"], told["model"])
+        answer({})
+        return
+    began = time.monotonic()
+    engine = engine_make(told)
+    answer({"seconds": time.monotonic() - began})
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer(COMMANDS[command.pop("do")](engine, **command))
+        except Exception as failure:  # a command's failure is an answer; the scenario decides
+            answer({"error": f"{type(failure).__name__}: {failure}"})
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import argparse
 import fnmatch
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ def scenario_run(name, run, scenario):
 
 def main():
     options = options_read()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
     names = options.engines or ENGINES
     if options.list:
         for name in names:

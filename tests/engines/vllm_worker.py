@@ -9,7 +9,7 @@ import sys
 import time
 
 HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
-                "vllm:prefix_cache_hits": "local_hits"}
+                "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys"}
 RESET_SECONDS = 30
 VOCABULARY = 1000
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -91,6 +91,12 @@ def first_seconds(engine, prompts, seconds, tokens=1, **_):
     return {"times": times, "all": len(times) == len(prompts)}
 
 
+def rest(engine, seconds, **_):
+    """Nothing: what the engine stores behind its answers has so long."""
+    time.sleep(seconds)
+    return {}
+
+
 def reset(engine, **_):
     """The engine forgets its own prefixes. Blocks that are still being stored are waited for."""
     end_s = time.monotonic() + RESET_SECONDS
@@ -101,7 +107,7 @@ def reset(engine, **_):
     return {}
 
 
-COMMANDS = {"generate": generate, "first_seconds": first_seconds, "reset": reset}
+COMMANDS = {"generate": generate, "first_seconds": first_seconds, "rest": rest, "reset": reset}
 
 
 def main():

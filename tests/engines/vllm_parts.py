@@ -1,0 +1,59 @@
+"""One vLLM as the scenarios see it, and prompts."""
+
+import json
+import os
+import random
+import signal
+
+from harness import HERE, Worker, session_pids
+
+WORKER = os.path.join(HERE, "vllm_worker.py")
+START_SECONDS = 240
+ANSWER_SECONDS = 180
+VOCABULARY = 1000
+TOKENS = 8  # of each answer
+
+
+def prompts_make(seed, count, length):
+    rng = random.Random(seed)
+    return [[rng.randrange(3, VOCABULARY) for _ in range(length)] for _ in range(count)]
+
+
+class Engine:
+    """One vLLM. node: what its connector uses; without one it has no connector."""
+
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None):
+        variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks == 2 else "0-1",
+                     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+        if node is not None:
+            variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
+        self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
+                             {"model": model, "connector": node is not None, "ranks": ranks, "extra": extra or {}})
+        self.start_s = self.worker.answer(START_SECONDS)["seconds"]
+
+    def config_write(self, run, node, segment_bytes):
+        path = os.path.join(run.directory, f"mooncake-{run.number('config')}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"mode": "embedded" if segment_bytes else "standalone-store", "metadata_server": "P2PHANDSHAKE",
+                       "master_server_address": node.address, "global_segment_size": segment_bytes,
+                       "local_buffer_size": 64 << 20, "protocol": "tcp", "device_name": ""}, file)
+        return path
+
+    def generate(self, prompts, **how):
+        self.generate_start(prompts, **how)
+        return self.generate_end()
+
+    def generate_start(self, prompts, **how):
+        self.worker.tell(do="generate", prompts=prompts, **{"tokens": TOKENS, **how})
+
+    def generate_end(self):
+        return self.worker.answer(ANSWER_SECONDS)
+
+    def reset(self):
+        self.worker.ask(60, do="reset")
+
+    def kill(self):
+        """SIGKILL for all of its processes."""
+        for pid in session_pids(self.worker.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self.worker.process.wait(10)

@@ -15,6 +15,7 @@
 #define STORE_COPIES_MAX     16u    /* in them, too */
 #define STORE_PREFIX_BYTES   128u
 #define STORE_NS_PER_MS      UINT64_C(1000000)
+#define STORE_DOUBTS         4096u
 /* A close waits no longer for each contribution: the node ends it with the client in any case. */
 #define STORE_WITHDRAW_NS (2 * SL_NS_PER_S)
 /* Of setup and mount alone: a registrar may be busy with making memory. */
@@ -38,6 +39,9 @@ struct store_base {
     uint64_t local_bytes;
     uint64_t call_ns; /* longest wait of a call; 0: the node's op_timeout */
     pid_t pid;
+    /* store_doubt.c; relaxed: an answer that comes a moment late does no harm */
+    _Atomic uint64_t doubts_end_ms; /* CLOCK_MONOTONIC; 0: nothing ever failed */
+    _Atomic uint64_t doubts[STORE_DOUBTS];
 };
 
 struct store_region {
@@ -167,6 +171,11 @@ uint64_t store_key_hash(struct sl_object_key key);
  * memory. *any: whether there are some. */
 bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
                       uint32_t **later, bool *any);
+
+/* ---- store_doubt.c ---- */
+/* How the reading of a key ended: look-ups doubt what failed, for 5 s or until it is read. */
+void store_doubt_note(struct store_base *base, struct sl_object_key key, sl_err err);
+bool store_doubted(struct store_base *base, struct sl_object_key key);
 
 /* ---- store_hold.c ---- */
 /* Takes over the view. */

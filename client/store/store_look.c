@@ -92,6 +92,7 @@ static void exist_share(struct store_base *base, const struct sl_object_key *key
         codes[i] =
             keys[i].length == 0 ? exist_none(keys[i]) : exist_code_of(err != SL_OK ? err : errs[i]);
         codes[i] = base->dummy && codes[i] < 0 ? SL_STORE_INTERNAL : codes[i];
+        codes[i] = codes[i] == 1 && store_doubted(base, keys[i]) ? 0 : codes[i];
     }
 }
 

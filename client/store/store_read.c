@@ -141,6 +141,9 @@ static void get_pieces(struct store_base *base, struct store_names *names, const
         get_rest(base, items + first, share, whole, lengths + first, errs + first);
     }
     store_heads_settle(names, items, sources, count, lengths, errs);
+    for (uint32_t i = 0; i < count; i++) {
+        store_doubt_note(base, items[i].key, errs[i]);
+    }
 }
 
 /* Of keys that are not there, which are being written: the registrar knows. Many are not asked for:

@@ -1054,6 +1054,25 @@ class OnDisk(OnNode):
         self.assertEqual(reader.batch_get_into([gone[0], "here"], [into.at, into.at + MIB], [MIB, 5]), [size, 5])
         self.assertEqual((bytes(into.bytes[:size]), bytes(into.bytes[MIB:MIB + 5])), (gone[0].encode() * 150_000, b"value"))
 
+    def test_what_could_not_be_read_is_a_miss_to_look_ups_for_a_while(self):
+        """An engine whose load failed looks again at once: with a yes it would load, fail and look for ever."""
+        memory = Memory(os.urandom(MIB))
+        wait_until(lambda: self.store.put_from("k", memory.at, MIB) == 0, 10, "it is stored")
+        wait_until(lambda: any(d.is_local_disk_replica() for d in self.store.get_replica_desc("k")), 10, "it is on disk")
+        reader, into = self.open(segment=0), Memory(MIB)
+        self.assertEqual(self.store.close(), 0)  # nobody contributes: there is no memory to read it into
+        self.assertEqual(reader.batch_is_exist(["k", "none"]), [1, 0])
+        self.assertEqual(reader.get_into("k", into.at, MIB), -200)
+        self.assertEqual(reader.batch_is_exist(["k", "none"]), [0, 0])
+        self.assertEqual(reader.is_exist("k"), 0)
+        wait_until(lambda: reader.is_exist("k") == 1, 10, "it is looked at again")
+        self.assertEqual(reader.batch_get_into_multi_buffers(["k"], [[into.at]], [[MIB]]), [-200])
+        self.assertEqual(reader.is_exist("k"), 0)
+        self.open()
+        wait_until(lambda: reader.get_into("k", into.at, MIB) == MIB, 10, "there is memory again")
+        self.assertEqual(reader.is_exist("k"), 1)
+        self.assertEqual(into.bytes, memory.bytes)
+
 
 class TwoNodes(unittest.TestCase):
     """Masters of two hosts that are peers, here on one."""

@@ -186,8 +186,9 @@ class Vllm:
         engine.reset()
         engine.generate_start(prompts_of("base") + prompts_of(name))
         kills = 0
-        while kills < KILLS_MAX and not engine.worker.has_answer(KILL_PAUSE_S):
-            kills += kill(name)
+        for _ in range(KILLS_MAX):
+            if not engine.worker.has_answer(KILL_PAUSE_S):
+                kills += kill(name)
         answer = engine.generate_end()
         check(kills > 0, "all was answered before the first kill")
         self.same(["base", name], answer)
@@ -282,7 +283,8 @@ class Vllm:
             answer = engine.generate(prompts_of("silent"))
         finally:
             for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+                if os.path.exists(f"/proc/{pid}"):  # the supervisor ends one that stands still
+                    os.kill(pid, signal.SIGCONT)
         self.same(["silent"], answer)
         wait_until(self.node().ready, 30, "the node is ready again")
         self.filled("silent", engine)
@@ -307,6 +309,32 @@ class Vllm:
         engine.worker.stop()
         del self.things["engine ranks"], self.things["node of ranks"]
         return Outcome(found.hits, found.queried, f"from disk alone {', '.join(took)}")
+
+    def share(self):
+        """With store_tp_size one rank and two read each other's blocks."""
+        extra = {"store_tp_size": 2}
+        one = self.engine("one", "node to share", extra=extra)
+        self.filled("base", one, "node to share")
+        one.worker.stop()
+        two = self.engine("two", "node to share", ranks=2, extra=extra)
+        found = self.hit("base", two, ranks=2)
+        two.worker.stop()
+        self.node("node to share").stop()
+        del self.things["engine one"], self.things["engine two"], self.things["node to share"]
+        return found
+
+    def collide(self):
+        """Without it the same keys mean other parts: nothing is loaded, and every answer is right."""
+        one = self.engine("one", "node to share")
+        self.filled("base", one, "node to share")
+        one.worker.stop()
+        two = self.engine("two", "node to share", ranks=2)
+        for _ in range(2):
+            answer = self.filled("base", two, "node to share", ranks=2)
+        two.worker.stop()
+        self.node("node to share").stop()
+        del self.things["engine one"], self.things["engine two"], self.things["node to share"]
+        return Outcome(answer["hits"], answer["queried"], f"{answer['failed_keys']} keys failed")
 
     def hybrid(self):
         """Every other layer with a sliding window."""
@@ -339,6 +367,7 @@ def scenarios(run):
         Scenario("kill engine", vllm.kill_engine),
         Scenario("restart from disk", vllm.disk), Scenario("load fails: damaged on disk", vllm.digest),
         Scenario("load fails: silent tierer", vllm.silent),
-        Scenario("TP=2", vllm.ranks, 600), Scenario("hybrid", vllm.hybrid, 600),
+        Scenario("TP=2", vllm.ranks, 600), Scenario("TP=1 and TP=2, store_tp_size", vllm.share, 600),
+        Scenario("TP=1 and TP=2, same keys", vllm.collide, 600), Scenario("hybrid", vllm.hybrid, 600),
         *vllm_speed.scenarios(run, vllm),
     ]

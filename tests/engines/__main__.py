@@ -25,7 +25,7 @@ ENGINES = ("vllm",)
 def options_read():
     parser = argparse.ArgumentParser(prog="deploy/test --engines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} (all)")
-    parser.add_argument("--only", metavar="PATTERN", default="*", help="scenarios with such names, as 'kill *'")
+    parser.add_argument("--only", metavar="PATTERN", action="append", help="scenarios with such names, as 'kill *'; may be given several times")
     parser.add_argument("--list", action="store_true", help="print the scenarios' names and end")
     parser.add_argument("--json", metavar="FILE", help="write the report there, too")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
@@ -56,7 +56,7 @@ def engine_run(name, options, report):
         return
     try:
         for scenario in module.scenarios(run):
-            if fnmatch.fnmatch(scenario.name, options.only):
+            if any(fnmatch.fnmatch(scenario.name, pattern) for pattern in options.only or ["*"]):
                 report.add(scenario_run(name, run, scenario))
     finally:
         report.tables += run.tables

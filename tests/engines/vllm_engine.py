@@ -36,7 +36,7 @@ SETS_OF = {("llama", 1): tuple(SETS), ("llama", 2): ("base", "disk"), ("hybrid",
 KILLS_MAX = 3        # of one actor during a set
 KILL_PAUSE_S = 0.4
 DISK_ROUNDS = 4
-DISK_SECONDS = 15    # a load from disk takes far less; a wake-up that gets lost takes 30 s
+DISK_SECONDS = 25    # a load from disk takes far less, one that waits for its deadline 30 s
 
 
 def prompts_of(name):
@@ -367,7 +367,7 @@ def scenarios(run):
         Scenario("kill engine", vllm.kill_engine),
         Scenario("restart from disk", vllm.disk), Scenario("load fails: damaged on disk", vllm.digest),
         Scenario("load fails: silent tierer", vllm.silent),
-        Scenario("TP=2", vllm.ranks, 600), Scenario("TP=1 and TP=2, store_tp_size", vllm.share, 600),
-        Scenario("TP=1 and TP=2, same keys", vllm.collide, 600), Scenario("hybrid", vllm.hybrid, 600),
+        Scenario("TP=2", vllm.ranks, 900), Scenario("TP=1 and TP=2, store_tp_size", vllm.share, 900),
+        Scenario("TP=1 and TP=2, same keys", vllm.collide, 900), Scenario("hybrid", vllm.hybrid, 900),
         *vllm_speed.scenarios(run, vllm),
     ]

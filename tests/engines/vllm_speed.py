@@ -140,6 +140,6 @@ def rate(answer):
 
 def scenarios(run, vllm):
     speed = Speed(run, vllm)
-    return [Scenario("speed: no store", speed.side("none", speed.none), 400),
-            Scenario("speed: Mooncake's wheel", speed.side("Mooncake", speed.mooncake), 400),
-            Scenario("speed: Sluice", speed.side("Sluice", speed.sluice), 400)]
+    return [Scenario("speed: no store", speed.side("none", speed.none)),
+            Scenario("speed: Mooncake's wheel", speed.side("Mooncake", speed.mooncake)),
+            Scenario("speed: Sluice", speed.side("Sluice", speed.sluice))]

@@ -5,6 +5,7 @@ Arguments: one JSON object; what it may hold is read in engine_make(). Commands:
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -117,6 +118,8 @@ def main():
     def answer(what):
         answers.write(json.dumps(what).encode() + b"\n")
 
+    # Its session has nothing but vLLM's processes; none stays when this one is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     told = json.loads(sys.argv[1])
     if "make" in told:
         model_make(told["make"], told["model"])

@@ -2,8 +2,8 @@
  * are not there.
  *
  * An engine whose load failed recomputes, and looks the key up again at once. As long as the value
- * is there and cannot be read (no memory to read it into, a disk that stands still) a yes would
- * make it load, fail and look for ever. */
+ * is there and cannot be read (no memory to read it into, a disk that stands still, another size) a
+ * yes would make it load, fail and look for ever. */
 #include "client/store/store_internal.h"
 
 #define DOUBT_MS        UINT64_C(5000)
@@ -39,16 +39,22 @@ static bool failure_lasts(sl_err err)
     }
 }
 
-void store_doubt_note(struct store_base *base, struct sl_object_key key, sl_err err)
+void store_doubt(struct store_base *base, struct sl_object_key key)
 {
     uint64_t now_ms = store_now_ns() / STORE_NS_PER_MS;
+    uint64_t hash = store_key_hash(key);
+    uint64_t slot = (hash & ~DOUBT_TIME_MASK) | ((now_ms + DOUBT_MS) & DOUBT_TIME_MASK);
+    atomic_store_explicit(doubt_slot(base, hash), slot, memory_order_relaxed);
+    atomic_store_explicit(&base->doubts_end_ms, now_ms + DOUBT_MS, memory_order_relaxed);
+}
+
+void store_doubt_note(struct store_base *base, struct sl_object_key key, sl_err err)
+{
     if (failure_lasts(err)) {
-        uint64_t hash = store_key_hash(key);
-        uint64_t slot = (hash & ~DOUBT_TIME_MASK) | ((now_ms + DOUBT_MS) & DOUBT_TIME_MASK);
-        atomic_store_explicit(doubt_slot(base, hash), slot, memory_order_relaxed);
-        atomic_store_explicit(&base->doubts_end_ms, now_ms + DOUBT_MS, memory_order_relaxed);
+        store_doubt(base, key);
     } else if (err == SL_OK && store_doubted(base, key)) {
-        atomic_store_explicit(doubt_slot(base, store_key_hash(key)), 0, memory_order_relaxed);
+        uint64_t hash = store_key_hash(key);
+        atomic_store_explicit(doubt_slot(base, hash), 0, memory_order_relaxed);
     }
 }
 

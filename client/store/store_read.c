@@ -191,6 +191,9 @@ static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t
         get_pieces(base, &names, NULL, items, count, true, lengths, errs);
         misses_explain(base, items, count, errs);
         for (uint32_t i = 0; i < count; i++) {
+            if (errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
+                store_doubt(base, items[i].key); /* as of an engine with fewer ranks */
+            }
             if (items[i].key.length == 0) {
                 results[i] = store_key_absent(items[i].key);
             } else if (errs[i] != SL_OK || results[i] == SL_STORE_OK) {

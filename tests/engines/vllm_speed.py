@@ -97,7 +97,7 @@ class Speed:
     def measure(self, node):
         engine = Engine(self.run, self.vllm.model("llama"), node, segment_bytes=SEGMENT_BYTES if node else 0)
         prompts = prompts_make("first seconds", FIRST_PROMPTS, FIRST_LENGTH)
-        first = engine.worker.ask(120, do="first_seconds", prompts=prompts, seconds=FIRST_SECONDS)
+        first = engine.worker.ask(120, do="first_seconds", prompts=prompts, lasting_s=FIRST_SECONDS)
         check(not first["all"], "the prompts did not last: more of them are needed")
         hits = queried = 0
         row = []
@@ -122,7 +122,7 @@ class Speed:
 
     def quiet(self, engine):
         """All is stored, which no counter tells of both stores, and the engine's own cache is empty."""
-        engine.worker.ask(60, do="rest", seconds=2)
+        engine.worker.ask(60, do="rest", lasting_s=2)
         engine.reset()
 
 

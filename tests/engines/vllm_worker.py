@@ -80,9 +80,9 @@ def generate(engine, prompts, tokens=8, together=True, **_):
             **{name: after[name] - before[name] for name in after}}
 
 
-def first_seconds(engine, prompts, seconds, tokens=1, **_):
+def first_seconds(engine, prompts, lasting_s, tokens=1, **_):
     """One prompt behind the other for so long: the time of each."""
-    times, end_s = [], time.monotonic() + seconds
+    times, end_s = [], time.monotonic() + lasting_s
     for prompt in prompts:
         began = time.monotonic()
         if began > end_s:
@@ -92,9 +92,9 @@ def first_seconds(engine, prompts, seconds, tokens=1, **_):
     return {"times": times, "all": len(times) == len(prompts)}
 
 
-def rest(engine, seconds, **_):
+def rest(engine, lasting_s, **_):
     """Nothing: what the engine stores behind its answers has so long."""
-    time.sleep(seconds)
+    time.sleep(lasting_s)
     return {}
 
 

@@ -1074,6 +1074,18 @@ class OnDisk(OnNode):
         self.assertEqual(into.bytes, memory.bytes)
 
 
+class Sizes(OnNode):
+    def test_what_was_larger_than_its_memory_is_a_miss_to_look_ups_for_a_while(self):
+        """Engines with one rank and with two name other parts by the same key."""
+        into = Memory(MIB)
+        self.assertEqual(self.store.put("k", b"v" * MIB), 0)
+        self.assertEqual(self.store.batch_get_into_multi_buffers(["k"], [[into.at, into.at + 4096]], [[4096, 4096]]), [-600])
+        self.assertEqual(self.store.batch_is_exist(["k"]), [0])
+        self.assertEqual(self.store.get_size("k"), MIB)
+        self.assertEqual(self.store.get_into("k", into.at, MIB), MIB)
+        self.assertEqual(self.store.is_exist("k"), 1)
+
+
 class TwoNodes(unittest.TestCase):
     """Masters of two hosts that are peers, here on one."""
 

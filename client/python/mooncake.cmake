@@ -1,5 +1,5 @@
 # The Python package mooncake, in build/PRESET/python: mooncake.store is the target mooncake_store, the rest is Python.
-set(mooncake_files __init__.py async_store.py cli.py engine.py http_metadata_server.py mooncake_config.py py.typed)
+set(mooncake_files __init__.py async_store.py cli.py engine.py http_metadata_server.py lmcache_connector.py mooncake_config.py py.typed)
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/mooncake/store.pyi)
     list(APPEND mooncake_files store.pyi)
 endif()

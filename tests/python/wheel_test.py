@@ -35,7 +35,7 @@ engine = mooncake.engine.TransferEngine()
 assert engine.initialize("localhost", "P2PHANDSHAKE", "tcp", "") == 0 and engine.get_engine() is not None
 with open("/proc/self/maps") as maps:
     print("mapped", *sorted({line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line}))
-import mooncake.async_store, mooncake.cli, mooncake.http_metadata_server, mooncake.mooncake_config  # these map more of Python's
+import mooncake.async_store, mooncake.cli, mooncake.http_metadata_server, mooncake.lmcache_connector, mooncake.mooncake_config  # these map more of Python's
 print("programs", *mooncake.cli.programs())
 import importlib.metadata
 about = importlib.metadata.metadata("sluice-mooncake")

@@ -19,7 +19,7 @@ from reasons import Skipped
 from report import Report, Result
 
 # A row for each engine: NAME_engine.py has RECIPE (environment.Recipe) and scenarios(run), a list of harness.Scenario.
-ENGINES = ("vllm",)
+ENGINES = ("vllm", "lmcache", "sglang")
 
 
 def options_read():

@@ -46,6 +46,7 @@ class Recipe:
     steps: tuple
     free_gib: float                      # room that the disk must have before the first step
     pythons: tuple = ("3.11", "3.12")
+    base: object = None                  # a recipe whose packages are seen, too: torch is 5 GiB
 
 
 @dataclasses.dataclass
@@ -62,6 +63,7 @@ def engines_directory(root):
 
 def prepare(recipe, base):
     """The recipe's environment; steps that an earlier run completed are not repeated. Skipped: why it cannot be made."""
+    below = prepare(recipe.base, base) if recipe.base else None
     directory = os.path.join(base, recipe.name)
     os.makedirs(base, exist_ok=True)
     with open(directory + ".lock", "w", encoding="utf-8") as lock:
@@ -77,6 +79,8 @@ def prepare(recipe, base):
         interpreter = os.path.join(directory, "bin", "python")
         if not os.path.exists(interpreter):
             venv_make(recipe, directory)
+        if below:
+            packages_share(below.interpreter, interpreter)
         for number, step in enumerate(recipe.steps, 1):
             if step in todo:
                 step_run(directory, interpreter, step, f"{recipe.name} {number}/{len(recipe.steps)} {step.title}")
@@ -123,6 +127,14 @@ def venv_make(recipe, directory):
         shutil.rmtree(directory, ignore_errors=True)
         last = (made.stdout.strip().splitlines() or ["no output"])[-1]
         raise Skipped(f"'{python} -m venv' failed: {last} (Debian: apt-get install python3-venv)")
+
+
+def packages_share(below, above):
+    """A venv sees the packages of the one below behind its own, by a file of Python's `site`."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    seen, own = (subprocess.run([python, "-c", ask], stdout=subprocess.PIPE, text=True, check=True).stdout.strip() for python in (below, above))
+    with open(os.path.join(own, "below.pth"), "w", encoding="utf-8") as file:
+        file.write(seen + "\n")
 
 
 def python_find(versions):

@@ -103,7 +103,8 @@ def end(process, seconds=20):
         except ProcessLookupError:
             pass
     if process.poll() is None:
-        process.wait(10)
+        process.kill()  # a leader that is a zombie while its threads end is not among them
+        process.wait(60)
 
 
 def session_pids(session):
@@ -297,8 +298,8 @@ class Node:
         wait_until(self.ready, 60, f"{self.name} is ready")
 
     def client_start(self):
-        port = free_port()
-        self.client = popen([self.program("mooncake_client"), "--host=127.0.0.1", f"--port={port}",
+        self.client_port = free_port()
+        self.client = popen([self.program("mooncake_client"), "--host=127.0.0.1", f"--port={self.client_port}",
                              "--metadata_server=P2PHANDSHAKE", f"--master_server_address={self.address}",
                              f"--global_segment_size={self.memory_bytes}", "--local_buffer_size=0"],
                             os.path.join(self.directory, "client.log"), self.variables)

@@ -1,0 +1,165 @@
+"""Runs in LMCache's environment: LMCache's own engine, told what to do in lines of JSON.
+
+The engine, its storage manager, its back ends and its connector are LMCache's. The place of a GPU is taken by `Pool`, which
+copies between CPU tensors and the engine's memory objects. The tokens of a prompt and the bytes of its KV cache are made from
+a seed, so that every process knows them. Arguments: one JSON object, read in engine_make()."""
+
+import json
+import os
+import sys
+import time
+
+import prometheus_client
+import torch
+from lmcache.utils import mock_up_broadcast_fn, mock_up_broadcast_object_fn
+from lmcache.v1.cache_engine import LMCacheEngineBuilder
+from lmcache.v1.config import LMCacheEngineConfig
+from lmcache.v1.gpu_connector import GPUConnectorInterface
+from lmcache.v1.lookup_client.mooncake_lookup_client import MooncakeLookupClient
+from lmcache.v1.metadata import LMCacheMetadata
+
+LAYERS, HEADS, HEAD, CHUNK = 4, 2, 64, 256
+COUNTERS = {"lmcache:num_lookup_tokens_total": "queried", "lmcache:num_lookup_hits_total": "hits",
+            "lmcache:num_requested_tokens_total": "asked", "lmcache:num_hit_tokens_total": "loaded"}
+STORE_SECONDS = 60
+
+
+def tokens_of(seed, count):
+    return torch.randint(0, 32000, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def cache_of(seed, count, rank):
+    """[2][layers][tokens][heads * head_dim] float16, any bits; a longer prompt begins with the same"""
+    generator = torch.Generator().manual_seed(seed * 64 + rank)
+    by_token = torch.randint(-32768, 32768, (count, 2, LAYERS, HEADS * HEAD), generator=generator, dtype=torch.int16)
+    return by_token.permute(1, 2, 0, 3).contiguous().view(torch.float16)
+
+
+def same_bytes(one, other):
+    return torch.equal(one.view(torch.int16), other.view(torch.int16))
+
+
+class Pool(GPUConnectorInterface):
+    """kvcaches: the cache of a whole prompt, as cache_of() makes it."""
+
+    def get_shape(self, num_tokens):
+        return torch.Size([2, LAYERS, num_tokens, HEADS * HEAD])
+
+    def from_gpu(self, memory_obj, start, end, **kwargs):
+        memory_obj.tensor.copy_(kwargs["kvcaches"][:, :, start:end])
+
+    def to_gpu(self, memory_obj, start, end, **kwargs):
+        kwargs["kvcaches"][:, :, start:end].copy_(memory_obj.tensor)
+
+    def batched_from_gpu(self, memory_objs, starts, ends, **kwargs):
+        for memory_obj, start, end in zip(memory_objs, starts, ends):
+            self.from_gpu(memory_obj, start, end, **kwargs)
+
+    def batched_to_gpu(self, memory_objs, starts, ends, **kwargs):
+        for memory_obj, start, end in zip(memory_objs, starts, ends):
+            self.to_gpu(memory_obj, start, end, **kwargs)
+
+
+def engine_make(told):
+    address = told["master"]
+    config = LMCacheEngineConfig.from_defaults(
+        chunk_size=CHUNK, local_cpu=False, max_local_cpu_size=0.2, remote_url=f"mooncakestore://{address}/", remote_serde="naive",
+        save_unfull_chunk=told.get("unfull", False), pre_caching_hash_algorithm="sha256_cbor", blocking_timeout_secs=30,
+        extra_config={"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "master_server_address": address,
+                      "protocol": "tcp", "device_name": "", "global_segment_size": told.get("segment_bytes", 0),
+                      "local_buffer_size": 64 << 20, "transfer_timeout": 30, "save_chunk_meta": told.get("chunk_meta", False)})
+    ranks = told.get("ranks", 1)
+    metadata = LMCacheMetadata(model_name="engines/test", world_size=ranks, local_world_size=ranks, worker_id=told.get("rank", 0),
+                               local_worker_id=told.get("rank", 0), kv_dtype=torch.float16, kv_shape=(LAYERS, 2, CHUNK, HEADS, HEAD))
+    engine = LMCacheEngineBuilder.get_or_create("worker", config, metadata, Pool(), mock_up_broadcast_fn, mock_up_broadcast_object_fn)
+    engine.post_init()
+    return engine
+
+
+class Worker:
+    def __init__(self, told):
+        self.rank, self.master = told.get("rank", 0), told["master"]
+        self.engine = engine_make(told)
+
+    def counters(self):
+        """LMCache's own, which a thread of it moves to Prometheus now and then; here this is done at once."""
+        logger = LMCacheEngineBuilder._stat_loggers["worker"]
+        logger.prometheus_logger.log_prometheus(logger.monitor.get_stats_and_clear())
+        found = dict.fromkeys(COUNTERS.values(), 0)
+        for family in prometheus_client.REGISTRY.collect():
+            for sample in family.samples:
+                if sample.name in COUNTERS:
+                    found[COUNTERS[sample.name]] += int(sample.value)
+        return found
+
+    def counted(self, before, **more):
+        after = self.counters()
+        return {**more, **{name: after[name] - before[name] for name in after}}
+
+    def store(self, seed, count, wait=True):
+        """Answers when LMCache finds the whole prompt, since it writes behind its answer; `wait` false: at once."""
+        self.engine.store(tokens=tokens_of(seed, count), kvcaches=cache_of(seed, count, self.rank))
+        end_s = time.monotonic() + STORE_SECONDS
+        while wait and self.engine.lookup(tokens_of(seed, count)) < count // CHUNK * CHUNK:
+            if time.monotonic() > end_s:
+                return {"error": f"not stored within {STORE_SECONDS} s"}
+            time.sleep(0.01)
+        return {}
+
+    def lookup(self, seed, count):
+        before = self.counters()
+        found = self.engine.lookup(tokens_of(seed, count))
+        return self.counted(before, found=found)
+
+    def scheduler_lookup(self, seed, count):
+        """By LMCache's client that asks the store without an engine."""
+        asks = MooncakeLookupClient(self.engine.config, self.engine.metadata, self.master)
+        found = asks.lookup(tokens_of(seed, count))
+        asks.store.close()
+        return {"found": found}
+
+    def retrieve(self, seed, count):
+        """right: what came has the bytes that were stored, and nothing else was written."""
+        before, pool = self.counters(), torch.zeros(2, LAYERS, count, HEADS * HEAD, dtype=torch.float16)
+        mask = self.engine.retrieve(tokens_of(seed, count), kvcaches=pool)
+        want = cache_of(seed, count, self.rank)
+        want[:, :, ~mask] = 0
+        return self.counted(before, found=int(mask.sum()), right=same_bytes(pool, want))
+
+    def work(self, seeds, count, seconds):
+        """Stores and retrieves prompts in turn for so long."""
+        end_s, rounds, found, wrong = time.monotonic() + seconds, 0, 0, 0
+        while time.monotonic() < end_s:
+            seed = seeds[rounds % len(seeds)]
+            self.store(seed, count, wait=False)
+            answer = self.retrieve(seed, count)
+            rounds, found, wrong = rounds + 1, found + answer["found"], wrong + (not answer["right"])
+        return {"rounds": rounds, "found": found, "wrong": wrong}
+
+    def close(self):
+        LMCacheEngineBuilder.destroy("worker")
+        return {}
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what LMCache prints goes to the log
+
+    def answer(what):
+        answers.write(json.dumps(what).encode() + b"\n")
+
+    worker = Worker(json.loads(sys.argv[1]))
+    answer({})
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer(getattr(worker, command.pop("do"))(**command))
+        except Exception as failure:  # a command's failure is an answer; the scenario decides
+            answer({"error": f"{type(failure).__name__}: {failure}"})
+            raise
+    worker.close()
+    os._exit(0)  # LMCache has threads that would be waited for
+
+
+if __name__ == "__main__":
+    main()

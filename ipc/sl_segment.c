@@ -502,7 +502,7 @@ static sl_err segment_allocate(const struct sl_segment *segment, const struct se
 sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes, struct sl_error *why)
 {
-    struct segment_range range;
+    struct segment_range range = {0};
     sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
     return err == SL_OK && length_bytes > 0 ? segment_allocate(segment, &range, why) : err;
 }
@@ -510,7 +510,7 @@ sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_byt
 sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes, struct sl_error *why)
 {
-    struct segment_range range;
+    struct segment_range range = {0};
     sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
     if (err != SL_OK || length_bytes == 0) {
         return err;

@@ -217,7 +217,7 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
                            uint32_t *bad, struct sl_error *why)
 {
     struct stat at[SL_DISK_PATHS_MAX] = {0};
-    struct sl_disk_sizes sizes;
+    struct sl_disk_sizes sizes = {0};
     struct sl_error broken = {0};
     uint32_t broken_count = 0;
     *bad = UINT32_MAX;

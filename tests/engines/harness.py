@@ -22,6 +22,7 @@ from reasons import Failed, Overdue, Skipped
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13"
+MOONCAKE_CUDA = "nvidia-cuda-runtime-cu12"
 PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
 GIB = 1 << 30
@@ -153,12 +154,15 @@ class Run:
             raise Skipped(f"pip install {package}: {(done.stdout.strip().splitlines() or ['no output'])[-1]}")
 
     def mooncake_wheel(self):
-        """Mooncake's own package, kept beside the environments. Skipped where it cannot be had."""
-        target = os.path.join(os.path.dirname(self.environment.directory), "mooncake-wheel")
-        if not os.path.exists(os.path.join(target, "mooncake", "__init__.py")):
-            self.pip_target(target + ".new", MOONCAKE)
-            os.replace(target + ".new", target)
-        return target
+        """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH,
+        for LD_LIBRARY_PATH). Skipped where they cannot be had."""
+        beside = os.path.dirname(self.environment.directory)
+        for name, package in (("mooncake-wheel", MOONCAKE), ("mooncake-cuda", MOONCAKE_CUDA)):
+            target = os.path.join(beside, name)
+            if not os.path.isdir(target):
+                self.pip_target(target + ".new", package)
+                os.replace(target + ".new", target)
+        return os.path.join(beside, "mooncake-wheel"), os.path.join(beside, "mooncake-cuda", "nvidia", "cuda_runtime", "lib")
 
     def number(self, what):
         """1, 2, ...: names of things that the run starts."""

@@ -15,6 +15,7 @@ SEGMENT_BYTES = 2 * GIB
 ROUNDS = 5                    # prompts of each length
 LENGTHS = (2000, 4000)
 BATCH, BATCH_LENGTH = 16, 1500
+SLOWEST = 4                   # requests of the first seconds, told with their time
 FIRST_SECONDS, FIRST_LENGTH, FIRST_PROMPTS = 15, 500, 400
 
 
@@ -22,9 +23,9 @@ class MooncakeNode:
     """Mooncake's own master. What makes its client fast is set as in tests/bench/peers."""
 
     def __init__(self, run):
-        self.package = os.path.join(run.mooncake_wheel(), "mooncake")
-        self.target = os.path.dirname(self.package)
-        self.libraries_complete()
+        self.target, self.libraries = run.mooncake_wheel()
+        self.package = os.path.join(self.target, "mooncake")
+        self.libraries_complete(run)
         self.log = os.path.join(run.directory, "mooncake-master.log")
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
@@ -32,15 +33,16 @@ class MooncakeNode:
         os.chmod(program, 0o755)
         self.master = popen([program, f"--port={self.port}", "--rpc_address=127.0.0.1", f"--metrics_port={free_port()}",
                              "--metrics_host=127.0.0.1", "--enable_metric_reporting=false", "--minloglevel=2"],
-                            self.log, run.variables())
+                            self.log, run.variables(LD_LIBRARY_PATH=self.libraries))
         run.started_add(self)
         wait_until(self.listens, 30, "mooncake_master listens")
 
-    def libraries_complete(self):
+    def libraries_complete(self, run):
         """Shared libraries that the wheel takes from the system are installed, by root."""
         try:
-            lacks = {line.split()[0] for program in ("store.so", "mooncake_master")
-                     for line in peers.run(["ldd", os.path.join(self.package, program)]).splitlines() if line.endswith("not found")}
+            asked = peers.run(["ldd", *(os.path.join(self.package, name) for name in ("store.so", "mooncake_master"))],
+                              env=run.variables(LD_LIBRARY_PATH=self.libraries))
+            lacks = {line.split()[0] for line in asked.splitlines() if line.endswith("not found")}
             unknown = sorted(lacks - peers.PACKAGE_OF.keys())
             if unknown:
                 raise peers.Missing(f"it lacks {', '.join(unknown)}")
@@ -56,8 +58,8 @@ class MooncakeNode:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def client_variables(self):
-        return {"PYTHONPATH": self.target, "MC_STORE_MEMCPY": "1", "MC_STORE_CLIENT_METRIC": "0", "MC_LOG_LEVEL": "ERROR",
-                "GLOG_minloglevel": "2", "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65536",
+        return {"PYTHONPATH": self.target, "LD_LIBRARY_PATH": self.libraries, "MC_STORE_MEMCPY": "1",
+                "MC_STORE_CLIENT_METRIC": "0", "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "2", "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65536",
                 "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER": "65536"}
 
     def stop(self):
@@ -118,7 +120,9 @@ class Speed:
         hits, queried = counted(warm, hits, queried)
         times = sorted(first["times"])
         row += [f"{statistics.median(times) * 1e3:.0f}", f"{times[min(len(times) - 1, len(times) * 99 // 100)] * 1e3:.0f}"]
-        return row, Outcome(hits, queried, f"{len(times)} requests in the first {FIRST_SECONDS} s")
+        slowest = sorted(zip(first["times"], first["starts"]), reverse=True)[:SLOWEST]
+        said = ", ".join(f"{took * 1e3:.0f} ms at {at:.1f} s" for took, at in slowest)
+        return row, Outcome(hits, queried, f"{len(times)} requests in the first {FIRST_SECONDS} s, slowest {said}")
 
     def quiet(self, engine):
         """All is stored, which no counter tells of both stores, and the engine's own cache is empty."""

@@ -173,9 +173,9 @@ bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uin
                       uint32_t **later, bool *any);
 
 /* ---- store_doubt.c ---- */
-/* How the reading of a key ended: look-ups doubt what failed, for 5 s or until it is read. */
-/* Of a value that is larger than the memory meant for it, store_doubt() is for the caller. */
-void store_doubt(struct store_base *base, struct sl_object_key key);
+/* Look-ups doubt a value that did not fit the memory meant for it, for 5 s or until it is read. */
+void store_doubt_misfit(struct store_base *base, struct sl_object_key key);
+/* How the reading of a key ended: look-ups doubt what failed, until it is in memory again. */
 void store_doubt_note(struct store_base *base, struct sl_object_key key, sl_err err);
 bool store_doubted(struct store_base *base, struct sl_object_key key);
 

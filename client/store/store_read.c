@@ -192,7 +192,7 @@ static int read_batch(struct store_base *base, struct sl_pieces *items, uint32_t
         misses_explain(base, items, count, errs);
         for (uint32_t i = 0; i < count; i++) {
             if (errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
-                store_doubt(base, items[i].key); /* as of an engine with fewer ranks */
+                store_doubt_misfit(base, items[i].key); /* as of an engine with fewer ranks */
             }
             if (items[i].key.length == 0) {
                 results[i] = store_key_absent(items[i].key);

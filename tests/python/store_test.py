@@ -1073,6 +1073,19 @@ class OnDisk(OnNode):
         self.assertEqual(reader.is_exist("k"), 1)
         self.assertEqual(into.bytes, memory.bytes)
 
+    def test_what_was_put_again_is_doubted_no_more(self):
+        memory = Memory(os.urandom(MIB))
+        wait_until(lambda: self.store.put_from("k", memory.at, MIB) == 0, 10, "it is stored")
+        wait_until(lambda: any(d.is_local_disk_replica() for d in self.store.get_replica_desc("k")), 10, "it is on disk")
+        reader, into = self.open(segment=0), Memory(MIB)
+        self.assertEqual(self.store.close(), 0)
+        self.assertEqual(reader.get_into("k", into.at, MIB), -200)
+        self.assertEqual(reader.is_exist("k"), 0)
+        self.assertEqual(reader.remove("k", True), 0)
+        writer = self.open()
+        wait_until(lambda: writer.put_from("k", memory.at, MIB) == 0, 10, "it is stored again")
+        self.assertEqual(reader.is_exist("k"), 1)
+
 
 class Sizes(OnNode):
     def test_what_was_larger_than_its_memory_is_a_miss_to_look_ups_for_a_while(self):

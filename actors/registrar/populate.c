@@ -233,7 +233,7 @@ void reg_populate_tick(struct registrar *self)
 uint64_t reg_populate_next(const struct registrar *self)
 {
     const struct reg_populate *populate = &self->populate;
-    if (populate->hurried && self->parked_count > 0) {
+    if (populate->hurried && (self->parked_count > 0 || self->fetch_blocked_ns != 0)) {
         return self->env->now_ns;
     }
     if (populate->running) {

@@ -616,7 +616,9 @@ void reg_promotes_expire(struct registrar *self, uint64_t now_ns)
             reg_fetches_end(self, i, true, SL_ERR_UNREACHABLE);
         }
     }
-    if (self->fetch_blocked_ns != 0 && now_ns >= self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS) {
+    /* Room that is on its way is waited for: requests have deadlines of their own. */
+    if (self->fetch_blocked_ns != 0 && now_ns >= self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS &&
+        !reg_populate_pending(self)) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
             if (reg_disk_readable(self, i)) {
                 reg_fetches_end(self, i, false, SL_ERR_NO_SPACE);

@@ -436,7 +436,7 @@ static void registrar_schedule(struct registrar *self)
     if (self->retired_count > 0) {
         at_ns = SL_MIN(at_ns, self->retired_scan_ns + REG_RETIRED_SCAN_NS);
     }
-    if (self->fetch_blocked_ns != 0) {
+    if (self->fetch_blocked_ns != 0 && !reg_populate_pending(self)) {
         at_ns = SL_MIN(at_ns, self->fetch_blocked_ns + REG_PROMOTE_WAIT_NS);
     }
     if (self->fences_due) {

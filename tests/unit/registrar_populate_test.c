@@ -220,6 +220,38 @@ START_TEST(nothing_is_evicted_while_memory_is_on_its_way)
     }
 END_TEST
 
+/* The threads that populate hardly get a core: what the loop hurries has to do. */
+START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
+    {
+        static const char *const settings[] = {"memory",       "160MiB", "memory_chunk",
+                                               "128MiB",       "disk",   "1GiB",
+                                               "disk_segment", "256MiB", NULL};
+        static const struct found large = {
+            .key = "large", .length = 120 * SL_MIB, .segment = 1, .offset = 0};
+        struct sl_text key = sl_text_of("large");
+        struct sl_msg msg = {.type = SL_MSG_PROMOTE, .budget_ns = 30 * SL_NS_PER_S};
+        struct sl_msg reply;
+        sl_err code;
+        struct node *node = node_held(settings);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &large, 1, true, true, &code);
+        msg.body.promote.keys = (struct sl_texts){.at = &key, .count = 1};
+
+        fake_give(&node->fake, "client.1", &msg);
+        uint32_t read = 0;
+        for (uint32_t i = 0; i < 3000 && read == 0;
+             i++) { /* ticks as they come on a slow machine */
+            fake_pass(&node->fake, 5 * SL_NS_PER_MS);
+            read = tierer_read(node, SL_OK);
+        }
+
+        ck_assert_uint_eq(read, 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 /* Memory is on its way, but it is not what they lack. */
 START_TEST(what_lacks_something_else_is_refused_at_once)
     {
@@ -440,6 +472,7 @@ int main(void)
                         (int)SL_COUNT(early));
     tcase_add_test(faster, large_batch_gets_its_memory_by_and_by_without_any_thread);
     tcase_add_test(faster, nothing_is_evicted_while_memory_is_on_its_way);
+    tcase_add_test(faster, large_value_on_disk_is_read_while_memory_is_on_its_way);
     tcase_add_test(faster, what_lacks_something_else_is_refused_at_once);
     suite_add_tcase(suite, faster);
     TCase *time = tcase_create("in time");

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
+#define LOG_BYTES_MAX        (16 * (off_t)SL_MIB) /* clients that come later add nothing */
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -185,13 +187,15 @@ static void timeout_log(struct sl_client *client, const struct sl_client_call *c
 {
     if (client->log == NULL) {
         char path[1100];
-        (void)snprintf(path, sizeof path, "%s/log/clients.jsonl", client->paths.runtime_dir);
+        (void)snprintf(path, sizeof path, "%s/clients.jsonl", client->paths.log_dir);
         const struct sl_log_options options = {.path = path,
                                                .actor = client->name,
                                                .level = SL_LOG_WARN,
                                                .lines_per_s = LOG_LINES_PER_S};
-        if (sl_log_open(&options, &client->log, NULL) != SL_OK) {
-            return; /* a node without logs */
+        struct stat status;
+        if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
+            sl_log_open(&options, &client->log, NULL) != SL_OK) {
+            return; /* said often enough; or a node without logs */
         }
     }
     uint64_t waited_ns = sl_clock_monotonic_ns() - call->began_ns;

@@ -293,6 +293,12 @@ static bool removes_may_end(struct registrar *self)
     return reg_members_agreed(self);
 }
 
+/* Whether each of its keys was looked at. */
+static bool remove_is_begun(const struct reg_remove *remove)
+{
+    return remove->next == remove->count && remove->all_left == 0;
+}
+
 /* Whether all that it waits for is to come from disks that nobody serves. */
 static bool remove_is_lost(const struct registrar *self, const struct reg_remove *remove)
 {
@@ -307,17 +313,38 @@ static bool remove_is_lost(const struct registrar *self, const struct reg_remove
             return false; /* it may tell yet */
         }
     }
-    bool begun = (remove->next == remove->count && remove->all_left == 0) || !remove_has_room(self);
+    bool begun = remove_is_begun(remove) || !remove_has_room(self);
     return begun && lost == remove->outstanding && (lost > 0 || (remove->keys == NULL && unknown));
 }
 
-/* What was not confirmed is on a disk that is away: it is told of when that disk is back. */
+/* What was not confirmed is on a disk that is away: it is told of when that disk is back. Keys that
+ * no note had room for are still there. */
 static void codes_lost(struct reg_remove *remove)
 {
     for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
-        remove->codes[i] =
-            remove->codes[i] == SL_ERR_TIMEOUT ? (uint64_t)SL_ERR_UNREACHABLE : remove->codes[i];
+        uint64_t lost = i < remove->next ? SL_ERR_UNREACHABLE : SL_ERR_LIMIT;
+        remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? lost : remove->codes[i];
     }
+}
+
+/* The answer to the removal of everything that was not done. */
+static struct sl_msg remove_excuse(const struct reg_remove *remove, bool lost)
+{
+    if (!lost) {
+        return (struct sl_msg){.code = SL_ERR_TIMEOUT,
+                               .text =
+                                   sl_text_of("removed in part; the disk has not confirmed all")};
+    }
+    if (!remove_is_begun(remove)) {
+        return (struct sl_msg){
+            .code = SL_ERR_LIMIT,
+            .text = sl_text_of("removed in part: a disk is away, and no more removals can be noted "
+                               "for it; ask again when it is back (sluicectl status)")};
+    }
+    return (struct sl_msg){.code = SL_ERR_UNREACHABLE,
+                           .text =
+                               sl_text_of("removed from memory; a disk is away, and hears of it "
+                                          "when it is back (sluicectl status)")};
 }
 
 static void codes_doubt(struct reg_remove *remove)
@@ -358,14 +385,9 @@ void reg_removes_run(struct registrar *self, uint64_t now_ns)
             codes_lost(remove);
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
-            struct sl_msg reply = {
-                .code = done   ? remove->failed
-                        : lost ? SL_ERR_UNREACHABLE
-                               : SL_ERR_TIMEOUT,
-                .text = sl_text_of(done   ? "removed in part; ask again"
-                                   : lost ? "removed from memory; a disk is away, and hears of it "
-                                            "when it is back (sluicectl status)"
-                                          : "removed in part; the disk has not confirmed all")};
+            const struct sl_msg part = {.code = remove->failed,
+                                        .text = sl_text_of("removed in part; ask again")};
+            const struct sl_msg reply = done ? part : remove_excuse(remove, lost);
             sl_return_reply(self->env, &remove->back, &reply);
         } else {
             reg_reply_codes(self, &remove->back, remove->codes, remove->count);

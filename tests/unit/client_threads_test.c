@@ -140,8 +140,7 @@ static void bed_open(struct bed *bed, uint64_t ring_bytes)
     client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake whoever sleeps */
     (void)snprintf(client->name, sizeof client->name, "client.%u.0", client->self.pid);
     pthread_mutex_init(&client->lock, NULL);
-    (void)snprintf(client->paths.runtime_dir, sizeof client->paths.runtime_dir, "%s",
-                   bed->dir.path);
+    (void)snprintf(client->paths.log_dir, sizeof client->paths.log_dir, "%s/log", bed->dir.path);
     client->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     client->next_seq = 1;
     ck_assert_int_eq(sl_codec_create(SL_MIB, &client->codec, NULL), SL_OK);

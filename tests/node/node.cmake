@@ -1,3 +1,11 @@
-foreach(suite supervisor replay disks disk_start version away handover prefetch)
+foreach(suite supervisor replay disks away handover prefetch)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
+endforeach()
+# These set up a mooncake.store, too, where there is one.
+foreach(suite disk_start version)
+    if(TARGET sluice_python)
+        sl_python_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
+    else()
+        sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
+    endif()
 endforeach()

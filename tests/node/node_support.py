@@ -156,6 +156,10 @@ def store_setup(node):
                "sys.exit(Store().setup('localhost', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '127.0.0.1:1') != 0)")
     environment = dict(os.environ, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm,
                        PYTHONPATH=os.path.join(os.path.dirname(BIN), "python"))
+    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be in the interpreter before the package
+    if sanitizer:
+        environment.update(LD_PRELOAD=sanitizer, PYTHONMALLOC="malloc",
+                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
     done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
     return None if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr else (done.returncode, done.stderr)
 

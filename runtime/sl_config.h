@@ -238,9 +238,10 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
- * and be closed to others. Below a directory in which everybody may make names, what exists must
- * belong to this uid or root. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN, SL_ERR_INVALID (empty),
- * SL_ERR_OS. */
+ * and be closed to others. Below a directory in which others may make names, what exists must
+ * belong to this uid or root, links included; in one of a group also to the directory's owner. One
+ * in which everybody may make names has no links that are followed. Errors: SL_ERR_PERMISSION,
+ * SL_ERR_FOREIGN, SL_ERR_INVALID (empty), SL_ERR_OS. */
 sl_err sl_dir_make(const char *path, struct sl_error *why);
 /* The same; an existing last directory must have none of the bits of refused (0077, 0022). */
 sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,9 +172,40 @@ static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct s
     return SL_OK;
 }
 
+/* Whether an entry of this owner is not one that somebody slipped into a directory where others may
+ * make names. What the directory's own owner made there was his to make, but for /tmp and the like.
+ */
+static bool entry_trusted(uid_t owner, const struct stat *above)
+{
+    return owner == 0 || owner == geteuid() ||
+           (owner == above->st_uid && (above->st_mode & S_IWOTH) == 0);
+}
+
+/* Follows the link of this name, when its owner may be trusted; read once, so that no other one can
+ * come in its place. -1 with errno: ELOOP where it may not. */
+static int link_follow(int fd, const char *name, const struct stat *above)
+{
+    struct stat status;
+    char target[PATH_MAX];
+    SL_AUTO(close) int link = openat(fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (link < 0 || fstat(link, &status) != 0) {
+        return -1;
+    }
+    if (!S_ISLNK(status.st_mode) || !entry_trusted(status.st_uid, above)) {
+        errno = S_ISLNK(status.st_mode) ? ELOOP : ENOTDIR;
+        return -1;
+    }
+    ssize_t length = readlinkat(link, "", target, sizeof target - 1);
+    if (length < 0) {
+        return -1;
+    }
+    target[length] = '\0';
+    return openat(fd, target, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* Opens name in the directory *fd, made 0700 when it is missing, and puts it in the place of *fd.
- * In a directory where everybody may make names (/tmp) somebody else may have made this one first,
- * as a directory or as a link: what is below it would be in his hands. */
+ * In a directory where others may make names (/tmp, or one of a group) somebody else may have made
+ * this one first, as a directory or as a link: what is below it would be in his hands. */
 static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl_error *why)
 {
     struct stat above;
@@ -181,7 +213,7 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
     if (fstat(*fd, &above) != 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
-    bool shared = (above.st_mode & S_IWOTH) != 0;
+    bool shared = (above.st_mode & (S_IWOTH | S_IWGRP)) != 0;
     int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0);
     int next = openat(*fd, name, flags);
     if (next < 0 && errno == ENOENT) {
@@ -189,6 +221,10 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
             return sl_fail_os(why, errno, "make directory '%s' ('%s')", path, name);
         }
         next = openat(*fd, name, flags);
+    }
+    if (next < 0 && shared && (above.st_mode & S_IWOTH) == 0 &&
+        (errno == ENOTDIR || errno == ELOOP)) {
+        next = link_follow(*fd, name, &above);
     }
     if (next < 0) {
         return errno == ENOTDIR || errno == ELOOP
@@ -201,7 +237,7 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
     if (fstat(next, &status) != 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
-    if (shared && status.st_uid != 0 && status.st_uid != geteuid()) {
+    if (shared && !entry_trusted(status.st_uid, &above)) {
         return sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' belongs to uid %u, not %u", path,
                        name, (unsigned)status.st_uid, (unsigned)geteuid());
     }

@@ -264,6 +264,53 @@ START_TEST(link_in_a_shared_directory_is_refused_elsewhere_followed)
     }
 END_TEST
 
+/* A directory of a group, mode 0775: its members are others, but the links of this user are his. */
+START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
+    {
+        char group[96], own[96], link[128], path[160];
+        struct sl_error why = {0};
+        sl_tmpdir_at(&tmpdir, "own", own, sizeof(own));
+        sl_tmpdir_at(&tmpdir, "group", group, sizeof(group));
+        ck_assert_int_eq(mkdir(own, 0700), 0);
+        ck_assert_int_eq(mkdir(group, 0700), 0);
+        ck_assert_int_eq(chmod(group, 0775), 0);
+        (void)snprintf(link, sizeof(link), "%s/link", group);
+        (void)snprintf(path, sizeof(path), "%s/link/node", group);
+        ck_assert_int_eq(symlink("../own", link), 0);
+
+        ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
+        if (geteuid() != 0) {
+            return; /* only root can give a link away */
+        }
+        ck_assert_int_eq(lchown(link, 4711, 4711), 0);
+        ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
+        ck_assert_msg(strstr(why.text, "'link' is no directory") != NULL, "%s", why.text);
+        /* Who owns the directory above may do as he likes there, today and later. */
+        ck_assert_int_eq(chown(group, 4711, 4711), 0);
+        ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
+    }
+END_TEST
+
+START_TEST(directory_of_a_group_member_is_refused)
+    {
+        char member[96];
+        char path[96];
+        struct sl_error why = {0};
+        if (geteuid() != 0) {
+            return; /* only root can give a directory away */
+        }
+        ck_assert_int_eq(chmod(tmpdir.path, 0775), 0);
+        sl_tmpdir_at(&tmpdir, "member", member, sizeof(member));
+        sl_tmpdir_at(&tmpdir, "member/node", path, sizeof(path));
+        ck_assert_int_eq(mkdir(member, 0755), 0);
+        ck_assert_int_eq(chown(member, 4711, 4711), 0);
+
+        ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
+
+        ck_assert_msg(strstr(why.text, "belongs to uid 4711, not 0") != NULL, "%s", why.text);
+    }
+END_TEST
+
 START_TEST(parent_that_another_user_made_in_a_shared_directory_is_refused)
     {
         char parent[96];
@@ -594,6 +641,8 @@ int main(void)
     tcase_add_test(all, directory_is_made_with_its_parents_closed_to_others);
     tcase_add_test(all, link_in_a_shared_directory_is_refused_elsewhere_followed);
     tcase_add_test(all, parent_that_another_user_made_in_a_shared_directory_is_refused);
+    tcase_add_test(all, link_of_a_group_member_is_refused_an_own_one_followed);
+    tcase_add_test(all, directory_of_a_group_member_is_refused);
     tcase_add_test(all, process_whose_first_thread_ended_lives);
     tcase_add_test(all, process_of_another_start_time_is_not_alive);
     tcase_add_test(all, living_process_counts_as_living_without_descriptors);

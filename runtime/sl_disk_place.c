@@ -18,8 +18,8 @@
 /* ---- the rule ---- */
 
 /* Whether a disk of this user lies in the directory itself: its lock is the first file that is made
- * there. */
-static sl_err place_holds(const char *path, bool *out, struct sl_error *why)
+ * there. In a directory of somebody else a file of that name is something else's. */
+static sl_err place_holds(const char *path, const struct stat *at, bool *out, struct sl_error *why)
 {
     char lock[SL_DISK_PLACE_BYTES + 8];
     struct stat status;
@@ -28,7 +28,8 @@ static sl_err place_holds(const char *path, bool *out, struct sl_error *why)
     if (lstat(lock, &status) != 0) {
         return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "disk directory '%.150s'", path);
     }
-    *out = S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_size == 0;
+    *out = at->st_uid == geteuid() && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+           status.st_size == 0;
     return SL_OK;
 }
 
@@ -55,12 +56,18 @@ static sl_err place_choose(const char *path, const struct stat *at, char below[S
 {
     struct stat status;
     bool holds = false;
-    sl_err err = place_holds(path, &holds, why);
+    sl_err err = place_holds(path, at, &holds, why);
     if (err != SL_OK) {
         return err;
     }
     (void)snprintf(below, SL_DISK_PLACE_BYTES, "%s/sluice-disk-%u", path, (unsigned)geteuid());
     bool divided = lstat(below, &status) == 0;
+    if (divided && S_ISLNK(status.st_mode)) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk directory '%.150s' is a link: name the directory that it leads to in "
+                       "disk_path",
+                       below);
+    }
     if (divided && holds) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "two disks lie in '%.80s', in itself and in '%.80s': move one elsewhere",
@@ -112,6 +119,31 @@ sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struc
         (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
     }
     return err;
+}
+
+sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd,
+                          struct sl_error *why)
+{
+    char place[SL_DISK_PLACE_BYTES];
+    struct stat status;
+    sl_err err = sl_disk_place_make(path, place, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    /* A path of the operator's may be a link; what is made below it is none. */
+    int follow = strcmp(place, path) == 0 ? 0 : O_NOFOLLOW;
+    SL_AUTO(close) int opened = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+    if (opened < 0 || fstat(opened, &status) != 0) {
+        return sl_fail_os(why, errno, "open disk directory '%.150s'", place);
+    }
+    if (status.st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_FOREIGN, "disk directory '%.150s' belongs to uid %u, not %u",
+                       place, (unsigned)status.st_uid, (unsigned)geteuid());
+    }
+    (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
+    *fd = opened;
+    opened = -1;
+    return SL_OK;
 }
 
 /* ---- sizes ---- */

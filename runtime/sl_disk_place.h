@@ -5,10 +5,12 @@
  * The rule, in this order, so that every start finds the place of the one before:
  * 1. DIR is missing: it is made, mode 0700, and holds the disk itself.
  * 2. DIR/sluice-disk-UID is there: that is the disk.
- * 3. DIR belongs to this user and holds a disk (its lock file), or is closed to others: DIR itself.
+ * 3. DIR belongs to this user, and holds a disk (its lock file), or is closed to others: DIR
+ * itself.
  * 4. Else DIR/sluice-disk-UID is made, mode 0700.
  * In 2 and 4 nobody else may be able to put another directory in its place: DIR belongs to this
- * user or root, and others may write to it only when it has the sticky bit. */
+ * user or root, and others may write to it only when it has the sticky bit. DIR may be a link, the
+ * directory below it may not. */
 #ifndef SL_DISK_PLACE_H
 #define SL_DISK_PLACE_H
 
@@ -18,11 +20,16 @@
 #define SL_DISK_LOCK_NAME   "lock"
 
 /* Gives the place of path in out and changes nothing: it need not exist. Errors name the directory
- * and what to do: SL_ERR_CONFIG (no directory, or two disks in it), SL_ERR_FOREIGN,
- * SL_ERR_PERMISSION, SL_ERR_OS. */
+ * and what to do: SL_ERR_CONFIG (no directory, a link below it, or two disks in it),
+ * SL_ERR_FOREIGN, SL_ERR_PERMISSION, SL_ERR_OS. */
 sl_err sl_disk_place_find(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);
 /* The same, and makes it. Errors: also those of sl_dir_make. */
 sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);
+
+/* The same, and gives in *fd the directory itself, of this user, for openat. Errors: also
+ * SL_ERR_IO. */
+sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd,
+                          struct sl_error *why);
 
 struct sl_disk_sizes {
     uint64_t share_bytes;   /* of `disk`, for each path */

@@ -651,10 +651,6 @@ static const struct sl_disk_ops uring_ops = {
 
 static sl_err disk_lock(struct uring_disk *self, const char *directory, struct sl_error *why)
 {
-    self->dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (self->dir_fd < 0) {
-        return sl_fail_os(why, errno, "open disk directory '%s'", directory);
-    }
     self->lock_fd =
         openat(self->dir_fd, DISK_LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (self->lock_fd < 0) {
@@ -779,7 +775,7 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
         self->free_io = i + 1;
     }
     self->base.place = self->path;
-    err = sl_disk_place_make(directory, self->path, why);
+    err = sl_disk_place_open(directory, self->path, &self->dir_fd, why);
     err = err == SL_OK ? disk_lock(self, self->path, why) : err;
     if (err != SL_OK) {
         goto fail;

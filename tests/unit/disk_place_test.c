@@ -116,6 +116,44 @@ START_TEST(place_follows_from_what_is_there)
     }
 END_TEST
 
+START_TEST(link_in_the_place_of_the_directory_below_is_refused)
+    {
+        char elsewhere[128];
+        char found[SL_DISK_PLACE_BYTES] = "";
+        struct sl_error why = {0};
+        made(dir, 0755);
+        sl_tmpdir_at(&tmpdir, "elsewhere", elsewhere, sizeof elsewhere);
+        made(elsewhere, 0700);
+        ck_assert_int_eq(symlink(elsewhere, below), 0);
+
+        ck_assert_int_eq(sl_disk_place_make(dir, found, &why), SL_ERR_CONFIG);
+
+        ck_assert_msg(strstr(why.text, "is a link") != NULL, "%s", why.text);
+    }
+END_TEST
+
+/* Somebody's empty file `lock` in /tmp is no disk. */
+START_TEST(file_named_lock_in_a_directory_of_another_user_is_no_disk)
+    {
+        struct sl_error why = {0};
+        char found[SL_DISK_PLACE_BYTES] = "";
+        if (geteuid() != 0) {
+            return; /* only root can become another user */
+        }
+        ck_assert_int_eq(chmod(tmpdir.path, 0711), 0);
+        made(dir, 01777);
+        ck_assert_int_eq(seteuid(FOREIGN_UID), 0);
+        sl_tmpdir_write(lock_itself, "", 0);
+
+        sl_err err = sl_disk_place_make(dir, found, &why);
+
+        ck_assert_int_eq(seteuid(0), 0);
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        (void)snprintf(below, sizeof below, "%s/sluice-disk-%u", dir, FOREIGN_UID);
+        ck_assert_str_eq(found, below);
+    }
+END_TEST
+
 START_TEST(looking_for_the_place_changes_nothing)
     {
         char found[SL_DISK_PLACE_BYTES] = "";
@@ -234,6 +272,8 @@ int main(void)
     tcase_set_timeout(all, 30);
     tcase_add_checked_fixture(all, make_directory, remove_directory);
     tcase_add_loop_test(all, place_follows_from_what_is_there, 0, (int)SL_COUNT(places));
+    tcase_add_test(all, link_in_the_place_of_the_directory_below_is_refused);
+    tcase_add_test(all, file_named_lock_in_a_directory_of_another_user_is_no_disk);
     tcase_add_test(all, looking_for_the_place_changes_nothing);
     tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);

@@ -79,7 +79,9 @@ static int disks_check(const struct ctl *ctl)
     sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
     if (why.code != SL_OK) {
         (void)fprintf(stderr, "%s%s\n", why.text,
-                      err == SL_OK ? ": going on with the other disks" : "");
+                      err != SL_OK              ? ""
+                      : why.code == SL_ERR_BUSY ? ": the tierer tries again"
+                                                : ": going on with the other disks");
     }
     return err == SL_OK ? CTL_FINE : CTL_NO;
 }

@@ -122,8 +122,8 @@ static const struct ctl_command commands[] = {
      "where it comes from; --help lists kinds, ranges and defaults.\n\n"
      "  --shell           as shell assignments S_name='value'\n"
      "  --plain           as lines name=value\n"
-     "  --check           prints nothing; opens each disk as its tierer will, and closes it "
-     "again.\n"
+     "  --check           opens each disk as its tierer will, and closes it again; names one that "
+     "a node goes without.\n"
      "                    Makes directories that are missing. Code 1 and the reason: the node "
      "cannot start",
      ctl_config},

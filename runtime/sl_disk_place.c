@@ -1,6 +1,7 @@
 /* runtime/sl_disk_place.c - the place of a disk, and whether it can work there. */
 #include "runtime/sl_disk_place.h"
 
+#include "runtime/sl_clock.h"
 #include "runtime/sl_disk_uring.h"
 
 #include <dirent.h>
@@ -10,10 +11,15 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OTHERS_WRITE ((mode_t)0022)
 #define OTHERS       ((mode_t)0077)
+
+/* How long a disk that others use is waited for: requests of a killed tierer may keep its lock. */
+#define CHECK_BUSY_WAIT_NS  (2 * SL_NS_PER_S)
+#define CHECK_BUSY_PAUSE_NS (20 * SL_NS_PER_MS)
 
 /* ---- the rule ---- */
 
@@ -205,12 +211,23 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     return SL_OK;
 }
 
+static sl_err path_open_once(const struct sl_config *config, const char *path, struct sl_error *why)
+{
+    struct sl_disk *disk = NULL;
+    int event_fd = -1;
+    sl_err err =
+        sl_disk_uring_open(path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
+                           sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why);
+    if (err == SL_OK) {
+        disk->ops->destroy(disk);
+    }
+    return err;
+}
+
 static sl_err path_check(const struct sl_config *config, const char *path,
                          const struct sl_disk_sizes *sizes, struct stat *at, struct sl_error *why)
 {
     char place[SL_DISK_PLACE_BYTES];
-    struct sl_disk *disk = NULL;
-    int event_fd = -1;
     sl_err err = sl_disk_place_make(path, place, why);
     if (err != SL_OK) {
         return err;
@@ -219,13 +236,14 @@ static sl_err path_check(const struct sl_config *config, const char *path,
         return sl_fail_os(why, errno, "disk directory '%.150s'", place);
     }
     err = place_check_room(place, sizes, why);
-    err =
-        err == SL_OK
-            ? sl_disk_uring_open(path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
-                                 sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why)
-            : err;
-    if (disk != NULL) {
-        disk->ops->destroy(disk);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t until_ns = sl_clock_monotonic_ns() + CHECK_BUSY_WAIT_NS;
+    while ((err = path_open_once(config, path, why)) == SL_ERR_BUSY &&
+           sl_clock_monotonic_ns() < until_ns) {
+        struct timespec pause = {.tv_nsec = CHECK_BUSY_PAUSE_NS};
+        (void)nanosleep(&pause, NULL);
     }
     return err;
 }
@@ -245,6 +263,13 @@ static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, 
     return SL_OK;
 }
 
+/* A node goes without such a disk while another one works; the others are for the operator to set
+ * right, since a disk in a wrong place would never work. */
+static bool failure_is_a_disks(sl_err err)
+{
+    return err != SL_ERR_CONFIG && err != SL_ERR_FOREIGN && err != SL_ERR_PERMISSION;
+}
+
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
                            uint32_t *bad, struct sl_error *why)
 {
@@ -260,14 +285,16 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
     for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
         struct sl_error reason = {0};
         err = path_check(config, paths->disk_dirs[i], &sizes, &at[i], &reason);
-        err = err == SL_OK ? paths_differ(paths, at, i, &reason) : err;
+        bool differ = err == SL_OK || err == SL_ERR_BUSY;
+        sl_err same = differ ? paths_differ(paths, at, i, &reason) : SL_OK;
+        err = same != SL_OK ? same : err;
         if (err == SL_OK) {
             continue;
         }
         *bad = SL_MIN(*bad, i);
-        if (err == SL_ERR_IO && ++broken_count < paths->disk_count) {
+        if (err == SL_ERR_BUSY || (failure_is_a_disks(err) && ++broken_count < paths->disk_count)) {
             broken = broken.code == SL_OK ? reason : broken;
-            at[i] = (struct stat){0};
+            at[i] = err == SL_ERR_BUSY ? at[i] : (struct stat){0};
             err = SL_OK;
         } else {
             *bad = i;

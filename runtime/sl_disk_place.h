@@ -41,11 +41,12 @@ struct sl_disk_sizes {
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why);
 
-/* Opens the disk of each path as its tierer will, and closes it again. A disk that others use is
- * waited for as the tierer does. Nothing is checked when `disk` is 0. Gives in *bad the first path
- * that cannot work. A path of several that fails with SL_ERR_IO - broken hardware - is no error as
- * long as another one works, since a node goes on without it; the first of them stands in *bad and
- * *why, with SL_OK.
+/* Opens the disk of each path as its tierer will, and closes it again. Nothing is checked
+ * when `disk` is 0. Gives in *bad the first path that cannot work. These are no error, and the
+ * first of them stands in *bad and *why, with SL_OK:
+ * - a path that others still use after 2 s (SL_ERR_BUSY): its tierer tries again;
+ * - a path of several that fails, as long as another one may work: a node goes on without it. Only
+ *   SL_ERR_CONFIG, SL_ERR_FOREIGN and SL_ERR_PERMISSION of any path are errors.
  * Errors: those of sl_disk_place_make and sl_disk_uring_open; SL_ERR_CONFIG (two paths are the same
  * directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,

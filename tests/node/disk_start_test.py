@@ -1,13 +1,15 @@
 """The directory of a disk tier: what an operator makes is used, what cannot work ends the start, and a tier that dies is told of."""
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 import unittest
 
-from node_support import Node, main, store_setup, wait_until
+from node_support import BIN, CTL, Node, main, store_setup, wait_until
 
 UID = os.geteuid()
 ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
@@ -56,15 +58,15 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(node.ctl("get", "kept").stdout, b"kept", node.logs())
         self.assertFalse(os.path.exists(self.own(node)))
 
-    def refused(self, node, *texts):
+    def refused(self, node, *texts, seconds=10):
         """The start ends soon, says why, and leaves nothing that runs."""
         started = time.monotonic()
         done = node.supervisor("start", *node.settings, check=False)
-        self.assertLess(time.monotonic() - started, 10)
+        self.assertLess(time.monotonic() - started, seconds)
         self.assertEqual(done.returncode, 1, done.stdout)
         for text in texts:
             self.assertIn(text, done.stdout)
-        self.assertEqual(node.leftovers(), [])
+        wait_until(lambda: node.leftovers() == [], 10, f"nothing is left: {node.leftovers()}")
         self.assertEqual(node.supervisor("status", check=False).returncode, 3)
 
     def test_what_is_no_directory_is_refused(self):
@@ -100,14 +102,56 @@ class DiskStart(unittest.TestCase):
         os.mkdir(path)
         os.symlink(path, link)
         node.settings += ["--disk-path", f"{path},{link}"]
-        self.refused(node, "lead to the same directory" if os.path.realpath(link) != path else "twice")
+        self.refused(node, "lead to the same directory")
 
     def test_a_disk_of_another_node_is_refused(self):
         first, second = self.node(), self.node()
         first.start()
         second.settings += ["--disk-path", self.place(first)]
-        self.refused(second, "in use by another process")
+        self.refused(second, "in use by another process", "tierer.0 is not ready", seconds=60)
         self.put_flushed(first, "undisturbed")
+
+    # ---- a disk that is sick, and a node that starts all the same ----
+
+    def two_paths(self, node, other):
+        node.settings += ["--disk-path", f"{self.place(node)},{other}"]
+
+    def test_one_path_of_two_that_cannot_work_is_told_of_and_the_node_starts(self):
+        node = self.node()
+        self.two_paths(node, "/proc/nothing")
+        said = node.start().stdout
+        self.assertRegex(said, "/proc/nothing.*: going on with the other disks")
+        self.assertIn("goes on without tierer.1", said)
+        self.put_flushed(node, "kept")
+
+    def test_a_disk_whose_lock_is_held_a_while_is_waited_for(self):
+        """As by requests of a killed tierer that the device has not answered."""
+        node = self.node()
+        os.mkdir(self.place(node), 0o700)
+        with open(self.place(node) + "/lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            timer = threading.Timer(5, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+            timer.start()
+            self.addCleanup(timer.join)
+            said = node.start().stdout
+        self.assertRegex(said, "in use by another process: the tierer tries again")
+        self.put_flushed(node, "kept")
+
+    def test_a_check_that_does_not_answer_keeps_no_node_from_its_start(self):
+        """As on a device that hangs: the program that checks never ends by itself."""
+        node = self.node()
+        programs = node.directory + "/bin"
+        os.mkdir(programs)
+        for name in os.listdir(BIN):
+            if name != "sluicectl":
+                os.symlink(f"{BIN}/{name}", f"{programs}/{name}")
+        with open(programs + "/sluicectl", "w", encoding="utf-8") as script:
+            script.write('#!/bin/sh\ncase "$*" in\n"config --check"*) exec sleep 600 ;;\nesac\n' f'exec "{CTL}" "$@"\n')
+        os.chmod(programs + "/sluicectl", 0o755)
+        node.environment["SLUICE_BIN"] = programs
+        said = node.start().stdout
+        self.assertRegex(said, f"the disk check of {self.place(node)} has not answered within 10 s: going on")
+        self.put_flushed(node, "kept")
 
     def test_a_file_system_without_room_is_refused(self):
         node = self.node()

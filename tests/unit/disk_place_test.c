@@ -222,7 +222,6 @@ static const struct {
     const char *disk, *second; /* of the paths; the first is fine */
     const char *text;
 } refusals[] = {
-    {DISK_TEXT, "/proc/nothing", "/proc/nothing"},
     {DISK_TEXT, "/dev/null", "is no directory"},
     {DISK_TEXT, "%s/dir/sluice-disk-%u", "lead to the same directory"},
     {DISK_TEXT, "%s/link", "lead to the same directory"},
@@ -249,17 +248,36 @@ START_TEST(check_refuses_one_wrong_path_of_two_by_name)
     }
 END_TEST
 
-START_TEST(check_refuses_a_disk_that_another_process_has)
+START_TEST(check_goes_on_while_one_path_of_two_works)
+    {
+        struct sl_error why = {0};
+        char list[320];
+        uint32_t bad = UINT32_MAX;
+        made(dir, 0755);
+        (void)snprintf(list, sizeof list, _i == 0 ? "/proc/nothing,%s" : "%s,/proc/nothing", dir);
+
+        ck_assert_int_eq(check(DISK_TEXT, list, &bad, &why), SL_OK);
+
+        ck_assert_msg(strstr(why.text, "/proc/nothing") != NULL, "%s", why.text);
+        ck_assert_uint_eq(bad, (uint32_t)_i);
+        ck_assert_int_ne(check(DISK_TEXT, "/proc/nothing", &bad, NULL), SL_OK);
+        ck_assert_int_ne(check(DISK_TEXT, "/proc/nothing,/proc/neither", &bad, NULL), SL_OK);
+    }
+END_TEST
+
+START_TEST(check_goes_on_with_a_disk_that_another_process_has)
     {
         struct sl_error why = {0};
         struct sl_disk *disk = NULL;
         int event_fd = -1;
-        uint32_t bad = 0;
+        uint32_t bad = UINT32_MAX;
         made(dir, 0700);
         ck_assert_int_eq(sl_disk_uring_open(dir, 8, true, &disk, &event_fd, &why), SL_OK);
 
-        ck_assert_int_eq(check(DISK_TEXT, dir, &bad, &why), SL_ERR_BUSY);
+        ck_assert_int_eq(check(DISK_TEXT, dir, &bad, &why), SL_OK);
 
+        ck_assert_int_eq(why.code, SL_ERR_BUSY);
+        ck_assert_uint_eq(bad, 0);
         ck_assert_msg(strstr(why.text, "in use by another process") != NULL, "%s", why.text);
         disk->ops->destroy(disk);
     }
@@ -279,7 +297,8 @@ int main(void)
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
     tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,
                         (int)SL_COUNT(refusals));
-    tcase_add_test(all, check_refuses_a_disk_that_another_process_has);
+    tcase_add_loop_test(all, check_goes_on_while_one_path_of_two_works, 0, 2);
+    tcase_add_test(all, check_goes_on_with_a_disk_that_another_process_has);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -4,6 +4,7 @@
 #include "client/mooncake/admin.h"
 #include "client/store/store_names.h"
 #include "ipc/sl_index.h"
+#include "runtime/sl_clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #define QUERY_KEYS_MAX   4096u
 #define ERROR_NOT_FOUND  (-704)
 #define ERROR_NOT_READY  (-703)
+/* Of a listing's reads together; a reader that takes its time takes none of it. */
+#define READS_NS (30 * SL_NS_PER_S)
 
 /* ---- tenants ---- */
 
@@ -93,22 +96,29 @@ struct key_walk {
     char instance[64];
     struct sl_client *client; /* that leases nothing; NULL: not needed yet */
     char *text;               /* of a key that was read */
+    uint64_t reads_ns;        /* time that reads took */
+    bool failed;              /* a key is there and could not be read: the list is not whole */
 };
 
-/* False: it cannot be told, since its value has gone, or the node does not answer. */
+/* False: its value has gone, or the walk failed. */
 static bool walk_read(struct key_walk *walk, struct sl_object_key name, uint32_t key_bytes)
 {
+    uint64_t began_ns = sl_clock_monotonic_ns();
     const struct sl_client_options options = {
         .api_version = SLUICE_API_VERSION, .instance = walk->instance, .timeout_ns = MC_CALL_NS};
     walk->text = walk->text == NULL ? malloc(SL_STORE_KEY_BYTES_MAX) : walk->text;
-    if (walk->text == NULL ||
+    if (walk->text == NULL || walk->reads_ns >= READS_NS ||
         (walk->client == NULL && sl_client_open(&options, &walk->client, NULL) != SL_OK)) {
+        walk->failed = true;
         return false;
     }
     walk->next = walk->text;
     walk->next_length = key_bytes;
-    return sl_store_digest_key_read(walk->client, tenant_of(&walk->prefix), name, walk->text,
-                                    key_bytes, MC_CALL_NS);
+    sl_err err = sl_store_digest_key_read(walk->client, tenant_of(&walk->prefix), name, walk->text,
+                                          key_bytes, SL_MIN(MC_CALL_NS, READS_NS - walk->reads_ns));
+    walk->reads_ns += sl_clock_monotonic_ns() - began_ns;
+    walk->failed = err != SL_OK && err != SL_ERR_NOT_FOUND;
+    return err == SL_OK;
 }
 
 /* Whether the entry's key is the tenant's. */
@@ -132,7 +142,7 @@ static bool walk_take(struct key_walk *walk)
 static bool walk_step(struct key_walk *walk)
 {
     struct sl_entry entry;
-    while (sl_index_scan(walk->view, &walk->cursor, &entry, walk->key)) {
+    while (!walk->failed && sl_index_scan(walk->view, &walk->cursor, &entry, walk->key)) {
         walk->key_length = entry.key_length;
         if (walk_take(walk)) {
             return true;
@@ -149,7 +159,7 @@ static ssize_t walk_more(void *state, char *out, size_t room)
     size_t used = 0;
     while (used < room) {
         if (walk->next == NULL && !walk_step(walk)) {
-            return used > 0 ? (ssize_t)used : -1;
+            return used > 0 ? (ssize_t)used : walk->failed ? -2 : -1;
         }
         size_t share = SL_MIN(room - used, walk->next_length);
         memcpy(out + used, walk->next, share);

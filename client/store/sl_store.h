@@ -175,7 +175,9 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key);
 void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,
                      int *codes);
 /* How many were removed, or a code. pattern: NULL, or a regular expression (ECMAScript's, as PCRE2
- * reads it) that is searched in each key. */
+ * reads it) that is searched in each key. It is searched in all of them first, in ten times a
+ * call's longest wait: a later end, or a long key that is there and cannot be read, is a code, and
+ * nothing is removed. */
 int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
                                  bool force);
 /* cleared[i]: whether the key's value was put by this process, not leased, and has left (segment

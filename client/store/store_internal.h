@@ -103,6 +103,10 @@ struct sl_client *store_quiet_client(struct store_base *base);
  * takes its time. */
 uint64_t store_call_ns(const struct store_base *base, uint64_t bytes);
 
+/* When a call that begins now, and goes on as long as answers come, ends in any case: after ten
+ * times the longest wait for one of so many bytes. */
+uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes);
+
 uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
 
 /* ---- store_fork.c ---- */

@@ -127,22 +127,26 @@ uint32_t sl_store_head_bytes(uint32_t key_bytes)
     return (key_bytes + SL_STORE_HEAD_ALIGN - 1) & ~(SL_STORE_HEAD_ALIGN - 1);
 }
 
-bool sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix tenant,
-                              struct sl_object_key name, char *at, uint32_t key_bytes,
-                              uint64_t timeout_ns)
+sl_err sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix tenant,
+                                struct sl_object_key name, char *at, uint32_t key_bytes,
+                                uint64_t timeout_ns)
 {
     const struct sl_piece piece = {.at = at, .length_bytes = key_bytes};
     const struct sl_pieces item = {.key = name, .at = &piece, .count = 1};
     uint64_t length_bytes = 0;
-    sl_err code = SL_ERR_COUNT;
-    if (sl_get_pieces(client, &item, 1, false, &length_bytes, &code, timeout_ns, NULL) != SL_OK ||
-        code != SL_OK || length_bytes <= sl_store_head_bytes(key_bytes)) {
-        return false;
+    sl_err code = SL_ERR_COUNT; /* not answered */
+    sl_err err = sl_get_pieces(client, &item, 1, false, &length_bytes, &code, timeout_ns, NULL);
+    err = code == SL_ERR_COUNT ? err : code;
+    if (err != SL_OK) {
+        return err;
+    }
+    if (length_bytes <= sl_store_head_bytes(key_bytes)) {
+        return SL_ERR_NOT_FOUND;
     }
     char *again = malloc((size_t)tenant.length + 2 + SL_STORE_DIGEST_NAME_BYTES);
     const struct sl_object_key key = {.at = at, .length = key_bytes};
-    bool same = again != NULL && sl_store_digest_name(tenant, key, again) == name.length &&
-                memcmp(again, name.at, name.length) == 0;
+    uint32_t again_length = again == NULL ? 0 : sl_store_digest_name(tenant, key, again);
+    bool same = again_length == name.length && memcmp(again, name.at, name.length) == 0;
     free(again);
-    return same;
+    return same ? SL_OK : again_length == 0 ? SL_ERR_NO_MEMORY : SL_ERR_NOT_FOUND;
 }

@@ -39,10 +39,11 @@ bool sl_store_name_own(struct sl_store_prefix tenant, struct sl_object_key name,
 uint32_t sl_store_digest_key_bytes(struct sl_store_prefix tenant, struct sl_object_key name);
 /* Bytes in front of a value. */
 uint32_t sl_store_head_bytes(uint32_t key_bytes);
-/* Reads the key, whose length sl_store_digest_key_bytes() gave, into at. False: the value is not
- * there any more, or not one of ours. */
-bool sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix tenant,
-                              struct sl_object_key name, char *at, uint32_t key_bytes,
-                              uint64_t timeout_ns);
+/* Reads the key, whose length sl_store_digest_key_bytes() gave, into at. Errors: SL_ERR_NOT_FOUND
+ * (the value is not there any more, or not one of ours), and those of sl_get_pieces, after which
+ * the key is not known. */
+sl_err sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix tenant,
+                                struct sl_object_key name, char *at, uint32_t key_bytes,
+                                uint64_t timeout_ns);
 
 #endif

@@ -10,6 +10,7 @@
 
 #define SIZE_BYTES_MIN  1024u
 #define CALL_MS_DEFAULT 3000
+#define CEILING_CALLS   10      /* waits of one call while answers come */
 #define CALL_MS_MAX     3600000 /* the longest op_timeout */
 #define BYTE_NS         4       /* of a call that moves bytes: 250 MB/s, as a slow disk has */
 #define HEALTH_NS       (2 * SL_NS_PER_S)
@@ -118,6 +119,13 @@ uint64_t store_call_ns(const struct store_base *base, uint64_t bytes)
         return 0;
     }
     return bytes > most_ns / BYTE_NS ? most_ns : SL_MIN(base->call_ns + bytes * BYTE_NS, most_ns);
+}
+
+uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes)
+{
+    uint64_t call_ns =
+        base->call_ns == 0 ? CALL_MS_DEFAULT * STORE_NS_PER_MS : store_call_ns(base, bytes);
+    return store_now_ns() + CEILING_CALLS * call_ns;
 }
 
 static sl_err client_open(const struct store_base *base, bool leases, struct sl_client **out,

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A hostile pattern ends within milliseconds on a key of 1024 bytes. */
-#define MATCH_STEPS_MAX   100000u
+/* From each byte of a key on: a pattern may go through a long key a few times. */
+#define MATCH_STEPS_MIN   100000u
+#define MATCH_STEPS_BYTE  4u
+#define MATCH_LOOK_STEPS  64u /* of the pattern, between two looks at the clock */
 #define MATCH_HEAP_KIB    1024u
 #define PATTERN_BYTES_MAX 65536u
 
@@ -121,6 +123,9 @@ struct pattern {
     pcre2_code *code;
     pcre2_match_context *limits;
     pcre2_match_data *match;
+    bool timed;      /* the clock is looked at while it is matched */
+    uint64_t end_ns; /* of the call, whatever the pattern takes */
+    uint32_t steps;
 };
 
 static void pattern_free(struct pattern *pattern)
@@ -130,18 +135,37 @@ static void pattern_free(struct pattern *pattern)
     pcre2_match_data_free(pattern->match);
 }
 
-static int pattern_make(struct pattern *pattern, const struct sl_object_key *text)
+/* Of each item of the pattern that is tried: steps alone bound no time, as each byte of a key has
+ * its own. */
+static int pattern_step(pcre2_callout_block *block, void *context)
+{
+    struct pattern *pattern = context;
+    (void)block;
+    bool look = ++pattern->steps % MATCH_LOOK_STEPS == 0;
+    return look && store_now_ns() >= pattern->end_ns ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+static pcre2_code *pattern_compile(const struct sl_object_key *text, uint32_t options)
 {
     int error = 0;
     PCRE2_SIZE offset = 0;
+    return pcre2_compile((PCRE2_SPTR)text->at, text->length,
+                         PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
+                             PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
+                             PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | options,
+                         &error, &offset, NULL);
+}
+
+/* Looking at the clock takes room in a pattern: one that is too large for that is matched without,
+ * in fewer steps. */
+static int pattern_make(struct pattern *pattern, const struct sl_object_key *text)
+{
     if (text->length > PATTERN_BYTES_MAX) {
         return SL_STORE_INVALID;
     }
-    pattern->code = pcre2_compile((PCRE2_SPTR)text->at, text->length,
-                                  PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
-                                      PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
-                                      PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C,
-                                  &error, &offset, NULL);
+    pattern->code = pattern_compile(text, PCRE2_AUTO_CALLOUT);
+    pattern->timed = pattern->code != NULL;
+    pattern->code = pattern->timed ? pattern->code : pattern_compile(text, 0);
     if (pattern->code == NULL) {
         return SL_STORE_INVALID;
     }
@@ -150,7 +174,7 @@ static int pattern_make(struct pattern *pattern, const struct sl_object_key *tex
     if (pattern->limits == NULL || pattern->match == NULL) {
         return SL_STORE_NO_BUFFER;
     }
-    (void)pcre2_set_match_limit(pattern->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_callout(pattern->limits, pattern_step, pattern);
     (void)pcre2_set_heap_limit(pattern->limits, MATCH_HEAP_KIB);
     return SL_STORE_OK;
 }
@@ -209,20 +233,29 @@ struct matching {
     const struct pattern *pattern; /* NULL: all */
     struct key_list found;
     struct key_list digests; /* the keys that these names stand for have to be read */
+    uint64_t end_ns;
     int code;
 };
 
-/* Whether the pattern is in the key; a pattern that takes forever ends it all. */
+/* Whether the pattern is in the key; a pattern that takes forever ends it all, with the call's time
+ * or, where it would be for one key, at once. */
 static bool matching_looks(struct matching *matching, struct sl_object_key own)
 {
     if (matching->pattern == NULL) {
         return true;
     }
+    uint32_t steps = matching->pattern->timed
+                         ? SL_MAX(MATCH_STEPS_MIN, MATCH_STEPS_BYTE * own.length)
+                         : MATCH_STEPS_MIN;
+    (void)pcre2_set_match_limit(matching->pattern->limits, steps);
     int found = pcre2_match(matching->pattern->code, (PCRE2_SPTR)own.at, own.length, 0, 0,
                             matching->pattern->match, matching->pattern->limits);
     if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
         found == PCRE2_ERROR_HEAPLIMIT) {
         matching->code = SL_STORE_INVALID;
+    }
+    if (found == PCRE2_ERROR_CALLOUT || store_now_ns() >= matching->end_ns) {
+        matching->code = SL_STORE_RPC_TIMEOUT;
     }
     return found >= 0;
 }
@@ -244,8 +277,16 @@ static bool matching_each(void *context, const struct sl_object_info *info)
     return matching->code == SL_STORE_OK;
 }
 
-/* Keys that go by their digest are in front of their values. What cannot be read is passed over: it
- * has gone, or is going. */
+/* The wait for one of many reads: a call's own, within the time that is left for all. */
+static uint64_t matching_wait_ns(const struct matching *matching)
+{
+    uint64_t now_ns = store_now_ns(), call_ns = store_call_ns(matching->base, 0);
+    uint64_t left_ns = matching->end_ns > now_ns ? matching->end_ns - now_ns : 1;
+    return call_ns == 0 ? left_ns : SL_MIN(call_ns, left_ns);
+}
+
+/* Keys that go by their digest are in front of their values. What has gone is passed over; with one
+ * that is there and cannot be read nobody knows all that match. */
 static void matching_read(struct matching *matching)
 {
     const struct sl_store_prefix tenant = store_tenant(matching->base);
@@ -253,15 +294,17 @@ static void matching_read(struct matching *matching)
     struct sl_client *quiet = names->count == 0 ? NULL : store_quiet_client(matching->base);
     char *at = quiet == NULL ? NULL : malloc(SL_STORE_KEY_BYTES_MAX);
     if (names->count > 0 && at == NULL) {
-        matching->code = SL_STORE_NO_BUFFER;
+        matching->code = quiet == NULL ? SL_STORE_RPC : SL_STORE_NO_BUFFER;
     }
     list_settle(names);
     for (uint32_t i = 0; i < names->count && matching->code == SL_STORE_OK; i++) {
         uint32_t bytes = sl_store_digest_key_bytes(tenant, names->keys[i]);
         const struct sl_object_key key = {.at = at, .length = bytes};
-        if (sl_store_digest_key_read(quiet, tenant, names->keys[i], at, bytes,
-                                     store_call_ns(matching->base, 0)) &&
-            matching_looks(matching, key) && !list_add(&matching->found, names->keys[i])) {
+        sl_err err = sl_store_digest_key_read(quiet, tenant, names->keys[i], at, bytes,
+                                              matching_wait_ns(matching));
+        if (err != SL_OK) {
+            matching->code = err == SL_ERR_NOT_FOUND ? SL_STORE_OK : sl_store_code_of(err);
+        } else if (matching_looks(matching, key) && !list_add(&matching->found, names->keys[i])) {
             matching->code = SL_STORE_NO_BUFFER;
         }
     }
@@ -288,9 +331,13 @@ static int64_t matching_remove(struct store_base *base, struct key_list *list, b
     return removed == 0 && failed != SL_STORE_OK ? failed : removed;
 }
 
-static int64_t remove_listed(struct store_base *base, const struct pattern *pattern, bool force)
+static int64_t remove_listed(struct store_base *base, struct pattern *pattern, bool force)
 {
-    struct matching matching = {.base = base, .pattern = pattern};
+    struct matching matching = {
+        .base = base, .pattern = pattern, .end_ns = store_ceiling_ns(base, 0)};
+    if (pattern != NULL) {
+        pattern->end_ns = matching.end_ns;
+    }
     char prefix[STORE_PREFIX_BYTES + 1]; /* without the second mark, which digests' names lack */
     (void)snprintf(prefix, sizeof prefix, "%.*s",
                    base->prefix_length == 0 ? 0 : (int)base->prefix_length - 1, base->prefix);

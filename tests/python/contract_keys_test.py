@@ -4,6 +4,7 @@ contract). Those that a node cannot have as they are go by their digest, with th
 import hashlib
 import json
 import os
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -203,6 +204,29 @@ class Kinds(OnPool):
         key = "k" * (MIB + 1)
         self.assertEqual((self.store.put(key, b"v"), self.store.is_exist(key), self.store.get(key)), (-400, 0, b""))
         self.assertEqual((self.store.get_size(key), self.store.remove(key), self.store.get_buffer(key)), (NOT_FOUND, NOT_FOUND, None))
+
+    def test_patterns_and_very_long_keys(self):
+        """1.9 remove_by_regex: a pattern may look at every byte of a key a few times."""
+        self.assertEqual(self.store.put("q0" + "k" * 150_000, b"v"), 0)
+        self.assertEqual(self.store.put("q0", b"v"), 0)
+        self.assertEqual(self.store.remove_by_regex("^q.*[xy]$", True), 0)
+        self.assertEqual(self.store.remove_by_regex("^q.*0", True), 2)
+        self.assertEqual(self.store.put("q1999", b"v"), 0)
+        self.assertEqual(self.store.remove_by_regex("|".join(f"^q{i}$" for i in range(2000)), True), 1)
+
+    @unlike_mooncake("nothing there ends a hostile pattern")
+    def test_a_pattern_that_takes_for_ever(self):
+        """1.9 remove_by_regex: ends after ten times MC_RPC_TIMEOUT_MS, and nothing is removed."""
+        key = "u" * (MIB // 2)
+        self.assertEqual(self.store.put(key, b"v"), 0)
+        os.environ["MC_RPC_TIMEOUT_MS"] = "300"
+        self.addCleanup(os.environ.pop, "MC_RPC_TIMEOUT_MS")
+        hasty = self.opened(0)
+        began = time.monotonic()
+        self.assertEqual(hasty.remove_by_regex("[u].*[xy]", True), -901)
+        self.assertLess(time.monotonic() - began, 6)
+        self.assertEqual(self.store.is_exist(key), 1)
+        self.assertEqual(self.store.remove(key, True), 0)
 
     def test_groups_and_pins(self):
         """1.4 group_ids, with_hard_pin: of a long key as of any."""

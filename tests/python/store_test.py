@@ -1054,6 +1054,32 @@ class OnDisk(OnNode):
         self.assertEqual(reader.batch_get_into([gone[0], "here"], [into.at, into.at + MIB], [MIB, 5]), [size, 5])
         self.assertEqual((bytes(into.bytes[:size]), bytes(into.bytes[MIB:MIB + 5])), (gone[0].encode() * 150_000, b"value"))
 
+    def on_disk_alone(self, keys):
+        """A reader without memory of its own; nobody else contributes any, so that nothing can be read from disk."""
+        for key in keys:
+            wait_until(lambda key=key: self.store.put(key, b"value") == 0, 10, "it is stored")
+        wait_until(lambda: all(any(d.is_local_disk_replica() for d in found)
+                               for found in self.store.batch_get_replica_desc(keys).values()), 10, "all are on disk")
+        reader = self.open(segment=0)
+        self.assertEqual(self.store.close(), 0)
+        return reader
+
+    def test_long_keys_that_cannot_be_read_end_a_removal(self):
+        """Whether the pattern is in them is not known: that is no removal of all that match."""
+        keys = [f"{i}long" * 500 for i in range(4)]
+        reader = self.on_disk_alone(["short", *keys])
+        self.assertEqual(reader.remove_by_regex("long|short", True), -200)
+        self.assertEqual(reader.is_exist("short"), 1)
+        self.assertEqual(reader.remove_all(True), 5)
+
+    def test_long_keys_that_nobody_reads_cost_a_removal_one_wait(self):
+        reader = self.on_disk_alone([f"{i}long" * 500 for i in range(4)])
+        self.assertEqual(reader.remove_by_regex("long", True), -200)
+        self.stop_for(7)
+        began = time.monotonic()
+        self.assertEqual(reader.remove_by_regex("long", True), -901)
+        self.assertLess(time.monotonic() - began, 5)
+
     def test_what_could_not_be_read_is_a_miss_to_look_ups_for_a_while(self):
         """An engine whose load failed looks again at once: with a yes it would load, fail and look for ever."""
         memory = Memory(os.urandom(MIB))

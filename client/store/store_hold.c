@@ -120,10 +120,16 @@ static int hold_pinned(struct store_base *base, const struct store_head *head, s
     return !ours ? SL_STORE_NOT_FOUND : *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
+/* The node said what is with the value: another question will be answered, too. */
+static bool answered(sl_err err)
+{
+    return err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT;
+}
+
 /* A batch from disk may take longer than a call may wait. While value after value still comes,
- * somebody answers. */
+ * somebody answers; the last wait begins before the ceiling. */
 static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
-                      struct sl_view *views, sl_err *errs)
+                      uint64_t ceiling_ns, struct sl_view *views, sl_err *errs)
 {
     bool any = false;
     for (uint32_t i = 0; i < count && !any; i++) {
@@ -132,7 +138,7 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
     for (uint32_t i = 0; any && i < count; i++) {
         if (errs[i] == SL_ERR_TIMEOUT) {
             errs[i] = sl_get_pinned(base->client, mapped[i], &views[i], 0, NULL);
-            any = errs[i] != SL_ERR_TIMEOUT;
+            any = answered(errs[i]) && store_now_ns() < ceiling_ns;
         }
     }
 }
@@ -146,10 +152,14 @@ static void hold_share(struct sl_store *store, struct store_base *base,
     for (uint32_t i = 0; i < count; i++) {
         errs[i] = SL_ERR_COUNT; /* not answered */
     }
+    uint64_t ceiling_ns = store_ceiling_ns(base, 0);
     sl_err err = sl_get_pinned_batch(base->client, mapped, views, count, errs, 0, NULL);
-    hold_rest(base, mapped, count, views, errs);
+    hold_rest(base, mapped, count, ceiling_ns, views, errs);
     for (uint32_t i = 0; i < count; i++) {
         sl_err one = errs[i] == SL_ERR_COUNT ? err : errs[i];
+        if (mapped[i].length != 0 && one != SL_ERR_LIMIT) { /* a copy is noted where it is read */
+            store_doubt_note(base, mapped[i], one);
+        }
         if (mapped[i].length == 0) {
             codes[i] = store_key_absent(mapped[i]);
         } else if (one == SL_OK) {

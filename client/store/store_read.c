@@ -99,9 +99,9 @@ static bool late_read(struct store_base *base, struct late *late, bool whole, ui
 }
 
 /* A batch from a busy disk may take longer than a call may wait. While value after value still
- * comes, somebody answers. */
+ * comes, somebody answers; the last wait begins before the ceiling. */
 static void get_rest(struct store_base *base, const struct sl_pieces *items, uint32_t count,
-                     bool whole, uint64_t *lengths, sl_err *errs)
+                     bool whole, uint64_t ceiling_ns, uint64_t *lengths, sl_err *errs)
 {
     uint32_t missing = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -116,7 +116,8 @@ static void get_rest(struct store_base *base, const struct sl_pieces *items, uin
                         .errs = malloc(missing * sizeof *late.errs)};
     if (late.items != NULL && late.places != NULL && late.lengths != NULL && late.errs != NULL &&
         late_collect(&late, items, count, errs)) {
-        while (late_read(base, &late, whole, lengths, errs) && late.count > 0) {
+        while (store_now_ns() < ceiling_ns && late_read(base, &late, whole, lengths, errs) &&
+               late.count > 0) {
         }
     }
     free(late.items);
@@ -135,10 +136,11 @@ static void get_pieces(struct store_base *base, struct store_names *names, const
         errs[i] = SL_ERR_NO_MEMORY;
         lengths[i] = 0;
     }
+    uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
     for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
         get_once(base, items + first, share, whole, lengths + first, errs + first);
-        get_rest(base, items + first, share, whole, lengths + first, errs + first);
+        get_rest(base, items + first, share, whole, ceiling_ns, lengths + first, errs + first);
     }
     store_heads_settle(names, items, sources, count, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {

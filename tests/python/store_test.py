@@ -1080,6 +1080,23 @@ class OnDisk(OnNode):
         self.assertEqual(reader.remove_by_regex("long", True), -901)
         self.assertLess(time.monotonic() - began, 5)
 
+    def test_a_load_by_handle_or_session_that_failed_is_a_miss_to_look_ups_as_well(self):
+        keys = ["handle", "handles", "session"]
+        for key in keys:
+            self.assertEqual(self.store.put(key, b"value"), 0)
+        with Environment(SLUICE_CLIENT_PINS_MAX="16"):
+            unpinned = self.open(segment=0)
+        pins = [unpinned.get_buffer("handle") for _ in range(16)]
+        self.assertEqual(unpinned.batch_get_session_start(["session"]), [0])
+        del pins
+        reader, into = self.on_disk_alone(keys), Memory(5)
+        self.assertEqual(reader.batch_is_exist(keys), [1, 1, 1])
+        self.assertIsNone(reader.get_buffer("handle"))
+        self.assertEqual(reader.batch_get_buffer(["handles"]), [None])
+        self.assertEqual(reader.batch_is_exist(keys), [0, 0, 1])
+        self.assertEqual(unpinned.batch_get_into_multi_buffer_ranges(["session"], [[into.at]], [[5]], [[0]]), [-200])
+        self.assertEqual(unpinned.batch_is_exist(keys), [1, 1, 0])
+
     def test_what_could_not_be_read_is_a_miss_to_look_ups_for_a_while(self):
         """An engine whose load failed looks again at once: with a yes it would load, fail and look for ever."""
         memory = Memory(os.urandom(MIB))

@@ -4,6 +4,9 @@ sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static TIMEOUT 120)
 sl_test(pool_rules_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/pool_rules_test.c LIBS sluice_static)
 sl_test(store_names_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_names_test.c LIBS sluice_store sluice_static)
+sl_test(store_ceiling_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_ceiling_test.c LIBS sluice_store sluice_static)
+target_link_options(store_ceiling_test PRIVATE
+    -Wl,--wrap=clock_gettime,--wrap=sl_get_pinned,--wrap=sl_get_pinned_batch,--wrap=sl_get_pieces)
 sl_test(memory_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/memory_test.c LIBS sluice_static)
 sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_threads_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)

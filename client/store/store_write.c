@@ -93,7 +93,7 @@ void store_local_give(struct store_base *base, uint64_t bytes)
 
 /* ---- a batch ---- */
 
-static int item_check(const struct sl_pieces *item, uint64_t *length_bytes)
+static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_t *length_bytes)
 {
     uint64_t total = 0;
     if (item->key.length == 0) {
@@ -107,7 +107,7 @@ static int item_check(const struct sl_pieces *item, uint64_t *length_bytes)
         total += piece->length_bytes;
     }
     *length_bytes = total;
-    return total == 0 || total > SL_VALUE_BYTES_MAX ? SL_STORE_INVALID : SL_STORE_OK;
+    return total == 0 || total > SL_VALUE_BYTES_MAX - head_bytes ? SL_STORE_INVALID : SL_STORE_OK;
 }
 
 static int put_code_of(sl_err err, bool replacing)
@@ -189,12 +189,13 @@ static void writing_keep_pins(struct writing *writing, int *codes)
 }
 
 /* Keeps what is fine, of each key the last. */
-static void writing_select(struct writing *writing, const struct sl_pieces *items, uint32_t count,
-                           const uint32_t *later, int *codes)
+static void writing_select(struct writing *writing, const struct store_names *names,
+                           const struct sl_pieces *items, uint32_t count, const uint32_t *later,
+                           int *codes)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t length_bytes = 0;
-        codes[i] = item_check(&items[i], &length_bytes);
+        codes[i] = item_check(&items[i], store_head_bytes(names, i), &length_bytes);
         if (codes[i] == SL_STORE_OK && (later == NULL || later[i] == i)) {
             writing->bytes += length_bytes;
             writing->items[writing->count] = items[i];
@@ -249,7 +250,7 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
         !store_duplicates(&items->key, sizeof *items, count, &later, &any)) {
         code = SL_STORE_NO_BUFFER;
     } else {
-        writing_select(&writing, items, count, any ? later : NULL, codes);
+        writing_select(&writing, &names, items, count, any ? later : NULL, codes);
         code = store_heads_add(&names, writing.items, writing.sources, writing.count, true)
                    ? writing_selected(&writing, codes)
                    : SL_STORE_NO_BUFFER;

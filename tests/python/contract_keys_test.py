@@ -228,6 +228,14 @@ class Kinds(OnPool):
         self.assertEqual(self.store.is_exist(key), 1)
         self.assertEqual(self.store.remove(key, True), 0)
 
+    def test_values_too_large_behind_a_long_key(self):
+        """1.6 batch_put_from_multi_buffers: with its key a value is 1 GiB at most; the others of the batch are written."""
+        memory = self.memory(MIB)
+        large = [memory.address] * 1024
+        self.assertEqual(self.store.batch_put_from_multi_buffers(["v" * 2000, "v"], [large, [memory.address]],
+                                                                 [[MIB] * 1024, [5]]), [INVALID, 0])
+        self.assertEqual(self.store.remove("v", True), 0)
+
     def test_groups_and_pins(self):
         """1.4 group_ids, with_hard_pin: of a long key as of any."""
         keys = ["g" * 2000 + str(i) for i in range(2)]

@@ -138,17 +138,22 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
     }
     /* A path of the operator's may be a link; what is made below it is none. */
     int follow = strcmp(place, path) == 0 ? 0 : O_NOFOLLOW;
-    SL_AUTO(close) int opened = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
-    if (opened < 0 || fstat(opened, &status) != 0) {
+    int opened = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+    if (opened < 0) {
         return sl_fail_os(why, errno, "open disk directory '%.150s'", place);
     }
+    if (fstat(opened, &status) != 0) {
+        err = sl_fail_os(why, errno, "look at disk directory '%.150s'", place);
+        (void)close(opened);
+        return err;
+    }
     if (status.st_uid != geteuid()) {
+        (void)close(opened);
         return sl_fail(why, SL_ERR_FOREIGN, "disk directory '%.150s' belongs to uid %u, not %u",
                        place, (unsigned)status.st_uid, (unsigned)geteuid());
     }
     (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
     *fd = opened;
-    opened = -1;
     return SL_OK;
 }
 

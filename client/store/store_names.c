@@ -146,7 +146,8 @@ sl_err sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix
     char *again = malloc((size_t)tenant.length + 2 + SL_STORE_DIGEST_NAME_BYTES);
     const struct sl_object_key key = {.at = at, .length = key_bytes};
     uint32_t again_length = again == NULL ? 0 : sl_store_digest_name(tenant, key, again);
-    bool same = again_length == name.length && memcmp(again, name.at, name.length) == 0;
+    bool same =
+        again != NULL && again_length == name.length && memcmp(again, name.at, name.length) == 0;
     free(again);
     return same ? SL_OK : again_length == 0 ? SL_ERR_NO_MEMORY : SL_ERR_NOT_FOUND;
 }

@@ -21,5 +21,6 @@
     ck_assert_msg((a) == (b), "%lld, %lld", (long long)(a), (long long)(b))
 #define ck_assert_uint_lt(a, b)  ck_assert_msg((a) < (b), "-")
 #define ck_assert_ptr_nonnull(a) ck_assert_msg((a) != NULL, "-")
+#define ck_assert_ptr_null(a)    ck_assert_msg((a) == NULL, "-")
 
 #endif

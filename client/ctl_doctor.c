@@ -69,24 +69,6 @@ uint64_t doctor_free_bytes(const char *path)
     return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
 }
 
-uint64_t doctor_used_bytes(const char *path)
-{
-    uint64_t bytes = 0;
-    struct stat status;
-    DIR *directory = opendir(path);
-    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
-         entry = readdir(directory)) {
-        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(status.st_mode)) {
-            bytes += (uint64_t)status.st_blocks * 512;
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return bytes;
-}
-
 /* Whether the registrar whose metrics page lies in this directory is alive. */
 static bool registrar_lives(const char *shm_dir)
 {
@@ -115,7 +97,7 @@ static void doctor_memory(struct doctor *doctor)
                    "no directory above '%s' exists", shm_dir);
         return;
     }
-    uint64_t own = doctor_used_bytes(shm_dir), left = doctor_free_bytes(parent);
+    uint64_t own = sl_dir_used_bytes(shm_dir), left = doctor_free_bytes(parent);
     bool enough = left + own >= want;
     doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "memory",
                enough ? "" : "mount -o remount,size=N /dev/shm, or set memory lower",
@@ -237,14 +219,14 @@ static void doctor_leftovers(struct doctor *doctor)
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
          entry = readdir(directory)) {
         (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
-        if (entry->d_name[0] == '.' || doctor_used_bytes(path) == 0 || registrar_lives(path)) {
+        if (entry->d_name[0] == '.' || sl_dir_used_bytes(path) == 0 || registrar_lives(path)) {
             continue;
         }
         found++;
         doctor_say(doctor, DOCTOR_WARN, "leftovers",
                    "start this instance to use it again, or remove the directory",
                    "'%s' holds %s, and no registrar of it lives", path,
-                   ctl_size_text(doctor_used_bytes(path), a));
+                   ctl_size_text(sl_dir_used_bytes(path), a));
     }
     if (directory != NULL) {
         (void)closedir(directory);

@@ -31,7 +31,6 @@ void doctor_disk(struct doctor *doctor);
 /* The next directory above that exists; false: none. */
 bool doctor_parent(const char *path, char out[1100]);
 uint64_t doctor_free_bytes(const char *path);
-uint64_t doctor_used_bytes(const char *path); /* what the files directly in it take */
 /* ctl_doctor_cluster.c */
 void doctor_cluster(struct doctor *doctor);
 

@@ -163,7 +163,7 @@ static void disk_running(struct doctor *doctor, uint32_t at, const char *place)
     bool fine = summary.health == SL_HEALTH_READY;
     doctor_say(doctor, fine ? DOCTOR_OK : DOCTOR_WARN, "disk", fine ? "" : mend,
                "tierer.%u serves '%s': %s there, %s free%s%s", at, place,
-               ctl_size_text(doctor_used_bytes(place), a),
+               ctl_size_text(sl_dir_used_bytes(place), a),
                ctl_size_text(doctor_free_bytes(place), b), summary.reason[0] != '\0' ? ": " : "",
                summary.reason);
 }
@@ -186,7 +186,7 @@ static void disk_planned(struct doctor *doctor, uint32_t at, const char *place,
     }
     /* split evenly */
     uint64_t want = sl_config_u64(doctor->config, SL_SET_disk) / doctor->paths.disk_count;
-    uint64_t left = doctor_free_bytes(parent), own = doctor_used_bytes(place), others = 0;
+    uint64_t left = doctor_free_bytes(parent), own = sl_dir_used_bytes(place), others = 0;
     wants->devices[at] = status.st_dev;
     wants->missing[at] = want - SL_MIN(want, own);
     for (uint32_t j = 0; j < at; j++) {

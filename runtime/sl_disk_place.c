@@ -4,7 +4,6 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_disk_uring.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -179,24 +178,6 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
 
 /* ---- whether it can work ---- */
 
-/* What the files directly in the directory take: a disk that fills its device can still go on. */
-static uint64_t place_own_bytes(const char *place)
-{
-    uint64_t bytes = 0;
-    struct stat status;
-    DIR *directory = opendir(place);
-    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
-        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(status.st_mode)) {
-            bytes += (uint64_t)status.st_blocks * 512;
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return bytes;
-}
-
 static sl_err place_check_room(const char *place, const struct sl_disk_sizes *sizes,
                                struct sl_error *why)
 {
@@ -206,7 +187,8 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     }
     uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
     uint64_t least = 2 * sizes->segment_bytes;
-    if (free_bytes < least && free_bytes + place_own_bytes(place) < least) {
+    /* A disk that fills its device can still go on. */
+    if (free_bytes < least && free_bytes + sl_dir_used_bytes(place) < least) {
         return sl_fail(why, SL_ERR_NO_SPACE,
                        "disk directory '%.100s': %llu KiB free, a disk needs two segments of %llu "
                        "KiB: free some, or set disk or disk_segment lower",

@@ -1,6 +1,7 @@
 /* runtime/sl_paths.c - where a node keeps its sockets, segments, logs and disk files. */
 #include "runtime/sl_config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -271,4 +272,21 @@ sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
 sl_err sl_dir_make(const char *path, struct sl_error *why)
 {
     return sl_dir_make_for(path, 0077, why);
+}
+
+uint64_t sl_dir_used_bytes(const char *path)
+{
+    uint64_t bytes = 0;
+    struct stat status;
+    DIR *directory = opendir(path);
+    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode)) {
+            bytes += (uint64_t)status.st_blocks * 512;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return bytes;
 }

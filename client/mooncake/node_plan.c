@@ -3,7 +3,6 @@
 #include "client/mooncake/node.h"
 #include "runtime/sl_disk_place.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -142,28 +141,11 @@ static sl_err memory_add(struct plan *plan, struct sl_error *why)
 
 /* ---- disk ---- */
 
-static uint64_t directory_bytes(const char *path)
-{
-    uint64_t bytes = 0;
-    DIR *directory = opendir(path);
-    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
-        struct stat status;
-        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(status.st_mode)) {
-            bytes += (uint64_t)status.st_blocks * 512;
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return bytes;
-}
-
 /* What a disk that lies there already takes; 0 also where none can: the start says why. */
 static uint64_t disk_bytes_there(const char *path)
 {
     char place[SL_DISK_PLACE_BYTES];
-    return sl_disk_place_find(path, place, NULL) == SL_OK ? directory_bytes(place) : 0;
+    return sl_disk_place_find(path, place, NULL) == SL_OK ? sl_dir_used_bytes(place) : 0;
 }
 
 /* Size of a variable of Mooncake's; `otherwise` when it is not set. */

@@ -34,7 +34,7 @@
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
-#define LOG_BYTES_MAX        (16 * (off_t)SL_MIB) /* clients that come later add nothing */
+#define LOG_BYTES_MAX        (16 * (off_t)SL_MIB) /* a file that has more is left as it is */
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -185,18 +185,14 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
  * is all clients', beside the actors' logs. */
 static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
 {
-    if (client->log == NULL) {
-        char path[1100];
-        (void)snprintf(path, sizeof path, "%s/clients.jsonl", client->paths.log_dir);
-        const struct sl_log_options options = {.path = path,
-                                               .actor = client->name,
-                                               .level = SL_LOG_WARN,
-                                               .lines_per_s = LOG_LINES_PER_S};
-        struct stat status;
-        if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
-            sl_log_open(&options, &client->log, NULL) != SL_OK) {
-            return; /* said often enough; or a node without logs */
-        }
+    char path[1100];
+    struct stat status;
+    (void)snprintf(path, sizeof path, "%s/clients.jsonl", client->paths.log_dir);
+    const struct sl_log_options options = {
+        .path = path, .actor = client->name, .level = SL_LOG_WARN, .lines_per_s = LOG_LINES_PER_S};
+    if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
+        (client->log == NULL && sl_log_open(&options, &client->log, NULL) != SL_OK)) {
+        return; /* said often enough; or a node without logs */
     }
     uint64_t waited_ns = sl_clock_monotonic_ns() - call->began_ns;
     sl_log_write(client->log, SL_LOG_WARN, call->msg.trace_id,

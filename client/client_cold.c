@@ -22,7 +22,7 @@ struct portion {
     uint32_t items[PORTION_KEYS_MAX];
     uint64_t codes[PORTION_KEYS_MAX];
     uint32_t count;
-    sl_err started;
+    sl_err started; /* how sending it went */
 };
 
 static void portion_answered(void *context, const struct sl_msg *reply)
@@ -76,10 +76,7 @@ static void portion_start(const struct sl_cold *cold, struct portion *portion)
                                             .msg.type = SL_MSG_PROMOTE};
     portion->call.msg.body.promote.keys.at = portion->keys;
     portion->call.msg.body.promote.keys.count = portion->count;
-    portion->started = sl_client_greet(cold->client, cold->deadline_ns, cold->why);
-    if (portion->started == SL_OK) {
-        portion->started = sl_client_call_start(cold->client, &portion->call, cold->why);
-    }
+    portion->started = sl_client_call_start(cold->client, &portion->call, cold->why);
 }
 
 /* Waits for the answer and reads what came. How the request went. */
@@ -112,8 +109,8 @@ static sl_err portion_finish(const struct sl_cold *cold, struct portion *portion
 /* All items that are on disk alone, once. */
 static sl_err pass(const struct sl_cold *cold, struct portion *portions, uint32_t *settled_count)
 {
+    sl_err result = sl_client_greet(cold->client, cold->deadline_ns, cold->why);
     uint64_t bytes_max = portion_bytes_max(cold->client);
-    sl_err result = SL_OK;
     uint32_t next = 0;
     for (uint32_t turn = 0;; turn++) {
         struct portion *portion = &portions[turn % PORTIONS];

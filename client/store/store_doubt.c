@@ -75,9 +75,14 @@ static uint64_t doubt_of(struct store_base *base, struct sl_object_key key)
         return 0;
     }
     uint64_t now_ms = store_now_ns() / STORE_NS_PER_MS;
+    if (now_ms >= end_ms) { /* look-ups cost again what they did before anything failed */
+        (void)atomic_compare_exchange_strong_explicit(&base->doubts_end_ms, &end_ms, 0,
+                                                      memory_order_relaxed, memory_order_relaxed);
+        return 0;
+    }
     uint64_t hash = store_key_hash(key);
     uint64_t slot = atomic_load_explicit(doubt_slot(base, hash), memory_order_relaxed);
-    return now_ms < end_ms && doubt_stands(slot, hash, now_ms) ? slot : 0;
+    return doubt_stands(slot, hash, now_ms) ? slot : 0;
 }
 
 void store_doubt_misfit(struct store_base *base, struct sl_object_key key)

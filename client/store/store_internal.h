@@ -40,7 +40,7 @@ struct store_base {
     uint64_t call_ns; /* longest wait of a call; 0: the node's op_timeout */
     pid_t pid;
     /* store_doubt.c; relaxed: an answer that comes a moment late does no harm */
-    _Atomic uint64_t doubts_end_ms; /* CLOCK_MONOTONIC; 0: nothing ever failed */
+    _Atomic uint64_t doubts_end_ms; /* CLOCK_MONOTONIC; 0: no doubt stands */
     _Atomic uint64_t doubts[STORE_DOUBTS];
 };
 

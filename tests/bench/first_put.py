@@ -28,7 +28,8 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 sys.path.insert(0, os.path.join(HERE, "peers"))
 
-from sides import directory_make, end, free_port, popen, session_of  # noqa: E402
+from sides import end, popen, session_of  # noqa: E402
+from children import directory_make, free_port  # noqa: E402 (sides knows where)
 
 MIB = 1 << 20
 FIRST_SIZES = (4096, MIB)
@@ -159,8 +160,8 @@ class Place:
     def __init__(self, options, mode):
         self.options, self.mode, self.workers, self.daemons = options, mode, [], []
         self.bin = os.path.join(options.build, "bin")
-        self.directory = directory_make("first", tempfile.gettempdir())
-        self.shm = directory_make("first", "/dev/shm")
+        self.directory = directory_make("peers", "first", tempfile.gettempdir())
+        self.shm = directory_make("peers", "first", "/dev/shm")
         self.port = free_port()
         self.instance = f"mooncake-{self.port}"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}

@@ -2,15 +2,12 @@
 which are programs in an engine's environment that answer commands with lines of JSON."""
 
 import collections
-import ctypes
 import dataclasses
-import glob
 import json
 import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,10 +18,12 @@ from reasons import Failed, Overdue, Skipped
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+from children import directory_make, free_port, popen  # noqa: E402
+
 MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13"
 MOONCAKE_CUDA = "nvidia-cuda-runtime-cu12"
-PR_SET_PDEATHSIG = 1
-PRCTL = ctypes.CDLL(None).prctl
 GIB = 1 << 30
 LOG_LINES = 60
 DAMAGE_FIRST, DAMAGE_EVERY, DAMAGE_NOT_LAST = 9001, 16 << 10, 256 << 10  # a file begins and ends with descriptions of values
@@ -60,12 +59,6 @@ def check(holds, said):
         raise Failed(said)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_until(holds, seconds, what):
     """The first true answer of holds()."""
     end_s = time.monotonic() + seconds
@@ -74,20 +67,6 @@ def wait_until(holds, seconds, what):
             raise Failed(f"{what}: not within {seconds} s")
         time.sleep(0.05)
     return answer
-
-
-def popen(arguments, log, environment, **options):
-    """A child in a session of its own that gets SIGTERM when this process dies."""
-    mother = os.getpid()
-
-    def tie():
-        PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != mother:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with open(log, "ab") as sink:
-        return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", sink),
-                                stderr=sink, env=environment, preexec_fn=tie, start_new_session=True, **options)
 
 
 def end(process, seconds=20):
@@ -123,23 +102,14 @@ def session_pids(session):
     return pids
 
 
-def directory_make(name, parent):
-    """A directory of this run; what runs that were killed left behind goes."""
-    for old in glob.glob(os.path.join(parent, f"engines-{name}-*")):
-        owner = os.path.basename(old).split("-")[2]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"engines-{name}-{os.getpid()}-", dir=parent)
-
-
 class Run:
     """One engine's scenarios: its environment, a directory, and all that was started."""
 
     def __init__(self, name, environment, wheel, options):
         self.name, self.environment, self.options = name, environment, options
         self.interpreter = environment.interpreter
-        self.directory = directory_make(name, tempfile.gettempdir())
-        self.shm = directory_make(name, "/dev/shm")
+        self.directory = directory_make("engines", name, tempfile.gettempdir())
+        self.shm = directory_make("engines", name, "/dev/shm")
         self.wheel = os.path.join(self.directory, "wheel")  # Sluice's package mooncake, for PYTHONPATH
         self.started = []
         self.stops = 0  # how often all of them were stopped

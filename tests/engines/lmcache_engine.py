@@ -7,7 +7,7 @@ import kills
 import lmcache_package
 import vllm_engine
 from environment import Recipe, Step
-from harness import GIB, HERE, Node, Outcome, Scenario, Worker, check, progress, wait_until
+from harness import HERE, Node, Outcome, Scenario, Worker, check, progress, wait_until
 from things import Things
 
 RECIPE = Recipe("lmcache", free_gib=1, base=vllm_engine.RECIPE, steps=(
@@ -27,14 +27,7 @@ VARIABLES = {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0", "HF_HUB_OFFL
 
 
 class Lmcache(Things):
-    def node(self):
-        return self.shared("node", lambda: Node(self.run, disk_bytes=2 * GIB))
-
-    def worker_start(self, node, **told):
-        worker = Worker(self.run, WORKER, "lmcache", self.run.variables(**node.client_variables(), **VARIABLES),
-                        {"master": node.address, **told})
-        worker.answer(180)
-        return worker
+    script, name, settings = WORKER, "lmcache", VARIABLES
 
     def worker(self, name="first", **told):
         return self.shared(name, lambda: self.worker_start(self.node(), **told))

@@ -2,9 +2,7 @@
 of JSON. Arguments: {"server": those of `lmcache server`}."""
 
 import argparse
-import json
 import os
-import sys
 import time
 
 import torch
@@ -12,6 +10,8 @@ from lmcache.v1.distributed.api import GroupedObjectKeys, MemoryLayoutDesc, Obje
 from lmcache.v1.distributed.config import add_storage_manager_args, parse_args_to_config
 from lmcache.v1.distributed.storage_manager import StorageManager
 from lmcache.v1.mp_observability.event_bus import EventBusConfig, init_event_bus
+
+from serve import serve
 
 CHUNK_BYTES = 1 << 20
 LAYOUT = MemoryLayoutDesc(shapes=[torch.Size([CHUNK_BYTES])], dtypes=[torch.uint8])
@@ -77,24 +77,13 @@ class Worker:
         return {"rounds": rounds, "hits": hits, "wrong": wrong}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what LMCache prints goes to the log
-
-    def answer(what):
-        answers.write(json.dumps(what).encode() + b"\n")
-
-    worker = Worker(json.loads(sys.argv[1]))
-    answer({})
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            answer(getattr(worker, command.pop("do"))(**command))
-        except Exception as failure:  # a command's failure is an answer; the scenario decides
-            answer({"error": f"{type(failure).__name__}: {failure}"})
-            raise
+def stop(worker):
     worker.manager.close()
     os._exit(0)  # LMCache has threads that would be waited for
+
+
+def main():
+    serve(lambda told: (Worker(told), {}), lambda worker, name, **arguments: getattr(worker, name)(**arguments), stop)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ The engine, its storage manager, its back ends and its connector are LMCache's. 
 copies between CPU tensors and the engine's memory objects. The tokens of a prompt and the bytes of its KV cache are made from
 a seed, so that every process knows them. Arguments: one JSON object, read in engine_make()."""
 
-import json
 import os
-import sys
 import time
 
 import prometheus_client
@@ -17,6 +15,8 @@ from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.gpu_connector import GPUConnectorInterface
 from lmcache.v1.lookup_client.mooncake_lookup_client import MooncakeLookupClient
 from lmcache.v1.metadata import LMCacheMetadata
+
+from serve import serve
 
 LAYERS, HEADS, HEAD, CHUNK = 4, 2, 64, 256
 COUNTERS = {"lmcache:num_lookup_tokens_total": "queried", "lmcache:num_lookup_hits_total": "hits",
@@ -141,24 +141,13 @@ class Worker:
         return {}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what LMCache prints goes to the log
-
-    def answer(what):
-        answers.write(json.dumps(what).encode() + b"\n")
-
-    worker = Worker(json.loads(sys.argv[1]))
-    answer({})
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            answer(getattr(worker, command.pop("do"))(**command))
-        except Exception as failure:  # a command's failure is an answer; the scenario decides
-            answer({"error": f"{type(failure).__name__}: {failure}"})
-            raise
+def stop(worker):
     worker.close()
     os._exit(0)  # LMCache has threads that would be waited for
+
+
+def main():
+    serve(lambda told: (Worker(told), {}), lambda worker, name, **arguments: getattr(worker, name)(**arguments), stop)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import kills
 import vllm_engine
 from environment import Recipe, Step
-from harness import GIB, HERE, Node, Outcome, Scenario, Worker, check, progress
+from harness import HERE, Node, Outcome, Scenario, check, progress
 from reasons import Failed
 from things import Things
 
@@ -33,14 +33,7 @@ LINKER = {"mode": "linker"}
 
 
 class Sglang(Things):
-    def node(self):
-        return self.shared("node", lambda: Node(self.run, disk_bytes=2 * GIB))
-
-    def worker_start(self, node, **told):
-        worker = Worker(self.run, WORKER, "sglang", self.run.variables(**node.client_variables(), **VARIABLES),
-                        {"master": node.address, **told})
-        worker.answer(START_SECONDS)
-        return worker
+    script, name, settings, start_seconds = WORKER, "sglang", VARIABLES, START_SECONDS
 
     def worker(self, name="first", **told):
         return self.shared(name, lambda: self.worker_start(self.node(), **{**HICACHE, **told}))

@@ -5,10 +5,8 @@ mode hicache: a host pool, and HiCacheController with its storage threads over t
 linker of the unified cache, over a device pool of CPU tensors. The bytes of a page are made from a seed, so that every process
 knows them. Arguments: one JSON object, read in HiCache and Linker."""
 
-import json
 import os
 import queue
-import sys
 import threading
 import time
 
@@ -25,6 +23,8 @@ from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.utils import get_storage_hash_str
 from sglang.srt.runtime_context import SpawnRanks, publish
 from sglang.srt.server_args import ServerArgs
+
+from serve import serve
 
 PAGE, LAYERS, TOKENS = 64, 4, 4096
 HOST_BYTES_MAX = 256 << 20
@@ -209,33 +209,24 @@ def work(engine, seeds, pages, seconds):
     return {"rounds": rounds, "tokens": tokens, "wrong": wrong}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what SGLang prints goes to the log
+def start(told):
+    return (Linker if told["mode"] == "linker" else HiCache)(told), {}
 
-    def answer(what):
-        answers.write(json.dumps(what).encode() + b"\n")
 
-    told = json.loads(sys.argv[1])
+def command(engine, name, **arguments):
     try:
-        engine = (Linker if told["mode"] == "linker" else HiCache)(told)
-    except Exception as failure:  # that SGLang does not start is an answer, too
-        answer({"error": f"{type(failure).__name__}: {failure}"})
-        raise
-    answer({})
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            do = command.pop("do")
-            answer(work(engine, **command) if do == "work" else getattr(engine, do)(**command))
-        except queue.Empty:
-            answer({"error": f"SGLang's threads did not answer within {WAIT_SECONDS} s"})
-            raise
-        except Exception as failure:  # a command's failure is an answer; the scenario decides
-            answer({"error": f"{type(failure).__name__}: {failure}"})
-            raise
+        return work(engine, **arguments) if name == "work" else getattr(engine, name)(**arguments)
+    except queue.Empty:
+        raise TimeoutError(f"SGLang's threads did not answer within {WAIT_SECONDS} s") from None
+
+
+def stop(engine):
     engine.close()
     os._exit(0)  # SGLang has threads that would be waited for
+
+
+def main():
+    serve(start, command, stop)
 
 
 if __name__ == "__main__":

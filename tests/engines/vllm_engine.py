@@ -6,6 +6,7 @@ import signal
 
 from environment import Recipe, Step
 from harness import GIB, Node, Outcome, Scenario, Worker, check, wait_until
+from things import Things
 from vllm_parts import WORKER, Engine, prompts_make
 import vllm_speed
 
@@ -45,29 +46,22 @@ def prompts_of(name):
     return prompts_make(name, count, length)
 
 
-class Vllm:
+class Vllm(Things):
     """The scenarios, and what they share: each asks for what it needs, and gets what runs or starts it."""
 
     def __init__(self, run):
-        self.run = run
+        super().__init__(run)
         self.expected = {}  # (model, ranks) -> {set: tokens}
-        self.things = {}
         self.models = {}
 
     def model(self, kind):
         if kind not in self.models:
             path = os.path.join(self.run.directory, kind)
-            Worker(self.run, WORKER, "model", self.run.variables(), {"make": kind, "model": path}).answer(120)
+            worker = Worker(self.run, WORKER, "model", self.run.variables(), {"make": kind, "model": path})
+            worker.answer(120)
+            worker.stop()
             self.models[kind] = path
         return self.models[kind]
-
-    def shared(self, name, make):
-        """What make() gave last time, unless it was stopped since."""
-        stops, thing = self.things.get(name, (None, None))
-        if thing is None or stops != self.run.stops:
-            thing = make()
-            self.things[name] = (self.run.stops, thing)
-        return thing
 
     def want(self, model="llama", ranks=1):
         """The tokens of an engine without a connector; it answers all sets and ends."""

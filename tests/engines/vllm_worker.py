@@ -3,11 +3,11 @@
 Arguments: one JSON object; what it may hold is read in engine_make(). Commands: generate, first_seconds, reset, model.
 """
 
-import json
 import os
 import signal
-import sys
 import time
+
+from serve import serve
 
 HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
                 "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys"}
@@ -112,30 +112,18 @@ def reset(engine, **_):
 COMMANDS = {"generate": generate, "first_seconds": first_seconds, "rest": rest, "reset": reset}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what the engine prints goes to the log
-
-    def answer(what):
-        answers.write(json.dumps(what).encode() + b"\n")
-
+def start(told):
     # Its session has nothing but vLLM's processes; none stays when this one is told to end.
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
-    told = json.loads(sys.argv[1])
     if "make" in told:
         model_make(told["make"], told["model"])
-        answer({})
-        return
+        return None, {}
     began = time.monotonic()
-    engine = engine_make(told)
-    answer({"seconds": time.monotonic() - began})
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            answer(COMMANDS[command.pop("do")](engine, **command))
-        except Exception as failure:  # a command's failure is an answer; the scenario decides
-            answer({"error": f"{type(failure).__name__}: {failure}"})
-            raise
+    return engine_make(told), {"seconds": time.monotonic() - began}
+
+
+def main():
+    serve(start, lambda engine, name, **arguments: COMMANDS[name](engine, **arguments), lambda engine: None)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The stores that are compared: how each is installed, which processes it has, and how its workers are started. Whatever
 is started here ends with this process, also when that is killed."""
 
-import ctypes
 import glob
 import json
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,12 +16,14 @@ from rows import SECTIONS
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+import children  # noqa: E402
+
 MOONCAKE_PACKAGES = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")  # the same but for libcuda
 PACKAGE_OF = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4",
               "librdmacm.so.1": "librdmacm1", "libnl-3.so.200": "libnl-3-200", "libstdc++.so.6": "libstdc++6"}
-PR_SET_PDEATHSIG = 1
 COLD_FILLS = 3  # times the memory, written and read; what fills it last is not read
-PRCTL = ctypes.CDLL(None).prctl
 
 
 class Missing(Exception):
@@ -32,12 +32,6 @@ class Missing(Exception):
 
 class Refused(Exception):
     """What a worker answered instead of figures."""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run(arguments, seconds=900, **options):
@@ -67,19 +61,9 @@ def apt_install(packages, what):
 
 
 def popen(arguments, log, environment, **options):
-    """A child that gets SIGTERM when this process dies."""
-    mother = os.getpid()
-
-    def tie():
-        PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != mother:
-            os.kill(os.getpid(), signal.SIGTERM)
-
+    """As children.popen; Missing when it cannot be started."""
     try:
-        with open(log, "ab") as sink:
-            return subprocess.Popen(arguments, stdin=options.pop("stdin", subprocess.DEVNULL),
-                                    stdout=options.pop("stdout", sink), stderr=sink, env=environment, preexec_fn=tie,
-                                    start_new_session=True, **options)
+        return children.popen(arguments, log, environment, **options)
     except OSError as failure:
         raise Missing(str(failure)) from failure
 
@@ -113,15 +97,6 @@ def cpu_ns_of(pid):
         except OSError:
             pass  # the thread has ended
     return total
-
-
-def directory_make(name, parent):
-    """A directory of this run; what runs that were killed left behind goes."""
-    for old in glob.glob(os.path.join(parent, f"peers-{name}-*")):
-        owner = os.path.basename(old).split("-")[2]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"peers-{name}-{os.getpid()}-", dir=parent)
 
 
 class Worker:
@@ -184,7 +159,7 @@ class Side:
     def __init__(self, options):
         self.options = options
         self.section, self.written, self.cold_bytes = "", set(), COLD_FILLS * options.cold_memory_bytes
-        self.directory = directory_make(self.name, tempfile.gettempdir())
+        self.directory = children.directory_make("peers", self.name, tempfile.gettempdir())
         self.interpreter = sys.executable
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_"))}
         self.processes, self.workers, self.services = [], [], []
@@ -262,11 +237,11 @@ class MooncakeLike(Side):
         raise NotImplementedError
 
     def services_start(self, section):
-        self.port = free_port()
+        self.port = children.free_port()
         self.master_start()
         told = {"master": f"127.0.0.1:{self.port}"}
         if section in ("standalone", "dummy"):
-            port = free_port()
+            port = children.free_port()
             self.service(
                 [*self.client_program(), "--host=127.0.0.1", f"--port={port}", "--metadata_server=P2PHANDSHAKE",
                  f"--master_server_address=127.0.0.1:{self.port}", f"--global_segment_size={self.options.segment_bytes}",
@@ -293,7 +268,7 @@ class Sluice(MooncakeLike):
         except Missing as failure:
             raise Missing(f"{failure}; cmake --preset release && cmake --build --preset release") from failure
         self.version = run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip()
-        self.shm = directory_make(self.name, "/dev/shm")
+        self.shm = children.directory_make("peers", self.name, "/dev/shm")
         self.environment.update(PYTHONPATH=package, SLUICE_BIN=os.path.join(self.build, "bin"), SLUICE_SHM_DIR=self.shm + "/node",
                                 SLUICE_RUNTIME_DIR=self.directory + "/run", PYTHONDONTWRITEBYTECODE="1")
 
@@ -303,7 +278,7 @@ class Sluice(MooncakeLike):
             memory = self.options.cold_memory_bytes + (64 << 20)
             disk = ["--enable_offload", f"--root_fs_dir={self.disk_make()}", f"--quota_bytes={4 * self.cold_bytes}"]
         process = self.service([os.path.join(self.build, "bin", "mooncake_master"), f"--port={self.port}",
-                                f"--metrics_port={free_port()}", *disk], "master", port=self.port,
+                                f"--metrics_port={children.free_port()}", *disk], "master", port=self.port,
                                environment={**self.environment, "SLUICE_MEMORY": str(memory)})
         end_s = time.monotonic() + 120
         while not self.node_ready():
@@ -320,7 +295,7 @@ class Sluice(MooncakeLike):
 
     def disk_make(self):
         os.makedirs(self.options.cache, exist_ok=True)
-        self.disk = directory_make("disk", self.options.cache)
+        self.disk = children.directory_make("peers", "disk", self.options.cache)
         return self.disk
 
     def section_stop(self):
@@ -399,7 +374,7 @@ class Mooncake(MooncakeLike):
 
     def master_start(self):
         self.service([self.program("mooncake_master"), f"--port={self.port}", "--rpc_address=127.0.0.1",
-                      f"--metrics_port={free_port()}", "--metrics_host=127.0.0.1", "--enable_metric_reporting=false",
+                      f"--metrics_port={children.free_port()}", "--metrics_host=127.0.0.1", "--enable_metric_reporting=false",
                       "--minloglevel=2"], "master", port=self.port)
 
     def client_program(self):
@@ -433,7 +408,7 @@ class Memcpy(Side):
     def services_start(self, section):
         if section == "cold":
             os.makedirs(self.options.cache, exist_ok=True)
-            self.disk = directory_make("plain", self.options.cache)
+            self.disk = children.directory_make("peers", "plain", self.options.cache)
             return {"file": os.path.join(self.disk, "values")}
         return {"segment_bytes": self.options.segment_bytes // 4}
 

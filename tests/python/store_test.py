@@ -1024,9 +1024,10 @@ class OnDisk(OnNode):
         alive_again.start()
         self.addCleanup(alive_again.join)
 
-    def test_a_batch_may_take_longer_than_a_call_waits(self):
-        """What has not come when the call's time is over is waited for on, value by value, as long as there are answers."""
-        keys = [f"slow{i}" for i in range(40)]
+    def impatient_reader(self, name):
+        """A store whose calls wait 1.5 s, and keys of which values of 150,000 times the key are on disk alone; "here" is in
+        memory."""
+        keys = [f"{name}{i}" for i in range(40)]
         for key in keys:
             wait_until(lambda key=key: self.store.put(key, key.encode() * 150_000) == 0, 10, f"{key} is stored")
         with Environment(MC_RPC_TIMEOUT_MS="1500"):
@@ -1034,20 +1035,18 @@ class OnDisk(OnNode):
         gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
                                    if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
         self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
+        return reader, gone
+
+    def test_a_batch_may_take_longer_than_a_call_waits(self):
+        """What has not come when the call's time is over is waited for on, value by value, as long as there are answers."""
+        reader, gone = self.impatient_reader("slow")
         self.stop_for(2.2)
         handles = reader.batch_get_buffer(["here", gone[0], gone[1]])
         self.assertEqual([handle and bytes(handle) for handle in handles],
                          [b"value", gone[0].encode() * 150_000, gone[1].encode() * 150_000])
 
     def test_a_batch_of_copies_may_as_well(self):
-        keys = [f"busy{i}" for i in range(40)]
-        for key in keys:
-            wait_until(lambda key=key: self.store.put(key, key.encode() * 150_000) == 0, 10, f"{key} is stored")
-        with Environment(MC_RPC_TIMEOUT_MS="1500"):
-            reader = self.open(segment=0)
-        gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
-                                   if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
-        self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
+        reader, gone = self.impatient_reader("busy")
         into = Memory(2 * MIB)
         self.stop_for(2.2)
         size = len(gone[0]) * 150_000

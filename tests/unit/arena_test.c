@@ -177,15 +177,25 @@ START_TEST(populating_stops_at_what_is_wanted)
     }
 END_TEST
 
+/* An arena that its file system has no room for. NULL: no tmpfs can be mounted here. */
+static struct sl_arena *arena_in_50_mib(char **dir)
+{
+    *dir = shm_dir_make();
+    if (!shm_dir_limit(*dir, "50m")) {
+        printf("skipped: no tmpfs can be mounted here\n");
+        shm_dir_remove(*dir);
+        return NULL;
+    }
+    return arena_in(*dir, true);
+}
+
 START_TEST(full_system_leaves_the_arena_at_its_prefix)
     {
-        char *dir = shm_dir_make();
-        if (!shm_dir_limit(dir, "50m")) {
-            printf("skipped: no tmpfs can be mounted here\n");
-            shm_dir_remove(dir);
+        char *dir = NULL;
+        struct sl_arena *arena = arena_in_50_mib(&dir);
+        if (arena == NULL) {
             return;
         }
-        struct sl_arena *arena = arena_in(dir, true);
 
         struct sl_error why = {0};
         for (uint64_t i = 0; i < 16; i++) {
@@ -283,13 +293,11 @@ END_TEST
  * beside a hurry. */
 START_TEST(full_system_takes_nothing_back_from_beside_a_hurry)
     {
-        char *dir = shm_dir_make();
-        if (!shm_dir_limit(dir, "50m")) {
-            printf("skipped: no tmpfs can be mounted here\n");
-            shm_dir_remove(dir);
+        char *dir = NULL;
+        struct sl_arena *arena = arena_in_50_mib(&dir);
+        if (arena == NULL) {
             return;
         }
-        struct sl_arena *arena = arena_in(dir, true);
         pthread_t threads[3];
         for (size_t i = 0; i < SL_COUNT(threads); i++) {
             ck_assert_int_eq(pthread_create(&threads[i], NULL, populate_all, arena), 0);

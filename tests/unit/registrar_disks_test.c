@@ -70,6 +70,17 @@ static int slot_of(struct node *node, const char *key)
     return entry.disk.disk;
 }
 
+/* What its disk tells of a value of put_durable. */
+static struct found found_of(struct node *node, const char *key)
+{
+    struct sl_entry entry;
+    ck_assert(node_entry(node, key, &entry));
+    return (struct found){.key = key,
+                          .length = 5000,
+                          .segment = entry.disk.segment,
+                          .offset = entry.disk.offset_bytes};
+}
+
 static uint32_t count_on(struct node *node, int slot)
 {
     uint32_t count = 0;
@@ -273,12 +284,7 @@ START_TEST(death_of_a_tierer_costs_its_own_objects_until_it_is_back)
 
         tierer_play(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 7);
-        struct sl_entry entry;
-        ck_assert(node_entry(node, key_of(a), &entry));
-        struct found found = {.key = key_of(a),
-                              .length = 5000,
-                              .segment = entry.disk.segment,
-                              .offset = entry.disk.offset_bytes};
+        const struct found found = found_of(node, key_of(a));
         tierer_found(node, &found, 1, true, true, NULL);
         ck_assert_uint_eq(read_from(node, 0), 1);
         ck_assert_int_eq(promoted(node, from_a), SL_OK);
@@ -313,12 +319,8 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
         struct node *node = node_disks();
         put_durable(node);
         uint32_t a = one_on(node, 0);
+        const struct found found = found_of(node, key_of(a));
         struct sl_entry entry;
-        ck_assert(node_entry(node, key_of(a), &entry));
-        const struct found found = {.key = key_of(a),
-                                    .length = 5000,
-                                    .segment = entry.disk.segment,
-                                    .offset = entry.disk.offset_bytes};
         fake_die(&node->fake, proc_of(TIERER_PID));
         uint64_t seq = remove_ask(node, key_of(a));
         ck_assert(!node_sees(node, key_of(a)));
@@ -347,12 +349,7 @@ START_TEST(removal_is_answered_at_once_when_its_disk_has_been_away_for_long)
         struct node *node = node_disks();
         put_durable(node);
         uint32_t a = one_on(node, 0), b = one_on(node, 1);
-        struct sl_entry entry;
-        ck_assert(node_entry(node, key_of(a), &entry));
-        const struct found found = {.key = key_of(a),
-                                    .length = 5000,
-                                    .segment = entry.disk.segment,
-                                    .offset = entry.disk.offset_bytes};
+        const struct found found = found_of(node, key_of(a));
         fake_die(&node->fake, proc_of(TIERER_PID));
         uint64_t before = remove_ask(node, key_of(a));
         fake_pass(&node->fake, 4 * SL_NS_PER_S);
@@ -527,16 +524,12 @@ static void disk_tells(struct node *node, uint32_t number, const char *store, in
                        uint32_t pid)
 {
     struct found found[MANY];
-    struct sl_entry entry;
     static char keys[MANY][16];
     uint32_t count = 0;
     for (uint32_t i = 0; i < MANY; i++) {
-        if (slot_of(node, key_of(i)) == slot && node_entry(node, key_of(i), &entry)) {
+        if (slot_of(node, key_of(i)) == slot) {
             (void)snprintf(keys[count], sizeof(keys[0]), "k%u", i);
-            found[count] = (struct found){.key = keys[count],
-                                          .length = 5000,
-                                          .segment = entry.disk.segment,
-                                          .offset = entry.disk.offset_bytes};
+            found[count] = found_of(node, keys[count]);
             count++;
         }
     }

@@ -4,7 +4,9 @@
 #include "client/ctl_doctor.h"
 
 #include "ipc/sl_huge.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
+#include "runtime/sl_priority.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +19,11 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+/* Actors that wait so long, and so much of their lives (a part in so many), are kept from working.
+ */
+#define CORE_WAIT_NS    (2 * SL_NS_PER_S)
+#define CORE_WAIT_SHARE 20u
 
 static const char *const level_names[] = {"ok", "warn", "fail"};
 
@@ -117,6 +124,52 @@ static void doctor_huge_pages(struct doctor *doctor)
                     : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or mount "
                       "the tmpfs with huge=advise",
                "%s", why);
+}
+
+/* ---- cores: how long the actors of the node that runs were kept waiting for one ---- */
+
+struct core_waits {
+    uint32_t actor_count, late_count;
+    char worst[32];
+    uint64_t worst_ns, worst_life_ns;
+};
+
+static bool core_wait_of(void *context, struct sl_metrics_view *view)
+{
+    struct core_waits *waits = context;
+    struct sl_metrics_summary summary = {0};
+    uint64_t wait_ns = 0;
+    sl_metrics_view_summary(view, &summary);
+    if (summary.proc.pid == 0 || !sl_proc_alive(summary.proc) ||
+        strncmp(summary.actor, "client.", 7) == 0 ||
+        sl_core_wait_ns(summary.proc.pid, &wait_ns, NULL) != SL_OK) {
+        return true;
+    }
+    uint64_t life_ns = sl_clock_monotonic_ns() - summary.started_ns;
+    waits->actor_count++;
+    waits->late_count += wait_ns > CORE_WAIT_NS && wait_ns > life_ns / CORE_WAIT_SHARE;
+    if (wait_ns >= waits->worst_ns) {
+        (void)snprintf(waits->worst, sizeof(waits->worst), "%s", summary.actor);
+        waits->worst_ns = wait_ns;
+        waits->worst_life_ns = life_ns;
+    }
+    return true;
+}
+
+static void doctor_cores(struct doctor *doctor)
+{
+    struct core_waits waits = {0};
+    (void)ctl_pages(doctor->ctl, core_wait_of, &waits);
+    if (waits.actor_count == 0) {
+        return;
+    }
+    bool late = waits.late_count != 0;
+    doctor_say(doctor, late ? DOCTOR_WARN : DOCTOR_OK, "cores",
+               late ? "leave the node a core, start it with the right to a nice level (root, "
+                      "LimitNICE=), or sysctl kernel.sched_autogroup_enabled=0"
+                    : "",
+               "%s was ready to run and had no core for %.2f s of its %.0f s", waits.worst,
+               (double)waits.worst_ns / SL_NS_PER_S, (double)waits.worst_life_ns / SL_NS_PER_S);
 }
 
 /* ---- limits ---- */
@@ -239,9 +292,9 @@ static void doctor_leftovers(struct doctor *doctor)
 int ctl_doctor(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_node,     doctor_memory,    doctor_huge_pages, doctor_descriptors, doctor_memlock,
-        doctor_io_uring, doctor_disk,      doctor_verbs,      doctor_ports,       doctor_key_files,
-        doctor_cluster,  doctor_directory, doctor_leftovers,
+        doctor_node,      doctor_memory,   doctor_huge_pages, doctor_cores,     doctor_descriptors,
+        doctor_memlock,   doctor_io_uring, doctor_disk,       doctor_verbs,     doctor_ports,
+        doctor_key_files, doctor_cluster,  doctor_directory,  doctor_leftovers,
     };
     int code;
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {

@@ -22,6 +22,9 @@
 #define SL_PROCESS_SPINS_MAX 16u
 /* A HELLO that found no registrar is tried again after so long. */
 #define SL_PROCESS_HELLO_RETRY_NS (10 * SL_NS_PER_MS)
+/* How often an actor looks how long it had no core, and how long is worth a line. */
+#define SL_PROCESS_CORE_WAIT_EVERY_NS SL_NS_PER_S
+#define SL_PROCESS_CORE_WAIT_NS       (SL_NS_PER_S / 2)
 
 struct sl_process;
 
@@ -87,6 +90,7 @@ struct sl_process {
     uint64_t hello_at_ns; /* SL_NEVER_NS: the registrar itself */
     uint64_t drain_deadline_ns;
     uint64_t connects_seen;
+    uint64_t core_wait_at_ns, core_wait_seen_ns; /* when it is looked at next; what was seen last */
     bool draining, finished, failed;
     char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its page */
     struct sl_process_watch *watches;

@@ -1,6 +1,7 @@
 /* ipc/sl_process.c - main() of every actor: set-up, turns of the loop, messages to the actor,
  * drain, end. */
 #include "ipc/process_internal.h"
+#include "runtime/sl_priority.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -183,9 +184,30 @@ static void note_connects(struct sl_process *process)
     process->connects_seen = connects;
 }
 
+/* An actor that gets no core lets its askers' deadlines pass: said, since nothing else shows it. */
+static void note_core_wait(struct sl_process *process, uint64_t now_ns)
+{
+    uint64_t wait_ns = 0;
+    if (now_ns < process->core_wait_at_ns ||
+        sl_core_wait_ns(process->env.self.pid, &wait_ns, NULL) != SL_OK) {
+        return;
+    }
+    uint64_t since_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS - process->core_wait_at_ns;
+    uint64_t more_ns = wait_ns - process->core_wait_seen_ns;
+    if (process->core_wait_at_ns != 0 && more_ns > SL_PROCESS_CORE_WAIT_NS) {
+        sl_log_write(process->env.log, SL_LOG_WARN, 0,
+                     "was ready to run and had no core for %.1f s of the last %.1f s: other "
+                     "processes take them all; see the setting priority, and sluicectl doctor",
+                     (double)more_ns / SL_NS_PER_S, (double)since_ns / SL_NS_PER_S);
+    }
+    process->core_wait_seen_ns = wait_ns;
+    process->core_wait_at_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS;
+}
+
 static void run_due(struct sl_process *process, uint64_t now_ns)
 {
     process->env.now_ns = now_ns;
+    note_core_wait(process, now_ns);
     if (process->tick_at_ns <= now_ns) {
         process->tick_at_ns = SL_NEVER_NS;
         if (process->actor->tick != NULL) {
@@ -405,6 +427,18 @@ static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
     return err;
 }
 
+/* A node whose actors may not go first serves all the same. */
+static void take_priority(struct sl_process *process)
+{
+    struct sl_error why = {0};
+    uint32_t levels = (uint32_t)sl_config_u64(process->config, SL_SET_priority);
+    if (sl_priority_raise(levels, &why) != SL_OK) {
+        sl_log_write(process->env.log, SL_LOG_INFO, 0,
+                     "no priority over other processes: %s (root or RLIMIT_NICE allows it)",
+                     why.text);
+    }
+}
+
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->env.self = sl_proc_id_self();
@@ -419,6 +453,7 @@ static sl_err process_open(struct sl_process *process, struct sl_error *why)
         err = open_log(process, why);
     }
     if (err == SL_OK) {
+        take_priority(process);
         err = open_metrics(process, why);
     }
     if (err == SL_OK) {

@@ -32,6 +32,8 @@ enum sl_setting_kind {
       "lines a second an actor may log; the rest is counted")                                     \
     X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \
     X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                   \
+    X(priority, COUNT, "10", 0, 20,                                                               \
+      "nice levels by which actors go before others, where allowed; 0: none")                     \
     X(memory, SIZE, "1GiB", 1048576, 17592186044416, "ceiling of the arena")                      \
     X(memory_chunk, SIZE, "1GiB", 1048576, 1073741824, "largest chunk; no value may be larger")   \
     X(index_memory, SIZE, "0", 0, 1099511627776,                                                  \

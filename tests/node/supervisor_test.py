@@ -1,8 +1,12 @@
 """The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 import unittest
 
 from node_support import Node, lives, main, wait_until
@@ -128,6 +132,53 @@ class Supervisor(unittest.TestCase):
             for name in os.listdir(node.directory + "/run"):
                 if name.endswith(".sock"):
                     self.assertEqual(os.stat(os.path.join(node.directory, "run", name)).st_mode & 0o077, 0, name)
+
+    def test_actors_go_before_others_where_they_may(self):
+        with Node(settings=["--priority", "7"]) as node:
+            pid = node.pid("registrar")
+            level = os.getpriority(os.PRIO_PROCESS, pid)
+            if os.geteuid() != 0:
+                self.assertIn("no priority over other processes", log_of(node, "registrar"))
+                return
+            self.assertEqual(level, max(os.getpriority(os.PRIO_PROCESS, 0) - 7, -20))
+            if os.path.exists(f"/proc/{pid}/autogroup"):
+                with open(f"/proc/{pid}/autogroup", encoding="utf-8") as line:
+                    self.assertEqual(line.read().split()[-2:], ["nice", "-7"])
+
+    def test_an_actor_without_a_core_says_so(self):
+        if not rt_allowed():
+            self.skipTest("needs the right to a real-time process")
+        with Node() as node:
+            node.ctl("put", "kept", stdin=b"value")
+            time.sleep(1.1)  # an actor looks once a second
+            os.sched_setaffinity(node.pid("registrar"), {0})
+            subprocess.run([sys.executable, "-c", HOG], check=True, timeout=20)
+            wait_until(lambda: "had no core for" in log_of(node, "registrar"), 10, "the registrar's line")
+            checks = json.loads(node.ctl("doctor", "--json", check=False).stdout)
+            cores = [check for check in checks["checks"] if check["check"] == "cores"]
+            self.assertEqual(len(cores), 1, checks)
+            self.assertRegex(cores[0]["text"], r"^[a-z]+(\.0)? was ready to run and had no core for [0-9.]+ s of its [0-9]+ s$")
+
+
+# Takes core 0 from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
+HOG = """
+import os, time
+os.sched_setaffinity(0, {0})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+until = time.monotonic() + 0.9
+while time.monotonic() < until: pass
+"""
+
+
+def log_of(node, name):
+    with open(f"{node.directory}/run/log/{name}.jsonl", encoding="utf-8") as lines:
+        return lines.read()
+
+
+def rt_allowed():
+    done = subprocess.run([sys.executable, "-c", "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"],
+                          stderr=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

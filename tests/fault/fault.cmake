@@ -1,15 +1,3 @@
-# The thrasher lands beside the programs: users of a node may run it on their machine, too.
-if(NOT SL_FUZZ)
-    add_executable(thrash ${CMAKE_CURRENT_LIST_DIR}/thrash.c ${CMAKE_CURRENT_LIST_DIR}/thrash_audit.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_check.c ${CMAKE_CURRENT_LIST_DIR}/thrash_client.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_engine.c ${CMAKE_CURRENT_LIST_DIR}/thrash_faults.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_history.c ${CMAKE_CURRENT_LIST_DIR}/thrash_node.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_probe.c ${CMAKE_CURRENT_LIST_DIR}/thrash_report.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_worker.c ${CMAKE_CURRENT_LIST_DIR}/thrash_workers.c)
-    target_compile_definitions(thrash PRIVATE THRASH_NODE="${CMAKE_SOURCE_DIR}/deploy/sluice-node")
-    target_link_libraries(thrash PRIVATE sl_flags sluice_static sluice_ipc sluice_ctl sluice_runtime
-        PkgConfig::JANSSON)
-endif()
 # Short runs: nothing lost, nothing wrong, nothing hung, nobody left over, however slow the machine is. How many faults
 # there were is told, not demanded. The long one is for people: build/release/bin/thrash --seconds 300.
 if(NOT SL_FUZZ)

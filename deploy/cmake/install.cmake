@@ -1,0 +1,38 @@
+# What `cmake --install build/release` puts where (GNUInstallDirs): programs, libsluice with its header, its pkg-config file and
+# its CMake package, systemd units. The Python packages are not part of it: deploy/wheel makes them.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(programs sluice-registrar sluice-keyer sluice-swapper sluice-transporter sluice-tierer sluice-coordinator sluicectl)
+if(TARGET mooncake_master)
+    list(APPEND programs mooncake_master mooncake_client)
+endif()
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(PROGRAMS deploy/sluice-node DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+# libsluice: sluice.h, and the two headers below it that it includes by their places here.
+install(TARGETS sluice LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES client/sluice.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice)
+install(FILES runtime/sl_base.h runtime/sl_error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice/runtime)
+
+set(generated ${CMAKE_BINARY_DIR}/install)
+file(RELATIVE_PATH prefix_from_pc /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # wherever the tree is moved to
+configure_file(deploy/cmake/sluice.pc.in ${generated}/sluice.pc @ONLY)
+install(FILES ${generated}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
+configure_package_config_file(deploy/cmake/sluice-config.cmake.in ${generated}/sluice-config.cmake
+    INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${generated}/sluice-config-version.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${generated}/sluice-config.cmake ${generated}/sluice-config-version.cmake DESTINATION ${package_dir})
+
+# The units name the programs by their full paths.
+file(GLOB units CONFIGURE_DEPENDS deploy/systemd/*)
+foreach(unit ${units})
+    get_filename_component(name ${unit} NAME)
+    file(READ ${unit} text)
+    string(REPLACE "/usr/lib/sluice/deploy" "${CMAKE_INSTALL_FULL_BINDIR}" text "${text}")
+    string(REPLACE "/usr/lib/sluice/bin" "${CMAKE_INSTALL_FULL_BINDIR}" text "${text}")
+    file(CONFIGURE OUTPUT ${generated}/systemd/${name} CONTENT "${text}" @ONLY)
+    install(FILES ${generated}/systemd/${name} DESTINATION lib/systemd/system)
+endforeach()
+install(FILES README.md ARCHITECTURE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

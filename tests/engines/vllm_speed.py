@@ -16,7 +16,7 @@ ROUNDS = 5                    # prompts of each length
 LENGTHS = (2000, 4000)
 BATCH, BATCH_LENGTH = 16, 1500
 SLOWEST = 4                   # requests of the first seconds, told with their time
-FIRST_SECONDS, FIRST_LENGTH, FIRST_PROMPTS = 15, 500, 400
+FIRST_SECONDS, FIRST_LENGTH, FIRST_PROMPTS = 15, 500, 1500
 
 
 class MooncakeNode:

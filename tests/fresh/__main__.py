@@ -1,0 +1,195 @@
+"""README's commands, in order, in a bare Debian 12 that has nothing but git: what a new user does.
+
+    deploy/test --fresh [--keep] [--list]       needs root and mmdebstrap (apt-get install mmdebstrap); about half an hour
+
+Commands are README's indented lines. One that is not run stands in LEFT_OUT with its reason; a new line of README is run.
+Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.path.join(ROOT, "build", "fresh")
+SKIPPED = 77
+# Programs at the beginning of a line's second part: it is a command, not the words that explain the first.
+PROGRAMS = ("sluicectl", "sluice-node")
+LEFT_OUT = (
+    (r"^deploy/test\b", "tests have runs of their own"),
+    (r"^cmake --preset cuda|build/cuda|^compute-sanitizer|--device auto", "needs nvcc, or a GPU"),
+    (r"10\.0\.0\.1", "needs other hosts"),
+    (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
+    (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
+)
+# What a user puts in the place of README's words.
+WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("KEY...", "greeting"), ("KEY", "greeting"))
+# Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
+DAEMONS = (
+    (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
+    (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
+)
+BEFORE = ((r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),)
+CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
+READY_SECONDS = 60
+
+
+def commands_read(path):
+    """[(section, command)] of a Markdown file: its indented lines outside of fences."""
+    found, section, fenced, begun = [], "", False, ""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("```"):
+                fenced = not fenced
+            elif line.startswith("#"):
+                section = line.strip("# \n")
+            elif line.startswith("    ") and not fenced:
+                text = begun + line.strip()
+                begun = text[:-1] if text.endswith("\\") else ""
+                found += [] if begun else [(section, command) for command in commands_of(text)]
+    return found
+
+
+def commands_of(line):
+    first, *rest = re.split(r"\s{2,}#\s|\s{3,}", line)
+    return [first] + [part for part in rest if part.startswith(PROGRAMS)]
+
+
+def of_table(table, command):
+    return next((value for pattern, value in table if re.search(pattern, command)), None)
+
+
+def script_of(commands):
+    """A bash script that runs all of them in one shell and tells of each: its number, exit code and seconds."""
+    lines = ["cd /root/sluice", "daemons=()", "end_daemons() { for pid in ${daemons[@]+\"${daemons[@]}\"}; do kill $pid; wait $pid; done; daemons=(); }"]
+    section_now = ""
+    for number, (section, command) in enumerate(commands):
+        for word, mine in WORDS:
+            command = command.replace(word, mine)
+        if section != section_now:
+            lines.append("end_daemons >/dev/null 2>&1")
+            section_now = section
+        if of_table(LEFT_OUT, command):
+            continue
+        if of_table(BEFORE, command):
+            lines.append(of_table(BEFORE, command))
+        ready = of_table(DAEMONS, command)
+        lines += [f"echo '@@ begin {number}'", "began=$SECONDS"]
+        if ready:
+            lines += [f"{command} & daemons+=($!)", f"for i in $(seq {READY_SECONDS}); do {ready} >/dev/null && break; sleep 1; done",
+                      f"{ready} >/dev/null", "code=$?"]
+        else:
+            lines += [f"{{ {command}\n}} </dev/null", "code=$?"]
+        lines.append(f"echo \"@@ end {number} $code $((SECONDS - began))\"")
+    return "\n".join([*lines, "end_daemons >/dev/null 2>&1", "sluice-node stop >/dev/null 2>&1", ""])
+
+
+def copied(place, path):
+    if path and os.path.isfile(path):
+        target = os.path.join(place, path.lstrip("/"))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def machine_give(place):
+    """What this machine needs to reach Debian's packages and PyPI: apt's and pip's settings, certificates, names."""
+    environment = {name: value for name, value in os.environ.items()
+                   if re.match(r"(?i)(pip_|ssl_cert|requests_ca|curl_ca|git_ssl|(http|https|no|all)_proxy$)", name)}
+    for value in environment.values():
+        copied(place, value)
+    for path in ("/etc/pip.conf", "/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
+        copied(place, path)
+    shutil.rmtree(os.path.join(place, "etc/apt/sources.list.d"), ignore_errors=True)
+    for folder in ("/etc/apt/apt.conf.d", "/etc/apt/sources.list.d", "/etc/apt/auth.conf.d"):
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            copied(place, os.path.join(folder, name))
+    copied(place, "/etc/apt/sources.list")
+    return environment
+
+
+def root_make(place):
+    """A Debian 12 with its essential packages, git, and curl, which README shows and users have."""
+    subprocess.run(["mmdebstrap", "--variant=minbase", "--include=git,ca-certificates,curl", "bookworm", place],
+                   check=True, stdout=sys.stderr)
+    environment = machine_give(place)
+    subprocess.run(["git", "clone", "--quiet", ROOT, os.path.join(place, "root", "sluice")], check=True)
+    return environment
+
+
+def run_in(place, environment, script, log_path):
+    with open(os.path.join(place, "root", "run.sh"), "w", encoding="utf-8") as file:
+        file.write(script)
+    # Mounts and processes of its own: all of it ends with the first process.
+    inside = (f"mount -t proc proc {place}/proc && mount --rbind /dev {place}/dev && mount -t sysfs -o ro sysfs {place}/sys; "
+              f"mount -t tmpfs -o mode=1777 tmpfs {place}/dev/shm && exec chroot {place} /bin/bash /root/run.sh")
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "/bin/bash", "-c", inside]
+    clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "TERM": "dumb", **environment}
+    with open(log_path, "wb") as log:
+        subprocess.run(words, env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False)
+
+
+def results_read(log_path):
+    """{number: (code, seconds, output)}"""
+    with open(log_path, encoding="utf-8", errors="replace") as log:
+        text = log.read()
+    begun = {int(number): output for number, output in
+             re.findall(r"^@@ begin (\d+)\n(.*?)(?=^@@ |\Z)", text, re.M | re.S)}
+    ends = {int(number): (int(code), int(seconds)) for number, code, seconds in re.findall(r"^@@ end (\d+) (\d+) (\d+)$", text, re.M)}
+    return {number: (*ends.get(number, (-1, 0)), output) for number, output in begun.items()}
+
+
+def report(commands, results):
+    passed = failed = left_out = 0
+    for number, (section, command) in enumerate(commands):
+        reason = of_table(LEFT_OUT, command)
+        if reason:
+            left_out += 1
+            print(f"left out          {command}   ({reason})")
+            continue
+        code, seconds, output = results.get(number, (-1, 0, "it was not reached\n"))
+        fine = str(code) in (of_table(CODES, command) or "0").split()
+        passed, failed = passed + fine, failed + (not fine)
+        print(f"{'ok' if fine else 'FAILED':8} {seconds:5} s   {command}")
+        if not fine:
+            print(f"    section '{section}', code {code}; its last lines:")
+            print("".join(f"    | {line}\n" for line in output.splitlines()[-25:]), end="")
+    print(f"{passed} passed, {failed} failed, {left_out} left out")
+    return failed == 0 and passed > 0
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="deploy/test --fresh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="leave the root below build/fresh")
+    parser.add_argument("--list", action="store_true", help="print README's commands and end")
+    options = parser.parse_args()
+    commands = commands_read(os.path.join(ROOT, "README.md"))
+    if options.list:
+        for section, command in commands:
+            print(f"{section:28} {command}   {'(left out: ' + of_table(LEFT_OUT, command) + ')' if of_table(LEFT_OUT, command) else ''}".rstrip())
+        return 0
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
+        return SKIPPED
+    os.makedirs(BUILD, exist_ok=True)
+    place = tempfile.mkdtemp(prefix="root-", dir=BUILD)
+    log_path = os.path.join(BUILD, "log")
+    began = time.monotonic()
+    try:
+        print(f"a bare Debian 12 below {place}; what its commands print: {log_path}", flush=True)
+        environment = root_make(place)
+        run_in(place, environment, script_of(commands), log_path)
+        fine = report(commands, results_read(log_path))
+    finally:
+        if not options.keep:
+            shutil.rmtree(place, ignore_errors=True)
+    print(f"{time.monotonic() - began:.0f} s in all")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

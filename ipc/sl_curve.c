@@ -1,6 +1,7 @@
 /* ipc/sl_curve.c - key files of nodes. */
 #include "ipc/sl_curve.h"
 #include "ipc/msg_internal.h"
+#include "runtime/sl_config.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -58,8 +59,11 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     if (err != SL_OK) {
         return err;
     }
-    if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
-        return sl_fail_os(why, errno, "make '%s'", directory);
+    if (access(directory, F_OK) != 0) { /* one that is there may be another user's */
+        err = sl_dir_make_for(directory, 0, why);
+        if (err != SL_OK) {
+            return err;
+        }
     }
     if (zmq_curve_keypair(pair.public_text, pair.secret_text) != 0) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "this ZeroMQ was built without CURVE");

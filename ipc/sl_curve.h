@@ -17,8 +17,8 @@ struct sl_curve_pair {
     char secret_text[SL_CURVE_TEXT_BYTES];
 };
 
-/* Makes DIRECTORY/NODE.secret and DIRECTORY/NODE.pub; the directory is made 0700 when it is not
- * there. Errors: SL_ERR_EXISTS (there is a secret: nothing is overwritten), SL_ERR_INVALID (name),
+/* Makes DIRECTORY/NODE.secret and DIRECTORY/NODE.pub; the directory, and those above it, are
+ * made 0700 when they are not there. Errors: SL_ERR_EXISTS (there is a secret: nothing is overwritten), SL_ERR_INVALID (name),
  * SL_ERR_UNSUPPORTED (a ZeroMQ without CURVE), SL_ERR_PERMISSION, SL_ERR_OS. */
 sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *why);
 /* Errors: SL_ERR_CONFIG (no file, not private to this user, no key in it). */

@@ -188,6 +188,13 @@ class Doctor(unittest.TestCase):
                 self.assertTrue(any(text in line["text"] for line in failed), lines)
                 self.assertTrue(all(line["mend"] != "" for line in failed), lines)
 
+    def test_keygen_makes_the_directories_that_lack(self):
+        keys = self.directory + "/etc/sluice/keys"
+        subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(sorted(os.listdir(keys)), ["a.pub", "a.secret"])
+        for path in (keys, self.directory + "/etc"):
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o700, path)
+
     def test_keys_that_are_fine_are_said_to_be(self):
         keys = self.directory + "/keys"
         words = ["--fabric", "tcp", "--peers", "b@h:1", "--node-name", "a", "--cluster-keys", keys]

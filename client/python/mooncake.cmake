@@ -20,7 +20,8 @@ endforeach()
 foreach(program ${mooncake_programs})
     # RPATH and not RUNPATH, as for the modules.
     target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
-    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib"
+        BUILD_WITH_INSTALL_RPATH ON) # one that CMake replaces has empty entries before: the current directory
     install(TARGETS ${program} RUNTIME_DEPENDENCY_SET mooncake_needs RUNTIME DESTINATION mooncake/bin COMPONENT mooncake EXCLUDE_FROM_ALL)
 endforeach()
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/deploy/sluice-node DESTINATION mooncake/bin COMPONENT mooncake EXCLUDE_FROM_ALL)

@@ -1,6 +1,7 @@
 """`cmake --install`: a node runs from where it was put, and programs find libsluice by pkg-config and by CMake."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -96,7 +97,23 @@ class Install(unittest.TestCase):
         units = os.path.dirname(self.find("sluice-node@.service"))
         for name in os.listdir(units):
             with open(os.path.join(units, name), encoding="utf-8") as unit:
-                self.assertNotIn("/usr/lib/sluice", unit.read(), name)
+                text = unit.read()
+            for place in ("/usr/lib/sluice", "@sluice_bin@"):
+                self.assertNotIn(place, text, name)
+            for program in re.findall(r"(/[\w./-]+/sluice-[a-z]+) (?:--|start)", text):
+                self.assertEqual(os.path.dirname(program), os.path.join(self.prefix, "bin"), name)
+                self.assertTrue(os.access(program, os.X_OK), program)
+
+    def test_no_program_loads_libraries_from_where_it_is_started(self):
+        built = os.path.dirname(BIN)
+        for place in (built + "/bin", built + "/lib", built + "/python/sluice", built + "/python/mooncake", self.prefix + "/bin"):
+            for name in os.listdir(place) if os.path.isdir(place) else []:
+                path = os.path.join(place, name)
+                with open(path, "rb") if os.path.isfile(path) else open(os.devnull, "rb") as file:
+                    if file.read(4) != b"\x7fELF":
+                        continue
+                for entries in re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", run("readelf", "-d", path)):
+                    self.assertNotIn("", entries.split(":"), f"{path}: an empty entry is the current directory")
 
     def test_nothing_of_the_python_packages_is_in_the_way(self):
         self.assertEqual(sorted(os.listdir(self.prefix)), ["bin", "include", "lib", "share"])

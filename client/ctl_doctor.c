@@ -129,7 +129,8 @@ static void doctor_huge_pages(struct doctor *doctor)
 /* ---- cores: how long the actors of the node that runs were kept waiting for one ---- */
 
 struct core_waits {
-    uint32_t actor_count, late_count;
+    uint32_t actor_count;
+    bool late; /* the worst one: any that is late is worse than those that are not */
     char worst[32];
     uint64_t worst_ns, worst_life_ns;
 };
@@ -147,8 +148,9 @@ static bool core_wait_of(void *context, struct sl_metrics_view *view)
     }
     uint64_t life_ns = sl_clock_monotonic_ns() - summary.started_ns;
     waits->actor_count++;
-    waits->late_count += wait_ns > CORE_WAIT_NS && wait_ns > life_ns / CORE_WAIT_SHARE;
-    if (wait_ns >= waits->worst_ns) {
+    bool late = wait_ns > CORE_WAIT_NS && wait_ns > life_ns / CORE_WAIT_SHARE;
+    if (late > waits->late || (late == waits->late && wait_ns >= waits->worst_ns)) {
+        waits->late = late;
         (void)snprintf(waits->worst, sizeof(waits->worst), "%s", summary.actor);
         waits->worst_ns = wait_ns;
         waits->worst_life_ns = life_ns;
@@ -163,10 +165,10 @@ static void doctor_cores(struct doctor *doctor)
     if (waits.actor_count == 0) {
         return;
     }
-    bool late = waits.late_count != 0;
+    bool late = waits.late;
     doctor_say(doctor, late ? DOCTOR_WARN : DOCTOR_OK, "cores",
-               late ? "leave the node a core, start it with the right to a nice level (root, "
-                      "LimitNICE=), or sysctl kernel.sched_autogroup_enabled=0"
+               late ? "leave the node a core, raise its CPU limit, start it with CAP_SYS_NICE or "
+                      "LimitNICE=, or sysctl kernel.sched_autogroup_enabled=0"
                     : "",
                "%s was ready to run and had no core for %.2f s of its %.0f s", waits.worst,
                (double)waits.worst_ns / SL_NS_PER_S, (double)waits.worst_life_ns / SL_NS_PER_S);

@@ -188,20 +188,23 @@ static void note_connects(struct sl_process *process)
 static void note_core_wait(struct sl_process *process, uint64_t now_ns)
 {
     uint64_t wait_ns = 0;
-    if (now_ns < process->core_wait_at_ns ||
-        sl_core_wait_ns(process->env.self.pid, &wait_ns, NULL) != SL_OK) {
+    uint64_t due_ns = process->core_wait_at_ns;
+    if (now_ns < due_ns) {
         return;
     }
-    uint64_t since_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS - process->core_wait_at_ns;
+    process->core_wait_at_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS;
+    if (sl_core_wait_ns(process->env.self.pid, &wait_ns, NULL) != SL_OK) {
+        return;
+    }
+    uint64_t since_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS - due_ns;
     uint64_t more_ns = wait_ns - process->core_wait_seen_ns;
-    if (process->core_wait_at_ns != 0 && more_ns > SL_PROCESS_CORE_WAIT_NS) {
+    if (due_ns != 0 && more_ns > SL_PROCESS_CORE_WAIT_NS) {
         sl_log_write(process->env.log, SL_LOG_WARN, 0,
-                     "was ready to run and had no core for %.1f s of the last %.1f s: other "
-                     "processes take them all; see the setting priority, and sluicectl doctor",
+                     "was ready to run and had no core for %.1f s of the last %.1f s: see "
+                     "sluicectl doctor",
                      (double)more_ns / SL_NS_PER_S, (double)since_ns / SL_NS_PER_S);
     }
     process->core_wait_seen_ns = wait_ns;
-    process->core_wait_at_ns = now_ns + SL_PROCESS_CORE_WAIT_EVERY_NS;
 }
 
 static void run_due(struct sl_process *process, uint64_t now_ns)
@@ -434,7 +437,8 @@ static void take_priority(struct sl_process *process)
     uint32_t levels = (uint32_t)sl_config_u64(process->config, SL_SET_priority);
     if (sl_priority_raise(levels, &why) != SL_OK) {
         sl_log_write(process->env.log, SL_LOG_INFO, 0,
-                     "no priority over other processes: %s (root or RLIMIT_NICE allows it)",
+                     "not all priority over other processes: %s (CAP_SYS_NICE or RLIMIT_NICE "
+                     "allows it)",
                      why.text);
     }
 }

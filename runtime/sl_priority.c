@@ -14,14 +14,15 @@
 
 #define AUTOGROUP "/proc/self/autogroup"
 /* The kernel takes one change of a session's level each 100 ms from all who lack CAP_SYS_ADMIN
- * together (EAGAIN): enough tries for the actors of a node that start side by side. */
-#define AUTOGROUP_TRIES    16u
-#define AUTOGROUP_PAUSE_NS (25 * SL_NS_PER_MS)
+ * together (EAGAIN): tries for some ten actors that start side by side, who do not try in step. */
+#define AUTOGROUP_TRIES    48u
+#define AUTOGROUP_PAUSE_NS (17 * SL_NS_PER_MS)
+#define AUTOGROUP_STEP_N   13u
 
 static sl_err session_raise(uint32_t levels, struct sl_error *why)
 {
-    (void)
-        setsid(); /* refused to the leader of a process group: a shell's job, or a leader already */
+    /* Refused to the leader of a process group: a shell's job, or one that leads a session. */
+    (void)setsid();
     if (getsid(0) != getpid()) {
         return SL_OK; /* the level of a session belongs to all who are in it */
     }
@@ -38,7 +39,8 @@ static sl_err session_raise(uint32_t levels, struct sl_error *why)
         if (errno != EAGAIN || i == AUTOGROUP_TRIES) {
             return sl_fail_os(why, errno, "write '%s'", AUTOGROUP);
         }
-        const struct timespec pause = {.tv_nsec = (long)AUTOGROUP_PAUSE_NS};
+        uint64_t step_ns = (uint64_t)getpid() % AUTOGROUP_STEP_N * SL_NS_PER_MS;
+        const struct timespec pause = {.tv_nsec = (long)(AUTOGROUP_PAUSE_NS + step_ns)};
         (void)nanosleep(&pause, NULL);
     }
     return SL_OK;

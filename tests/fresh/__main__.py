@@ -85,7 +85,7 @@ def script_of(commands):
                       f"{ready} >/dev/null", "code=$?"]
         else:
             lines += [f"{{ {command}\n}} </dev/null", "code=$?"]
-        lines.append(f"echo \"@@ end {number} $code $((SECONDS - began))\"")
+        lines.append(f"echo; echo \"@@ end {number} $code $((SECONDS - began))\"")
     return "\n".join([*lines, "end_daemons >/dev/null 2>&1", "sluice-node stop >/dev/null 2>&1", ""])
 
 

@@ -49,9 +49,11 @@ static struct seen raise_in_child(enum child kind, uint32_t levels)
     ck_assert_int_ge(child, 0);
     if (child == 0) {
         struct sl_error why = {0};
-        bool ready = kind == CHILD_PLAIN          ? true
-                     : kind == CHILD_GROUP_LEADER ? setpgid(0, 0) == 0
-                                                  : setuid(STRANGER_UID) == 0;
+        const struct rlimit none = {0};
+        bool ready = kind == CHILD_PLAIN ? true
+                     : kind == CHILD_GROUP_LEADER
+                         ? setpgid(0, 0) == 0
+                         : (setrlimit(RLIMIT_NICE, &none) == 0 && setuid(STRANGER_UID) == 0);
         seen.err = ready ? sl_priority_raise(levels, &why) : SL_ERR_INTERNAL;
         seen.level = getpriority(PRIO_PROCESS, 0);
         seen.session_level = session_level();

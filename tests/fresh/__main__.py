@@ -1,18 +1,19 @@
 """README's commands, in order, in a bare Debian 12 that has nothing but git: what a new user does.
 
-    deploy/test --fresh [--keep] [--list]       needs root and mmdebstrap (apt-get install mmdebstrap); about half an hour
+    deploy/test --fresh [--keep] [--list]       needs root and mmdebstrap (apt-get install mmdebstrap); some five minutes
 
 Commands are README's indented lines. One that is not run stands in LEFT_OUT with its reason; a new line of README is run.
 Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
 """
 
 import argparse
+import collections
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -37,6 +38,11 @@ DAEMONS = (
 BEFORE = ((r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),)
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
 READY_SECONDS = 60
+LIMIT_SECONDS = 3600
+
+
+class Skipped(Exception):
+    """Why this machine cannot."""
 
 
 def commands_read(path):
@@ -114,57 +120,89 @@ def machine_give(place):
 
 def root_make(place):
     """A Debian 12 with its essential packages, git, and curl, which README shows and users have."""
-    subprocess.run(["mmdebstrap", "--variant=minbase", "--include=git,ca-certificates,curl", "bookworm", place],
-                   check=True, stdout=sys.stderr)
+    made = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", "--include=git,ca-certificates,curl", "bookworm", place],
+                          stderr=subprocess.PIPE, text=True, check=False)
+    if made.returncode != 0:
+        raise Skipped("mmdebstrap failed:\n" + "\n".join(made.stderr.splitlines()[-6:]))
     environment = machine_give(place)
     subprocess.run(["git", "clone", "--quiet", ROOT, os.path.join(place, "root", "sluice")], check=True)
     return environment
 
 
-def run_in(place, environment, script, log_path):
+class Tally:
+    """Tells of each command when it has ended, in README's order, and on a terminal of the one that runs."""
+
+    def __init__(self, commands):
+        self.commands, self.next = commands, 0
+        self.passed = self.failed = self.left_out = 0
+        self.output = collections.deque(maxlen=25)
+
+    def line(self, text):
+        begun, ended = re.match(r"@@ begin (\d+)$", text), re.match(r"@@ end (\d+) (\d+) (\d+)$", text)
+        if begun:
+            self.missed(int(begun[1]))
+            self.output.clear()
+            self.tell(f"...              {self.commands[self.next][1]}", passing=True)
+        elif ended:
+            self.ended(int(ended[2]), int(ended[3]))
+        else:
+            self.output.append(text)
+
+    def missed(self, until):
+        """Those before this one had no turn."""
+        while self.next < until:
+            reason = of_table(LEFT_OUT, self.commands[self.next][1])
+            if reason:
+                self.left_out += 1
+                self.tell(f"left out          {self.commands[self.next][1]}   ({reason})")
+                self.next += 1
+            else:
+                self.ended(-1, 0)
+
+    def ended(self, code, seconds):
+        section, command = self.commands[self.next]
+        self.next += 1
+        fine = str(code) in (of_table(CODES, command) or "0").split()
+        self.passed, self.failed = self.passed + fine, self.failed + (not fine)
+        self.tell(f"{'ok' if fine else 'FAILED':8} {seconds:5} s   {command}")
+        if not fine:
+            self.tell(f"    section '{section}', {'not ended' if code < 0 else f'code {code}'}; the last lines:")
+            for text in self.output:
+                self.tell("    | " + text)
+
+    def tell(self, text, passing=False):
+        if sys.stdout.isatty():
+            print(f"\r\033[K{text}", end="" if passing else "\n", flush=True)
+        elif not passing:
+            print(text, flush=True)
+
+
+def run_in(place, environment, script, log_path, tally):
     with open(os.path.join(place, "root", "run.sh"), "w", encoding="utf-8") as file:
         file.write(script)
     # Mounts and processes of its own: all of it ends with the first process.
-    inside = (f"mount -t proc proc {place}/proc && mount --rbind /dev {place}/dev && mount -t sysfs -o ro sysfs {place}/sys; "
+    inside = (f"mount -t proc proc {place}/proc && mount --rbind /dev {place}/dev && mount -t sysfs -o ro sysfs {place}/sys && "
               f"mount -t tmpfs -o mode=1777 tmpfs {place}/dev/shm && exec chroot {place} /bin/bash /root/run.sh")
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "/bin/bash", "-c", inside]
     clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "TERM": "dumb", **environment}
-    with open(log_path, "wb") as log:
-        subprocess.run(words, env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False)
-
-
-def results_read(log_path):
-    """{number: (code, seconds, output)}"""
-    with open(log_path, encoding="utf-8", errors="replace") as log:
-        text = log.read()
-    begun = {int(number): output for number, output in
-             re.findall(r"^@@ begin (\d+)\n(.*?)(?=^@@ |\Z)", text, re.M | re.S)}
-    ends = {int(number): (int(code), int(seconds)) for number, code, seconds in re.findall(r"^@@ end (\d+) (\d+) (\d+)$", text, re.M)}
-    return {number: (*ends.get(number, (-1, 0)), output) for number, output in begun.items()}
-
-
-def report(commands, results):
-    passed = failed = left_out = 0
-    for number, (section, command) in enumerate(commands):
-        reason = of_table(LEFT_OUT, command)
-        if reason:
-            left_out += 1
-            print(f"left out          {command}   ({reason})")
-            continue
-        code, seconds, output = results.get(number, (-1, 0, "it was not reached\n"))
-        fine = str(code) in (of_table(CODES, command) or "0").split()
-        passed, failed = passed + fine, failed + (not fine)
-        print(f"{'ok' if fine else 'FAILED':8} {seconds:5} s   {command}")
-        if not fine:
-            print(f"    section '{section}', code {code}; its last lines:")
-            print("".join(f"    | {line}\n" for line in output.splitlines()[-25:]), end="")
-    print(f"{passed} passed, {failed} failed, {left_out} left out")
-    return failed == 0 and passed > 0
+    with open(log_path, "w", encoding="utf-8") as log, \
+            subprocess.Popen(words, env=clean, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             encoding="utf-8", errors="replace") as process:
+        limit = threading.Timer(LIMIT_SECONDS, process.kill)
+        limit.start()
+        try:
+            for text in process.stdout:
+                log.write(text)
+                tally.line(text.rstrip("\n"))
+        finally:
+            limit.cancel()
+            process.kill()
+    tally.missed(len(tally.commands))
 
 
 def main():
     parser = argparse.ArgumentParser(prog="deploy/test --fresh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true", help="leave the root below build/fresh")
+    parser.add_argument("--keep", action="store_true", help="leave the root in build/fresh/root; the next run removes it")
     parser.add_argument("--list", action="store_true", help="print README's commands and end")
     options = parser.parse_args()
     commands = commands_read(os.path.join(ROOT, "README.md"))
@@ -175,20 +213,22 @@ def main():
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
         return SKIPPED
-    os.makedirs(BUILD, exist_ok=True)
-    place = tempfile.mkdtemp(prefix="root-", dir=BUILD)
-    log_path = os.path.join(BUILD, "log")
+    place, log_path = os.path.join(BUILD, "root"), os.path.join(BUILD, "log")
+    shutil.rmtree(place, ignore_errors=True)
+    os.makedirs(place)
+    tally = Tally(commands)
     began = time.monotonic()
     try:
-        print(f"a bare Debian 12 below {place}; what its commands print: {log_path}", flush=True)
-        environment = root_make(place)
-        run_in(place, environment, script_of(commands), log_path)
-        fine = report(commands, results_read(log_path))
+        print(f"a bare Debian 12 in {place} (half a minute); what its commands print: {log_path}", flush=True)
+        run_in(place, root_make(place), script_of(commands), log_path, tally)
+    except Skipped as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
     finally:
         if not options.keep:
             shutil.rmtree(place, ignore_errors=True)
-    print(f"{time.monotonic() - began:.0f} s in all")
-    return 0 if fine else 1
+    print(f"{tally.passed} passed, {tally.failed} failed, {tally.left_out} left out; {time.monotonic() - began:.0f} s in all")
+    return 0 if tally.failed == 0 and tally.passed > 0 else 1
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@
 #include "ipc/msg_internal.h"
 #include "ipc/sl_lane.h"
 #include "ipc/sl_mailbox.h"
-#include "ipc/sl_spin.h"
+#include "runtime/sl_spin.h"
 
 #include <sys/un.h>
 #include <zmq.h>

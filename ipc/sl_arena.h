@@ -47,15 +47,15 @@ sl_err sl_arena_follow(const char *directory, uint32_t id, struct sl_arena **are
 /* Address of [offset, +length): NULL when it is not within one chunk of the data (bounds come from
  * outside). */
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);
-/* The same for who is about to touch all of it: what of the mapping around it has no page table
- * entries yet gets them first, in one call to the system a 256 KiB. A first write costs a fault
- * every 4 KiB otherwise (1,040 us for 2 MiB, this way 100). Thread-safe; best effort. */
+/* The same for a caller that will touch all of it. Pages of the mapping around it that have no page
+ * table entries yet get them first, in one call to the system for each 256 KiB. Otherwise a first
+ * write costs a fault every 4 KiB (1,040 us for 2 MiB instead of 100). Thread-safe; best effort. */
 void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
-/* What could be populated now, all in all: what is, or is at work, and as many 32 MiB as the file
- * system has free. The owner's; thread-safe. */
+/* How many bytes could be populated now in all: those that are or are about to be, and as many
+ * 32 MiB as the file system has free. The owner's; thread-safe. */
 uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
 uint64_t sl_arena_next_generation(struct sl_arena *arena);       /* owner */
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
@@ -66,15 +66,15 @@ uint32_t sl_arena_id(const struct sl_arena *arena);
 /* Populating by several threads while serving: each thread calls step until SL_ERR_NOT_FOUND (all
  * done). A step takes the next slice (2 MiB), populates it, and publishes the longest populated
  * prefix. SL_ERR_NO_SPACE: the system has no more, or less than the rest of 32 MiB, which others
- * may need; the arena stays at its prefix, what the step took is given back, and a later step tries
- * again. Thread-safe. */
+ * may need. Then the arena stays at its prefix, the step gives back its slice, and a later step
+ * tries again. Thread-safe. */
 sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why);
 /* The same with slices that begin below so many bytes alone. */
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
-/* For who cannot wait for the threads: the prefix reaches below_bytes (whole slices) when it
- * returns, whatever the threads are at. What they have not begun is allocated without being touched
- * (sl_segment_allocate), or populated with `touch`. One thread at a time beside them. Errors:
- * SL_ERR_NO_SPACE as above. */
+/* For a caller that cannot wait for the threads: when it returns, the prefix reaches below_bytes
+ * (whole slices), wherever the threads are. Slices that they have not begun are allocated without
+ * being touched (sl_segment_allocate), or populated with `touch`. One thread at a time beside them.
+ * Errors: SL_ERR_NO_SPACE as above. */
 sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
                       struct sl_error *why);
 

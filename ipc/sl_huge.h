@@ -12,7 +12,7 @@
  * log line. */
 bool sl_huge_pages(const char *directory, char why[SL_HUGE_TEXT_BYTES]);
 
-/* The same from what the system says: the text of /proc/self/mountinfo, the device of the
+/* The same from the system's texts: that of /proc/self/mountinfo, the device of the
  * directory, and the text of .../transparent_hugepage/shmem_enabled ("" when there is none). */
 struct sl_huge_facts {
     const char *mounts;

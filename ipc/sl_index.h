@@ -15,9 +15,9 @@
  * So a registrar killed anywhere stops no reader.
  *
  * A record's `kind` is the claim on its extent: RESERVED, COMMITTED, RETIRED, QUARANTINED,
- * PROMOTING. It is written before the extent is used and says, with owner and writer, after any
- * crash who may still touch the bytes. Blocks: a GROUP record under the key MODEL/BLOCK holds the
- * state word that all parts point at. */
+ * PROMOTING. It is written before the extent is used. With owner and writer it says, after any
+ * crash, which process may still touch the bytes. Blocks: a GROUP record under the key MODEL/BLOCK
+ * holds the state word that all parts point at. */
 #ifndef SL_INDEX_H
 #define SL_INDEX_H
 
@@ -59,8 +59,8 @@ struct sl_entry {
         extent; /* generation 0: no copy in memory; length_bytes is always the value's */
     struct sl_digest digest;
     struct sl_disk_place disk;
-    struct sl_proc_id owner;  /* of a reservation: who reserved */
-    struct sl_proc_id writer; /* who may write the bytes */
+    struct sl_proc_id owner;  /* of a reservation: its owner */
+    struct sl_proc_id writer; /* the process that may write the bytes */
     uint64_t deadline_ns;     /* of a reservation or a pending group (monotonic) */
     uint64_t op_id;           /* that made the reservation or group */
     sl_ref group;             /* 0: none */
@@ -111,7 +111,7 @@ bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_
 sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length);
 /* Walks visible objects in no order; cursor starts at 0 and ends at UINT64_MAX. key_out needs
  * SL_KEY_BYTES_MAX + 1 bytes and receives a stable copy, zero-terminated; out->key points at it.
- * What stays in the table during the whole walk is given exactly once. False: the end. */
+ * An object that stays in the table during the whole walk is given exactly once. False: the end. */
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
                    char *key_out);
 /* Whether a key that is not here may be had from another node, by a FETCH to the transporter. */
@@ -165,14 +165,14 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
 void sl_index_recover(struct sl_index *index,
                       void (*each)(void *context, const struct sl_entry *entry), void *context);
 
-/* Walks live records of every kind, in no order that means anything; cursor starts at 0. What is
- * there during the whole walk is given once; what is made, freed or moved meanwhile may be given or
- * not. False: the end. */
+/* Walks live records of every kind, in no order that means anything; cursor starts at 0. A record
+ * that is there during the whole walk is given once; one that is made, freed or moved meanwhile may
+ * be given or not. False: the end. */
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
-/* Whether ref, which may be any number from outside, names a record that is not free. What it is,
- * read tells. */
+/* Whether ref, which may be any number from outside, names a record that is not free. Reading it
+ * tells its kind. */
 bool sl_index_ref_live(const struct sl_index *index, sl_ref ref);
 /* Any COMMITTED record or GROUP under this key, visible or not. SL_ERR_NOT_FOUND. The extent and
  * digest of a GROUP's entry are zero. */
@@ -185,7 +185,7 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
  * key, key_length; the hash is computed here. The group, if any, must be live. Errors:
  * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *
- * What comes new (here, by insert and by group_create) is refused a little before the very end: a
+ * New keys (here, by insert and by group_create) are refused a little before the very end. So a
  * full index still has the records to switch all that is in it, and a slot for every reservation.
  */
 sl_err sl_index_claim(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,

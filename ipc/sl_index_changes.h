@@ -1,9 +1,9 @@
-/* ipc/sl_index_changes.h - what appeared in the index and what vanished, found by a reader alone.
+/* ipc/sl_index_changes.h - keys that appeared in the index or vanished, found by a reader alone.
  *
  * The writer is not asked and not slowed down: the reader remembers the word of every slot and
- * compares. A walk over an unchanged table is two sequential reads of 11 bytes a key; only what
- * changed costs a look at its record. What a change is told to may refuse it: it is then told again
- * in the next walk, so nothing is lost and nothing is queued here.
+ * compares. A walk over an unchanged table is two sequential reads of 11 bytes a key; only a change
+ * costs a look at its record. The receiver of a change may refuse it. It is then told again in the
+ * next walk, so nothing is lost and nothing is queued here.
  *
  * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
  * hints, not for bytes. */
@@ -37,8 +37,9 @@ enum sl_index_walk {
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
                                          uint64_t bucket_count_max, sl_index_change_fn fn,
                                          void *context);
-/* Tells again what was told as there: the next slot_count_max slots from *cursor (0 at first;
- * UINT64_MAX: the end) at most. Stops early when fn refuses, and goes on with the same key. */
+/* Tells again the keys that were told as there: the next slot_count_max slots from *cursor (0 at
+ * first; UINT64_MAX: the end) at most. Stops early when fn refuses, and goes on with the same key.
+ */
 void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cursor,
                             uint64_t slot_count_max, sl_index_change_fn fn, void *context);
 /* Records that were being written when the walk came by: it says nothing of them. Of this walk, or

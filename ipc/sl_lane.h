@@ -1,15 +1,15 @@
 /* ipc/sl_lane.h - a fast lane between two processes of this node: two rings in a sealed memfd, one
  * each way, two doorbells (eventfd), and the socket over which they were handed over.
  *
- * Who asks (the taker of the first step, "offerer") makes all of it and connects to the other's
- * socket RUNTIME_DIR/NAME.attach: one message with its name, the protocol version and three
+ * The offerer, which takes the first step, makes all of it and connects to the other's socket
+ * RUNTIME_DIR/NAME.attach. It sends one message with its name, the protocol version and three
  * descriptors. The acceptor checks the kernel's credentials (uid), the message, the seals and the
  * size, maps the memory and answers. The socket then stays open and silent: its end is how each
  * side learns of the other's death.
  *
  * Nothing here blocks, and every byte that comes from the other side is hostile. One trust is left,
- * as everywhere within a uid: who shares an eventfd could make it blocking, fill it, and so stop
- * the one who rings it. One thread. */
+ * as everywhere within a uid: a process that shares an eventfd could make it blocking, fill it, and
+ * so stop the one that rings it. One thread. */
 #ifndef SL_LANE_H
 #define SL_LANE_H
 
@@ -29,7 +29,7 @@ struct sl_lane {
     int doorbell_fd;  /* we sleep on it; edge-triggered, never read */
     int peer_bell_fd; /* the other side sleeps on it */
     bool stands;      /* both sides have said yes */
-    uint32_t pid;     /* of who connected to us, at that time; 0: we connected */
+    uint32_t pid;     /* of the process that connected to us; 0: we connected */
 };
 
 /* A lane that owns nothing. close() is safe from here on. */
@@ -47,8 +47,8 @@ sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why);
  * SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
                      uint64_t ring_bytes, struct sl_error *why);
-/* SL_OK: the lane stands. SL_ERR_NOT_FOUND: no answer yet. Others: it does not come about:
- * what the acceptor said (SL_ERR_LIMIT, SL_ERR_VERSION, ...), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL. */
+/* SL_OK: the lane stands. SL_ERR_NOT_FOUND: no answer yet. Others: there will be none: the
+ * acceptor's code (SL_ERR_LIMIT, SL_ERR_VERSION, ...), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL. */
 sl_err sl_lane_answered(struct sl_lane *lane);
 
 /* Accepts one connection whose offer is still to come. Errors: SL_ERR_NOT_FOUND (none waits),
@@ -61,8 +61,8 @@ sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why);
 /* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
 sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 
-/* Whether the other side still holds its end. Nothing is said over a standing lane's socket: who
- * does is dropped. */
+/* Whether the other side still holds its end. Nothing is sent over a standing lane's socket: a peer
+ * that does so is dropped. */
 bool sl_lane_holds(const struct sl_lane *lane);
 /* Rings the other side's doorbell. */
 void sl_lane_ring(const struct sl_lane *lane);

@@ -1,10 +1,10 @@
-/* ipc/sl_leases.h - leases: what a look-up found stays for a while. Readers write them, the
+/* ipc/sl_leases.h - leases: a key that a look-up found stays for a while. Readers write them, the
  * registrar heeds them.
  *
  * The segment `leases` in the shm directory has one word for each slot of the index's table (a key
  * never changes its slot) and SL_LEASE_BUNDLES words for bundles, by the low bits of their hash:
  * two bundles that share a word are leased longer than they need be, never shorter. A word says
- * until when; the registrar takes what lies beyond now + the time to live for that. Clients map it
+ * until when; the registrar cuts an end beyond now + the time to live to that. Clients map it
  * writable; it holds nothing but these words, so the worst that a hostile one does is to lease, or
  * to end leases.
  *
@@ -46,8 +46,8 @@ void sl_leases_find_batch(const struct sl_leases *leases, const struct sl_key *k
  * A segment that does not fit the index is made anew. Errors: those of segments. */
 sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_t ttl_ns,
                             struct sl_error *why);
-/* Until when a COMMITTED record is leased by its own word; 0: it is not. What lies too far ahead is
- * put right. */
+/* Until when a COMMITTED record is leased by its own word; 0: it is not. An end that lies too far
+ * ahead is cut. */
 uint64_t sl_index_lease_end(struct sl_index *index, sl_ref ref, uint64_t now_ns);
 uint64_t sl_index_bundle_lease_end(struct sl_index *index, uint64_t bundle, uint64_t now_ns);
 /* Nobody leases it any more, until it is opened again or its slot gets another key. False: it is

@@ -1,12 +1,12 @@
 /* ipc/sl_mailbox.h - frames between processes of a node, whichever transport carries them.
  *
- * ZeroMQ: an actor binds a ROUTER at ipc://RUNTIME_DIR/NAME.sock; whoever talks to it connects a
- * DEALER whose routing id is its own name. Requests travel DEALER -> ROUTER, replies come back the
- * same way. Linger 0, immediate, bounded queues, maximum message size, reconnect within 10 ms,
- * hand-over of a routing id to a restarted peer.
+ * ZeroMQ: an actor binds a ROUTER at ipc://RUNTIME_DIR/NAME.sock; a process that talks to it
+ * connects a DEALER whose routing id is its own name. Requests travel DEALER -> ROUTER, replies
+ * come back the same way. Linger 0, immediate, bounded queues, maximum message size, reconnect
+ * within 10 ms, hand-over of a routing id to a restarted peer.
  *
- * Fast lanes (sl_lane.h): whoever talks to an actor also offers it a pair of rings in shared memory
- * at RUNTIME_DIR/NAME.attach. While a lane stands it carries the frames that fit, in about a
+ * Fast lanes (sl_lane.h): a process that talks to an actor also offers it a pair of rings in shared
+ * memory at RUNTIME_DIR/NAME.attach. While a lane stands it carries the frames that fit, in about a
  * microsecond when the other side is awake; ZeroMQ carries everything before that, what is too
  * long, and everything again when a lane has ended. Lanes are made anew by themselves. Requests of
  * one process to another arrive in the order in which they were sent, over both transports
@@ -27,7 +27,7 @@ struct sl_mailbox_options {
     uint64_t message_bytes_max;
     uint64_t ring_bytes; /* of a lane, each way: a power of two in 4 KiB..64 MiB; 0: ZeroMQ alone */
     uint32_t lanes_max;  /* actors: lanes that others may have with this one, 0..65535 */
-    uint64_t spin_ns;    /* longest wait awake; see ipc/sl_spin.h for when there is any */
+    uint64_t spin_ns;    /* longest wait awake; see runtime/sl_spin.h for when there is any */
     bool spin_anyway;    /* always for spin_ns, whatever the rule says: measurements */
 };
 /* Fills bounds, rings and spinning from the settings. */
@@ -74,7 +74,7 @@ uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
  * one. */
 bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns);
 /* Waits for a frame or until budget_ns has passed. SL_ERR_TIMEOUT. For clients without a loop.
- * SL_OK is a hint: what came may have been for the mailbox itself. */
+ * SL_OK is a hint: the frame may have been for the mailbox itself. */
 sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns);
 /* Makes the connection to an actor, if there is none, and waits until one stands (of either
  * transport) or budget_ns has passed. Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name),
@@ -85,7 +85,7 @@ sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t b
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox);
 /* Whether our lane to this actor stands. */
 bool sl_mailbox_attached(const struct sl_mailbox *mailbox, const char *to);
-/* How often a connection to an actor came to stand: a change says that somebody was (re)started. */
+/* How often a connection to an actor came to stand: a change says that an actor was (re)started. */
 uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox);
 void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_stats *out);
 /* Descriptors for a loop (they change when a peer is added: ask again after a send): at most max;

@@ -77,8 +77,9 @@ struct sl_codec; /* opaque */
 sl_err sl_codec_create(uint64_t frame_bytes_max, struct sl_codec **out, struct sl_error *why);
 void sl_codec_destroy(struct sl_codec **codec);
 /* Gives *frame, borrowed until the next encode. The body of a reply whose code is not SL_OK and
- * whose body is all zero is left out; any other body must keep the bounds. What breaks the table's
- * bounds is refused: SL_ERR_INVALID (names message and field), SL_ERR_LIMIT (frame too large). */
+ * whose body is all zero is left out; any other body must keep the bounds. A message that breaks
+ * the table's bounds is refused: SL_ERR_INVALID (names message and field), SL_ERR_LIMIT (frame too
+ * large). */
 sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const void **frame,
                        size_t *length_bytes, struct sl_error *why);
 /* Fills *out, all or nothing; texts and lists are borrowed until the next decode with this codec
@@ -97,8 +98,8 @@ void sl_msg_print_catalogue(void *stream);
 
 /* Fills sender and seq, encodes, sends along env. `to`: actor name. *seq (may be NULL) gets the
  * number. A request with budget_ns 0 gets the setting op_timeout. The first message to an actor
- * meets no connection yet and is SL_ERR_UNREACHABLE: what must arrive goes through sl_calls.
- * Errors: those of encode, SL_ERR_UNREACHABLE, SL_ERR_LIMIT. */
+ * meets no connection yet and is SL_ERR_UNREACHABLE: a request that must arrive goes through
+ * sl_calls. Errors: those of encode, SL_ERR_UNREACHABLE, SL_ERR_LIMIT. */
 sl_err sl_send(struct sl_env *env, const char *to, const struct sl_msg *msg, uint64_t *seq);
 /* Answers a request: type, op_id, trace_id, reply_to and the way back come from it; code, text and
  * body from reply. A reply that cannot be sent is counted, never an error of the actor; one that
@@ -109,7 +110,7 @@ void sl_reply(struct sl_env *env, const struct sl_msg *request, const struct sl_
 void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code,
                    const struct sl_error *why);
 
-/* What must be kept of a request to answer it later, after its message is gone. */
+/* The parts of a request that are needed to answer it after its message is gone. */
 struct sl_return {
     char to[32];
     uint64_t op_id, trace_id, seq, deadline_ns;
@@ -144,7 +145,7 @@ sl_err sl_calls_send(struct sl_calls *calls, const char *to, const struct sl_msg
  * duplicate or foreign: drop it; or the peer is draining, and the call goes on with its successor.
  */
 bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct sl_call *out);
-/* Resends what is due and, one after the other, gives calls whose deadline has passed: call until
+/* Resends calls that are due, and gives those whose deadline has passed, one at a time: call until
  * false. Asks env for the next wake-up. */
 bool sl_calls_expired(struct sl_calls *calls, uint64_t now_ns, struct sl_call *out);
 /* Ends a call without an answer (a later answer is dropped). */

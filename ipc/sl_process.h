@@ -13,8 +13,8 @@
  *
  * Everything else reaches handle(): requests, replies (HELLO_REPLY too), completions. A body that
  * the table does not allow, an unknown type and a foreign sender are counted, and answered when the
- * envelope says whom. The disk's flush op does nothing here: requests of one turn go to the kernel
- * together at its end. */
+ * envelope names the sender. The disk's flush op does nothing here: requests of one turn go to the
+ * kernel together at its end. */
 int sl_process_main(const struct sl_actor *actor, int argc, char **argv);
 
 #endif

@@ -8,7 +8,7 @@
  *
  * The other side may write any byte at any time. Each side keeps its own position in its own
  * memory, reads every shared word once into a local and checks it, and copies a frame out before
- * anybody looks at it. What cannot be right is SL_ERR_PROTOCOL: drop the peer.
+ * anybody looks at it. A value that cannot be right is SL_ERR_PROTOCOL: drop the peer.
  *
  * Sleeping: a reader that is about to sleep announces it (`sleeping` = 1), fences (seq_cst) and
  * looks at tail again; a writer publishes tail, fences (seq_cst), and only when `sleeping` is set
@@ -75,7 +75,7 @@ void sl_queue_reader_init(struct sl_queue_reader *reader, struct sl_queue_shared
 sl_err sl_queue_write(struct sl_queue_writer *writer, uint8_t kind, const void *frame,
                       size_t length_bytes, bool *doorbell);
 /* Whether a frame of this length has room now; room never shrinks until the next write. False also
- * for what SL_ERR_PROTOCOL would say. */
+ * where a write would answer SL_ERR_PROTOCOL. */
 bool sl_queue_has_room(struct sl_queue_writer *writer, size_t length_bytes);
 
 /* Copies the next frame out, into at most buffer_bytes (sl_queue_frame_bytes_max is enough for
@@ -83,7 +83,7 @@ bool sl_queue_has_room(struct sl_queue_writer *writer, size_t length_bytes);
  * the ring, whatever the peer writes. */
 sl_err sl_queue_read(struct sl_queue_reader *reader, void *buffer, size_t buffer_bytes,
                      uint8_t *kind, size_t *length_bytes);
-/* Whether the reader has not said that it sleeps. A hint: whatever the peer writes there. */
+/* Whether the reader has not said that it sleeps. A hint: the peer may write anything there. */
 static inline bool sl_queue_reader_is_awake(const struct sl_queue_writer *writer)
 {
     return atomic_load_explicit(&writer->shared->sleeping, memory_order_relaxed) == 0;

@@ -2,7 +2,7 @@
  *
  * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
  * kind, sizes, and the version of the program that made it.
- * What does not match is refused, not guessed at. */
+ * A file that does not match is refused, not guessed at. */
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
 
@@ -35,7 +35,7 @@ struct sl_segment_want {
     uint64_t data_bytes;       /* create: size; open: 0 or the expected size */
     uint64_t data_align_bytes; /* create: power of two, 4096 or 2 MiB; where data starts */
     /* create, may be NULL: fills header and data before the segment gets its name, so that nobody
-     * opens a half-made one. What it returns ends the creation. */
+     * opens a half-made one. An error that it returns ends the creation. */
     sl_err (*prepare)(struct sl_segment *segment, void *context, struct sl_error *why);
     void *prepare_context;
 };
@@ -63,9 +63,9 @@ sl_err sl_segment_remove(const char *directory, const char *name, struct sl_erro
 sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes, struct sl_error *why);
 /* The same without touching it: the system has allocated the range, so nothing there raises SIGBUS;
- * whoever touches a page first has it zeroed and mapped. A third of the time where pages are small,
- * and no lock of the process's mappings is held; huge pages come where the file system gives them
- * unasked. */
+ * the process that touches a page first has it zeroed and mapped. A third of the time where pages
+ * are small, and no lock of the process's mappings is held; huge pages come where the file system
+ * gives them unasked. */
 sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
                            uint64_t length_bytes, struct sl_error *why);
 /* Gives [offset, +length) of the data back to the system; reads as zeros afterwards. */

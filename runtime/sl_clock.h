@@ -11,7 +11,7 @@ uint64_t sl_clock_wall_ns(void);      /* CLOCK_REALTIME since 1970 */
 
 /* now + budget, saturating at SL_NEVER_NS. */
 uint64_t sl_deadline_ns(uint64_t now_ns, uint64_t budget_ns);
-/* What is left until deadline_ns; 0 when it has passed; SL_NEVER_NS stays itself. */
+/* The time left until deadline_ns; 0 when it has passed; SL_NEVER_NS stays itself. */
 uint64_t sl_budget_ns(uint64_t now_ns, uint64_t deadline_ns);
 
 #endif

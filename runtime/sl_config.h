@@ -247,7 +247,8 @@ uint32_t sl_config_disk_count(const struct sl_config *config);
 sl_err sl_dir_make(const char *path, struct sl_error *why);
 /* The same; an existing last directory must have none of the bits of refused (0077, 0022). */
 sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why);
-/* What the files directly in the directory take of their device; 0 also when it cannot be read. */
+/* Bytes that the files directly in the directory take of their device; 0 also when it cannot be
+ * read. */
 uint64_t sl_dir_used_bytes(const char *path);
 
 #endif

@@ -9,12 +9,12 @@
 
 #include "runtime/sl_base.h"
 
-/* From here on sl_copy goes past the caches. That is no slower from 16 KiB on, but whoever reads a
- * smaller copy next is better served by having it in the cache. */
+/* From here on sl_copy goes past the caches. That is no slower from 16 KiB on, but the next reader
+ * of a smaller copy is better served by having it in the cache. */
 #define SL_COPY_STREAM_BYTES (128 * SL_KIB)
 #define SL_COPY_ALIGN_BYTES  64u
 
-/* Copies; the ranges do not overlap. What it wrote is ordered before every later store of this
+/* Copies; the ranges do not overlap. Its stores are ordered before every later store of this
  * thread. Any alignment, any thread. */
 void sl_copy(void *to, const void *from, uint64_t length_bytes);
 

@@ -22,8 +22,8 @@ static inline bool sl_digest_equal(struct sl_digest a, struct sl_digest b)
 
 struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes);
 
-/* For who has the value a range at a time: the hash of one chunk, the digest of all hashes, and the
- * chunks that are whole when [from, end) is there behind all that is before it. */
+/* For values that come a range at a time: the hash of one chunk, the digest of all hashes, and the
+ * chunks that become whole with the range [from, end) when everything before it is there. */
 uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes);
 struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count);
 struct sl_digest_span {
@@ -47,11 +47,11 @@ void sl_digest_start(struct sl_digest_stream *stream);
 void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t length_bytes);
 struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
 
-/* Copies and digests in one pass over the source: whole chunks past the caches, hashed from the
- * registers they go through (runtime/sl_copy.h), when `to` is 64-byte aligned; what is left over
- * while it is in the cache. Who stores a value is seldom the one who reads it next. The digest is
- * that of the bytes that were stored, also when the source changes meanwhile. What it wrote is
- * ordered before every later store of this thread. The ranges do not overlap. */
+/* Copies and digests in one pass over the source. Whole chunks go past the caches, and are hashed
+ * from the registers they go through (runtime/sl_copy.h), when `to` is 64-byte aligned. The rest is
+ * hashed while it is in the cache. The writer of a value seldom reads it next. The digest is that
+ * of the bytes that were stored, also when the source changes meanwhile. Its stores are ordered
+ * before every later store of this thread. The ranges do not overlap. */
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 
 /* The same from pieces, in the order of the value, of any sizes; length_bytes: of all together, to

@@ -43,8 +43,8 @@ struct sl_disk_ops {
     /* Queues one request. SL_ERR_LIMIT: the queue is full, wait for completions. */
     sl_err (*submit)(struct sl_disk *disk, const struct sl_disk_request *request,
                      struct sl_error *why);
-    /* Hands what was queued to the kernel; called at the end of a handler, or earlier so that the
-     * disk works while the handler goes on. */
+    /* Hands the queued requests to the kernel; called at the end of a handler, or earlier so that
+     * the disk works while the handler goes on. */
     sl_err (*flush)(struct sl_disk *disk, struct sl_error *why);
     /* Blocking read for start-up scans. Short read: *got. */
     sl_err (*read_now)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,

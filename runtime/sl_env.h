@@ -15,7 +15,7 @@
 
 struct sl_env;
 struct sl_msg;     /* ipc/sl_msg.h */
-struct sl_network; /* actors/transporter/network.h */
+struct sl_network; /* actors/transporter/control/network.h */
 
 struct sl_env_ops {
     /* Sends one encoded frame. reply: back along the connection that the peer opened to us;

@@ -55,7 +55,7 @@ typedef enum sl_err { SL_ERROR_TABLE(SL_ERROR_ENUM) SL_ERR_COUNT } sl_err;
 
 #define SL_ERROR_TEXT_BYTES 240
 
-/* Filled by whoever first knows the failure; passed on unchanged. May be NULL everywhere. */
+/* Filled where the failure is first known; passed on unchanged. May be NULL everywhere. */
 struct sl_error {
     sl_err code;
     int os_code;                    /* errno, or the code of CUDA or verbs; 0 is none */

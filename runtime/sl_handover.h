@@ -7,14 +7,14 @@
  * One machine for both modes: through storage "committed" means that every part is acknowledged and
  * held, directly that every part has arrived and its digest was checked. Pure: it sends nothing and
  * reads no clock. A hand-over is released only when nothing of it is lent any more: neither time
- * nor an abort gives away blocks that somebody may still write to. One thread. */
+ * nor an abort gives away blocks that a process may still write to. One thread. */
 #ifndef SL_HANDOVER_H
 #define SL_HANDOVER_H
 
 #include "runtime/sl_error.h"
 
 enum sl_handover_state {
-    SL_HANDOVER_ANNOUNCED, /* somebody has named it */
+    SL_HANDOVER_ANNOUNCED, /* an engine has named it */
     SL_HANDOVER_ALLOCATED, /* decode's blocks are there */
     SL_HANDOVER_PRODUCING, /* prefill stores or pushes */
     SL_HANDOVER_COMMITTED, /* all of it can be had: the first token may go */
@@ -53,7 +53,7 @@ struct sl_handover {
 void sl_handover_start(struct sl_handover *handover, const uint64_t *limit_ns, uint64_t now_ns);
 
 /* Goes on. SL_OK: the state is a new one, with a deadline of its own. Errors, with nothing changed:
- * SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (what comes before it has not),
+ * SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (an earlier step is missing),
  * SL_ERR_CANCELLED (aborted before), SL_ERR_BUSY (RELEASE while something is lent), SL_ERR_STALE
  * (over). */
 sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_event event,
@@ -62,13 +62,14 @@ sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_event eve
  * or released: too late). */
 sl_err sl_handover_abort(struct sl_handover *handover, sl_err code, uint64_t now_ns);
 
-/* What is lent, and what came back. */
+/* Notes loans that begin, and loans that ended. */
 void sl_handover_lend(struct sl_handover *handover, uint32_t loans);
 void sl_handover_return(struct sl_handover *handover, uint32_t loans);
 
-/* Looks at the clock. True when the deadline of the state has passed: then what had not been
- * consumed is aborted with SL_ERR_TIMEOUT, and what was consumed or aborted is released unless
- * something is lent still, for which the caller has to go on asking (the deadline is set anew). */
+/* Looks at the clock. True when the deadline of the state has passed. A hand-over that was not
+ * consumed is then aborted with SL_ERR_TIMEOUT; one that was consumed or aborted is released. While
+ * something is still lent, it is not released: the deadline is set anew, and the caller goes on
+ * asking. */
 bool sl_handover_expire(struct sl_handover *handover, uint64_t now_ns);
 
 const char *sl_handover_state_text(enum sl_handover_state state);

@@ -1,46 +1,55 @@
+/* clang-format off */
 /* runtime/keys/sl_keys.h - keys of token blocks, byte for byte as the engines derive them.
  *
  * One function serves every format, every storer and every loader, so two sides cannot disagree.
  * Formats:
  *
- *   name                 hash of a block                                              key, partial
- * last block fastdeploy           SHA-256(pickle4(([tokens], [parent hex?] + [extras])))       hex,
- * "HEX:partial:N" fastdeploy-v1        SHA-256(pickle4((parent hex or "", (tokens), (extras) or
- * None)))   hex, none vllm-sha256          SHA-256(pickle5((parent, (tokens), (extras) or None)))
- * hex, none vllm-sha256-cbor     SHA-256(cbor of the same)                                    hex,
- * none vllm-xxhash          XXH3-128(pickle5 of the same), 16 bytes                      hex, none
- *   vllm-xxhash-cbor     XXH3-128(cbor of the same)                                   hex, none
- *   sglang               SHA-256(parent ++ u32 tokens)                                hex, none
- *   sglang-bigram        the same over pairs (t, t + 1): a page of n pairs spans n + 1 tokens hex,
- * none lmcache-sha256       as vllm-sha256 without extras                                hex, hex
- *   lmcache-sha256-cbor  as vllm-sha256-cbor without extras                           hex, hex
- *   sluice               SHA-256(header ++ parent ++ tagged extras ++ u32 tokens)     hex,
- * "HEX:partial:N"
+ *   name                 hash of a block                                 key, partial last block
+ *   fastdeploy           SHA-256(pickle4(([tokens],
+ *                                [parent hex?] + [extras])))             hex, "HEX:partial:N"
+ *   fastdeploy-v1        SHA-256(pickle4((parent hex or "", (tokens),
+ *                                (extras) or None)))                     hex, none
+ *   vllm-sha256          SHA-256(pickle5((parent, (tokens),
+ *                                (extras) or None)))                     hex, none
+ *   vllm-sha256-cbor     SHA-256(cbor of the same)                       hex, none
+ *   vllm-xxhash          XXH3-128(pickle5 of the same), 16 bytes         hex, none
+ *   vllm-xxhash-cbor     XXH3-128(cbor of the same)                      hex, none
+ *   sglang               SHA-256(parent ++ u32 tokens)                   hex, none
+ *   sglang-bigram        the same over pairs (t, t + 1):
+ *                        a page of n pairs spans n + 1 tokens            hex, none
+ *   lmcache-sha256       as vllm-sha256 without extras                   hex, hex
+ *   lmcache-sha256-cbor  as vllm-sha256-cbor without extras              hex, hex
+ *   sluice               SHA-256(header ++ parent ++ tagged extras
+ *                                ++ u32 tokens)                          hex, "HEX:partial:N"
  *
  * Seed. vllm and lmcache: the text of PYTHONHASHSEED, empty is "vllm-none-hash"; the parent of
  * block 0 is the hash of the seed. sluice: any text; different seeds give unrelated keys.
- * fastdeploy and sglang have none and take no notice of it. A parent given in the request replaces
+ * fastdeploy and sglang have none, and ignore it. A parent given in the request replaces
  * the seed.
  *
- * Extras are JSON: a list with one list for each block (null and [] are none; blocks without an
- * entry have none). Elements: text, integer (64 bit), null, {"hex": "00ff"} (bytes), nested lists
- * (tuples, such as
+ * Extras are JSON: a list with one list for each block. null, [] and a missing entry mean none.
+ * Elements: text, integer (64 bit), null, {"hex": "00ff"} (bytes), nested lists (tuples, such as
  * ["mmhash0", 3]), and {"same_as": i}: the same Python object as leaf i of this block. Leaves are
- * counted from 0 through nested lists, {"same_as"} included. The pickle formats write a repeated
- * object as a reference to the first, so it matters; two equal texts are two objects unless said
- * so, but for empty and one-character (up to U+00FF) texts and bytes, of which Python has only one
- * each. sglang formats take no extras but the namespace of the request, in the entry of block 0:
+ * counted from 0 through nested lists, {"same_as"} included. It matters, since the pickle formats
+ * write a repeated object as a reference to the first one. Two equal texts are two objects unless
+ * said so. The exceptions are empty and one-character (up to U+00FF) texts and bytes: Python has
+ * only one of each.
+ *   sglang formats take no extras but the namespace of the request, in the entry of block 0:
  *     [[{"extra_key": "lora-a", "cache_salt": null}]]
- *   sluice also takes named extras, {"lora": "a"}, {"salt": "a"}; the name is part of the key, so
- * that a LoRA and a salt of the same text differ. The order of the members does not count, that of
- * the elements does. fastdeploy does not hash the extras of an incomplete last block.
+ *   sluice also takes named extras, {"lora": "a"}, {"salt": "a"}. The name is part of the key, so
+ * a LoRA and a salt of the same text differ. The order of the members does not count, that of the
+ * elements does.
+ *   fastdeploy does not hash the extras of an incomplete last block.
  *
  * sluice, version 1. All integers are little-endian.
  *   header  := "sluice" u8 tag u8 version(1) u32 block_tokens u32 token_count
  *   root    := SHA-256("sluice" 'R' 1 u32 0 u32 0 u64 seed_bytes seed)
- *   block   := SHA-256(header('B') parent[32] u64 extras_bytes extras tokens); an incomplete one
- * has tag 'P' extras  := element*; element := 'n' | 'i' i64 | 't' u64 n bytes | 'b' u64 n bytes |
- * '(' element* ')' | '{' ('t' u64 n name element)* '}' with names in rising byte order */
+ *   block   := SHA-256(header('B') parent[32] u64 extras_bytes extras tokens)
+ *              an incomplete one has tag 'P'
+ *   extras  := element*
+ *   element := 'n' | 'i' i64 | 't' u64 n bytes | 'b' u64 n bytes | '(' element* ')'
+ *            | '{' ('t' u64 n name element)* '}' with names in rising byte order */
+/* clang-format on */
 #ifndef SL_KEYS_H
 #define SL_KEYS_H
 
@@ -70,7 +79,7 @@ struct sl_keys_request {
     bool partial;             /* an incomplete last block gets a key where the format has one */
 };
 
-/* One key; text is borrowed for the call and zero-terminated. What it returns other than SL_OK ends
+/* One key; text is borrowed for the call and zero-terminated. A return value other than SL_OK ends
  * the run. */
 typedef sl_err (*sl_keys_each_fn)(void *context, uint64_t block, const char *text, uint32_t length);
 

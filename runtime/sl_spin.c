@@ -1,5 +1,5 @@
-/* ipc/sl_spin.c - the rule of spinning. */
-#include "ipc/sl_spin.h"
+/* runtime/sl_spin.c - the rule of spinning. */
+#include "runtime/sl_spin.h"
 
 #include <sched.h>
 #include <stdio.h>

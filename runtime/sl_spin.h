@@ -1,5 +1,5 @@
-/* ipc/sl_spin.h - whether to wait awake: on a fast lane an answer may be nearer than the wake-up of
- * a sleeper, but a spinning process takes a core from whoever makes the answer.
+/* runtime/sl_spin.h - whether to wait awake: on a fast lane an answer may be nearer than the
+ * wake-up of a sleeper, but a spinning process takes a core from the one that makes the answer.
  *
  * The rule: never, when there are fewer cores than processes of the node that are runnable now.
  * Else for at most the bound, and only while it pays: after a wait that ended in time the next one

@@ -1,0 +1,476 @@
+/* runtime/directory/directory.c - what is said to the directory's server and what its answers
+ * mean. Without a server (embedded) there is nobody to say it to. */
+#include "runtime/directory/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TELL_WINDOW 512u /* keys told and not answered: a look-up waits behind them */
+
+void sl_directory_options_init(struct sl_directory_options *options)
+{
+    *options = (struct sl_directory_options){
+        .kind = SL_DIRECTORY_EMBEDDED,
+        .cluster = "default",
+        .node_ttl_ns = 10 * SL_NS_PER_S,
+        .key_ttl_ns = 600 * SL_NS_PER_S,
+        .timeout_ns = 200 * SL_NS_PER_MS,
+        .backoff_min_ns = 50 * SL_NS_PER_MS,
+        .backoff_max_ns = 5 * SL_NS_PER_S,
+        .seed = 1,
+    };
+}
+
+/* ---- commands ---- */
+
+struct link_argument directory_word(const char *text)
+{
+    return (struct link_argument){text, (uint32_t)strlen(text)};
+}
+
+struct link_argument directory_key_of(const struct sl_directory *self, char out[KEY_BYTES],
+                                      const char *kind, const char *name)
+{
+    int length = snprintf(out, KEY_BYTES, "%s%s%s", self->prefix, kind, name);
+    SL_ASSERT(length > 0 && length < (int)KEY_BYTES);
+    return (struct link_argument){out, (uint32_t)length};
+}
+
+struct link_argument directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES],
+                                         uint64_t id)
+{
+    char text[20];
+    (void)snprintf(text, sizeof(text), "%016" PRIx64, id);
+    return directory_key_of(self, out, "k:", text);
+}
+
+static struct link_argument number(char out[24], uint64_t value)
+{
+    int length = snprintf(out, 24, "%" PRIu64, value);
+    return (struct link_argument){out, (uint32_t)length};
+}
+
+static void tell_send(struct sl_directory *self, const struct tell *tell)
+{
+    char key[KEY_BYTES], value[24];
+    struct link_argument at = directory_key_of_id(self, key, tell->id);
+    if (!tell->there) {
+        const struct link_argument gone[] = {directory_word("HDEL"), at,
+                                             directory_word(self->self.name)};
+        link_send(&self->link, gone, SL_COUNT(gone), WHAT_WITHDRAW, 0);
+        return;
+    }
+    const struct link_argument there[] = {directory_word("HSET"), at,
+                                          directory_word(self->self.name),
+                                          number(value, self->self.incarnation)};
+    link_send(&self->link, there, SL_COUNT(there), WHAT_PUBLISH, 0);
+    const struct link_argument ttl[] = {directory_word("PEXPIRE"), at,
+                                        number(value, self->key_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, ttl, SL_COUNT(ttl), WHAT_OTHER, 0);
+}
+
+/* Sends what waits, as far as the window goes. */
+static void tells_pump(struct sl_directory *self)
+{
+    while (self->link.phase == LINK_UP && self->tell_count > 0 && self->tells_out < TELL_WINDOW &&
+           link_has_room(&self->link, 2, COMMAND_BYTES)) {
+        struct tell tell = self->tells[self->tell_head];
+        self->tell_head = (self->tell_head + 1) % SL_DIRECTORY_TELLS_MAX;
+        self->tell_count--;
+        self->tells_out++;
+        tell_send(self, &tell);
+    }
+}
+
+static void record_write(const struct sl_directory_member *me, char record[RECORD_BYTES])
+{
+    (void)snprintf(record, RECORD_BYTES, RECORD_VERSION " %" PRIu64 " %s %s", me->incarnation,
+                   me->control[0] == '\0' ? "-" : me->control,
+                   me->fabric[0] == '\0' ? "-" : me->fabric);
+}
+
+static void record_send(struct sl_directory *self)
+{
+    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
+    const struct sl_directory_member *me = &self->self;
+    struct link_argument nodes = directory_key_of(self, key, "nodes", "");
+    const struct link_argument join[] = {directory_word("SADD"), nodes, directory_word(me->name)};
+    link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
+    record_write(me, record);
+    const struct link_argument set[] = {
+        directory_word("SET"), directory_key_of(self, key, "n:", me->name), directory_word(record),
+        directory_word("PX"), number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, 0);
+}
+
+/* Renews our record and asks who else is there. */
+static void refresh_send(struct sl_directory *self, uint64_t now_ns)
+{
+    char key[KEY_BYTES];
+    if (!link_has_room(&self->link, 3, 4 * COMMAND_BYTES)) {
+        return; /* with the next step */
+    }
+    if (self->announced && !self->held) {
+        record_send(self);
+    } else if (self->announced && !self->own_asked) {
+        const struct link_argument get[] = {directory_word("GET"),
+                                            directory_key_of(self, key, "n:", self->self.name)};
+        link_send(&self->link, get, SL_COUNT(get), WHAT_OWN, 0);
+        self->own_asked = true;
+    }
+    if (!self->refreshing) {
+        const struct link_argument names[] = {directory_word("SMEMBERS"),
+                                              directory_key_of(self, key, "nodes", "")};
+        link_send(&self->link, names, SL_COUNT(names), WHAT_NAMES, 0);
+        self->refreshing = true;
+    }
+    self->refreshed_ns = now_ns;
+    self->refresh_ns = now_ns + self->node_ttl_ns / 3;
+}
+
+/* ---- what the link says ---- */
+
+static bool plain_replied(struct sl_directory *self, uint32_t what, const struct link_reply *reply)
+{
+    bool told = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
+    bool error = reply->type == REDIS_REPLY_ERROR;
+    if (told) {
+        SL_ASSERT(self->tells_out > 0);
+        self->tells_out--;
+        self->stats.told_answered++;
+    }
+    self->stats.refused += error;
+    if (error) {
+        return true;
+    }
+    self->stats.published += what == WHAT_PUBLISH;
+    self->stats.withdrawn += what == WHAT_WITHDRAW;
+    return reply->type == REDIS_REPLY_INTEGER;
+}
+
+static bool record_replied(struct sl_directory *self, const struct link_reply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        self->stats.refused++;
+        return true;
+    }
+    uint64_t now_ns = self->link.now_ns;
+    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
+    self->record_at_ns = now_ns;
+    if (lapsed_ns > self->node_ttl_ns && self->events.link != NULL) {
+        /* This process stood still for so long that others may have cleaned up after it. */
+        self->events.link(self->events.context, true, NULL);
+    }
+    return reply->type == REDIS_REPLY_STATUS;
+}
+
+/* A server that has our record, of this life, has lost nothing: it stays. */
+static bool own_replied(struct sl_directory *self, const struct link_reply *reply)
+{
+    char record[RECORD_BYTES];
+    record_write(&self->self, record);
+    if (reply->type == REDIS_REPLY_STRING && reply->count == 1 &&
+        reply->items[0].length == strlen(record) &&
+        memcmp(reply->items[0].text, record, strlen(record)) == 0) {
+        sl_directory_hold(self, false);
+    }
+    self->stats.refused += reply->type == REDIS_REPLY_ERROR;
+    return reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL ||
+           reply->type == REDIS_REPLY_ERROR;
+}
+
+static bool link_replied(void *context, uint32_t what, uint32_t arg, const struct link_reply *reply)
+{
+    struct sl_directory *self = context;
+    switch (what) {
+    case WHAT_LOOKUP:
+        return directory_lookup_replied(self, arg, reply);
+    case WHAT_NAMES:
+        return directory_names_replied(self, reply);
+    case WHAT_MEMBER:
+        return directory_member_replied(self, arg, reply);
+    case WHAT_RECORD:
+        return record_replied(self, reply);
+    case WHAT_OWN:
+        return own_replied(self, reply);
+    default:
+        return plain_replied(self, what, reply);
+    }
+}
+
+static void link_is_up(void *context)
+{
+    struct sl_directory *self = context;
+    self->stats.up = true;
+    self->informed = self->own_asked = false;
+    self->refresh_ns = 0;
+    self->record_at_ns = 0;
+    self->last_failure = SL_OK;
+    if (self->events.link != NULL) {
+        self->events.link(self->events.context, true, NULL);
+    }
+}
+
+static void link_is_lost(void *context, bool was_up, const struct sl_error *why)
+{
+    struct sl_directory *self = context;
+    bool news = was_up || why->code != self->last_failure;
+    self->stats.up = false;
+    self->stats.tells_lost += self->tell_count + self->tells_out;
+    self->tell_head = self->tell_count = self->tells_out = 0;
+    self->refreshing = false;
+    self->last_failure = why->code;
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        struct lookup *lookup = &self->lookups[i];
+        lookup->left = 0; /* no reply comes any more */
+        if (lookup->used && lookup->over) {
+            lookup->used = false;
+        } else if (lookup->used) {
+            directory_lookup_end(self, lookup, SL_ERR_UNREACHABLE);
+        }
+    }
+    if (news && self->events.link != NULL) {
+        self->events.link(self->events.context, false, why);
+    }
+}
+
+/* ---- life ---- */
+
+static sl_err redis_open(struct sl_directory *self, const struct sl_directory_options *options,
+                         struct sl_error *why)
+{
+    struct directory_link *link = &self->link;
+    sl_err err = directory_place_from(options->url == NULL ? "" : options->url, &link->place, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (options->password != NULL && options->password[0] != '\0') {
+        if (strlen(options->password) >= DIRECTORY_SECRET_BYTES) {
+            return sl_fail(why, SL_ERR_CONFIG, "directory: the password has more than %u bytes",
+                           DIRECTORY_SECRET_BYTES - 1);
+        }
+        (void)snprintf(link->place.password, DIRECTORY_SECRET_BYTES, "%s", options->password);
+    }
+    self->members = calloc(1, sizeof(*self->members));
+    self->next = calloc(1, sizeof(*self->next));
+    self->names = calloc(SL_DIRECTORY_MEMBERS_MAX, sizeof(*self->names));
+    self->tells = calloc(SL_DIRECTORY_TELLS_MAX, sizeof(*self->tells));
+    self->lookups = calloc(SL_DIRECTORY_LOOKUPS_MAX, sizeof(*self->lookups));
+    self->found = calloc(SL_DIRECTORY_KEYS_MAX, sizeof(*self->found));
+    if (self->members == NULL || self->next == NULL || self->names == NULL || self->tells == NULL ||
+        self->lookups == NULL || self->found == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "tables of the directory");
+    }
+    link->timeout_ns = options->timeout_ns;
+    link->backoff_min_ns = options->backoff_min_ns;
+    link->backoff_max_ns = options->backoff_max_ns;
+    link->random = options->seed | 1;
+    link->context = self;
+    link->replied = link_replied;
+    link->lost = link_is_lost;
+    link->up = link_is_up;
+    return link_init(link, why);
+}
+
+sl_err sl_directory_open(const struct sl_directory_options *options, struct sl_directory **out,
+                         struct sl_error *why)
+{
+    const char *cluster = options->cluster == NULL ? "" : options->cluster;
+    if (!directory_name_good(cluster, strlen(cluster))) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "directory_name: '%.64s' is not 1 to 63 of letters, digits, '.', '_', '-'",
+                       cluster);
+    }
+    if (options->node_ttl_ns < SL_NS_PER_MS || options->key_ttl_ns < SL_NS_PER_MS ||
+        options->timeout_ns == 0 || options->backoff_min_ns == 0 ||
+        options->backoff_max_ns < options->backoff_min_ns || options->events.found == NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory: a time is 0, or nobody hears what is found");
+    }
+    struct sl_directory *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "directory");
+    }
+    self->link.epoll = self->link.fd = -1;
+    self->kind = options->kind;
+    self->events = options->events;
+    self->node_ttl_ns = options->node_ttl_ns;
+    self->key_ttl_ns = options->key_ttl_ns;
+    int length = snprintf(self->prefix, sizeof(self->prefix), "sluice:%s:", cluster);
+    SL_ASSERT(length > 0 && length < (int)PREFIX_BYTES);
+    sl_err err = self->kind == SL_DIRECTORY_REDIS ? redis_open(self, options, why) : SL_OK;
+    if (err != SL_OK) {
+        sl_directory_close(&self);
+        return err;
+    }
+    *out = self;
+    return SL_OK;
+}
+
+void sl_directory_close(struct sl_directory **directory)
+{
+    if (directory == NULL || *directory == NULL) {
+        return;
+    }
+    struct sl_directory *self = *directory;
+    if (self->kind == SL_DIRECTORY_REDIS) {
+        link_fini(&self->link);
+        explicit_bzero(&self->link.place, sizeof(self->link.place));
+    }
+    free(self->members);
+    free(self->next);
+    free(self->names);
+    free(self->tells);
+    free(self->lookups);
+    free(self->found);
+    free(self);
+    *directory = NULL;
+}
+
+int sl_directory_fd(const struct sl_directory *self)
+{
+    return self->kind == SL_DIRECTORY_REDIS ? self->link.epoll : -1;
+}
+
+void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
+{
+    if (self->kind != SL_DIRECTORY_REDIS) {
+        return;
+    }
+    link_step(&self->link, now_ns);
+    directory_lookups_expire(self, now_ns);
+    if (self->link.phase != LINK_UP) {
+        return;
+    }
+    if (self->stranger) { /* asked at once, but not for every stale holder */
+        self->stranger = false;
+        self->refresh_ns = SL_MIN(self->refresh_ns, self->refreshed_ns + self->node_ttl_ns / 30);
+    }
+    if (now_ns >= self->refresh_ns) {
+        refresh_send(self, now_ns);
+    }
+    tells_pump(self);
+    self->flush = false;
+    link_flush(&self->link);
+}
+
+uint64_t sl_directory_wake_at(const struct sl_directory *self)
+{
+    if (self->kind != SL_DIRECTORY_REDIS) {
+        return SL_NEVER_NS;
+    }
+    uint64_t at_ns = link_wake_at(&self->link);
+    if (self->link.phase != LINK_UP) {
+        return at_ns;
+    }
+    if (self->flush || (self->tell_count > 0 && self->tells_out < TELL_WINDOW)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
+        const struct lookup *lookup = &self->lookups[i];
+        at_ns = lookup->used && !lookup->over ? SL_MIN(at_ns, lookup->deadline_ns) : at_ns;
+    }
+    return SL_MIN(at_ns, self->refresh_ns);
+}
+
+bool sl_directory_up(const struct sl_directory *self)
+{
+    return self->kind == SL_DIRECTORY_EMBEDDED || self->link.phase == LINK_UP;
+}
+
+/* ---- this node, the others ---- */
+
+sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why)
+{
+    if (memchr(member->name, '\0', sizeof(member->name)) == NULL ||
+        !directory_name_good(member->name, strlen(member->name))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "node name '%.63s' is not 1 to 63 of letters, digits, '.', '_', '-'",
+                       member->name);
+    }
+    const char *const addresses[] = {member->control, member->fabric};
+    for (uint32_t i = 0; i < SL_COUNT(addresses); i++) {
+        if (memchr(addresses[i], '\0', SL_DIRECTORY_ADDRESS_BYTES) == NULL ||
+            !directory_address_good(addresses[i], strlen(addresses[i]))) {
+            return sl_fail(why, SL_ERR_INVALID, "the %s address has a space or no end",
+                           i == 0 ? "control" : "fabric");
+        }
+    }
+    if (member->incarnation == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "incarnation 0");
+    }
+    return SL_OK;
+}
+
+sl_err sl_directory_announce(struct sl_directory *self, const struct sl_directory_member *member,
+                             struct sl_error *why)
+{
+    sl_err err = sl_directory_member_check(member, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    self->self = *member;
+    self->announced = true;
+    self->refresh_ns = 0;
+    return SL_OK;
+}
+
+void sl_directory_hold(struct sl_directory *self, bool held)
+{
+    if (self->held && !held) {
+        self->refresh_ns = 0;
+        self->record_at_ns = 0; /* it is missing on purpose */
+    }
+    self->held = held;
+}
+
+void sl_directory_leave(struct sl_directory *self)
+{
+    char key[KEY_BYTES];
+    if (self->kind == SL_DIRECTORY_REDIS && self->announced && self->link.phase == LINK_UP &&
+        link_has_room(&self->link, 1, COMMAND_BYTES)) {
+        const struct link_argument leave[] = {directory_word("DEL"),
+                                              directory_key_of(self, key, "n:", self->self.name)};
+        link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
+        link_flush(&self->link);
+    }
+    self->announced = false;
+}
+
+bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
+{
+    if (self->kind == SL_DIRECTORY_EMBEDDED) {
+        return true; /* there is nobody to tell */
+    }
+    if (!self->announced || self->link.phase != LINK_UP ||
+        self->tell_count == SL_DIRECTORY_TELLS_MAX) {
+        return false;
+    }
+    uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_TELLS_MAX;
+    self->tells[at] = (struct tell){.id = id, .there = there};
+    self->tell_count++;
+    self->stats.told++;
+    return true;
+}
+
+void sl_directory_key_ttl(struct sl_directory *self, uint64_t key_ttl_ns)
+{
+    self->key_ttl_ns = SL_MAX(key_ttl_ns, SL_NS_PER_MS);
+}
+
+uint32_t sl_directory_members(const struct sl_directory *self,
+                              const struct sl_directory_member **out)
+{
+    *out = self->members == NULL ? NULL : self->members->at;
+    return self->members == NULL ? 0 : self->members->count;
+}
+
+void sl_directory_stats(const struct sl_directory *self, struct sl_directory_stats *out)
+{
+    *out = self->stats;
+    out->links_built = self->link.built;
+    out->links_lost = self->link.lost_count;
+    out->bad_replies = self->link.bad_replies;
+    out->waiting = self->tell_count + self->tells_out;
+}

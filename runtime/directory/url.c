@@ -1,0 +1,174 @@
+/* runtime/directory/url.c - where the directory's server is, from text. */
+#include "runtime/directory/internal.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+bool directory_number(const char *text, size_t length, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9') {
+            return false;
+        }
+        uint64_t digit = (uint64_t)(text[i] - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return length > 0;
+}
+
+bool directory_name_good(const char *text, size_t length)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\0' || strchr(good, text[i]) == NULL) {
+            return false;
+        }
+    }
+    return length > 0 && length < SL_DIRECTORY_NAME_BYTES;
+}
+
+bool directory_address_good(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] <= ' ' || text[i] > '~') {
+            return false;
+        }
+    }
+    return length < SL_DIRECTORY_ADDRESS_BYTES;
+}
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c + ('a' - 'A') : c);
+    return at == NULL ? -1 : (int)(at - digits);
+}
+
+/* A part of a url with its %XX undone. False: not well formed, or too long. */
+static bool part_decode(const char *from, size_t length, char out[DIRECTORY_SECRET_BYTES])
+{
+    size_t to = 0;
+    for (size_t i = 0; i < length; i++) {
+        int value = (unsigned char)from[i];
+        if (from[i] == '%') {
+            int high = i + 2 < length ? hex_digit(from[i + 1]) : -1;
+            int low = i + 2 < length ? hex_digit(from[i + 2]) : -1;
+            value = high < 0 || low < 0 ? 0 : high * 16 + low;
+            i += 2;
+        }
+        if (value == 0 || to + 1 >= DIRECTORY_SECRET_BYTES) {
+            return false;
+        }
+        out[to++] = (char)value;
+    }
+    out[to] = '\0';
+    return true;
+}
+
+static sl_err place_database(const char *text, struct directory_place *out, struct sl_error *why)
+{
+    uint64_t number = 0;
+    if (*text == '\0') {
+        return SL_OK;
+    }
+    if (!directory_number(text, strlen(text), &number) || number > 65535) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory_url: '%.32s' is no number of a database",
+                       text);
+    }
+    out->database = (uint32_t)number;
+    return SL_OK;
+}
+
+static sl_err place_unix(const char *path, struct directory_place *out, struct sl_error *why)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *query = strchr(path, '?');
+    size_t length = query == NULL ? strlen(path) : (size_t)(query - path);
+    if (path[0] != '/' || length < 2 || length >= sizeof(address.sun_path)) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "directory_url: the path of the socket must be absolute and below %zu bytes",
+                       sizeof(address.sun_path));
+    }
+    if (query != NULL && strncmp(query, "?db=", 4) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory_url: '%.32s' is not ?db=NUMBER", query);
+    }
+    memcpy(address.sun_path, path, length);
+    memcpy(&out->address, &address, sizeof(address));
+    out->address_bytes = sizeof(address);
+    (void)snprintf(out->about, sizeof(out->about), "redis at %s", address.sun_path);
+    return query == NULL ? SL_OK : place_database(query + 4, out, why);
+}
+
+/* Splits HOST:PORT; host is without the brackets of IPv6. */
+static sl_err place_host(const char *text, size_t length, struct directory_place *out,
+                         struct sl_error *why)
+{
+    char host[64];
+    const char *colon = memrchr(text, ':', length);
+    uint64_t port = 0;
+    if (colon == NULL || !directory_number(colon + 1, length - (size_t)(colon + 1 - text), &port) ||
+        port == 0 || port > 65535) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory_url: no port from 1 to 65535 in '%.*s'",
+                       (int)SL_MIN(length, 64u), text);
+    }
+    size_t host_length = (size_t)(colon - text);
+    if (host_length >= 2 && text[0] == '[' && text[host_length - 1] == ']') {
+        text++;
+        host_length -= 2;
+    }
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    (void)snprintf(host, sizeof(host), "%.*s", (int)SL_MIN(host_length, sizeof(host) - 1), text);
+    const char *ip = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+    if (host_length < sizeof(host) && inet_pton(AF_INET, ip, &v4.sin_addr) == 1) {
+        memcpy(&out->address, &v4, sizeof(v4));
+        out->address_bytes = sizeof(v4);
+    } else if (host_length < sizeof(host) && inet_pton(AF_INET6, ip, &v6.sin6_addr) == 1) {
+        memcpy(&out->address, &v6, sizeof(v6));
+        out->address_bytes = sizeof(v6);
+    } else {
+        /* Resolving may block for seconds, and an actor must not. */
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "directory_url: '%s' is no IP address (names are not resolved)", host);
+    }
+    (void)snprintf(out->about, sizeof(out->about), "redis at %s port %u", host, (unsigned)port);
+    return SL_OK;
+}
+
+sl_err directory_place_from(const char *url, struct directory_place *out, struct sl_error *why)
+{
+    *out = (struct directory_place){0};
+    if (strncmp(url, "unix://", 7) == 0) {
+        return place_unix(url + 7, out, why);
+    }
+    if (strncmp(url, "redis://", 8) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "directory_url: expected redis://[USER:PASSWORD@]IP:PORT[/DB] or "
+                       "unix:///PATH[?db=DB]");
+    }
+    const char *rest = url + 8;
+    const char *at = strrchr(rest, '@');
+    if (at != NULL) {
+        const char *colon = memchr(rest, ':', (size_t)(at - rest));
+        if (colon == NULL || !part_decode(rest, (size_t)(colon - rest), out->user) ||
+            !part_decode(colon + 1, (size_t)(at - colon - 1), out->password)) {
+            return sl_fail(why, SL_ERR_CONFIG,
+                           "directory_url: before '@' stands no USER:PASSWORD of %%XX and at most "
+                           "%u bytes each",
+                           DIRECTORY_SECRET_BYTES - 1);
+        }
+        rest = at + 1;
+    }
+    const char *slash = strchr(rest, '/');
+    size_t length = slash == NULL ? strlen(rest) : (size_t)(slash - rest);
+    sl_err err = place_host(rest, length, out, why);
+    return err == SL_OK && slash != NULL ? place_database(slash + 1, out, why) : err;
+}

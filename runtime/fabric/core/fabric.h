@@ -1,0 +1,210 @@
+/* runtime/fabric/core/fabric.h - bytes between nodes, one-sidedly: the interface, whatever carries
+ * them.
+ *
+ * A fabric registers memory, joins peers by addresses that the control plane carries, hands out
+ * grants (who may read or write which range of its memory), and moves bytes between its memory and
+ * memory that a peer granted. The peer's actor takes no part in a transfer that reads or writes its
+ * memory: its NIC (verbs) or its fabric (tcp) serves it.
+ *
+ * Promises, for every back end:
+ *  - A transfer ends by exactly one done(), by its deadline or as soon after it as its memory is
+ * free: after done() nothing reads or writes the local memory of the transfer any more.
+ *  - A peer that dies is an error of all its transfers in about stall_ns; the link is then built
+ *    anew, with a growing, jittered back-off.
+ *  - After grant_ended() of a write grant not one byte lands in its range any more.
+ *
+ * One thread. Nothing blocks. Callbacks come from sl_fabric_step alone; they may call everything
+ * but sl_fabric_step and sl_fabric_close. */
+#ifndef SL_FABRIC_CORE_FABRIC_H
+#define SL_FABRIC_CORE_FABRIC_H
+
+#include "runtime/sl_clock.h"
+#include "runtime/sl_digest.h"
+#include "runtime/sl_error.h"
+
+#define SL_FABRIC_LANES_MAX   16u /* connections or queue pairs of a peer */
+#define SL_FABRIC_MOVERS_MAX  16u
+#define SL_FABRIC_DEPTH_MAX   64u    /* units in flight on a lane */
+#define SL_FABRIC_SLOTS_MAX   65535u /* bound of every table */
+#define SL_FABRIC_BLOB_MAX    65536u /* bytes of an address or a key */
+#define SL_FABRIC_UNIT_MAX    (4 * SL_MIB)
+#define SL_FABRIC_PIECES_MAX  1024u /* of one transfer */
+#define SL_FABRIC_REGIONS_MAX 65536u
+
+struct sl_fabric;      /* opaque */
+struct fabric_backend; /* fabric_internal.h */
+
+enum sl_fabric_kind { SL_FABRIC_TCP, SL_FABRIC_VERBS };
+enum sl_fabric_verb { SL_FABRIC_READ = 1, SL_FABRIC_WRITE = 2 };
+enum sl_fabric_link { SL_FABRIC_CONNECTING, SL_FABRIC_UP, SL_FABRIC_DOWN };
+
+/* pieces: in the order of the transfer; borrowed. */
+struct sl_fabric_done {
+    uint64_t cookie;
+    sl_err code;           /* SL_OK: all pieces are there; else that of the first that is not */
+    const uint8_t *pieces; /* sl_err of each */
+    uint32_t piece_count;
+    uint64_t moved_bytes; /* of the pieces that are there */
+};
+
+struct sl_fabric_events {
+    void *context;
+    void (*done)(void *context, const struct sl_fabric_done *done);
+    /* All regions of a memory are registered, or none: then region_index is the one that failed. */
+    void (*registered)(void *context, uint32_t memory, uint32_t region_index,
+                       const struct sl_error *why);
+    /* The blob is for the peer's sl_fabric_peer_address; it replaces earlier ones and may come
+     * again.
+     */
+    void (*address)(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
+    void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
+                 const struct sl_error *why);
+    /* From here on the peer may use the key (verbs binds windows first). */
+    void (*granted)(void *context, uint32_t grant);
+    void (*grant_ended)(void *context, uint32_t grant);
+};
+
+/* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
+enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FABRIC_WINDOWS_ANY };
+enum sl_fabric_zero_copy { SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY, SL_FABRIC_MEASURE };
+
+struct sl_fabric_options {
+    enum sl_fabric_kind kind;
+    const char *address; /* tcp: "IP" or "IP:PORT" to listen at; "": nobody can reach us. */
+    const char *nic;     /* verbs: device or device:port; "": the first with a usable port */
+    int32_t gid_index;   /* verbs; -1: chosen */
+    uint32_t lanes;      /* 1..SL_FABRIC_LANES_MAX */
+    uint32_t depth;      /* 1..SL_FABRIC_DEPTH_MAX */
+    uint32_t peers_max, memories_max, grants_max, keys_max, transfers_max, pieces_max;
+    uint32_t connections_max;  /* tcp: incoming */
+    uint32_t movers;           /* tcp: threads that move values; 0: none */
+    uint64_t unit_bytes;       /* largest single request; whole 16 KiB up to SL_FABRIC_UNIT_MAX */
+    uint64_t region_bytes_max; /* largest region, as plan.h gives it; not clamped here */
+    uint64_t stall_ns;         /* a peer without any progress for so long is dead */
+    uint64_t connect_ns;       /* a link that is not up after so long is down */
+    uint64_t backoff_min_ns, backoff_max_ns;
+    uint64_t spin_ns;                   /* verbs: poll for so long before sleeping; 0: not at all */
+    enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
+    enum sl_fabric_windows windows;     /* verbs: how tickets are made */
+    uint64_t seed;                      /* of the jitter; 0: random */
+    struct sl_fabric_events events;
+    const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
+    void *backend_context;
+};
+/* Values that fit most nodes; no address, no events. */
+void sl_fabric_options_init(struct sl_fabric_options *options, enum sl_fabric_kind kind);
+
+/* Errors: SL_ERR_UNSUPPORTED (back end not built, no library, no device), SL_ERR_CONFIG (address,
+ * nic), SL_ERR_INVALID (bounds), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err sl_fabric_open(const struct sl_fabric_options *options, struct sl_fabric **out,
+                      struct sl_error *why);
+/* Ends everything at once: no callback comes any more, and nothing touches any memory afterwards.
+ */
+void sl_fabric_close(struct sl_fabric **fabric);
+/* Readable when sl_fabric_step has something to do; borrowed. */
+int sl_fabric_fd(const struct sl_fabric *fabric);
+/* Does what is due; now_ns never goes back. */
+void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns);
+/* When step wants to run next at the latest: 0 at once, SL_NEVER_NS only when the descriptor says
+ * so.
+ */
+uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric);
+
+/* ---- memory ---- */
+struct sl_fabric_memory {
+    void *at; /* lent until deregistered */
+    uint64_t length_bytes;
+    uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
+    uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
+};
+/* Registers in the background, a region a step; registered() tells the end. Until then transfers
+ * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
+ * SL_ERR_NO_MEMORY. */
+sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
+                            uint32_t *out, struct sl_error *why);
+/* Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or grants use it). A memory that is still being
+ * registered is given up, without registered(). */
+sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t memory);
+
+/* ---- peers ---- */
+/* Gives *out a peer; its address comes by address(). Errors: SL_ERR_LIMIT. */
+sl_err sl_fabric_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why);
+/* What the peer's address() said; again whenever it says it again. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_PROTOCOL, SL_ERR_VERSION, SL_ERR_UNSUPPORTED (another kind of fabric). */
+sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                              uint32_t length_bytes, struct sl_error *why);
+/* Its transfers end with SL_ERR_CANCELLED, its keys become invalid. link() is not called. */
+void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t peer);
+enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t peer);
+
+/* ---- grants: what a peer may do with our memory ---- */
+struct sl_fabric_grant {
+    enum sl_fabric_verb verb;
+    uint32_t memory;
+    uint32_t
+        peer; /* who may; a write grant needs an UP peer and lasts at most as long as its link */
+    uint64_t offset_bytes, length_bytes;
+};
+/* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
+ * after granted(). Errors: SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered
+ * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT, SL_ERR_INVALID
+ * (range), SL_ERR_OS. */
+sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+                           uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
+/* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
+sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
+
+/* ---- keys: what a peer granted to us ---- */
+/* Errors: SL_ERR_NOT_FOUND (peer), SL_ERR_PROTOCOL, SL_ERR_VERSION, SL_ERR_UNSUPPORTED,
+ * SL_ERR_LIMIT. */
+sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                          uint32_t length_bytes, uint32_t *out, struct sl_error *why);
+/* Its transfers that still wait end with SL_ERR_CANCELLED. */
+void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t key);
+
+/* ---- transfers ---- */
+struct sl_fabric_piece {
+    uint32_t memory;              /* local */
+    uint32_t key;                 /* remote */
+    uint64_t offset_bytes;        /* in the local memory */
+    uint64_t remote_offset_bytes; /* in the peer's memory, as the grant's */
+    uint64_t length_bytes; /* 1..SL_VALUE_BYTES_MAX; may span adjacent regions on both sides */
+    const struct sl_digest *digest; /* READ: what the bytes must be; NULL: not checked. Copied */
+};
+struct sl_fabric_transfer {
+    enum sl_fabric_verb verb;
+    uint32_t peer;
+    const struct sl_fabric_piece *pieces; /* copied */
+    uint32_t piece_count;                 /* 1..SL_FABRIC_PIECES_MAX */
+    uint64_t deadline_ns;
+    uint64_t cookie; /* of done(); need not be unique, but cancel takes all that carry it */
+};
+/* Takes the transfer; done() follows if SL_OK is returned, and only then. Codes of done():
+ * SL_ERR_TIMEOUT, SL_ERR_CANCELLED, SL_ERR_PEER_DIED, SL_ERR_UNREACHABLE (link is down),
+ * SL_ERR_PERMISSION (the peer refuses the key or the range), SL_ERR_CORRUPT (digest).
+ * Errors: SL_ERR_NOT_FOUND (peer, key, memory), SL_ERR_BUSY (memory is not registered yet),
+ * SL_ERR_INVALID (range, count, a key of another peer or verb), SL_ERR_LIMIT (tables are full). */
+sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                      struct sl_error *why);
+/* Transfers with this cookie end with SL_ERR_CANCELLED (or with what came first). Gives their
+ * count. */
+uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie);
+
+struct sl_fabric_stats {
+    uint64_t read_bytes, written_bytes;             /* by our transfers that ended well */
+    uint64_t served_read_bytes, served_write_bytes; /* tcp: for peers */
+    uint64_t refused;    /* requests with a wrong capability, range or verb */
+    uint64_t bad_frames; /* connections ended for what they sent */
+    uint64_t late;       /* connections ended for being too slow */
+    uint64_t over_limit; /* connections over connections_max */
+    uint64_t links_lost, links_built;
+    uint64_t digests_bad;
+    uint64_t regions;                          /* registered now */
+    uint64_t zero_copied, zero_copy_fell_back; /* tcp: sends; the kernel copied all the same */
+};
+void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
+/* What was chosen: "tcp 10.0.0.1:4711, io_uring", "verbs rxe0 port 1 gid 1 ::ffff:10.0.0.1 mtu
+ * 1024". Borrowed. */
+const char *sl_fabric_about(const struct sl_fabric *fabric);
+
+#endif

@@ -1,0 +1,181 @@
+/* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
+#include "runtime/fabric/core/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+                          struct sl_error *why)
+{
+    const struct fabric_memory *memory = fabric_memory_of(fabric, grant->memory);
+    if (memory == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
+    }
+    if (memory->state != MEMORY_READY) {
+        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+    }
+    if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
+        return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
+    }
+    if (grant->length_bytes == 0 || grant->offset_bytes > memory->what.length_bytes ||
+        grant->length_bytes > memory->what.length_bytes - grant->offset_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "range %llu+%llu is not within %llu bytes",
+                       (unsigned long long)grant->offset_bytes,
+                       (unsigned long long)grant->length_bytes,
+                       (unsigned long long)memory->what.length_bytes);
+    }
+    if (fabric_peer_of(fabric, grant->peer) == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
+    }
+    return SL_OK;
+}
+
+sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+                           uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
+{
+    sl_err err = grant_check(fabric, grant, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint32_t index = 0;
+    while (index < fabric->options.grants_max && fabric->grants[index].state != GRANT_FREE) {
+        index++;
+    }
+    if (index == fabric->options.grants_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
+    }
+    struct fabric_grant fresh = {
+        .what = *grant,
+        .index = index,
+        .memory_index = grant->memory & 0xffffu,
+        .peer_index = grant->peer & 0xffffu,
+        .slot_generation = fabric_generation_next(fabric->grants[index].slot_generation),
+        .state = GRANT_LIVE,
+        .generation = ++fabric->next_generation,
+    };
+    err = fabric_secret(fresh.token, sizeof(fresh.token), why);
+    if (err == SL_OK) {
+        err = fabric->ops->grant_add(fabric, &fresh, key, key_bytes, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    fabric->grants[index] = fresh;
+    fabric->grants_ready |= fresh.ready;
+    fabric->work_due |= fresh.ready;
+    fabric->memories[fresh.memory_index].users++;
+    *out = fabric_handle_make(fresh.slot_generation, index);
+    return SL_OK;
+}
+
+sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct fabric_grant *grant = fabric_grant_of(fabric, handle);
+    if (grant == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    grant->state = GRANT_ENDING;
+    memset(grant->token, 0, sizeof(grant->token));
+    fabric->ops->grant_end(fabric, grant);
+    return SL_OK;
+}
+
+void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    SL_ASSERT(grant->state == GRANT_ENDING);
+    grant->state = GRANT_GONE;
+    fabric->memories[grant->memory_index].users--;
+    fabric->grants_gone++;
+    fabric->work_due = true;
+}
+
+void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    grant->ready = true;
+    fabric->grants_ready = true;
+    fabric->work_due = true;
+}
+
+void fabric_grants_tell(struct sl_fabric *fabric)
+{
+    bool ready = fabric->grants_ready;
+    fabric->grants_ready = false;
+    for (uint32_t i = 0; ready && i < fabric->options.grants_max; i++) {
+        struct fabric_grant *grant = &fabric->grants[i];
+        if (grant->state == GRANT_LIVE && grant->ready && !grant->told) {
+            grant->told = true;
+            if (fabric->options.events.granted != NULL) {
+                fabric->options.events.granted(fabric->options.events.context,
+                                               fabric_handle_make(grant->slot_generation, i));
+            }
+        }
+    }
+    for (uint32_t i = 0; fabric->grants_gone > 0 && i < fabric->options.grants_max; i++) {
+        struct fabric_grant *grant = &fabric->grants[i];
+        if (grant->state != GRANT_GONE) {
+            continue;
+        }
+        uint32_t handle = fabric_handle_make(grant->slot_generation, i);
+        *grant = (struct fabric_grant){.slot_generation = grant->slot_generation};
+        fabric->grants_gone--;
+        if (fabric->options.events.grant_ended != NULL) {
+            fabric->options.events.grant_ended(fabric->options.events.context, handle);
+        }
+    }
+}
+
+/* ---- keys ---- */
+
+sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,
+                          uint32_t length_bytes, uint32_t *out, struct sl_error *why)
+{
+    const struct fabric_peer *peer = fabric_peer_of(fabric, peer_handle);
+    if (peer == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
+    }
+    uint32_t index = 0;
+    while (index < fabric->options.keys_max && fabric->keys[index].used) {
+        index++;
+    }
+    if (index == fabric->options.keys_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u keys", index);
+    }
+    struct fabric_key fresh = {
+        .used = true,
+        .generation = fabric_generation_next(fabric->keys[index].generation),
+        .peer_index = peer->index,
+    };
+    sl_err err = fabric->ops->key_parse(fabric, blob, length_bytes, &fresh, why);
+    if (err != SL_OK) {
+        free(fresh.regions);
+        free(fresh.lane_rkeys);
+        return err;
+    }
+    fabric->keys[index] = fresh;
+    *out = fabric_handle_make(fresh.generation, index);
+    return SL_OK;
+}
+
+void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct fabric_key *key = fabric_key_of(fabric, handle);
+    if (key == NULL) {
+        return;
+    }
+    uint32_t index = handle & 0xffffu;
+    key->closing = true;
+    for (uint32_t t = 0; key->users > 0 && t < fabric->options.transfers_max; t++) {
+        struct fabric_transfer *transfer = &fabric->transfers[t];
+        bool uses = false;
+        for (uint32_t i = transfer->used ? transfer->piece_first : FABRIC_NONE;
+             i != FABRIC_NONE && !uses; i = fabric->pieces[i].sibling) {
+            uses = fabric->pieces[i].key_index == index && !fabric->pieces[i].ended;
+        }
+        if (uses) {
+            fabric_transfer_give_up(fabric, transfer, SL_ERR_CANCELLED);
+        }
+    }
+    if (key->used && key->closing && key->users == 0) {
+        fabric_key_free(key);
+    }
+}

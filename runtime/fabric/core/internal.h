@@ -1,0 +1,229 @@
+/* runtime/fabric/core/internal.h - what the fabric's core and its back ends share.
+ *
+ * The core owns tables, deadlines, the order of work and every completion; a back end moves units.
+ * A piece is cut into units (no unit crosses a region on either side), a lane carries units in
+ * order and ends them in order. A peer's pieces wait in one queue from which its lanes take. */
+#ifndef SL_FABRIC_CORE_INTERNAL_H
+#define SL_FABRIC_CORE_INTERNAL_H
+
+#include "runtime/fabric/core/fabric.h"
+#include "runtime/fabric/core/plan.h"
+
+#define FABRIC_NONE        UINT32_MAX
+#define FABRIC_TOKEN_BYTES 24u
+
+struct sl_fabric;
+
+struct fabric_region {
+    uint64_t offset_bytes; /* in its memory */
+    uint64_t length_bytes;
+    uint64_t addr; /* remote: what the verbs peer calls it */
+    uint32_t lkey, rkey;
+    void *handle; /* of the back end */
+};
+
+enum fabric_memory_state { MEMORY_FREE, MEMORY_REGISTERING, MEMORY_READY };
+struct fabric_memory {
+    struct sl_fabric_memory what;
+    struct fabric_region *regions;
+    uint32_t region_count; /* registered so far */
+    uint32_t region_capacity;
+    uint32_t users; /* pieces and grants */
+    uint16_t generation;
+    uint8_t state; /* enum fabric_memory_state */
+    uint64_t cut_at;
+};
+
+struct fabric_unit {
+    unsigned char *local;
+    uint64_t remote_offset_bytes; /* in the peer's memory */
+    uint64_t remote_addr;
+    uint32_t length_bytes;
+    uint32_t lkey, rkey;
+    uint32_t piece; /* FABRIC_NONE: nobody waits for it any more; its local memory is not touched */
+    uint32_t key;   /* index */
+    uint8_t verb;
+    bool first, last; /* of its piece */
+    bool skipped;     /* never reached the wire */
+};
+
+struct fabric_peer;
+struct fabric_lane {
+    struct fabric_peer *peer;
+    uint32_t index;
+    uint32_t piece;                 /* being cut; FABRIC_NONE: none */
+    struct fabric_unit *units;      /* ring of depth */
+    uint64_t head;                  /* oldest that has not ended */
+    uint64_t sent;                  /* next for the back end; only the back end moves it */
+    uint64_t tail;                  /* next free */
+    uint64_t arrived_bytes;         /* of the oldest unit */
+    struct sl_digest_stream digest; /* of the piece whose units arrive */
+    void *backend;
+};
+
+enum fabric_peer_state { PEER_FREE, PEER_STARTING, PEER_UP, PEER_STOPPING, PEER_WAITING };
+struct fabric_peer {
+    struct sl_fabric *fabric;
+    uint32_t index;
+    uint16_t generation;
+    uint8_t state;     /* enum fabric_peer_state */
+    bool removed;      /* goes when it has stopped */
+    uint8_t told;      /* enum sl_fabric_link: what link() said last */
+    uint32_t failures; /* in a row */
+    uint64_t due_ns;   /* STARTING: give up; WAITING: start again */
+    struct sl_error why;
+    uint32_t waiting_head, waiting_tail; /* pieces */
+    struct fabric_lane *lanes;
+    void *backend;
+};
+
+enum fabric_grant_state { GRANT_FREE, GRANT_LIVE, GRANT_ENDING, GRANT_GONE };
+struct fabric_grant {
+    struct sl_fabric_grant what; /* handles */
+    uint32_t index;
+    uint32_t memory_index, peer_index;
+    uint16_t slot_generation;
+    uint8_t state;
+    bool ready;          /* the key works */
+    bool told;           /* granted() was called */
+    uint64_t generation; /* on the wire; never reused */
+    uint8_t token[FABRIC_TOKEN_BYTES];
+    uint32_t landing; /* tcp: receives or sends under way in its range */
+    void *backend;    /* verbs: windows */
+};
+
+struct fabric_key {
+    bool used, closing;
+    uint16_t generation;
+    uint32_t peer_index, users;
+    enum sl_fabric_verb verb;
+    struct fabric_region *regions;
+    uint32_t region_count;
+    uint32_t *lane_rkeys; /* verbs, write: of every lane for every region; NULL: the regions' own */
+    uint32_t grant_index;
+    uint64_t grant_generation;
+    uint8_t token[FABRIC_TOKEN_BYTES];
+};
+
+struct fabric_piece {
+    struct sl_fabric_piece want;
+    struct sl_digest digest;
+    bool check_digest;
+    uint8_t code;
+    bool cut_off; /* no further units are cut */
+    uint32_t memory_index, key_index;
+    uint32_t transfer, order; /* index of its transfer, place in it */
+    uint32_t next, before;    /* in the peer's queue; next: also in the free list */
+    uint32_t sibling;         /* next piece of the transfer */
+    uint64_t cut_bytes;
+    uint32_t units_out;
+    struct fabric_lane *lane; /* that cuts it */
+    bool waiting;             /* in the peer's queue */
+    bool ended;
+};
+
+struct fabric_transfer {
+    bool used;
+    enum sl_fabric_verb verb;
+    sl_err give_up; /* SL_OK: none */
+    uint32_t peer_index;
+    uint32_t piece_count, pieces_left;
+    uint32_t next; /* in the free list or that of the ended */
+    uint32_t piece_first;
+    uint64_t deadline_ns, cookie, moved_bytes;
+};
+
+struct fabric_backend {
+    const char *name;
+    sl_err (*open)(struct sl_fabric *fabric, struct sl_error *why);
+    void (*quiesce)(struct sl_fabric *fabric); /* before close: nothing touches memory afterwards */
+    void (*close)(struct sl_fabric *fabric);   /* regions are gone; also after half an open */
+    sl_err (*region_add)(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
+                         struct fabric_region *out, struct sl_error *why);
+    void (*region_remove)(struct sl_fabric *fabric, struct fabric_region *region);
+    /* Tells its address and builds the lanes; fabric_peer_up or fabric_peer_fail follow. */
+    sl_err (*peer_start)(struct fabric_peer *peer, struct sl_error *why);
+    sl_err (*peer_address)(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,
+                           struct sl_error *why);
+    /* fabric_peer_stopped follows, perhaps at once. last: the peer is forgotten. */
+    void (*peer_stop)(struct fabric_peer *peer, bool last);
+    sl_err (*grant_add)(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+                        uint32_t *key_bytes, struct sl_error *why);
+    /* fabric_grant_gone follows, perhaps at once. */
+    void (*grant_end)(struct sl_fabric *fabric, struct fabric_grant *grant);
+    sl_err (*key_parse)(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
+                        struct fabric_key *key, struct sl_error *why);
+    void (*lane_push)(struct fabric_lane *lane); /* units sent..tail are new */
+    /* Some units have lost their piece, or may: fabric_unit_release those that can go. */
+    void (*lane_cancel)(struct fabric_lane *lane);
+    void (*step)(struct sl_fabric *fabric);
+    void (*flush)(struct sl_fabric *fabric); /* hands to the kernel what was queued */
+    uint64_t (*wake_at)(const struct sl_fabric *fabric);
+};
+
+struct sl_fabric {
+    const struct fabric_backend *ops;
+    struct sl_fabric_options options;
+    struct sl_fabric_stats stats;
+    uint64_t now_ns;
+    uint64_t random_state;
+    uint64_t next_generation;
+    int fd;
+    bool work_due; /* something became due without a descriptor */
+    char about[192];
+    struct fabric_memory *memories;
+    struct fabric_peer *peers;
+    struct fabric_lane *lanes; /* of all peers */
+    struct fabric_unit *units; /* of all lanes */
+    struct fabric_grant *grants;
+    struct fabric_key *keys;
+    struct fabric_transfer *transfers;
+    struct fabric_piece *pieces;
+    uint8_t *codes; /* SL_FABRIC_PIECES_MAX, for done() */
+    uint32_t free_transfer, free_piece;
+    uint32_t ended_head, ended_tail; /* transfers whose done() is due */
+    uint32_t registering;            /* memories that are being registered */
+    uint32_t grants_gone;            /* whose grant_ended() is due */
+    bool grants_ready;               /* granted() is due for some */
+    uint64_t deadline_ns;            /* not later than the earliest of all transfers */
+    void *backend;
+};
+
+/* sl_fabric_open with this back end. */
+sl_err sl_fabric_open_with(const struct fabric_backend *ops,
+                           const struct sl_fabric_options *options, struct sl_fabric **out,
+                           struct sl_error *why);
+
+/* ---- back end to core ---- */
+struct fabric_unit *fabric_lane_unit(const struct fabric_lane *lane, uint64_t number);
+/* The oldest unit of the lane ended. */
+void fabric_unit_end(struct fabric_lane *lane, sl_err code);
+/* The unit touches no local memory any more although its end is outstanding. */
+void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_err code);
+/* True when the unit's transfer was given up. */
+bool fabric_unit_given_up(const struct fabric_lane *lane, const struct fabric_unit *unit);
+/* Whether its bytes are checked against a digest. */
+bool fabric_unit_checked(const struct fabric_lane *lane, const struct fabric_unit *unit);
+/* What bytes of the oldest unit are fed to, in order, as they arrive in its local memory; NULL:
+ * they are not checked, or not wanted any more. */
+struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane);
+void fabric_unit_arrived(struct fabric_lane *lane, uint64_t length_bytes);
+void fabric_peer_up(struct fabric_peer *peer);
+void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
+void fabric_peer_stopped(struct fabric_peer *peer);
+/* The key works from now on. */
+void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant);
+void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant);
+/* NULL: there is none. */
+struct fabric_memory *fabric_memory_of(struct sl_fabric *fabric, uint32_t handle);
+struct fabric_peer *fabric_peer_of(const struct sl_fabric *fabric, uint32_t handle);
+uint32_t fabric_peer_handle(const struct fabric_peer *peer);
+/* The region that holds offset; NULL: none. */
+const struct fabric_region *fabric_region_at(const struct fabric_region *regions, uint32_t count,
+                                             uint64_t offset_bytes);
+uint64_t fabric_random(struct sl_fabric *fabric); /* jitter, not secrets */
+sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why);
+/* Takes the same time whatever the bytes are. */
+bool sl_fabric_same_bytes(const void *a, const void *b, size_t length_bytes);
+
+#endif

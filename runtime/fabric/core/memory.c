@@ -1,0 +1,119 @@
+/* runtime/fabric/core/memory.c - memories are registered, a region a step. */
+#include "runtime/fabric/core/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
+{
+    for (uint32_t i = memory->region_count; i-- > 0;) {
+        fabric->ops->region_remove(fabric, &memory->regions[i]);
+        fabric->stats.regions--;
+    }
+    if (memory->state == MEMORY_REGISTERING) {
+        fabric->registering--;
+    }
+    free(memory->regions);
+    *memory = (struct fabric_memory){.generation = memory->generation};
+}
+
+static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memory *memory,
+                       uint64_t *at, struct sl_mr_cut *cut)
+{
+    const struct sl_fabric_memory *what = &memory->what;
+    uint64_t limit = fabric->options.region_bytes_max;
+    return what->stride_bytes != 0
+               ? sl_mr_next_of_pool(what->length_bytes, what->stride_bytes, limit, at, cut)
+               : sl_mr_next_of_arena(what->length_bytes, what->chunk_bytes, limit, at, cut);
+}
+
+sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
+                            uint32_t *out, struct sl_error *why)
+{
+    if (memory->at == NULL || memory->length_bytes == 0 ||
+        (memory->chunk_bytes == 0) == (memory->stride_bytes == 0)) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "memory needs an address, a length, and either a chunk or a stride");
+    }
+    uint32_t index = 0;
+    while (index < fabric->options.memories_max && fabric->memories[index].state != MEMORY_FREE) {
+        index++;
+    }
+    if (index == fabric->options.memories_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u registered memories", index);
+    }
+    struct fabric_memory fresh = {.what = *memory, .state = MEMORY_REGISTERING};
+    struct sl_mr_cut cut;
+    uint64_t at = 0;
+    while (memory_cut(fabric, &fresh, &at, &cut)) {
+        if (++fresh.region_capacity > SL_FABRIC_REGIONS_MAX) {
+            return sl_fail(why, SL_ERR_LIMIT, "memory of %llu bytes needs more than %u regions",
+                           (unsigned long long)memory->length_bytes, SL_FABRIC_REGIONS_MAX);
+        }
+    }
+    SL_ASSERT(fresh.region_capacity > 0); /* the length is not 0 */
+    fresh.regions = calloc(fresh.region_capacity, sizeof(*fresh.regions));
+    if (fresh.regions == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", fresh.region_capacity);
+    }
+    fresh.generation = fabric_generation_next(fabric->memories[index].generation);
+    fabric->memories[index] = fresh;
+    fabric->registering++;
+    fabric->work_due = true;
+    *out = fabric_handle_make(fresh.generation, index);
+    return SL_OK;
+}
+
+sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct fabric_memory *memory = fabric_memory_of(fabric, handle);
+    if (memory == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (memory->users > 0) {
+        return SL_ERR_BUSY;
+    }
+    fabric_memory_clear(fabric, memory);
+    return SL_OK;
+}
+
+/* The next region of one memory; the rest of the work goes on in between. */
+static void memory_step(struct sl_fabric *fabric, uint32_t index)
+{
+    struct fabric_memory *memory = &fabric->memories[index];
+    uint32_t handle = fabric_handle_make(memory->generation, index),
+             region_index = memory->region_count;
+    struct sl_error why = {0};
+    struct sl_mr_cut cut;
+    if (!memory_cut(fabric, memory, &memory->cut_at, &cut)) {
+        memory->state = MEMORY_READY;
+        fabric->registering--;
+        why.code = SL_OK;
+    } else {
+        struct fabric_region *region = &memory->regions[region_index];
+        *region = (struct fabric_region){.offset_bytes = cut.offset_bytes,
+                                         .length_bytes = cut.length_bytes};
+        void *at = (unsigned char *)memory->what.at + cut.offset_bytes;
+        if (fabric->ops->region_add(fabric, at, cut.length_bytes, region, &why) == SL_OK) {
+            memory->region_count++;
+            fabric->stats.regions++;
+            return;
+        }
+        fabric_memory_clear(fabric, memory); /* what was registered of it is deregistered */
+    }
+    if (fabric->options.events.registered != NULL) {
+        fabric->options.events.registered(fabric->options.events.context, handle, region_index,
+                                          &why);
+    }
+}
+
+void fabric_memories_step(struct sl_fabric *fabric)
+{
+    for (uint32_t i = 0; i < fabric->options.memories_max && fabric->registering > 0; i++) {
+        if (fabric->memories[i].state == MEMORY_REGISTERING) {
+            memory_step(fabric, i);
+            break; /* one a step */
+        }
+    }
+    fabric->work_due |= fabric->registering > 0;
+}

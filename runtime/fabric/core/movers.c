@@ -1,0 +1,545 @@
+/* runtime/fabric/core/movers.c - see movers.h. Orders and ends pass through arrays under one lock a
+ * mover, as long as they can ever get; each side is woken by an eventfd, once for what is new. */
+#include "runtime/fabric/core/movers.h"
+
+#include "runtime/sl_spin.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define RING_ENTRIES_MAX 4096u
+#define ORDERS_A_SLOT    3u /* a late cancel, then a start and its cancel */
+
+enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
+struct order {
+    uint32_t slot;
+    uint32_t serial; /* of the slot's operation: a late cancel does not hit the next one */
+    uint8_t kind;
+    int fd; /* ORDER_SEND */
+    const struct msghdr *message;
+    struct sl_mover_receive receive; /* ORDER_RECEIVE */
+};
+
+/* What a mover knows of a slot. */
+struct work {
+    struct order order; /* its receive is the one under way */
+    bool busy, cancelled;
+    bool in_head; /* the head of the next step is being received */
+    uint32_t head_bytes;
+    uint32_t moved_bytes;
+    struct msghdr message; /* the last slice, and what comes behind it */
+    struct iovec parts[2];
+};
+
+/* What the owner knows of a slot. */
+struct slot {
+    uint32_t serial;
+    bool on, cancelled;
+};
+
+struct mover {
+    struct sl_movers *movers;
+    pthread_t thread;
+    bool started;
+    struct io_uring ring;
+    int wake_fd;
+    uint64_t wakes; /* read into by the ring */
+    bool is_told;   /* owner: orders came since the last flush */
+
+    pthread_mutex_t lock;
+    pthread_cond_t has_opened;
+    bool opened;
+    sl_err open_code;
+    struct sl_error why;
+    struct order *orders; /* capacity: ORDERS_A_SLOT */
+    uint32_t order_count;
+    struct sl_mover_done *dones; /* ring; capacity: a chain a slot, rounded to a power of two */
+    uint32_t done_head, done_count, done_capacity;
+    bool stop;
+
+    struct order *taken; /* the thread's own: orders as it took them */
+    struct work *works;  /* and what is under way, by slot */
+};
+
+struct sl_movers {
+    uint32_t count, slot_count, slice_bytes;
+    int wake_fd;
+    struct slot *slots;
+    struct mover *movers;
+};
+
+#define TAG_WAKE   UINT64_MAX
+#define TAG_CANCEL (UINT64_MAX - 1)
+
+uint32_t sl_movers_count(uint32_t wanted)
+{
+    uint32_t cores = sl_spin_cores();
+    return SL_MIN(wanted, cores == 2 ? cores : cores / 2);
+}
+
+void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes)
+{
+    int value = (int)bytes;
+    if (low->bytes != bytes &&
+        setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value)) == 0) {
+        low->bytes = bytes;
+    }
+}
+
+static void wake(int fd)
+{
+    const uint64_t one = 1;
+    ssize_t put = write(fd, &one, sizeof(one)); /* EAGAIN: it is awake already */
+    (void)put;
+}
+
+/* ---- the thread ---- */
+
+static struct io_uring_sqe *mover_sqe(struct mover *mover)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&mover->ring);
+    if (sqe == NULL) {
+        (void)io_uring_submit(&mover->ring);
+        sqe = io_uring_get_sqe(&mover->ring);
+    }
+    SL_ASSERT(sqe != NULL); /* submit empties the queue */
+    return sqe;
+}
+
+static void mover_listen(struct mover *mover)
+{
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    io_uring_prep_read(sqe, mover->wake_fd, &mover->wakes, sizeof(mover->wakes), 0);
+    io_uring_sqe_set_data64(sqe, TAG_WAKE);
+}
+
+static void head_submit(struct mover *mover, struct work *work)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    uint32_t left_bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
+    sl_low_water_set(receive->low, receive->fd, left_bytes);
+    io_uring_prep_recv(sqe, receive->fd, (unsigned char *)receive->after + work->head_bytes,
+                       left_bytes, 0);
+    io_uring_sqe_set_data64(sqe, work->order.slot);
+}
+
+static void receive_submit(struct mover *mover, struct work *work)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    uint32_t left_bytes = receive->length_bytes - work->moved_bytes;
+    uint32_t bytes = SL_MIN(left_bytes, mover->movers->slice_bytes);
+    unsigned char *at = (unsigned char *)receive->at + work->moved_bytes;
+    sl_low_water_set(receive->low, receive->fd, bytes);
+    if (bytes < left_bytes || receive->after_bytes == 0) {
+        io_uring_prep_recv(sqe, receive->fd, at, bytes, 0);
+    } else {
+        work->parts[0] = (struct iovec){.iov_base = at, .iov_len = bytes};
+        work->parts[1] =
+            (struct iovec){.iov_base = receive->after, .iov_len = receive->after_bytes};
+        work->message = (struct msghdr){.msg_iov = work->parts, .msg_iovlen = 2};
+        io_uring_prep_recvmsg(sqe, receive->fd, &work->message, 0);
+    }
+    io_uring_sqe_set_data64(sqe, work->order.slot);
+}
+
+static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
+{
+    (void)pthread_mutex_lock(&mover->lock);
+    bool first = mover->done_count == 0;
+    SL_ASSERT(mover->done_count < mover->done_capacity);
+    uint32_t at = (mover->done_head + mover->done_count++) & (mover->done_capacity - 1);
+    mover->dones[at] = *done;
+    (void)pthread_mutex_unlock(&mover->lock);
+    if (first) {
+        wake(mover->movers->wake_fd);
+    }
+}
+
+static void mover_end(struct mover *mover, struct work *work, int32_t result, uint32_t after_bytes)
+{
+    const struct sl_mover_done done = {.slot = work->order.slot,
+                                       .result = result,
+                                       .after_bytes = after_bytes,
+                                       .in_head = work->in_head};
+    work->busy = false;
+    mover_tell(mover, &done);
+}
+
+/* The head that came, whole or not yet, may be that of the next step. */
+static bool step_fits(const struct work *work, uint32_t head_bytes)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    return head_bytes < SL_MOVER_HEAD_BYTES ||
+           memcmp(receive->after, receive->steps->head, SL_MOVER_HEAD_BYTES) == 0;
+}
+
+static void step_begin(struct mover *mover, struct work *work)
+{
+    struct sl_mover_receive *receive = &work->order.receive;
+    const struct sl_mover_step *step = receive->steps;
+    receive->at = step->at;
+    receive->length_bytes = step->length_bytes;
+    receive->digest = step->digest;
+    receive->steps++;
+    receive->step_count--;
+    work->in_head = false;
+    work->moved_bytes = 0;
+    receive_submit(mover, work);
+}
+
+/* A value is whole, and head_bytes of what is behind it are here. */
+static void value_whole(struct mover *mover, struct work *work, uint32_t head_bytes)
+{
+    if (work->order.receive.step_count == 0 || work->cancelled || !step_fits(work, head_bytes)) {
+        mover_end(mover, work, (int32_t)work->moved_bytes, head_bytes);
+        return;
+    }
+    const struct sl_mover_done done = {
+        .slot = work->order.slot, .result = (int32_t)work->moved_bytes, .more = true};
+    mover_tell(mover, &done);
+    work->head_bytes = head_bytes;
+    if (head_bytes == SL_MOVER_HEAD_BYTES) {
+        step_begin(mover, work);
+        return;
+    }
+    work->in_head = true;
+    head_submit(mover, work);
+}
+
+static void head_moved(struct mover *mover, struct work *work, int32_t result)
+{
+    work->head_bytes += result > 0 ? (uint32_t)result : 0;
+    if (result <= 0 || work->cancelled || !step_fits(work, work->head_bytes)) {
+        mover_end(mover, work, result, work->head_bytes);
+    } else if (work->head_bytes < SL_MOVER_HEAD_BYTES) {
+        head_submit(mover, work);
+    } else {
+        step_begin(mover, work);
+    }
+}
+
+static void mover_moved(struct mover *mover, struct work *work, int32_t result)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    if (work->in_head) {
+        head_moved(mover, work, result);
+        return;
+    }
+    if (work->order.kind == ORDER_SEND || result <= 0) {
+        bool some = result <= 0 && work->moved_bytes > 0;
+        mover_end(mover, work, some ? (int32_t)work->moved_bytes : result, 0);
+        return;
+    }
+    uint32_t bytes = SL_MIN((uint32_t)result, receive->length_bytes - work->moved_bytes);
+    if (receive->digest != NULL) {
+        sl_digest_feed(receive->digest, (unsigned char *)receive->at + work->moved_bytes, bytes);
+    }
+    work->moved_bytes += bytes;
+    if (work->moved_bytes == receive->length_bytes) {
+        value_whole(mover, work, (uint32_t)result - bytes);
+    } else if (work->cancelled) {
+        mover_end(mover, work, (int32_t)work->moved_bytes, 0);
+    } else {
+        receive_submit(mover, work);
+    }
+}
+
+static void mover_cancel(struct mover *mover, struct work *work, const struct order *order)
+{
+    if (!work->busy || work->order.serial != order->serial) {
+        return; /* it has ended */
+    }
+    work->cancelled = true;
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    io_uring_prep_cancel64(sqe, order->slot, 0);
+    io_uring_sqe_set_data64(sqe, TAG_CANCEL);
+}
+
+static void mover_order(struct mover *mover, const struct order *order)
+{
+    struct work *work = &mover->works[order->slot];
+    if (order->kind == ORDER_CANCEL) {
+        mover_cancel(mover, work, order);
+        return;
+    }
+    *work = (struct work){.order = *order, .busy = true};
+    if (order->kind == ORDER_RECEIVE) {
+        receive_submit(mover, work);
+        return;
+    }
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    io_uring_prep_sendmsg(sqe, order->fd, order->message, MSG_NOSIGNAL | MSG_WAITALL);
+    io_uring_sqe_set_data64(sqe, order->slot);
+}
+
+/* False: the end. */
+static bool mover_woken(struct mover *mover)
+{
+    (void)pthread_mutex_lock(&mover->lock);
+    uint32_t count = mover->order_count;
+    bool stop = mover->stop;
+    memcpy(mover->taken, mover->orders, count * sizeof(*mover->taken));
+    mover->order_count = 0;
+    (void)pthread_mutex_unlock(&mover->lock);
+    for (uint32_t i = 0; i < count && !stop; i++) {
+        mover_order(mover, &mover->taken[i]);
+    }
+    return !stop;
+}
+
+/* By the mover itself: with SINGLE_ISSUER a ring belongs to the thread that makes it. */
+static sl_err ring_open(struct mover *mover, struct sl_error *why)
+{
+    unsigned entries = 64;
+    while (entries < RING_ENTRIES_MAX && entries < mover->movers->slot_count) {
+        entries *= 2;
+    }
+    struct io_uring_params params = {
+        .flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER |
+                 IORING_SETUP_DEFER_TASKRUN,
+        .cq_entries = entries * 2,
+    };
+    int result = io_uring_queue_init_params(entries, &mover->ring, &params);
+    if (result == -EINVAL) { /* a kernel before 6.1 */
+        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
+                                          .cq_entries = entries * 2};
+        result = io_uring_queue_init_params(entries, &mover->ring, &params);
+    }
+    if (result < 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "no io_uring of %u entries for a mover: %s",
+                       entries, strerror(-result));
+    }
+    return SL_OK;
+}
+
+static void *mover_run(void *context)
+{
+    struct mover *mover = context;
+    sl_err err = ring_open(mover, &mover->why);
+    (void)pthread_mutex_lock(&mover->lock);
+    mover->opened = true;
+    mover->open_code = err;
+    (void)pthread_cond_signal(&mover->has_opened);
+    (void)pthread_mutex_unlock(&mover->lock);
+    if (err != SL_OK) {
+        return NULL;
+    }
+    bool goes_on = true;
+    mover_listen(mover);
+    while (goes_on) {
+        struct io_uring_cqe *cqe = NULL;
+        (void)io_uring_submit_and_wait(&mover->ring, 1); /* EINTR: it is looked again */
+        while (goes_on && io_uring_peek_cqe(&mover->ring, &cqe) == 0) {
+            struct io_uring_cqe copy = *cqe;
+            io_uring_cqe_seen(&mover->ring, cqe);
+            if (copy.user_data == TAG_WAKE) {
+                mover_listen(mover); /* before looking: nothing is missed */
+                goes_on = mover_woken(mover);
+            } else if (copy.user_data != TAG_CANCEL) {
+                mover_moved(mover, &mover->works[copy.user_data], copy.res);
+            }
+        }
+    }
+    io_uring_queue_exit(&mover->ring); /* what was under way ends here */
+    return NULL;
+}
+
+/* ---- the owner ---- */
+
+/* Without signals: they are for the actor's own thread. */
+static int thread_start(struct mover *mover)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int os_code = pthread_create(&mover->thread, NULL, mover_run, mover);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    mover->started = os_code == 0;
+    return os_code;
+}
+
+static sl_err mover_open(struct mover *mover, struct sl_error *why)
+{
+    uint32_t slots = mover->movers->slot_count;
+    mover->orders = calloc(ORDERS_A_SLOT * (size_t)slots, sizeof(*mover->orders));
+    mover->taken = calloc(ORDERS_A_SLOT * (size_t)slots, sizeof(*mover->taken));
+    mover->done_capacity = 1;
+    while (mover->done_capacity < slots * (SL_MOVER_STEPS_MAX + 1)) {
+        mover->done_capacity *= 2;
+    }
+    mover->dones = calloc(mover->done_capacity, sizeof(*mover->dones));
+    mover->works = calloc(slots, sizeof(*mover->works));
+    if (mover->orders == NULL || mover->taken == NULL || mover->dones == NULL ||
+        mover->works == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a mover of %u connections", slots);
+    }
+    mover->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (mover->wake_fd < 0) {
+        return sl_fail_os(why, errno, "eventfd");
+    }
+    int os_code = thread_start(mover);
+    if (os_code != 0) {
+        return sl_fail_os(why, os_code, "start a mover");
+    }
+    (void)pthread_mutex_lock(&mover->lock);
+    while (!mover->opened) {
+        (void)pthread_cond_wait(&mover->has_opened, &mover->lock);
+    }
+    sl_err err = mover->open_code;
+    (void)pthread_mutex_unlock(&mover->lock);
+    if (err != SL_OK && why != NULL) {
+        *why = mover->why;
+    }
+    return err;
+}
+
+sl_err sl_movers_open(uint32_t count, uint32_t slot_count, uint32_t slice_bytes, int wake_fd,
+                      struct sl_movers **out, struct sl_error *why)
+{
+    struct sl_movers *movers = calloc(1, sizeof(*movers));
+    *out = NULL;
+    if (movers != NULL) {
+        *movers = (struct sl_movers){
+            .slot_count = slot_count, .slice_bytes = slice_bytes, .wake_fd = wake_fd};
+        movers->slots = calloc(slot_count, sizeof(*movers->slots));
+        movers->movers = calloc(count, sizeof(*movers->movers));
+    }
+    if (movers == NULL || movers->slots == NULL || movers->movers == NULL) {
+        sl_movers_close(&movers);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u movers", count);
+    }
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        struct mover *mover = &movers->movers[i];
+        *mover = (struct mover){.movers = movers, .wake_fd = -1};
+        (void)pthread_mutex_init(&mover->lock, NULL);
+        (void)pthread_cond_init(&mover->has_opened, NULL);
+        movers->count++;
+        err = mover_open(mover, why);
+    }
+    if (err != SL_OK) {
+        sl_movers_close(&movers);
+    }
+    *out = movers;
+    return err;
+}
+
+static void mover_close(struct mover *mover)
+{
+    if (mover->started) {
+        (void)pthread_mutex_lock(&mover->lock);
+        mover->stop = true;
+        (void)pthread_mutex_unlock(&mover->lock);
+        wake(mover->wake_fd);
+        (void)pthread_join(mover->thread, NULL);
+    }
+    if (mover->wake_fd >= 0) {
+        close(mover->wake_fd);
+    }
+    (void)pthread_cond_destroy(&mover->has_opened);
+    (void)pthread_mutex_destroy(&mover->lock);
+    free(mover->orders);
+    free(mover->taken);
+    free(mover->dones);
+    free(mover->works);
+}
+
+void sl_movers_close(struct sl_movers **movers)
+{
+    struct sl_movers *self = *movers;
+    *movers = NULL;
+    if (self == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->count; i++) {
+        mover_close(&self->movers[i]);
+    }
+    free(self->movers);
+    free(self->slots);
+    free(self);
+}
+
+static void order_give(struct sl_movers *movers, const struct order *order)
+{
+    /* Both directions of a connection on one thread, connections in turns. */
+    struct mover *mover = &movers->movers[order->slot / 2 % movers->count];
+    (void)pthread_mutex_lock(&mover->lock);
+    SL_ASSERT(mover->order_count < ORDERS_A_SLOT * movers->slot_count);
+    mover->orders[mover->order_count++] = *order;
+    (void)pthread_mutex_unlock(&mover->lock);
+    mover->is_told = true;
+}
+
+static uint32_t slot_begin(struct sl_movers *movers, uint32_t slot)
+{
+    SL_ASSERT(slot < movers->slot_count && !movers->slots[slot].on);
+    movers->slots[slot].on = true;
+    movers->slots[slot].cancelled = false;
+    return ++movers->slots[slot].serial;
+}
+
+void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
+                       const struct sl_mover_receive *receive)
+{
+    struct order order = {.slot = slot,
+                          .serial = slot_begin(movers, slot),
+                          .kind = ORDER_RECEIVE,
+                          .receive = *receive};
+    order_give(movers, &order);
+}
+
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message)
+{
+    struct order order = {.slot = slot,
+                          .serial = slot_begin(movers, slot),
+                          .kind = ORDER_SEND,
+                          .fd = fd,
+                          .message = message};
+    order_give(movers, &order);
+}
+
+void sl_movers_cancel(struct sl_movers *movers, uint32_t slot)
+{
+    struct slot *at = &movers->slots[slot];
+    if (at->on && !at->cancelled) {
+        struct order order = {.slot = slot, .serial = at->serial, .kind = ORDER_CANCEL};
+        at->cancelled = true;
+        order_give(movers, &order);
+    }
+}
+
+void sl_movers_flush(struct sl_movers *movers)
+{
+    for (uint32_t i = 0; i < movers->count; i++) {
+        if (movers->movers[i].is_told) {
+            movers->movers[i].is_told = false;
+            wake(movers->movers[i].wake_fd);
+        }
+    }
+}
+
+uint32_t sl_movers_take(struct sl_movers *movers, struct sl_mover_done *dones, uint32_t count)
+{
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < movers->count && taken < count; i++) {
+        struct mover *mover = &movers->movers[i];
+        (void)pthread_mutex_lock(&mover->lock);
+        while (taken < count && mover->done_count > 0) {
+            dones[taken] = mover->dones[mover->done_head];
+            mover->done_head = (mover->done_head + 1) & (mover->done_capacity - 1);
+            mover->done_count--;
+            movers->slots[dones[taken].slot].on = dones[taken].more;
+            taken++;
+        }
+        (void)pthread_mutex_unlock(&mover->lock);
+    }
+    return taken;
+}

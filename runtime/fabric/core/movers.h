@@ -1,0 +1,86 @@
+/* runtime/fabric/core/movers.h - threads that receive, digest and send the values of sockets, so
+ * that one connection's copy runs beside another's.
+ *
+ * A slot is one operation at a time: started, perhaps cancelled, ended by exactly one
+ * sl_mover_done without `more`. Memory, message, digests and steps are lent from start to end. A
+ * slot's thread is fixed.
+ *
+ * All calls come from one thread, the owner's. Each mover has an io_uring of its own. */
+#ifndef SL_FABRIC_CORE_MOVERS_H
+#define SL_FABRIC_CORE_MOVERS_H
+
+#include "runtime/sl_digest.h"
+#include "runtime/sl_error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define SL_MOVER_HEAD_BYTES 24u
+#define SL_MOVER_STEPS_MAX  15u
+
+struct sl_movers;
+
+/* result: bytes moved (fewer than asked for only when it was cancelled or the peer closed), or
+ * -errno when none were. after_bytes: what came behind them already. */
+struct sl_mover_done {
+    uint32_t slot;
+    int32_t result;
+    uint32_t after_bytes;
+    bool more;    /* a whole value of a chain: the next one is being received */
+    bool in_head; /* between two values of a chain: only after_bytes of the head came */
+};
+
+/* As many as are wanted, but no more than half of the processors that this process may use; both of
+ * two: one mover alone sends no faster than the core that it fills. */
+uint32_t sl_movers_count(uint32_t wanted);
+
+/* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there. Errors:
+ * SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED (no io_uring), SL_ERR_OS. */
+sl_err sl_movers_open(uint32_t count, uint32_t slot_count, uint32_t slice_bytes, int wake_fd,
+                      struct sl_movers **out, struct sl_error *why);
+/* Nothing touches lent memory afterwards; what was under way is not answered. */
+void sl_movers_close(struct sl_movers **movers);
+
+/* SO_RCVLOWAT: the kernel wakes who receives when so much has arrived, instead of for every packet.
+ * Never more than is still to come, or the end of the last value would wake nobody. */
+struct sl_low_water {
+    uint32_t bytes; /* in force; 0: not set */
+};
+void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes);
+
+/* A value that follows in a chain, when exactly this head stands before it. */
+struct sl_mover_step {
+    void *at;
+    uint32_t length_bytes;
+    struct sl_digest_stream *digest; /* NULL: none */
+    unsigned char head[SL_MOVER_HEAD_BYTES];
+};
+
+/* A receive. All that is pointed at is lent. */
+struct sl_mover_receive {
+    int fd;
+    void *at;
+    uint32_t length_bytes;
+    void *after; /* takes up to after_bytes that are there behind it, which are not waited for */
+    uint32_t after_bytes;
+    struct sl_low_water *low; /* of the socket */
+    /* Fed with what arrives, in order, slice by slice while it is in the cache; NULL: none. */
+    struct sl_digest_stream *digest;
+    /* Values that are received in one go, with a done each, while their heads come as foretold.
+     * What else comes ends the chain: it lies in `after`, where the heads go (after_bytes =
+     * SL_MOVER_HEAD_BYTES). */
+    const struct sl_mover_step *steps;
+    uint32_t step_count; /* at most SL_MOVER_STEPS_MAX */
+};
+void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
+                       const struct sl_mover_receive *receive);
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message);
+/* Ends the operation soon; nothing happens when it has ended. */
+void sl_movers_cancel(struct sl_movers *movers, uint32_t slot);
+/* Hands to the threads what was started and cancelled since. */
+void sl_movers_flush(struct sl_movers *movers);
+/* Takes at most count ends; returns how many. */
+uint32_t sl_movers_take(struct sl_movers *movers, struct sl_mover_done *dones, uint32_t count);
+
+#endif

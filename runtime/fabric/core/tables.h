@@ -1,0 +1,46 @@
+/* runtime/fabric/core/tables.h - what the core's own files ask of each other. */
+#ifndef SL_FABRIC_CORE_TABLES_H
+#define SL_FABRIC_CORE_TABLES_H
+
+#include "runtime/fabric/core/internal.h"
+
+/* ---- tables.c ---- */
+/* A handle is a slot and the number of its life, so a stale one finds nothing. */
+uint32_t fabric_handle_make(uint16_t generation, uint32_t index);
+uint16_t fabric_generation_next(uint16_t generation);
+/* NULL: there is none that lives. */
+struct fabric_grant *fabric_grant_of(const struct sl_fabric *fabric, uint32_t handle);
+struct fabric_key *fabric_key_of(const struct sl_fabric *fabric, uint32_t handle);
+void fabric_key_free(struct fabric_key *key);
+/* True when the regions cover [offset, +length) without a gap. */
+bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
+                          uint64_t offset_bytes, uint64_t length_bytes);
+
+/* ---- units.c ---- */
+/* The piece waits for a lane of its peer. */
+void fabric_piece_queue(struct fabric_peer *peer, struct fabric_piece *piece);
+/* Nothing more of the piece is cut; its transfer ends with the code when all units are back. */
+void fabric_piece_stop(struct sl_fabric *fabric, struct fabric_piece *piece, sl_err code);
+/* The transfer ends with the code as soon as its memory is free. */
+void fabric_transfer_give_up(struct sl_fabric *fabric, struct fabric_transfer *transfer,
+                             sl_err code);
+/* Gives waiting pieces to lanes that have room. */
+void fabric_peer_pump(struct fabric_peer *peer);
+
+/* ---- memory.c ---- */
+/* Takes its regions from the back end. */
+void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory);
+void fabric_memories_step(struct sl_fabric *fabric);
+
+/* ---- peers.c ---- */
+void fabric_peers_step(struct sl_fabric *fabric);
+void fabric_links_tell(struct sl_fabric *fabric);
+
+/* ---- grants.c ---- */
+void fabric_grants_tell(struct sl_fabric *fabric);
+
+/* ---- transfers.c ---- */
+void fabric_deadlines_step(struct sl_fabric *fabric);
+void fabric_transfers_tell(struct sl_fabric *fabric);
+
+#endif

@@ -1,0 +1,273 @@
+/* runtime/fabric/tcp/conn.c - connections: what is submitted for them, how they begin and end. */
+#include "runtime/fabric/tcp/internal.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Of kernel 6.2; this liburing does not know it yet. */
+#ifndef IORING_SEND_ZC_REPORT_USAGE
+#define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
+#endif
+
+/* ---- submissions ---- */
+
+struct io_uring_sqe *tcp_sqe(struct tcp *tcp)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&tcp->ring);
+    if (sqe == NULL) {
+        (void)io_uring_submit(&tcp->ring);
+        sqe = io_uring_get_sqe(&tcp->ring);
+    }
+    SL_ASSERT(sqe != NULL); /* submit empties the queue */
+    return sqe;
+}
+
+void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op)
+{
+    io_uring_sqe_set_data64(sqe, (uint64_t)conn << 8 | (uint64_t)op);
+}
+
+void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    *due_ns = at_ns;
+    tcp->due_ns = SL_MIN(tcp->due_ns, at_ns);
+}
+
+static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    SL_ASSERT(!conn->recv_on);
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    io_uring_prep_recv(sqe, conn->fd, at, length_bytes, 0);
+    tcp_tag(sqe, conn->index, TCP_OP_RECV);
+    conn->recv_on = true;
+    conn->ops_out++;
+}
+
+void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
+{
+    sl_low_water_set(&conn->low, conn->fd, 1);
+    tcp_recv_at(conn, at, length_bytes);
+}
+
+static uint32_t mover_slot(const struct tcp_conn *conn, bool send)
+{
+    return 2 * conn->index + send;
+}
+
+bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes)
+{
+    return tcp_of(conn->fabric)->movers != NULL && value_bytes >= TCP_MOVE_BYTES;
+}
+
+void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    bool discards = conn->rx == RX_DISCARD;
+    if (!discards && tcp_moves(conn, conn->value_left)) {
+        const struct tcp_chain *chain = conn->chain;
+        const struct sl_mover_receive receive = {
+            .fd = conn->fd,
+            .at = conn->value,
+            .length_bytes = conn->value_left,
+            .after = conn->heads_in,
+            .after_bytes = conn->lane != NULL ? SL_WIRE_ANSWER_BYTES : sizeof(conn->heads_in),
+            .low = &conn->low,
+            .digest = digest,
+            .steps = chain == NULL ? NULL : chain->steps,
+            .step_count = chain == NULL || chain->count == 0 ? 0 : chain->count - 1,
+        };
+        sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
+        conn->recv_on = conn->recv_moves = true;
+        conn->ops_out++;
+        return;
+    }
+    uint64_t most = discards ? TCP_DISCARD_BYTES : TCP_SLICE_BYTES;
+    uint32_t bytes = (uint32_t)SL_MIN(conn->value_left, most);
+    conn->digest = discards ? NULL : digest;
+    sl_low_water_set(&conn->low, conn->fd, bytes);
+    tcp_recv_at(conn, discards ? tcp->discard : conn->value, bytes);
+}
+
+void tcp_recv_cancel(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    if (!conn->recv_on || conn->recv_cancelled) {
+        return;
+    }
+    if (conn->recv_moves) {
+        sl_movers_cancel(tcp->movers, mover_slot(conn, false));
+        conn->fabric->work_due = true; /* it must reach the mover */
+        return;
+    }
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    io_uring_prep_cancel64(sqe, (uint64_t)conn->index << 8 | TCP_OP_RECV, 0);
+    tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
+    conn->recv_cancelled = true;
+    conn->ops_out++;
+    conn->fabric->work_due = true; /* it must reach the kernel */
+}
+
+void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes)
+{
+    struct iovec *last =
+        conn->message.msg_iovlen == 0 ? NULL : &conn->parts[conn->message.msg_iovlen - 1];
+    if (last != NULL && (const unsigned char *)last->iov_base + last->iov_len == at) {
+        last->iov_len += length_bytes;
+        return;
+    }
+    SL_ASSERT(conn->message.msg_iovlen < SL_COUNT(conn->parts));
+    conn->parts[conn->message.msg_iovlen++] =
+        (struct iovec){.iov_base = (void *)(uintptr_t)at, .iov_len = length_bytes};
+    conn->message.msg_iov = conn->parts;
+}
+
+void tcp_send_more(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    conn->send_on = true;
+    conn->ops_out++;
+    conn->fabric->work_due = true;
+    if (conn->send_moves) {
+        sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message);
+        return;
+    }
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    unsigned flags = MSG_NOSIGNAL | MSG_WAITALL;
+    if (conn->tx_zero) {
+        io_uring_prep_sendmsg_zc(sqe, conn->fd, &conn->message, flags);
+        sqe->ioprio |= IORING_SEND_ZC_REPORT_USAGE;
+        conn->zero_sent++;
+    } else {
+        io_uring_prep_sendmsg(sqe, conn->fd, &conn->message, flags);
+    }
+    tcp_tag(sqe, conn->index, TCP_OP_SEND);
+}
+
+void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    SL_ASSERT(!conn->send_on);
+    conn->tx_zero = value_bytes >= TCP_ZERO_BYTES && tcp_of(fabric)->can_zero && !conn->zero_off &&
+                    fabric->options.zero_copy != SL_FABRIC_COPY;
+    /* Without a copy there is little to do, and its notices come to our ring. */
+    conn->send_moves = !conn->tx_zero && tcp_moves(conn, value_bytes);
+    tcp_due(
+        conn, &conn->tx_due_ns,
+        sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
+    tcp_send_more(conn);
+}
+
+/* True when all of the message is out. */
+bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes)
+{
+    struct msghdr *message = &conn->message;
+    while (message->msg_iovlen > 0 && sent_bytes >= message->msg_iov->iov_len) {
+        sent_bytes -= message->msg_iov->iov_len;
+        message->msg_iov++;
+        message->msg_iovlen--;
+    }
+    if (message->msg_iovlen > 0) {
+        message->msg_iov->iov_base = (unsigned char *)message->msg_iov->iov_base + sent_bytes;
+        message->msg_iov->iov_len -= sent_bytes;
+    }
+    return message->msg_iovlen == 0;
+}
+
+/* ---- connections ---- */
+
+socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (address->ipv6) {
+        struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(address->port);
+        six->sin6_scope_id = address->scope;
+        memcpy(&six->sin6_addr, address->ip, 16);
+        return sizeof(*six);
+    }
+    struct sockaddr_in *four = (struct sockaddr_in *)out;
+    four->sin_family = AF_INET;
+    four->sin_port = htons(address->port);
+    memcpy(&four->sin_addr, address->ip, 4);
+    return sizeof(*four);
+}
+
+void tcp_socket_options(const struct sl_fabric *fabric, int fd)
+{
+    int on = 1;
+    unsigned int timeout_ms = (unsigned int)SL_MIN(
+        SL_MAX(fabric->options.stall_ns / SL_NS_PER_MS, UINT64_C(1)), (uint64_t)INT32_MAX);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
+void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    struct sockaddr_storage to;
+    socklen_t to_bytes = tcp_sockaddr(address, &to);
+    SL_ASSERT(conn->state == CONN_FREE);
+    conn->fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (conn->fd < 0) {
+        tcp_lane_connected(conn, -errno);
+        return;
+    }
+    tcp_socket_options(conn->fabric, conn->fd);
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    /* The address is copied when the submission is taken, and that is now. */
+    io_uring_prep_connect(sqe, conn->fd, (struct sockaddr *)&to, to_bytes);
+    tcp_tag(sqe, conn->index, TCP_OP_CONNECT);
+    conn->state = CONN_CONNECTING;
+    conn->ops_out++;
+    (void)io_uring_submit(&tcp->ring);
+}
+
+/* The last step: nothing is under way. What zero-copy sends still hold goes with the socket. */
+void tcp_closed(struct tcp_conn *conn)
+{
+    struct linger at_once = {.l_onoff = 1};
+    if (conn->fd >= 0) { /* a reset frees what is queued for a peer that takes nothing */
+        (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(conn->fd);
+        conn->fd = -1;
+    }
+    if (conn->zero_noticed != conn->zero_sent) {
+        return;
+    }
+    conn->state = CONN_FREE;
+    if (conn->lane != NULL) {
+        tcp_lane_closed(conn);
+    } else {
+        tcp_served_closed(conn);
+    }
+}
+
+void tcp_close(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    if (conn->state == CONN_FREE || conn->state == CONN_CLOSING) {
+        return;
+    }
+    conn->state = CONN_CLOSING;
+    conn->rx_due_ns = conn->tx_due_ns = SL_NEVER_NS;
+    conn->fabric->work_due = true;
+    if (conn->ops_out > 0) {
+        (void)shutdown(conn->fd, SHUT_RDWR);
+        if (tcp->movers != NULL) {
+            sl_movers_cancel(tcp->movers, mover_slot(conn, false));
+            sl_movers_cancel(tcp->movers, mover_slot(conn, true));
+        }
+        struct io_uring_sqe *sqe = tcp_sqe(tcp);
+        io_uring_prep_cancel_fd(sqe, conn->fd, IORING_ASYNC_CANCEL_ALL);
+        tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
+        conn->ops_out++;
+        return;
+    }
+    tcp_closed(conn);
+}

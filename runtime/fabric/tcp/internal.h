@@ -1,0 +1,165 @@
+/* runtime/fabric/tcp/internal.h - an io_uring and the connections on it; values of size go by
+ * the rings of the movers.
+ *
+ * A connection is a lane (we ask, the peer serves) or served (the peer asks). At most one receive
+ * and one send are under way on each; memory they point at is lent to the kernel until they
+ * complete. */
+#ifndef SL_FABRIC_TCP_INTERNAL_H
+#define SL_FABRIC_TCP_INTERNAL_H
+
+#include "runtime/fabric/core/internal.h"
+#include "runtime/fabric/core/movers.h"
+#include "runtime/fabric/core/wire.h"
+
+#include <liburing.h>
+#include <netinet/in.h>
+
+#define TCP_SEND_BATCH    16u            /* frames of one send */
+#define TCP_SEND_BYTES    (2 * SL_MIB)   /* after so many bytes of values a send is full */
+#define TCP_SLICE_BYTES   (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
+#define TCP_HEADS_IN      16u            /* requests of one receive */
+#define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
+#define TCP_DISCARD_BYTES (64 * SL_KIB)
+#define TCP_ZERO_BYTES    (64 * SL_KIB)   /* below, copying is cheaper than pinning pages */
+#define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
+#define TCP_NS_PER_BYTE   UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
+#define TCP_ACCEPT_WAIT   (100 * SL_NS_PER_MS) /* after accept has failed */
+
+enum tcp_op { TCP_OP_ACCEPT = 1, TCP_OP_CONNECT, TCP_OP_RECV, TCP_OP_SEND, TCP_OP_CANCEL };
+enum tcp_state { CONN_FREE, CONN_CONNECTING, CONN_GREETING, CONN_OPEN, CONN_CLOSING };
+enum tcp_rx { RX_NONE, RX_HEAD, RX_VALUE, RX_DISCARD };
+
+/* A request of a peer: its answer waits or is being sent. */
+struct tcp_served {
+    uint8_t verb;
+    uint8_t code;
+    uint32_t sequence;
+    uint32_t length_bytes; /* of the value */
+    unsigned char *value;
+    uint32_t grant;  /* index; FABRIC_NONE: none is held */
+    uint64_t notice; /* zero-copy sends that must be noticed before it can go */
+    unsigned char head[SL_WIRE_ANSWER_BYTES];
+};
+
+/* Units of a lane that a mover receives one after the other: the lane's head first. Until they end,
+ * all of them are lent to it. */
+struct tcp_chain {
+    uint32_t count, at; /* units; 0: none is under way. The one being received */
+    struct sl_mover_step steps[SL_MOVER_STEPS_MAX];
+    struct sl_digest_stream digests[SL_MOVER_STEPS_MAX];
+};
+
+struct tcp_conn {
+    struct sl_fabric *fabric;
+    uint32_t index;
+    int fd;
+    uint8_t state; /* enum tcp_state */
+    uint8_t rx;    /* enum tcp_rx */
+    bool recv_on, send_on, recv_cancelled;
+    bool recv_moves, send_moves; /* by a mover */
+    bool in_head;                /* a chain ended between two values */
+    uint32_t ops_out;            /* submissions that hold the descriptor */
+    struct sl_low_water low;
+
+    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
+    uint32_t heads_bytes, heads_taken;
+    uint32_t after_bytes; /* of heads, came behind the value */
+    unsigned char *value; /* where the value goes */
+    uint32_t value_left;
+    struct sl_digest_stream *digest; /* to feed with what our own ring receives; NULL: none */
+    struct tcp_chain *chain;         /* lane with movers: values received in one go */
+    uint64_t rx_due_ns;
+
+    struct msghdr message;
+    struct iovec parts[2 * TCP_SEND_BATCH];
+    uint64_t tx_due_ns;
+    bool tx_zero, zero_off;
+    uint64_t zero_sent, zero_noticed; /* zero-copy sends, and those the kernel is through with */
+
+    /* lane */
+    struct fabric_lane *lane; /* NULL: served */
+    bool held;                /* an answer waits for the end of our send */
+    unsigned char *heads;     /* depth requests, by number of their unit */
+    uint64_t tx_first;        /* units tx_first..lane->sent are being sent */
+    uint64_t progress_ns, progress_mark;
+
+    /* served */
+    struct tcp_served *queue;
+    /* Of the queue: head..out are out, out..sent are being sent, sent..tail wait. */
+    uint64_t head_number, out_number, sent_number, tail_number;
+    struct tcp_served writing; /* RX_VALUE, RX_DISCARD */
+};
+
+struct tcp {
+    struct io_uring ring;
+    struct sl_movers *movers; /* NULL: none */
+    bool ring_open, can_zero, accept_on;
+    int listen_fd, event_fd;
+    struct sl_wire_address address;
+    struct tcp_conn *conns; /* lanes of all peers, then the served ones */
+    uint32_t lane_count, conn_count;
+    unsigned char *heads;
+    struct tcp_chain *chains; /* of the lanes; NULL: no movers */
+    struct tcp_served *queues;
+    unsigned char *discard;
+    uint64_t accept_at_ns;
+    uint64_t due_ns; /* not later than the earliest of all connections */
+};
+
+static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
+{
+    return fabric->backend;
+}
+
+/* ---- conn.c ---- */
+/* The next free submission; what is queued goes to the kernel first when there is none. */
+struct io_uring_sqe *tcp_sqe(struct tcp *tcp);
+void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op);
+void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes);
+void tcp_recv_cancel(struct tcp_conn *conn);
+/* Whether values of so many bytes go by a mover. */
+bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes);
+/* The rest of the value, with those of its chain behind it, or its next slice, or what is thrown
+ * away. digest: fed by who receives; NULL: none. */
+void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
+/* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
+void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
+void tcp_send_more(struct tcp_conn *conn);
+/* Of conn->message so much is out. True: all of it. */
+bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes);
+socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out);
+void tcp_socket_options(const struct sl_fabric *fabric, int fd);
+void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);
+void tcp_close(struct tcp_conn *conn);
+/* Closes the descriptor when nothing holds it any more. */
+void tcp_closed(struct tcp_conn *conn);
+void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns);
+void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes);
+/* ---- lane.c ---- */
+sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why);
+sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,
+                        struct sl_error *why);
+void tcp_peer_stop(struct fabric_peer *peer, bool last);
+void tcp_lane_push(struct fabric_lane *lane);
+void tcp_lane_cancel(struct fabric_lane *lane);
+void tcp_lane_connected(struct tcp_conn *conn, int result);
+void tcp_lane_received(struct tcp_conn *conn, int result);
+/* A value of a chain is whole, the next one is being received. */
+void tcp_lane_chained(struct tcp_conn *conn);
+void tcp_lane_sent(struct tcp_conn *conn, int result);
+void tcp_lane_noticed(struct tcp_conn *conn);
+void tcp_lane_closed(struct tcp_conn *conn);
+/* Fails the peer when nothing moves; gives the time of the next look. */
+uint64_t tcp_lane_look(struct tcp_conn *conn);
+/* ---- serve.c ---- */
+void tcp_accepted(struct sl_fabric *fabric, int fd);
+void tcp_served_received(struct tcp_conn *conn, int result);
+void tcp_served_sent(struct tcp_conn *conn, int result);
+void tcp_served_noticed(struct tcp_conn *conn);
+void tcp_served_closed(struct tcp_conn *conn);
+uint64_t tcp_served_look(struct tcp_conn *conn);
+/* Requests of grants that have ended are let go. */
+void tcp_served_recheck(struct tcp_conn *conn);
+void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
+
+#endif

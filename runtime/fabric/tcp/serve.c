@@ -1,0 +1,402 @@
+/* runtime/fabric/tcp/serve.c - the asked side: reads and writes our memory for peers, as far as
+ * their grants go. Everything that comes in here is hostile until its token was compared. */
+#include "runtime/fabric/tcp/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct tcp_served *served_at(const struct tcp_conn *conn, uint64_t number)
+{
+    return &conn->queue[number % TCP_QUEUE_MAX];
+}
+
+static void served_take(struct tcp_conn *conn);
+
+static uint32_t heads_left(const struct tcp_conn *conn)
+{
+    return conn->heads_bytes - conn->heads_taken;
+}
+
+static void served_expect_heads(struct tcp_conn *conn)
+{
+    uint32_t left_bytes = heads_left(conn);
+    memmove(conn->heads_in, conn->heads_in + conn->heads_taken, left_bytes);
+    conn->heads_bytes = left_bytes;
+    conn->heads_taken = 0;
+    if (left_bytes > 0 && conn->rx_due_ns == SL_NEVER_NS) { /* half a head has a deadline */
+        tcp_due(conn, &conn->rx_due_ns,
+                sl_deadline_ns(conn->fabric->now_ns, conn->fabric->options.stall_ns));
+    }
+    tcp_recv(conn, conn->heads_in + left_bytes, sizeof(conn->heads_in) - left_bytes);
+}
+
+static void served_bad(struct tcp_conn *conn)
+{
+    conn->fabric->stats.bad_frames++;
+    tcp_close(conn);
+}
+
+void tcp_accepted(struct sl_fabric *fabric, int fd)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    uint32_t index = tcp->lane_count;
+    while (index < tcp->conn_count && tcp->conns[index].state != CONN_FREE) {
+        index++;
+    }
+    if (index == tcp->conn_count) {
+        fabric->stats.over_limit++;
+        close(fd);
+        return;
+    }
+    struct tcp_conn *conn = &tcp->conns[index];
+    struct tcp_served *queue = conn->queue;
+    *conn = (struct tcp_conn){
+        .fabric = fabric, .index = index, .fd = fd, .state = CONN_GREETING, .queue = queue};
+    conn->writing.grant = FABRIC_NONE;
+    conn->tx_due_ns = SL_NEVER_NS;
+    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns));
+    conn->rx = RX_HEAD;
+    served_expect_heads(conn);
+}
+
+/* ---- what a request may do ---- */
+
+static void grant_leave(struct sl_fabric *fabric, uint32_t index)
+{
+    if (index == FABRIC_NONE) {
+        return;
+    }
+    struct fabric_grant *grant = &fabric->grants[index];
+    SL_ASSERT(grant->landing > 0);
+    grant->landing--;
+    if (grant->landing == 0 && grant->state == GRANT_ENDING) {
+        fabric_grant_gone(fabric, grant);
+    }
+}
+
+/* Whether a live grant carries this token and covers the range. All wrong ones are refused alike.
+ */
+static struct fabric_grant *grant_find(struct sl_fabric *fabric,
+                                       const struct sl_wire_request *request)
+{
+    static const uint8_t nobody[SL_WIRE_TOKEN_BYTES];
+    bool there = request->grant < fabric->options.grants_max;
+    struct fabric_grant *grant = there ? &fabric->grants[request->grant] : NULL;
+    there = there && grant->state == GRANT_LIVE;
+    bool same =
+        sl_fabric_same_bytes(there ? grant->token : nobody, request->token, SL_WIRE_TOKEN_BYTES);
+    if (!there || !same || grant->generation != request->generation) {
+        return NULL;
+    }
+    uint32_t verb = request->verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
+    uint64_t from = grant->what.offset_bytes, length = grant->what.length_bytes;
+    if (grant->what.verb != verb || request->offset_bytes < from ||
+        request->offset_bytes - from > length ||
+        request->length_bytes > length - (request->offset_bytes - from)) {
+        return NULL;
+    }
+    return grant;
+}
+
+static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
+static void served_value(struct tcp_conn *conn);
+
+static void served_request(struct tcp_conn *conn, const struct sl_wire_request *request)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    struct fabric_grant *grant = grant_find(fabric, request);
+    struct tcp_served served = {
+        .verb = (uint8_t)request->verb,
+        .code = grant == NULL ? SL_ERR_PERMISSION : SL_OK,
+        .sequence = request->sequence,
+        .length_bytes = request->length_bytes,
+        .grant = FABRIC_NONE,
+    };
+    if (grant == NULL) {
+        fabric->stats.refused++;
+    } else {
+        unsigned char *memory = fabric->memories[grant->memory_index].what.at;
+        served.value = memory + request->offset_bytes;
+        served.grant = grant->index;
+        grant->landing++;
+    }
+    if (request->verb == SL_WIRE_READ) {
+        served_answer(conn, &served);
+        return;
+    }
+    conn->writing = served;
+    conn->value = served.value;
+    conn->value_left = served.length_bytes;
+    conn->rx = grant == NULL ? RX_DISCARD : RX_VALUE;
+    tcp_due(conn, &conn->rx_due_ns,
+            sl_deadline_ns(fabric->now_ns,
+                           fabric->options.stall_ns + served.length_bytes * TCP_NS_PER_BYTE));
+    served_value(conn);
+}
+
+static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    if (!sl_fabric_same_bytes(tcp_of(fabric)->address.secret, request->token,
+                              SL_WIRE_TOKEN_BYTES)) {
+        fabric->stats.refused++;
+        tcp_close(conn);
+        return;
+    }
+    conn->state = CONN_OPEN;
+    struct tcp_served served = {.verb = SL_WIRE_HELLO, .grant = FABRIC_NONE};
+    served_answer(conn, &served);
+}
+
+/* ---- receiving ---- */
+
+static void served_head(struct tcp_conn *conn, const unsigned char *head)
+{
+    struct sl_wire_request request;
+    conn->rx_due_ns = SL_NEVER_NS;
+    bool greeting = conn->state == CONN_GREETING;
+    if (sl_wire_request_read(head, &request, NULL) != SL_OK ||
+        greeting != (request.verb == SL_WIRE_HELLO)) {
+        served_bad(conn);
+    } else if (greeting) {
+        served_greeting(conn, &request);
+    } else {
+        served_request(conn, &request);
+    }
+}
+
+/* Takes the heads that are here, until a value must come, enough is asked for, or more must come.
+ */
+static void served_take(struct tcp_conn *conn)
+{
+    conn->rx = RX_HEAD;
+    while (conn->rx == RX_HEAD && heads_left(conn) >= SL_WIRE_REQUEST_BYTES) {
+        if (conn->tail_number - conn->head_number >= TCP_QUEUE_MAX) {
+            conn->rx = RX_NONE; /* goes on when an answer is out */
+            return;
+        }
+        const unsigned char *head = conn->heads_in + conn->heads_taken;
+        conn->heads_taken += SL_WIRE_REQUEST_BYTES;
+        served_head(conn, head);
+        if (conn->state == CONN_CLOSING || conn->state == CONN_FREE) {
+            return;
+        }
+    }
+    if (conn->rx == RX_HEAD) {
+        served_expect_heads(conn);
+    }
+}
+
+/* A value is here, or what was to be thrown away. */
+static void served_value_end(struct tcp_conn *conn)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    struct tcp_served served = conn->writing;
+    conn->writing.grant = FABRIC_NONE;
+    conn->rx_due_ns = SL_NEVER_NS;
+    conn->rx = RX_HEAD;
+    if (served.code == SL_OK) {
+        fabric->stats.served_write_bytes += served.length_bytes;
+    }
+    grant_leave(fabric, served.grant);
+    served.grant = FABRIC_NONE;
+    served_answer(conn, &served);
+}
+
+static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    if (conn->rx == RX_VALUE) {
+        conn->value += got_bytes;
+        if (fabric->grants[conn->writing.grant].state == GRANT_ENDING) {
+            /* The ticket is over: what was under way has landed or not; the rest goes nowhere. */
+            conn->rx = RX_DISCARD;
+            conn->writing.code = SL_ERR_PERMISSION;
+            fabric->stats.refused++;
+            uint32_t grant = conn->writing.grant;
+            conn->writing.grant = FABRIC_NONE;
+            grant_leave(fabric, grant);
+        }
+    }
+    conn->value_left -= got_bytes;
+    if (conn->value_left > 0) {
+        tcp_recv_value(conn, NULL);
+        return;
+    }
+    served_value_end(conn);
+}
+
+/* What of the value came with its head is here already. */
+static void served_value(struct tcp_conn *conn)
+{
+    uint32_t here_bytes = SL_MIN(heads_left(conn), conn->value_left);
+    if (conn->rx == RX_VALUE) {
+        memcpy(conn->value, conn->heads_in + conn->heads_taken, here_bytes);
+    }
+    conn->heads_taken += here_bytes;
+    if (heads_left(conn) == 0) { /* what comes behind the value begins anew */
+        conn->heads_bytes = conn->heads_taken = 0;
+    }
+    served_got_value(conn, here_bytes);
+}
+
+void tcp_served_received(struct tcp_conn *conn, int result)
+{
+    if (result == -ECANCELED) {
+        result = 0; /* only we cancel */
+    } else if (result <= 0) {
+        tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
+        return;
+    }
+    if (conn->rx == RX_HEAD) {
+        conn->heads_bytes += (uint32_t)result;
+        served_take(conn);
+        return;
+    }
+    conn->heads_bytes += conn->after_bytes;
+    conn->after_bytes = 0;
+    served_got_value(conn, (uint32_t)result);
+    if (conn->rx == RX_HEAD && conn->state == CONN_OPEN) {
+        served_take(conn);
+    }
+}
+
+/* ---- answering ---- */
+
+static void served_push(struct tcp_conn *conn)
+{
+    uint64_t value_bytes = 0;
+    uint32_t frames = 0;
+    if (conn->send_on || conn->sent_number == conn->tail_number) {
+        return;
+    }
+    conn->message.msg_iovlen = 0;
+    while (conn->sent_number < conn->tail_number && frames < TCP_SEND_BATCH &&
+           value_bytes < TCP_SEND_BYTES) {
+        struct tcp_served *served = served_at(conn, conn->sent_number++);
+        bool has_value = served->verb == SL_WIRE_READ && served->code == SL_OK;
+        struct sl_wire_answer answer = {
+            .verb = (enum sl_wire_verb)served->verb,
+            .code = (sl_err)served->code,
+            .sequence = served->sequence,
+            .length_bytes = has_value ? served->length_bytes : 0,
+        };
+        sl_wire_answer_write(&answer, served->head);
+        tcp_part(conn, served->head, SL_WIRE_ANSWER_BYTES);
+        if (has_value) {
+            tcp_part(conn, served->value, served->length_bytes);
+            value_bytes += served->length_bytes;
+        }
+        frames++;
+    }
+    tcp_send(conn, value_bytes);
+}
+
+static void served_answer(struct tcp_conn *conn, const struct tcp_served *served)
+{
+    SL_ASSERT(conn->tail_number - conn->head_number < TCP_QUEUE_MAX);
+    *served_at(conn, conn->tail_number) = *served;
+    conn->tail_number++;
+    conn->fabric->work_due = true;
+    served_push(conn);
+}
+
+/* Answers that are out, and whose memory the kernel holds no more. */
+static void served_retire(struct tcp_conn *conn)
+{
+    uint64_t out = conn->send_on ? conn->out_number : conn->sent_number;
+    while (conn->head_number < out) {
+        struct tcp_served *served = served_at(conn, conn->head_number);
+        if (served->notice > conn->zero_noticed) {
+            break;
+        }
+        if (served->verb == SL_WIRE_READ && served->code == SL_OK) {
+            conn->fabric->stats.served_read_bytes += served->length_bytes;
+        }
+        uint32_t grant = served->grant;
+        served->grant = FABRIC_NONE;
+        conn->head_number++;
+        grant_leave(conn->fabric, grant);
+    }
+    if (conn->state == CONN_OPEN && conn->rx == RX_NONE && !conn->recv_on) {
+        served_take(conn);
+    }
+}
+
+void tcp_served_sent(struct tcp_conn *conn, int result)
+{
+    if (result <= 0) {
+        tcp_close(conn);
+        return;
+    }
+    for (uint64_t i = conn->out_number; i < conn->sent_number; i++) {
+        served_at(conn, i)->notice = conn->tx_zero ? conn->zero_sent : 0;
+    }
+    conn->out_number = conn->sent_number;
+    served_push(conn);
+    served_retire(conn);
+}
+
+void tcp_served_noticed(struct tcp_conn *conn)
+{
+    served_retire(conn);
+}
+
+void tcp_served_closed(struct tcp_conn *conn)
+{
+    grant_leave(conn->fabric, conn->writing.grant);
+    conn->writing.grant = FABRIC_NONE;
+    while (conn->head_number < conn->tail_number) {
+        uint32_t grant = served_at(conn, conn->head_number++)->grant;
+        grant_leave(conn->fabric, grant);
+    }
+}
+
+uint64_t tcp_served_look(struct tcp_conn *conn)
+{
+    uint64_t due_ns = SL_MIN(conn->rx_due_ns, conn->tx_due_ns);
+    if (due_ns <= conn->fabric->now_ns) {
+        conn->fabric->stats.late++;
+        tcp_close(conn);
+        return SL_NEVER_NS;
+    }
+    return due_ns;
+}
+
+/* ---- the end of a grant ---- */
+
+void tcp_served_recheck(struct tcp_conn *conn)
+{
+    struct sl_fabric *fabric = conn->fabric;
+    if (conn->rx == RX_VALUE && conn->writing.grant != FABRIC_NONE &&
+        fabric->grants[conn->writing.grant].state == GRANT_ENDING) {
+        tcp_recv_cancel(conn); /* the kernel writes to it until the receive has ended */
+    }
+    for (uint64_t i = conn->sent_number; i < conn->tail_number; i++) {
+        struct tcp_served *served = served_at(conn, i);
+        if (served->grant == FABRIC_NONE || fabric->grants[served->grant].state != GRANT_ENDING) {
+            continue;
+        }
+        uint32_t grant = served->grant; /* not begun: it is refused after all */
+        served->grant = FABRIC_NONE;
+        served->code = SL_ERR_PERMISSION;
+        fabric->stats.refused++;
+        grant_leave(fabric, grant);
+    }
+}
+
+void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    if (grant->landing == 0) {
+        fabric_grant_gone(fabric, grant);
+        return;
+    }
+    for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
+        if (tcp->conns[i].state == CONN_OPEN) {
+            tcp_served_recheck(&tcp->conns[i]);
+        }
+    }
+}

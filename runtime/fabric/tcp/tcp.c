@@ -1,0 +1,568 @@
+/* runtime/fabric/tcp/tcp.c - the tcp fabric: ring, listener, connections; see internal.h. */
+#include "runtime/fabric/tcp/tcp.h"
+#include "runtime/fabric/tcp/internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Of kernel 6.2; this liburing does not know it yet. */
+#ifndef IORING_NOTIF_USAGE_ZC_COPIED
+#define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
+#endif
+
+#define RING_ENTRIES_MAX   4096u
+#define COMPLETIONS_A_STEP 64u
+#define QUIESCE_NS         (2 * SL_NS_PER_S)
+
+/* ---- completions ---- */
+
+static void tcp_accept(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    if (tcp->listen_fd < 0 || tcp->accept_on || tcp->accept_at_ns > fabric->now_ns) {
+        return;
+    }
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    io_uring_prep_accept(sqe, tcp->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    tcp_tag(sqe, 0, TCP_OP_ACCEPT);
+    tcp->accept_on = true;
+    tcp->accept_at_ns = SL_NEVER_NS;
+}
+
+static void tcp_accept_done(struct sl_fabric *fabric, int result)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    tcp->accept_on = false;
+    tcp->accept_at_ns = 0;
+    if (result < 0) { /* out of descriptors, most likely: again, but not at once */
+        tcp->accept_at_ns = sl_deadline_ns(fabric->now_ns, TCP_ACCEPT_WAIT);
+        return;
+    }
+    tcp_socket_options(fabric, result);
+    tcp_accepted(fabric, result);
+}
+
+static void tcp_notice(struct tcp_conn *conn, int result)
+{
+    conn->zero_noticed++;
+    conn->fabric->stats.zero_copied++;
+    if (((unsigned)result & IORING_NOTIF_USAGE_ZC_COPIED) != 0) {
+        conn->fabric->stats.zero_copy_fell_back++;
+        /* This way the kernel copies anyway (veth, loopback), and pinning pages comes on top. */
+        conn->zero_off = conn->fabric->options.zero_copy == SL_FABRIC_MEASURE;
+    }
+    if (conn->state == CONN_CLOSING) {
+        return; /* the caller looks whether that was the last */
+    }
+    if (conn->lane != NULL) {
+        tcp_lane_noticed(conn);
+    } else {
+        tcp_served_noticed(conn);
+    }
+}
+
+static void tcp_send_done(struct tcp_conn *conn, int result)
+{
+    if (conn->state != CONN_CLOSING && result > 0 && !tcp_send_advance(conn, (size_t)result)) {
+        tcp_send_more(conn);
+        return;
+    }
+    conn->send_on = false;
+    conn->tx_due_ns = SL_NEVER_NS;
+    if (conn->state == CONN_CLOSING) {
+        return;
+    }
+    conn->progress_ns = conn->fabric->now_ns;
+    if (conn->lane != NULL) {
+        tcp_lane_sent(conn, result);
+    } else {
+        tcp_served_sent(conn, result);
+    }
+}
+
+static void tcp_recv_done(struct tcp_conn *conn, int result)
+{
+    conn->recv_on = conn->recv_moves = false;
+    if (conn->state == CONN_CLOSING) {
+        return;
+    }
+    conn->progress_ns = conn->fabric->now_ns;
+    if (conn->digest != NULL && result > 0) {
+        sl_digest_feed(conn->digest, conn->value, (uint64_t)result);
+    }
+    conn->digest = NULL;
+    if (conn->lane != NULL) {
+        tcp_lane_received(conn, result);
+    } else {
+        tcp_served_received(conn, result);
+    }
+}
+
+/* A cancel may have hit nothing, or the receive after the one it was meant for: look again. */
+static void tcp_cancel_done(struct tcp_conn *conn)
+{
+    conn->recv_cancelled = false;
+    if (conn->state == CONN_OPEN && conn->lane != NULL) {
+        tcp_lane_cancel(conn->lane);
+    } else if (conn->state == CONN_OPEN) {
+        tcp_served_recheck(conn);
+    }
+}
+
+static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *cqe)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    enum tcp_op op = (enum tcp_op)(cqe->user_data & 0xff);
+    if (op == TCP_OP_ACCEPT) {
+        tcp_accept_done(fabric, cqe->res);
+        return;
+    }
+    struct tcp_conn *conn = &tcp->conns[cqe->user_data >> 8];
+    if ((cqe->flags & IORING_CQE_F_NOTIF) != 0) {
+        tcp_notice(conn, cqe->res);
+    } else {
+        conn->ops_out--;
+        switch (op) {
+        case TCP_OP_SEND:
+            if (conn->tx_zero && (cqe->flags & IORING_CQE_F_MORE) == 0) {
+                conn->zero_sent--; /* refused at once: no notice follows */
+            }
+            tcp_send_done(conn, cqe->res);
+            break;
+        case TCP_OP_RECV:
+            tcp_recv_done(conn, cqe->res);
+            break;
+        case TCP_OP_CONNECT:
+            if (conn->state != CONN_CLOSING) {
+                tcp_lane_connected(conn, cqe->res);
+            }
+            break;
+        default:
+            tcp_cancel_done(conn);
+            break;
+        }
+    }
+    if (conn->state == CONN_CLOSING && conn->ops_out == 0) {
+        tcp_closed(conn);
+    }
+}
+
+static void tcp_moved(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    struct sl_mover_done dones[COMPLETIONS_A_STEP];
+    uint32_t count =
+        tcp->movers == NULL ? 0 : sl_movers_take(tcp->movers, dones, COMPLETIONS_A_STEP);
+    for (uint32_t i = 0; i < count; i++) {
+        struct tcp_conn *conn = &tcp->conns[dones[i].slot / 2];
+        if (dones[i].more) {
+            if (conn->state != CONN_CLOSING) {
+                conn->progress_ns = fabric->now_ns;
+                tcp_lane_chained(conn);
+            }
+            continue;
+        }
+        conn->ops_out--;
+        if (dones[i].slot % 2 != 0) {
+            tcp_send_done(conn, dones[i].result);
+        } else {
+            conn->after_bytes = dones[i].after_bytes;
+            conn->in_head = dones[i].in_head;
+            tcp_recv_done(conn, dones[i].result);
+        }
+        if (conn->state == CONN_CLOSING && conn->ops_out == 0) {
+            tcp_closed(conn);
+        }
+    }
+    fabric->work_due |= count == COMPLETIONS_A_STEP;
+}
+
+static void tcp_look(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    if (tcp->due_ns > fabric->now_ns) {
+        return;
+    }
+    tcp->due_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < tcp->conn_count; i++) {
+        struct tcp_conn *conn = &tcp->conns[i];
+        if (conn->state == CONN_FREE || conn->state == CONN_CLOSING) {
+            continue;
+        }
+        uint64_t next_ns = conn->lane != NULL ? tcp_lane_look(conn) : tcp_served_look(conn);
+        tcp->due_ns = SL_MIN(tcp->due_ns, next_ns);
+    }
+}
+
+static void tcp_reap(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    struct io_uring_cqe *cqe = NULL;
+    uint32_t count = 0;
+    uint64_t rings = 0;
+    ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* before looking: none is missed */
+    (void)got;
+    tcp_moved(fabric);
+    (void)io_uring_submit_and_get_events(&tcp->ring);
+    while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
+        struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back before it is handled */
+        io_uring_cqe_seen(&tcp->ring, cqe);
+        tcp_completion(fabric, &copy);
+        count++;
+    }
+    fabric->work_due |= count == COMPLETIONS_A_STEP;
+}
+
+static void tcp_step(struct sl_fabric *fabric)
+{
+    tcp_accept(fabric);
+    tcp_reap(fabric);
+    tcp_accept(fabric);
+    tcp_look(fabric);
+}
+
+static void tcp_flush(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    if (io_uring_sq_ready(&tcp->ring) > 0) {
+        (void)io_uring_submit(&tcp->ring);
+    }
+    if (tcp->movers != NULL) {
+        sl_movers_flush(tcp->movers);
+    }
+}
+
+static uint64_t tcp_wake_at(const struct sl_fabric *fabric)
+{
+    const struct tcp *tcp = tcp_of(fabric);
+    return SL_MIN(tcp->due_ns, tcp->accept_at_ns);
+}
+
+/* ---- life ---- */
+
+/* "IP", "IP:PORT", "[IPV6]:PORT". */
+static sl_err address_parse(const char *text, struct sl_wire_address *out, struct sl_error *why)
+{
+    char ip[64];
+    const char *port = NULL;
+    const char *colon = strrchr(text, ':');
+    bool bracket = text[0] == '[';
+    const char *end = bracket ? strchr(text, ']') : colon;
+    bool one_colon = colon != NULL && strchr(text, ':') == colon;
+    if (!bracket && !one_colon) {
+        end = text + strlen(text); /* IPv4 without a port, or IPv6 without brackets */
+    } else if (end != NULL) {
+        port = bracket ? (end[1] == ':' ? end + 2 : NULL) : end + 1;
+    }
+    const char *start = bracket ? text + 1 : text;
+    if (end == NULL || (size_t)(end - start) >= sizeof(ip)) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%.64s' is no address", text);
+    }
+    memcpy(ip, start, (size_t)(end - start));
+    ip[end - start] = '\0';
+    *out = (struct sl_wire_address){0};
+    if (inet_pton(AF_INET, ip, out->ip) != 1) {
+        out->ipv6 = true;
+        if (inet_pton(AF_INET6, ip, out->ip) != 1) {
+            return sl_fail(why, SL_ERR_CONFIG, "'%.64s' is no IP address", text);
+        }
+    }
+    char *rest = NULL;
+    unsigned long number = port == NULL ? 0 : strtoul(port, &rest, 10);
+    if (number > 65535 || (port != NULL && (*rest != '\0' || rest == port))) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%.64s': '%.16s' is no port", text, port);
+    }
+    out->port = (uint16_t)number;
+    return SL_OK;
+}
+
+static sl_err tcp_listen(struct sl_fabric *fabric, struct sl_error *why)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    const char *text = fabric->options.address;
+    if (text == NULL || text[0] == '\0') {
+        return SL_OK;
+    }
+    sl_err err = address_parse(text, &tcp->address, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sockaddr_storage at;
+    socklen_t at_bytes = tcp_sockaddr(&tcp->address, &at);
+    int on = 1;
+    tcp->listen_fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (tcp->listen_fd < 0) {
+        return sl_fail_os(why, errno, "socket for '%s'", text);
+    }
+    (void)setsockopt(tcp->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(tcp->listen_fd, (struct sockaddr *)&at, at_bytes) < 0 ||
+        listen(tcp->listen_fd, 64) < 0 ||
+        getsockname(tcp->listen_fd, (struct sockaddr *)&at, &at_bytes) < 0) {
+        return sl_fail_os(why, errno, "listen at '%s'", text);
+    }
+    tcp->address.port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                                       : ((struct sockaddr_in *)&at)->sin_port);
+    return SL_OK;
+}
+
+static sl_err tcp_ring(struct sl_fabric *fabric, struct sl_error *why)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    unsigned entries = 64;
+    while (entries < RING_ENTRIES_MAX && entries < 2 * tcp->conn_count) {
+        entries *= 2;
+    }
+    struct io_uring_params params = {
+        .flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER |
+                 IORING_SETUP_DEFER_TASKRUN,
+        .cq_entries = entries * 4,
+    };
+    int result = io_uring_queue_init_params(entries, &tcp->ring, &params);
+    if (result == -EINVAL) { /* a kernel before 6.1 */
+        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
+                                          .cq_entries = entries * 4};
+        result = io_uring_queue_init_params(entries, &tcp->ring, &params);
+    }
+    if (result < 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "no io_uring of %u entries: %s", entries,
+                       strerror(-result));
+    }
+    tcp->ring_open = true;
+    /* Not the ring's own descriptor: with deferred task work nobody wakes those who poll that. */
+    fabric->fd = tcp->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (tcp->event_fd < 0) {
+        return sl_fail_os(why, errno, "eventfd");
+    }
+    result = io_uring_register_eventfd(&tcp->ring, tcp->event_fd);
+    if (result < 0) {
+        return sl_fail_os(why, -result, "register an eventfd");
+    }
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&tcp->ring);
+    tcp->can_zero = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_SENDMSG_ZC) != 0;
+    io_uring_free_probe(probe);
+    return SL_OK;
+}
+
+static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    const struct sl_fabric_options *options = &fabric->options;
+    tcp->lane_count = options->peers_max * options->lanes;
+    uint32_t served =
+        options->address == NULL || options->address[0] == '\0' ? 0 : options->connections_max;
+    tcp->conn_count = tcp->lane_count + served;
+    tcp->conns = calloc(tcp->conn_count, sizeof(*tcp->conns));
+    tcp->heads = calloc((size_t)tcp->lane_count * options->depth, SL_WIRE_REQUEST_BYTES);
+    tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
+    tcp->discard = malloc(TCP_DISCARD_BYTES);
+    if (options->movers > 0) {
+        tcp->chains = aligned_alloc(_Alignof(struct tcp_chain),
+                                    SL_MAX(tcp->lane_count, 1u) * sizeof(*tcp->chains));
+    }
+    for (uint32_t i = 0; tcp->chains != NULL && i < tcp->lane_count; i++) {
+        tcp->chains[i].count = tcp->chains[i].at = 0;
+    }
+    if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
+        (options->movers > 0 && tcp->chains == NULL)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
+    }
+    for (uint32_t i = 0; i < tcp->conn_count; i++) {
+        struct tcp_conn *conn = &tcp->conns[i];
+        *conn = (struct tcp_conn){.fabric = fabric, .index = i, .fd = -1};
+        if (i < tcp->lane_count) {
+            conn->lane = &fabric->lanes[i];
+            conn->heads = tcp->heads + (size_t)i * options->depth * SL_WIRE_REQUEST_BYTES;
+            conn->chain = tcp->chains == NULL ? NULL : &tcp->chains[i];
+            fabric->lanes[i].backend = conn;
+        } else {
+            conn->queue = tcp->queues + (size_t)(i - tcp->lane_count) * TCP_QUEUE_MAX;
+        }
+    }
+    return SL_OK;
+}
+
+static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
+{
+    const struct tcp *tcp = tcp_of(fabric);
+    char ip[INET6_ADDRSTRLEN] = "nowhere";
+    if (tcp->listen_fd >= 0) {
+        (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
+    }
+    (void)snprintf(fabric->about, sizeof(fabric->about),
+                   "tcp, listening at %s port %u, io_uring%s, %u movers", ip, tcp->address.port,
+                   tcp->can_zero ? ", zero-copy send" : "", movers);
+}
+
+static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
+{
+    struct tcp *tcp = calloc(1, sizeof(*tcp));
+    if (tcp == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a tcp fabric");
+    }
+    tcp->listen_fd = tcp->event_fd = -1;
+    tcp->due_ns = SL_NEVER_NS;
+    tcp->accept_at_ns = SL_NEVER_NS;
+    fabric->backend = tcp;
+    sl_err err = fabric_secret(tcp->address.secret, sizeof(tcp->address.secret), why);
+    if (err == SL_OK) {
+        err = tcp_tables(fabric, why);
+    }
+    if (err == SL_OK) {
+        err = tcp_ring(fabric, why);
+    }
+    uint32_t movers = fabric->options.movers;
+    if (err == SL_OK && movers > 0) {
+        err = sl_movers_open(movers, 2 * tcp->conn_count, TCP_SLICE_BYTES, tcp->event_fd,
+                             &tcp->movers, why);
+    }
+    uint8_t secret[SL_WIRE_TOKEN_BYTES];
+    memcpy(secret, tcp->address.secret, sizeof(secret));
+    if (err == SL_OK) {
+        err = tcp_listen(fabric, why);
+    }
+    memcpy(tcp->address.secret, secret, sizeof(secret));
+    if (err == SL_OK) {
+        tcp->accept_at_ns = tcp->listen_fd >= 0 ? 0 : SL_NEVER_NS;
+        tcp_describe(fabric, movers);
+    }
+    return err;
+}
+
+static void tcp_quiesce(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    if (!tcp->ring_open) {
+        return;
+    }
+    uint64_t give_up_ns = sl_deadline_ns(sl_clock_monotonic_ns(), QUIESCE_NS);
+    for (uint32_t i = 0; i < tcp->conn_count; i++) {
+        tcp_close(&tcp->conns[i]);
+    }
+    for (;;) {
+        bool busy = false;
+        for (uint32_t i = 0; i < tcp->conn_count; i++) {
+            busy |= tcp->conns[i].state != CONN_FREE;
+        }
+        if (!busy || sl_clock_monotonic_ns() > give_up_ns) {
+            break;
+        }
+        struct __kernel_timespec wait = {.tv_nsec = 10 * 1000 * 1000};
+        struct io_uring_cqe *cqe = NULL;
+        tcp_flush(fabric);
+        (void)io_uring_wait_cqe_timeout(&tcp->ring, &cqe, &wait);
+        tcp_reap(fabric);
+    }
+}
+
+static void tcp_fabric_close(struct sl_fabric *fabric)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    sl_movers_close(&tcp->movers);
+    if (tcp->ring_open) {
+        io_uring_queue_exit(&tcp->ring);
+    }
+    if (tcp->listen_fd >= 0) {
+        close(tcp->listen_fd);
+    }
+    if (tcp->event_fd >= 0) {
+        close(tcp->event_fd);
+    }
+    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
+        free(fabric->peers[i].backend);
+    }
+    free(tcp->conns);
+    free(tcp->heads);
+    free(tcp->chains);
+    free(tcp->queues);
+    free(tcp->discard);
+    free(tcp);
+    fabric->backend = NULL;
+}
+
+/* ---- memory, grants, keys: a token instead of a NIC's registration ---- */
+
+static sl_err tcp_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
+                             struct fabric_region *out, struct sl_error *why)
+{
+    (void)fabric;
+    (void)at;
+    (void)length_bytes;
+    (void)out;
+    (void)why;
+    return SL_OK; /* the kernel finds the pages itself */
+}
+
+static void tcp_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
+{
+    (void)fabric;
+    (void)region;
+}
+
+static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+                            uint32_t *key_bytes, struct sl_error *why)
+{
+    (void)fabric;
+    (void)why;
+    struct sl_wire_key wire = {
+        .verb = grant->what.verb == SL_FABRIC_READ ? SL_WIRE_READ : SL_WIRE_WRITE,
+        .grant = grant->index,
+        .generation = grant->generation,
+        .offset_bytes = grant->what.offset_bytes,
+        .length_bytes = grant->what.length_bytes,
+    };
+    memcpy(wire.token, grant->token, sizeof(wire.token));
+    sl_wire_key_write(&wire, key);
+    *key_bytes = SL_WIRE_KEY_BYTES;
+    grant->ready = true;
+    return SL_OK;
+}
+
+static sl_err tcp_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
+                            struct fabric_key *key, struct sl_error *why)
+{
+    (void)fabric;
+    struct sl_wire_key wire;
+    sl_err err = sl_wire_key_read(blob, length_bytes, &wire, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    key->regions = calloc(1, sizeof(*key->regions));
+    if (key->regions == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
+    }
+    key->region_count = 1;
+    key->regions[0] = (struct fabric_region){.offset_bytes = wire.offset_bytes,
+                                             .length_bytes = wire.length_bytes};
+    key->verb = wire.verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
+    key->grant_index = wire.grant;
+    key->grant_generation = wire.generation;
+    memcpy(key->token, wire.token, sizeof(key->token));
+    return SL_OK;
+}
+
+const struct fabric_backend sl_fabric_tcp = {
+    .name = "tcp",
+    .open = tcp_open,
+    .quiesce = tcp_quiesce,
+    .close = tcp_fabric_close,
+    .region_add = tcp_region_add,
+    .region_remove = tcp_region_remove,
+    .peer_start = tcp_peer_start,
+    .peer_address = tcp_peer_address,
+    .peer_stop = tcp_peer_stop,
+    .grant_add = tcp_grant_add,
+    .grant_end = tcp_grant_end,
+    .key_parse = tcp_key_parse,
+    .lane_push = tcp_lane_push,
+    .lane_cancel = tcp_lane_cancel,
+    .step = tcp_step,
+    .flush = tcp_flush,
+    .wake_at = tcp_wake_at,
+};

@@ -1,0 +1,146 @@
+/* runtime/fabric/verbs/work.c - units become work requests, completions end them. */
+#include "runtime/fabric/verbs/internal.h"
+
+#include <string.h>
+
+#define POLL_BATCH  16
+#define POLL_ROUNDS 16 /* of a step */
+
+void verbs_lane_push(struct fabric_lane *lane)
+{
+    struct fabric_peer *peer = lane->peer;
+    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs_peer *state = peer->backend;
+    struct ibv_send_wr works[SL_FABRIC_DEPTH_MAX], *bad = NULL;
+    struct ibv_sge pieces[SL_FABRIC_DEPTH_MAX];
+    uint32_t count = 0;
+    for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
+        const struct fabric_unit *unit = fabric_lane_unit(lane, i);
+        bool reads = unit->verb == SL_FABRIC_READ;
+        bool told = unit->last || i + 1 == lane->tail || i % VERBS_SIGNAL_EVERY == 0;
+        bool small = !reads && unit->length_bytes <= VERBS_INLINE_BYTES;
+        pieces[count] = (struct ibv_sge){
+            .addr = (uintptr_t)unit->local, .length = unit->length_bytes, .lkey = unit->lkey};
+        works[count] = (struct ibv_send_wr){
+            .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,
+                              lane->index << 16 | (uint32_t)(i & 0xffff)),
+            .next = i + 1 == lane->tail ? NULL : &works[count + 1],
+            .sg_list = &pieces[count],
+            .num_sge = 1,
+            .opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+            .send_flags = (told ? (unsigned)IBV_SEND_SIGNALED : 0u) |
+                          (small ? (unsigned)IBV_SEND_INLINE : 0u),
+            .wr.rdma = {.remote_addr = unit->remote_addr, .rkey = unit->rkey},
+        };
+    }
+    if (count == 0) {
+        return;
+    }
+    int code = ibv_post_send(state->qps[lane->index], works, &bad);
+    lane->sent = lane->tail;
+    verbs->units_out += count;
+    verbs->last_ns = peer->fabric->now_ns;
+    if (code != 0) { /* the queue pair is not what it was */
+        struct sl_error why = {0};
+        (void)sl_fail_os(&why, code, "post %u requests", count);
+        fabric_peer_fail(peer, &why);
+    }
+}
+
+void verbs_lane_cancel(struct fabric_lane *lane)
+{
+    (void)lane; /* a NIC cannot take back what it was given: it ends within its retries */
+}
+
+static sl_err code_of(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return SL_OK;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+        return SL_ERR_PERMISSION;
+    default:
+        return SL_ERR_PEER_DIED;
+    }
+}
+
+static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    uint16_t life = (uint16_t)(wc->wr_id >> 40);
+    struct fabric_peer *peer = &fabric->peers[(uint16_t)(wc->wr_id >> 24)];
+    const struct verbs_peer *state = peer->backend;
+    if (state == NULL || state->epoch == 0 || state->life != life) {
+        return; /* of queue pairs that are gone */
+    }
+    struct fabric_lane *lane = &peer->lanes[(uint8_t)(wc->wr_id >> 16)];
+    uint64_t number = lane->head + (uint16_t)((uint16_t)wc->wr_id - (uint16_t)lane->head);
+    if (number >= lane->sent) {
+        return; /* ended before: an error that came twice */
+    }
+    /* What was posted before without a signal went well, or its own completion would be here. */
+    while (lane->head <= number) {
+        const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
+        sl_err code = lane->head == number ? code_of(wc->status) : SL_OK;
+        if (code == SL_OK && unit->verb == SL_FABRIC_READ && unit->local != NULL) {
+            struct sl_digest_stream *digest = fabric_unit_digest(lane);
+            if (digest != NULL) {
+                sl_digest_feed(digest, unit->local, unit->length_bytes);
+            }
+            fabric_unit_arrived(lane, unit->length_bytes);
+        }
+        verbs->units_out--;
+        fabric_unit_end(lane, code);
+    }
+    if (wc->status != IBV_WC_SUCCESS) { /* an error is the end of a queue pair */
+        struct sl_error why = {0};
+        (void)sl_fail(&why, code_of(wc->status), "queue pair %u: %s", lane->index,
+                      verbs->lib.verbs_wc_status_str(wc->status));
+        fabric_peer_fail(peer, &why);
+    }
+}
+
+/* False: there were none. */
+static bool poll_some(struct sl_fabric *fabric)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    struct ibv_wc done[POLL_BATCH];
+    int count = ibv_poll_cq(verbs->cq, POLL_BATCH, done);
+    for (int i = 0; i < count; i++) {
+        if (done[i].wr_id >> 56 == VERBS_UNIT) {
+            unit_done(fabric, &done[i]);
+        } else {
+            verbs_window_done(fabric, &done[i]);
+        }
+        verbs->last_ns = fabric->now_ns;
+    }
+    return count > 0;
+}
+
+void verbs_poll(struct sl_fabric *fabric)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    struct ibv_cq *cq = NULL;
+    void *context = NULL;
+    while (verbs->lib.verbs_get_cq_event(verbs->channel, &cq, &context) == 0) {
+        verbs->lib.verbs_ack_cq_events(cq, 1);
+        verbs->armed = false;
+    }
+    for (uint32_t i = 0; i < POLL_ROUNDS; i++) {
+        if (poll_some(fabric)) {
+            continue;
+        }
+        bool spins = verbs->units_out > 0 && fabric->options.spin_ns > 0 &&
+                     fabric->now_ns - verbs->last_ns < fabric->options.spin_ns;
+        if (verbs->armed || spins) {
+            fabric->work_due |= spins;
+            return;
+        }
+        if (ibv_req_notify_cq(verbs->cq, 0) != 0) {
+            break;
+        }
+        verbs->armed = true; /* and look once more: one may have come in between */
+    }
+    fabric->work_due = true;
+}

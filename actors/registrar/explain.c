@@ -1,5 +1,9 @@
 /* actors/registrar/explain.c - EXPLAIN: where an object is, or why it is not here. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/explain.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/ghosts.h"
 
 #include <string.h>
 
@@ -56,10 +60,10 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
 {
     struct reg_ghost ghost;
     uint64_t block_length = block_key_length(key);
-    if (!reg_ghost_find(&self->ghosts, key->at, key->length, &ghost) &&
-        (block_length == 0 || !reg_ghost_find(&self->ghosts, key->at, block_length, &ghost))) {
+    if (!reg_ghost_find(self->ghosts, key->at, key->length, &ghost) &&
+        (block_length == 0 || !reg_ghost_find(self->ghosts, key->at, block_length, &ghost))) {
         return story_of(SL_ERR_NOT_FOUND,
-                        self->ghosts.count <= self->ghosts.capacity && self->ghosts.capacity > 0
+                        self->ghosts->count <= self->ghosts->capacity && self->ghosts->capacity > 0
                             ? "not seen since the registrar started"
                             : "not among what left recently: never stored, or long gone");
     }
@@ -84,7 +88,7 @@ static struct sl_item_story explain_key(const struct registrar *self, const stru
     return explain_absence(self, key);
 }
 
-void reg_explain(struct registrar *self, const struct sl_msg *msg)
+static void explain(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_texts *keys = &msg->body.explain.keys;
     struct sl_item_story stories[EXPLAIN_KEYS_MAX];
@@ -97,3 +101,14 @@ void reg_explain(struct registrar *self, const struct sl_msg *msg)
     reply.body.explain_reply.items.count = count;
     sl_reply(self->env, msg, &reply);
 }
+
+/* ---- the part ---- */
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_EXPLAIN, explain},
+};
+
+const struct reg_part reg_explain_part = {
+    .name = "explain",
+    REG_HANDLERS(handlers),
+};

@@ -4,7 +4,7 @@
  * Called once, at init: the only place of the actor that looks at the world past its environment,
  * because the lock is what makes two processes one registrar. The kernel drops it with the process.
  */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>

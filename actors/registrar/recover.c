@@ -3,7 +3,24 @@
  * Order: all extents are claimed from the allocator, then processes (their pins are open before an
  * extent can be reused), blocks, what is being written, the LRU (from generations), and last the
  * deaths that were missed. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/recover.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/base/timers.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/parts.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/writers/holds.h"
+#include "actors/registrar/writers/transients.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,28 +124,27 @@ static void recovery_note(void *context, const struct sl_entry *entry)
 
 /* ---- processes ---- */
 
+static const struct reg_blob *blob_find(uint32_t tag)
+{
+    for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
+        for (uint32_t k = 0; k < reg_parts[i]->blob_count; k++) {
+            if (reg_parts[i]->blobs[k].tag == tag) {
+                return &reg_parts[i]->blobs[k];
+            }
+        }
+    }
+    return NULL;
+}
+
 static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *why)
 {
     uint32_t length = 0, tag = 0;
     const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
-    if (bytes != NULL && tag == REG_BLOB_PEER) {
-        return reg_peer_restore(self, ref, bytes, length, why);
+    const struct reg_blob *blob = bytes != NULL ? blob_find(tag) : NULL;
+    if (blob != NULL) {
+        return blob->restore(self, ref, bytes, length, why);
     }
-    if (bytes != NULL && tag == REG_BLOB_ENGINE) {
-        reg_engine_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_POOL) {
-        reg_pool_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_FORGET) {
-        reg_forget_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_DISK) {
-        reg_disk_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_MEMBERS) {
-        reg_members_restore(self, ref, bytes, length);
-    } else if (bytes != NULL && tag == REG_BLOB_CONTRIBUTION) {
-        reg_contribution_restore(self, ref, bytes, length);
-    } else {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-    }
+    sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     return SL_OK;
 }
 
@@ -165,7 +181,7 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
     for (uint32_t i = 0; i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
-        reg_group_mark(&self->groups[slot], entry.part_index, true);
+        reg_group_mark(&self->groups->all[slot], entry.part_index, true);
     }
 }
 
@@ -249,21 +265,21 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
     if (slot == REG_NONE) {
         return;
     }
-    struct reg_claim *claim = &self->claims[slot];
+    struct reg_claim *claim = &self->claims->all[slot];
     if (claim->ahead) {
         reg_ahead_came(self, slot);
     }
     bool grouped = entry->group != 0 && sl_index_ref_live(self->index, entry->group);
     uint32_t group = grouped ? reg_group_slot(self, entry->group) : REG_NONE;
     if (claim->owner_peer != REG_NONE) {
-        reg_list_add(self, REG_LIST_PEER, &self->peers[claim->owner_peer].owned, slot);
+        reg_list_add(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
     }
     if (group != REG_NONE) {
         claim->group = group;
-        reg_list_add(self, REG_LIST_GROUP, &self->groups[group].claims, slot);
-        reg_group_mark(&self->groups[group], entry->part_index, true);
+        reg_list_add(self, REG_LIST_GROUP, &self->groups->all[group].claims, slot);
+        reg_group_mark(&self->groups->all[group], entry->part_index, true);
     } else {
-        reg_timers_set(&self->timers, slot, entry->deadline_ns);
+        reg_timers_set(&self->claims->timers, slot, entry->deadline_ns);
     }
     if (claim->owner_peer != REG_NONE && (entry->group == 0 || group != REG_NONE)) {
         return;
@@ -289,7 +305,7 @@ static void recover_claim(struct registrar *self, const struct recovered *record
     } else if (record->kind == SL_RECORD_QUARANTINED) {
         uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_GRACE);
         if (slot != REG_NONE) {
-            self->ahead_unsettled = self->ahead_unsettled || self->claims[slot].ahead;
+            self->ahead->unsettled = self->ahead->unsettled || self->claims->all[slot].ahead;
             reg_claim_restore_quarantine(self, slot, entry.writer, entry.deadline_ns);
         }
     } else if (record->kind == SL_RECORD_RETIRED && reg_retired_reserve(self, 1) == SL_OK) {
@@ -379,7 +395,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     if (!record->disk) { /* the registrar before may have asked for its write */
         sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }
-    if (record->memory && !record->disk && self->tier.on) {
+    if (record->memory && !record->disk && self->tier->on) {
         reg_queue_add(self, record->ref, record->order);
     }
     if (record->memory && recent) {
@@ -431,7 +447,7 @@ static sl_err recover_all(struct registrar *self, struct recovery *recovery, str
             }
         }
     }
-    for (uint64_t i = 0; self->contributions.on && i < recovery->count; i++) {
+    for (uint64_t i = 0; self->contributions->on && i < recovery->count; i++) {
         const struct recovered *record = &recovery->all[i];
         if (record->kind != SL_RECORD_GROUP && record->kind != SL_RECORD_BLOB) {
             reg_charge_recover(self, record->ref);
@@ -468,17 +484,9 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    reg_peers_check(self);
-    reg_engines_check(self);
-    reg_pools_check(self);
-    reg_contributions_check(self);
-    /* Blocks whose owner is not among the processes any more. */
-    for (uint32_t i = 0; i < self->group_high; i++) {
-        if (self->groups[i].used && !self->groups[i].found &&
-            reg_peer_by_proc(self, self->groups[i].owner) == REG_NONE) {
-            reg_group_abandon(self, i, REG_GHOST_EXPIRED);
-        }
+    REG_EACH(self, REG_WALK_RECOVERED, part)
+    {
+        (*part)->recovered.run(self);
     }
-    reg_retired_scan(self, 0);
     return SL_OK;
 }

@@ -1,0 +1,126 @@
+/* actors/registrar/base/core.h - what all parts of the registrar share.
+ *
+ * What must survive the process stands in records of the index; everything in a part is rebuilt
+ * from them (recover.c). A part's state is its own: the struct is in the part's header, and this
+ * one only names it, so that who uses a part includes its header. */
+#ifndef SL_REGISTRAR_BASE_CORE_H
+#define SL_REGISTRAR_BASE_CORE_H
+
+#include "ipc/sl_index.h"
+#include "ipc/sl_leases.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+
+#define REG_NONE       UINT32_MAX
+#define REG_NAME_BYTES 32u
+#define REG_PARTS_MAX  512u                 /* parts of a block, from the message table */
+#define REG_TICK_NS    (100 * SL_NS_PER_MS) /* longest sleep: access rings are drained this often */
+
+/* Who looks so much later than an answer was due was stopped or starved itself: it asks again, so
+ * often in a row. */
+#define REG_LATE_NS   (100 * SL_NS_PER_MS)
+#define REG_LATES_MAX 3u
+
+/* Who waits for room in memory, and whether some came free: what tells parts apart that know
+ * nothing of each other. */
+struct reg_space {
+    bool freed; /* since those that wait were last tried */
+    uint32_t parked_count;
+    bool fetch_blocked;        /* no space for the next fetch until some is freed */
+    uint64_t fetch_blocked_ns; /* since when no fetch got an extent, 0: the last one did */
+};
+
+struct reg_settings { /* that several parts go by */
+    uint64_t memory, memory_chunk, disk, index_memory, index_keys, reservation_ttl_ns,
+        fence_timeout_ns, lease_ttl_ns, message_bytes_max;
+    uint32_t reservations_max, clients_max, ranks, queue_messages;
+};
+
+struct reg_part; /* part.h */
+
+struct registrar {
+    struct sl_env *env;
+    struct reg_settings set;
+    struct sl_arena *arena;
+    struct sl_alloc *alloc;
+    struct sl_index *index;
+    struct sl_calls *calls;
+    struct reg_space space;
+    uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
+    bool draining;
+    char health_reason[SL_METRICS_REASON_BYTES];
+
+    struct reg_walks *walks; /* part.h */
+    /* the states of the parts (parts.c) */
+    struct reg_peers *peers;
+    struct reg_claims *claims;
+    struct reg_groups *groups;
+    struct reg_units *units;
+    struct reg_retired *retired;
+    struct reg_dues *dues;
+    struct reg_bundles *bundles;
+    struct reg_ghosts *ghosts;
+    struct reg_populate *populate;
+    struct reg_evict *evict;
+    struct reg_contributions *contributions;
+    struct reg_tier *tier;
+    struct reg_writes *writes;
+    struct reg_flushes *flushes;
+    struct reg_promotion *promotion;
+    struct reg_forgets *forgets;
+    struct reg_removes *removes;
+    struct reg_scratch *scratch;
+    struct reg_parking *parking;
+    struct reg_ahead *ahead;
+    struct reg_reservations *reservations;
+    struct reg_transients *transients;
+    struct reg_holds *holds;
+    struct reg_engines *engines;
+    struct reg_pools *pools;
+};
+
+/* cookies of calls */
+enum reg_call_kind {
+    REG_CALL_FENCE = 1,
+    REG_CALL_WRITE,
+    REG_CALL_READ,
+    REG_CALL_FORGET,
+    REG_CALL_DISK_FENCE,
+    REG_CALL_MEMBERS,
+    REG_CALL_POOL,
+    REG_CALL_COUNT
+};
+static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)
+{
+    return ((uint64_t)kind << 32) | index;
+}
+
+static inline bool reg_has_disks(const struct registrar *self)
+{
+    return self->set.disk > 0;
+}
+
+uint64_t reg_hash(const void *key, uint64_t length);
+static inline bool reg_proc_none(struct sl_proc_id proc)
+{
+    return proc.pid == 0;
+}
+
+/* A reply that carries one code for each item asked. */
+void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
+                     uint64_t count);
+void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,
+             ...) SL_PRINTF(4, 5);
+
+/* tags of BLOB records */
+enum {
+    REG_BLOB_PEER = 1,
+    REG_BLOB_ENGINE = 2,
+    REG_BLOB_FORGET = 3,
+    REG_BLOB_DISK = 4,
+    REG_BLOB_MEMBERS = 5,
+    REG_BLOB_POOL = 6,
+    REG_BLOB_CONTRIBUTION = 7
+};
+
+#endif

@@ -1,0 +1,59 @@
+/* actors/registrar/base/events.c - telling, and asking upwards. */
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+
+void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group)
+{
+    const struct reg_committed what = {.unit = unit, .group = group};
+    REG_EACH(self, REG_WALK_COMMITTED, part)
+    {
+        (*part)->committed.run(self, &what);
+    }
+}
+
+void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
+{
+    REG_EACH(self, REG_WALK_SWITCHED, part)
+    {
+        (*part)->switched.run(self, what);
+    }
+}
+
+void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what)
+{
+    REG_EACH(self, REG_WALK_DROPPED, part)
+    {
+        (*part)->dropped(self, what);
+    }
+}
+
+void reg_tell_freed(struct registrar *self, sl_ref ref)
+{
+    REG_EACH(self, REG_WALK_FREED, part)
+    {
+        (*part)->freed(self, ref);
+    }
+}
+
+void reg_tell_disk_known(struct registrar *self)
+{
+    REG_EACH(self, REG_WALK_DISK_KNOWN, part)
+    {
+        (*part)->disk_known(self);
+    }
+}
+
+sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,
+                    sl_ref *note, struct sl_error *why)
+{
+    sl_err err = sl_index_blob_put(self->index, bytes, length_bytes, tag, note, why);
+    if (err == SL_ERR_NO_SPACE && self->walks->index_room(self)) {
+        err = sl_index_blob_put(self->index, bytes, length_bytes, tag, note, why);
+    }
+    return err;
+}
+
+bool reg_copy_required(const struct registrar *self)
+{
+    return self->walks->copy_required(self);
+}

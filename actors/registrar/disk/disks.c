@@ -1,0 +1,640 @@
+/* actors/registrar/disk/disks.c - which disks there are: paths, the tierers that serve them, and
+ * who they lead to.
+ *
+ * A path is an entry of disk_path; tierer.N serves the one of its number. What lies there has a
+ * name of its own, which the tierer tells with the beginning of its scan. Only then is it known
+ * which disk this is: the operator may have changed the list, its order, or what is mounted. Places
+ * in the index name the disk's slot, and a note says which name has it. Until every path has told,
+ * the slot REG_DISK_UNKNOWN stands for the disks that may still come. */
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/presence/peers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(REG_DISK_UNKNOWN >= SL_DISK_PATHS_MAX, "a slot for each path");
+_Static_assert(REG_DISKS_MAX <= 16, "sets of disks are words of 16 bits");
+
+#define DISK_NOTE_VERSION 1u
+struct disk_note { /* a BLOB of the index */
+    uint32_t version;
+    uint32_t slot;
+    struct sl_proc_id proc;
+    struct reg_disk_name name;
+};
+
+static const struct reg_disk disk_empty = {
+    .path = REG_NONE,
+    .tierer = REG_NONE,
+    .batch_items = REG_WRITE_ITEMS_MAX,
+    .fetches = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
+};
+
+/* settings are there */
+static void disks_init(struct registrar *self)
+{
+    const struct sl_config *config = self->env->config;
+    struct reg_tier *tier = self->tier;
+    tier->on = self->set.disk > 0;
+    tier->segment_bytes = sl_config_u64(config, SL_SET_disk_segment);
+    tier->path_count = tier->on ? SL_MIN(sl_config_disk_count(config), SL_DISK_PATHS_MAX) : 0;
+    /* A batch is one frame of a segment. */
+    tier->batch_bytes_max = SL_MIN(REG_WRITE_BYTES_MAX, tier->segment_bytes / 2);
+    tier->scan_until_ns = tier->on ? sl_deadline_ns(self->env->now_ns, REG_DISK_SCAN_NS) : 0;
+    tier->witness_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_WITNESS_NS);
+    for (uint32_t i = 0; i < tier->path_count; i++) {
+        tier->paths[i] = (struct reg_path){
+            .peer = REG_NONE, .disk = REG_NONE, .absent_since_ns = self->env->now_ns};
+    }
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        tier->disks[i] = disk_empty;
+        tier->disks[i].absent_since_ns = self->env->now_ns;
+    }
+    tier->disks[REG_DISK_UNKNOWN].used = tier->on;
+    self->env->starting = tier->on;
+}
+
+/* ---- slots ---- */
+
+uint16_t reg_disks_used(const struct registrar *self)
+{
+    uint16_t used = 0;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        used = (uint16_t)(disk->used && !disk->gone ? used | REG_DISK_BIT(i) : used);
+    }
+    return used;
+}
+
+void reg_disk_named_by_place(struct registrar *self, uint32_t disk)
+{
+    self->tier->disks[disk].used = true;
+}
+
+/* A note of the index: which disk has which slot. */
+static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes,
+                           uint32_t length_bytes, struct sl_error *why)
+{
+    (void)why;
+    struct disk_note note = {0};
+    if (length_bytes == sizeof(note)) {
+        memcpy(&note, bytes, sizeof(note));
+    }
+    if (!self->tier->on || note.version != DISK_NOTE_VERSION || note.slot >= REG_DISK_UNKNOWN) {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
+        return SL_OK;
+    }
+    struct reg_disk *disk = &self->tier->disks[note.slot];
+    if (disk->note != 0) { /* killed between the new note and the end of the old one */
+        sl_index_set_kind(self->index, disk->note, SL_RECORD_FREE);
+    }
+    disk->used = true;
+    disk->named = true;
+    disk->name = note.name;
+    disk->proc = note.proc;
+    disk->note = ref;
+    return SL_OK;
+}
+
+static sl_err disk_remember(struct registrar *self, uint32_t slot, struct sl_error *why)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    const struct disk_note note = {
+        .version = DISK_NOTE_VERSION, .slot = slot, .proc = disk->proc, .name = disk->name};
+    sl_ref old = disk->note;
+    sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_DISK, &disk->note, why);
+    if (err != SL_OK) {
+        disk->note = old;
+    } else if (old != 0) {
+        sl_index_set_kind(self->index, old, SL_RECORD_FREE);
+    }
+    return err;
+}
+
+static uint32_t disk_find(const struct registrar *self, const struct reg_disk_name *name)
+{
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->used && disk->named && memcmp(&disk->name, name, sizeof(*name)) == 0) {
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
+/* The slot of a disk that has none: that of an index which knew of one disk alone, or a free one.
+ */
+static uint32_t disk_slot(const struct registrar *self, uint32_t path)
+{
+    uint32_t slot = REG_NONE;
+    if (self->tier->disks[path].used && !self->tier->disks[path].named) {
+        return path;
+    }
+    for (uint32_t i = REG_DISK_UNKNOWN; i-- > 0;) {
+        slot = self->tier->disks[i].used ? slot : i;
+    }
+    return slot;
+}
+
+/* ---- paths ---- */
+
+static uint32_t path_of_peer(const struct registrar *self, uint32_t peer)
+{
+    char name[REG_NAME_BYTES];
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        (void)snprintf(name, sizeof(name), "tierer.%u", i);
+        if (strcmp(name, self->peers->all[peer].name) == 0) {
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
+uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg)
+{
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].tierer || !self->peers->all[peer].present) {
+        return REG_NONE;
+    }
+    return path_of_peer(self, peer);
+}
+
+/* Requests of a registrar before this one, or of ours to a tierer before that one that were sent
+ * again meanwhile, may still be on their way. What lands on disk behind the scan would be there and
+ * nobody knew, so the scan begins when all of that has arrived, and ends when it is done. */
+void reg_path_fence(struct registrar *self, uint32_t at)
+{
+    struct reg_path *path = &self->tier->paths[at];
+    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
+    if (path->fence_seq != 0) {
+        sl_calls_forget(self->calls, path->fence_seq);
+    }
+    if (sl_calls_send(self->calls, self->peers->all[path->peer].name, &fence, SL_NEVER_NS,
+                      reg_cookie(REG_CALL_DISK_FENCE, at), &path->fence_seq) != SL_OK) {
+        path->fence_seq = UINT64_MAX; /* the table of calls is full: with the next DISK_FOUND */
+    }
+}
+
+static void disk_fenced(struct registrar *self, uint32_t path, const struct sl_msg *msg)
+{
+    sl_err code = msg->code;
+    self->tier->paths[path].fence_seq = 0;
+    if (code != SL_OK && code != SL_ERR_UNSUPPORTED) {
+        reg_path_fence(self, path);
+    }
+}
+
+static void path_unbind(struct registrar *self, struct reg_path *path)
+{
+    if (path->disk != REG_NONE) {
+        self->tier->disks[path->disk].path = REG_NONE;
+        path->disk = REG_NONE;
+    }
+}
+
+static void path_bind(struct registrar *self, uint32_t at, uint32_t slot)
+{
+    struct reg_path *path = &self->tier->paths[at];
+    struct reg_disk *disk = &self->tier->disks[slot];
+    if (disk->path != REG_NONE) {
+        self->tier->paths[disk->path].disk = REG_NONE;
+    }
+    path->disk = slot;
+    disk->path = at;
+    disk->tierer = path->peer;
+    disk->scan_open = false;
+    disk->state = REG_DISK_SCANNING; /* until it said what it holds */
+}
+
+static void disk_arrived(struct registrar *self, uint32_t peer, bool restored)
+{
+    (void)restored;
+    if (!self->peers->all[peer].tierer) {
+        return;
+    }
+    uint32_t at = self->tier->on ? path_of_peer(self, peer) : REG_NONE;
+    if (at == REG_NONE) {
+        if (self->tier->on) {
+            reg_log(self, SL_LOG_WARN, 0, "%s: disk_path names %u directories, from 0 on",
+                    self->peers->all[peer].name, self->tier->path_count);
+        }
+        return;
+    }
+    struct reg_path *path = &self->tier->paths[at];
+    reg_members_left(self, at);
+    path_unbind(self, path);
+    path->peer = peer;
+    path->here = true;
+    path->trouble[0] = '\0';
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* this process told a registrar before */
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->used && disk->path == REG_NONE &&
+            sl_proc_id_equal(disk->proc, self->peers->all[peer].proc)) {
+            path_bind(self, at, i);
+            break;
+        }
+    }
+    reg_path_fence(self, at);
+}
+
+static void disk_left(struct registrar *self, uint32_t peer)
+{
+    if (!self->peers->all[peer].tierer) {
+        return;
+    }
+    uint32_t at = self->tier->on ? path_of_peer(self, peer) : REG_NONE;
+    if (at == REG_NONE || self->tier->paths[at].peer != peer) {
+        return;
+    }
+    struct reg_path *path = &self->tier->paths[at];
+    path->here = false;
+    path->absent_since_ns = self->env->now_ns;
+    reg_members_left(self, at);
+    if (path->fence_seq != 0) {
+        sl_calls_forget(self->calls, path->fence_seq);
+        path->fence_seq = 0;
+    }
+    if (path->disk == REG_NONE) {
+        return;
+    }
+    struct reg_disk *disk = &self->tier->disks[path->disk];
+    disk->state = REG_DISK_ABSENT;
+    disk->absent_since_ns = self->env->now_ns;
+    disk->sweeping = false;
+    disk->failing = false;
+    disk->failing_since_ns = 0;
+    disk->retry_ns = 0;
+    reg_writes_requeue(self, path->disk);
+    reg_reads_requeue(self, path->disk);
+    reg_reclaim_forget(self, path->disk);
+    reg_forgets_unsend(self, path->disk);
+}
+
+/* ---- who they lead to ---- */
+
+/* No path leads there: its objects are misses, and what is to be forgotten there is as good as
+ * forgotten, since it does not come back as it was (members.c). */
+static void disk_leaves(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    reg_log(self, SL_LOG_WARN, 0,
+            "a disk is not in disk_path any more: its %llu values are forgotten",
+            (unsigned long long)disk->place_count);
+    disk->gone = true;
+    disk->state = REG_DISK_ABSENT;
+    disk->sweeping = true;
+    disk->sweep_cursor = 0;
+    if (disk->forget_count > 0) {
+        reg_members_change(self, true);
+    }
+    reg_forgets_end(self, slot);
+    reg_fetches_end(self, slot, false, SL_ERR_NOT_FOUND);
+    reg_fetches_end(self, slot, true, SL_ERR_NOT_FOUND);
+}
+
+void reg_disk_swept(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    if (disk->gone && disk->place_count == 0) {
+        if (disk->note != 0) {
+            sl_index_set_kind(self->index, disk->note, SL_RECORD_FREE);
+        }
+        *disk = disk_empty;
+    }
+}
+
+/* When every path has told, there are no other disks. */
+static void disks_settle(struct registrar *self)
+{
+    struct reg_tier *tier = self->tier;
+    for (uint32_t i = 0; i < tier->path_count; i++) {
+        if (tier->paths[i].disk == REG_NONE) {
+            return;
+        }
+    }
+    tier->settled = true;
+    reg_members_settled(self);
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if (tier->disks[i].used && !tier->disks[i].gone && tier->disks[i].path == REG_NONE) {
+            disk_leaves(self, i);
+        }
+    }
+    if (tier->disks[REG_DISK_UNKNOWN].used) {
+        reg_forgets_end(self, REG_DISK_UNKNOWN);
+        tier->disks[REG_DISK_UNKNOWN].used = false;
+    }
+}
+
+/* A tierer that tells no name is one of before there were several disks. */
+static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
+{
+    struct reg_disk_name name = {{0}};
+    if (told->length == sizeof(name.bytes)) {
+        memcpy(name.bytes, told->at, sizeof(name.bytes));
+    } else {
+        (void)snprintf((char *)name.bytes, sizeof(name.bytes), "path %u", path);
+    }
+    return name;
+}
+
+sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_disk_found *found,
+                     struct sl_error *why)
+{
+    struct reg_tier *tier = self->tier;
+    struct reg_path *path = &tier->paths[at];
+    struct reg_disk_name name = name_of(at, &found->store);
+    uint32_t slot = disk_find(self, &name);
+    bool fresh = slot == REG_NONE;
+    if (!fresh && tier->disks[slot].path != REG_NONE && tier->disks[slot].path != at &&
+        tier->paths[tier->disks[slot].path].here) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "the directories of tierer.%u and tierer.%u are the same, or copies", at,
+                       tier->disks[slot].path);
+    }
+    sl_err verdict = reg_members_judge(self, at, found, why);
+    if (verdict != SL_OK) {
+        return verdict;
+    }
+    slot = fresh ? disk_slot(self, at) : slot;
+    if (slot == REG_NONE) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "%u disks are remembered from before: restart the node without its memory",
+                       REG_DISK_UNKNOWN);
+    }
+    struct reg_disk *disk = &tier->disks[slot];
+    struct reg_disk before = *disk;
+    disk->used = true;
+    disk->named = true;
+    disk->gone = false;
+    disk->born = disk->born || (fresh && found->blank);
+    disk->name = name;
+    disk->proc = self->peers->all[path->peer].proc;
+    bool known = disk->note != 0 && sl_proc_id_equal(before.proc, disk->proc);
+    sl_err err = known ? SL_OK : disk_remember(self, slot, why);
+    if (err != SL_OK) {
+        *disk = before;
+        return err;
+    }
+    if (path->disk != slot) {
+        path_unbind(self, path);
+        path_bind(self, at, slot);
+    }
+    if (fresh && tier->disks[REG_DISK_UNKNOWN].used) {
+        reg_forgets_copy(self, REG_DISK_UNKNOWN, slot);
+    }
+    disks_settle(self);
+    return SL_OK;
+}
+
+/* ---- how they are ---- */
+
+bool reg_disk_usable(const struct registrar *self, uint32_t disk)
+{
+    return self->tier->disks[disk].used && self->tier->disks[disk].state == REG_DISK_READY;
+}
+
+bool reg_disk_readable(const struct registrar *self, uint32_t disk)
+{
+    return self->tier->disks[disk].used && self->tier->disks[disk].state != REG_DISK_ABSENT;
+}
+
+bool reg_disk_away(const struct registrar *self, uint32_t disk)
+{
+    const struct reg_disk *at = &self->tier->disks[disk];
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        if (self->tier->paths[i].here && self->tier->paths[i].disk == REG_NONE) {
+            return false; /* it may be the one whose tierer is about to tell */
+        }
+    }
+    return at->state == REG_DISK_ABSENT &&
+           self->env->now_ns - at->absent_since_ns > REG_DISK_ABSENT_NS;
+}
+
+/* The slot of those that have not told is lost when each path that may lead there is. */
+bool reg_disk_lost(const struct registrar *self, uint32_t disk)
+{
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        const struct reg_path *path = &self->tier->paths[i];
+        if (disk == REG_DISK_UNKNOWN && path->disk == REG_NONE &&
+            self->env->now_ns - path->absent_since_ns <= REG_DISK_ABSENT_NS) {
+            return false;
+        }
+    }
+    return self->tier->disks[disk].used && reg_disk_away(self, disk);
+}
+
+bool reg_tier_lost(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        const struct reg_path *path = &self->tier->paths[i];
+        if (path->here || self->env->now_ns - path->absent_since_ns <= REG_DISK_ABSENT_NS) {
+            return false;
+        }
+    }
+    return self->tier->on;
+}
+
+bool reg_disks_writable(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_usable(self, i) && !self->tier->disks[i].failing) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* each of them is usable */
+static bool disks_ready(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        uint32_t disk = self->tier->paths[i].disk;
+        if (disk == REG_NONE || !reg_disk_usable(self, disk)) {
+            return false;
+        }
+    }
+    return self->tier->on;
+}
+
+bool reg_disks_scanned(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->used && !disk->gone && !disk->scanned) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether an earlier value under the record's key is still on its way out there. */
+static bool disk_forgets(const struct registrar *self, uint32_t slot, const struct sl_entry *record)
+{
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (reg_forget_pending(self, record->key, record->key_length, slot)) {
+        return true;
+    }
+    if (self->tier->disks[slot].writes == 0) {
+        return false;
+    }
+    memcpy(key, record->key, record->key_length);
+    key[record->key_length] = '\0';
+    return reg_write_dooms(self, key, slot);
+}
+
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
+{
+    uint16_t doubt = sl_index_links(self->index, ref)->disks;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        bool placed = record->disk.valid != 0 && record->disk.disk == i;
+        if ((!self->tier->disks[i].scanned && !placed) || disk_forgets(self, i, record)) {
+            doubt |= REG_DISK_BIT(i);
+        }
+    }
+    return doubt & reg_disks_used(self);
+}
+
+static bool path_failed(const struct registrar *self, const struct reg_path *path, uint64_t for_ns)
+{
+    const struct reg_disk *disk =
+        path->disk != REG_NONE ? &self->tier->disks[path->disk] : &disk_empty;
+    uint64_t now_ns = self->env->now_ns;
+    return (!path->here && now_ns - path->absent_since_ns > for_ns) ||
+           (disk->failing_since_ns != 0 && now_ns - disk->failing_since_ns > for_ns);
+}
+
+/* eviction must have a copy on disk */
+static bool disk_required(const struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        if (!path_failed(self, &self->tier->paths[i], REG_DISK_ABSENT_NS)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its page has the reason from its end to its next start. */
+static const char *path_trouble(struct registrar *self, uint32_t at)
+{
+    char page[sizeof(self->env->paths->shm_dir) + REG_NAME_BYTES];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary;
+    struct reg_path *path = &self->tier->paths[at];
+    (void)snprintf(page, sizeof(page), "%s/metrics.tierer.%u", self->env->paths->shm_dir, at);
+    if (sl_metrics_view_open(page, &view, NULL) == SL_OK) {
+        sl_metrics_view_summary(view, &summary);
+        sl_metrics_view_close(&view);
+        if (summary.health == SL_HEALTH_STOPPED && summary.reason[0] != '\0') {
+            (void)snprintf(path->trouble, sizeof(path->trouble), "%s", summary.reason);
+        }
+    }
+    return path->trouble;
+}
+
+/* What is wrong with the disks, for people; empty: nothing. */
+static void disks_trouble(struct registrar *self, char *out, size_t room)
+{
+    out[0] = '\0';
+    for (uint32_t i = 0; i < self->tier->path_count && out[0] == '\0'; i++) {
+        const struct reg_path *path = &self->tier->paths[i];
+        bool lost = reg_tier_lost(self);
+        const char *others = lost                         ? ""
+                             : self->tier->path_count > 1 ? ", the other disks serve"
+                                                          : "";
+        if (path->disk != REG_NONE && self->tier->disks[path->disk].failing_since_ns != 0) {
+            (void)snprintf(out, room, "disk of tierer.%u full or failing: writes are refused%s", i,
+                           others);
+        } else if (!path->here &&
+                   self->env->now_ns - path->absent_since_ns > self->set.fence_timeout_ns) {
+            const char *trouble = path_trouble(self, i);
+            (void)snprintf(out, room, "%stierer.%u not reachable%s%s%s",
+                           lost ? "no disk tier: " : "", i, others, trouble[0] != '\0' ? ": " : "",
+                           trouble);
+        }
+    }
+}
+
+/* when one of them is looked at again */
+static uint64_t disks_next(const struct registrar *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    uint64_t next_ns = self->tier->groups_until_ns != 0 ? self->tier->groups_until_ns : SL_NEVER_NS;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->retry_ns > now_ns) {
+            next_ns = SL_MIN(next_ns, disk->retry_ns);
+        }
+        if (disk->forget_count > 0 && disk->forget_retry_ns > now_ns) {
+            next_ns = SL_MIN(next_ns, disk->forget_retry_ns);
+        }
+        if (disk->sweeping) {
+            next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);
+        }
+    }
+    next_ns = SL_MIN(next_ns, reg_members_next(self));
+    return next_ns;
+}
+
+/* ---- the part ---- */
+
+static void disks_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->tier->metric.disk_object_count, self->tier->place_count);
+    sl_metric_set(page, self->tier->metric.disk_ready, disks_ready(self));
+    sl_metric_set(page, self->tier->metric.segment_count, self->tier->segment_count);
+}
+
+static bool disks_health(struct registrar *self, char *reason, size_t reason_bytes)
+{
+    disks_trouble(self, reason, reason_bytes);
+    return reason[0] != '\0';
+}
+
+/* What is on disk alone is a miss until the tierer has told of it. */
+static const char *disks_starting(const struct registrar *self)
+{
+    bool scanning = self->env->now_ns < self->tier->scan_until_ns && !reg_tier_lost(self);
+    return scanning ? "what is on disk is not known yet" : NULL;
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_tier, disk_object_count),
+    REG_METRIC(reg_tier, disk_ready),
+    {"disk_segment_count", offsetof(struct reg_tier, metric.segment_count)},
+    REG_METRIC(reg_tier, corrupt_count),
+    REG_METRIC(reg_tier, rewritten_count),
+};
+
+static const struct reg_call calls[] = {
+    {.kind = REG_CALL_DISK_FENCE, .reply = disk_fenced},
+};
+
+static const struct reg_blob blobs[] = {
+    {REG_BLOB_DISK, disk_restore},
+};
+
+const struct reg_part reg_disks_part = {
+    .name = "disks",
+    REG_STATE(tier, reg_tier),
+    REG_METRICS(metrics),
+    REG_CALLS(calls),
+    REG_BLOBS(blobs),
+    .settings = disks_init,
+    .next_ns = disks_next,
+    .arrived = {REG_ARRIVED_DISKS, disk_arrived},
+    .left = {REG_LEFT_DISKS, disk_left},
+    .copy_required = disk_required,
+    .gauges = disks_gauges,
+    .health = disks_health,
+    .starting = disks_starting,
+};

@@ -1,0 +1,138 @@
+/* actors/registrar/disk/disks.h - which disks there are: paths, the tierers that serve them, and
+ * who they lead to. */
+#ifndef SL_REGISTRAR_DISK_DISKS_H
+#define SL_REGISTRAR_DISK_DISKS_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/segments.h"
+
+#define REG_DISK_CALL_NS                                                    \
+    (30 * SL_NS_PER_S) /* a tierer that answers nothing for so long is slow \
+                        */
+#define REG_DISK_RETRY_NS (500 * SL_NS_PER_MS) /* pause after a disk error */
+/* A promotion that gets no space for so long is told: what its reader has pinned may be what is in
+ * the way. */
+#define REG_PROMOTE_WAIT_NS (100 * SL_NS_PER_MS)
+#define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
+/* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
+#define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
+/* After the start, what another disk may know of one is waited for so long. */
+#define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
+/* A node with a disk tier is ready when it knows what is there, or after so long. */
+#define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
+
+/* Slots of disks: those of the setting and those that were remembered from before it changed. The
+ * last one stands for every disk that may be there and has not told yet who it is. */
+#define REG_DISKS_MAX    16u
+#define REG_DISK_UNKNOWN (REG_DISKS_MAX - 1)
+enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
+struct reg_path { /* an entry of disk_path: served by the tierer of this number */
+    uint32_t peer;
+    bool here;
+    uint64_t absent_since_ns;
+    char trouble[SL_METRICS_REASON_BYTES]; /* what its tierer died of, as far as it said */
+    uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
+    uint32_t disk;      /* slot; REG_NONE: the tierer has not told yet */
+    struct reg_standing standing;
+};
+/* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a
+ * restart with the paths in another order finds everything. */
+struct reg_disk {
+    bool used;
+    bool named; /* false: unknown, or of an index that was made when there was one disk */
+    bool gone;  /* no path leads there any more: its places are being forgotten */
+    bool stale; /* what was removed may be there: its values go, also from memory */
+    bool born;  /* it was blank when it came while this index was there */
+    struct reg_disk_name name;
+    sl_ref note;
+    struct sl_proc_id proc; /* that served it last */
+    uint32_t path;          /* REG_NONE: none that told so */
+    uint32_t tierer;        /* peer, while it is not absent */
+    enum reg_disk_state state;
+    uint64_t absent_since_ns;
+    bool failing; /* the last write failed */
+    uint64_t failing_since_ns;
+    uint32_t batch_items; /* of one DISK_WRITE: fewer when the tierer says that it is too much */
+    uint64_t retry_ns;
+    uint32_t writes; /* in flight */
+    uint64_t write_bytes;
+    struct reg_fetch_queue fetches[2]; /* wait for an extent: wanted, and ahead of use */
+    uint32_t reads[2];                 /* in flight, likewise */
+    uint64_t ahead_bytes;              /* of those ahead of use */
+    struct reg_reclaim reclaim;
+    /* what it holds */
+    uint64_t scan_seq;
+    struct sl_proc_id scan_proc;
+    bool scan_open; /* a scan has begun and not ended */
+    bool scanned;   /* since this registrar started, the disk said once what it holds */
+    bool parity;
+    bool sweeping;
+    uint64_t unseen; /* places known when the scan began: what it does not find is not there */
+    uint64_t sweep_cursor;
+    uint64_t place_count;
+    /* tombstones on their way there */
+    struct reg_forget *forget_first, *forget_last;
+    uint32_t forget_count;
+    uint32_t forget_unplaced; /* of these: a scan must tell where they are */
+    uint32_t forget_restored; /* of these: of the registrar before */
+    uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
+    uint64_t forget_retry_ns;
+};
+struct reg_tier { /* all disks together */
+    bool on;
+    bool settled; /* every path has told which disk it leads to: there are no others */
+    uint32_t path_count;
+    uint64_t batch_bytes_max;
+    uint32_t reclaim_number;
+    uint64_t scan_until_ns;   /* the first scan of this life is waited for so long; 0: it is over */
+    uint64_t groups_until_ns; /* blocks whose parts are missing wait for absent disks; 0: none do */
+    uint64_t place_count;
+    struct reg_segment *segments; /* sorted by number */
+    uint32_t segment_count, segment_capacity;
+    uint64_t reclaimed[REG_RECLAIMED_MAX]; /* a ring: numbers that are never used again */
+    uint32_t reclaimed_count;
+    struct reg_path paths[SL_DISK_PATHS_MAX];
+    struct reg_disk disks[REG_DISKS_MAX];
+    struct reg_members members;
+    uint64_t witness_until_ns; /* lists of disks that have not come are waited for */
+    uint64_t segment_bytes;    /* setting */
+    struct {
+        sl_metric disk_object_count, disk_ready, segment_count, corrupt_count, rewritten_count;
+    } metric;
+};
+
+#define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
+void reg_disk_arrived(struct registrar *self, uint32_t peer);
+void reg_disk_left(struct registrar *self, uint32_t peer);
+void reg_disk_fenced(struct registrar *self, uint32_t path, sl_err code);
+/* A record of the index names this slot: it is one, whether a note says so or not. */
+void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
+/* Disks (a bit each) that may hold something under the record's key that its place does not name:
+ * what was sent there without an answer, what no scan told yet, or an earlier value whose tombstone
+ * is not durable. */
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
+uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
+bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
+bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
+bool reg_disk_away(const struct registrar *self, uint32_t disk);     /* nobody waits for it */
+/* It is away, and no tierer is there that may yet tell that it is this one. */
+bool reg_disk_lost(const struct registrar *self, uint32_t disk);
+bool reg_tier_lost(const struct registrar *self);      /* no tierer is there, nor was one lately */
+bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
+bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */
+/* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
+uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
+void reg_path_fence(struct registrar *self, uint32_t path);
+/* A scan of the path begins: which disk it leads to, and what that tells of others. Errors:
+ * SL_ERR_CONFIG (another path has it too), SL_ERR_BUSY (other disks have not told yet, or it is
+ * being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
+sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
+                     struct sl_error *why);
+void reg_disk_swept(struct registrar *self, uint32_t disk);
+
+extern const struct reg_part reg_disks_part;
+
+#endif

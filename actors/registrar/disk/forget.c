@@ -1,0 +1,514 @@
+/* actors/registrar/disk/forget.c - tombstones: what left the node and is still on a disk, or may
+ * be.
+ *
+ * What was removed stands in a note of the index until its tombstone is durable. */
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct reg_forget **forget_head(const struct registrar *self,
+                                       const struct sl_disk_place *place)
+{
+    uint64_t mixed = (place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u +
+                      ((uint64_t)place->disk << 48)) *
+                     UINT64_C(0x9e3779b97f4a7c15);
+    return &self->forgets->heads[mixed >> 32 & (REG_FORGET_HEADS - 1)];
+}
+
+static void forget_hash(struct registrar *self, struct reg_forget *forget)
+{
+    struct reg_forget **head = forget_head(self, &forget->place);
+    forget->hash_next = *head;
+    *head = forget;
+}
+
+static struct reg_forget **forget_key_head(const struct registrar *self, const char *key,
+                                           uint32_t key_length)
+{
+    return &self->forgets->key_heads[reg_hash(key, key_length) >> 20 & (REG_FORGET_HEADS - 1)];
+}
+
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
+                        uint32_t disk)
+{
+    bool some = self->tier->disks[disk].forget_count > 0;
+    const struct reg_forget *at = some ? *forget_key_head(self, key, key_length) : NULL;
+    while (at != NULL && (at->place.disk != disk || at->key_length != key_length ||
+                          memcmp(at->key, key, key_length) != 0)) {
+        at = at->key_next;
+    }
+    return at != NULL;
+}
+
+static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
+{
+    struct reg_disk *disk = &self->tier->disks[forget->place.disk];
+    struct reg_forget **named = forget_key_head(self, forget->key, forget->key_length);
+    while (*named != forget) {
+        named = &(*named)->key_next;
+    }
+    *named = forget->key_next;
+    if (forget->place.valid != 0) {
+        struct reg_forget **at = forget_head(self, &forget->place);
+        while (*at != forget) {
+            at = &(*at)->hash_next;
+        }
+        *at = forget->hash_next;
+    } else {
+        disk->forget_unplaced--;
+    }
+    if (forget->previous != NULL) {
+        forget->previous->next = forget->next;
+    } else {
+        disk->forget_first = forget->next;
+    }
+    if (forget->next != NULL) {
+        forget->next->previous = forget->previous;
+    } else {
+        disk->forget_last = forget->previous;
+    }
+    self->forgets->count--;
+    disk->forget_count--;
+    disk->forget_restored -= forget->restored;
+    if (done && forget->note != 0) {
+        sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
+    }
+    if (done && forget->remove_id != 0) {
+        reg_remove_done(self, forget->remove_id, forget->remove_index, forget->place.disk);
+    }
+    free(forget);
+}
+
+sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+                       const struct reg_forget_note *note)
+{
+    unsigned char bytes[sizeof(*note) + SL_KEY_BYTES_MAX];
+    sl_ref ref = 0;
+    memcpy(bytes, note, sizeof(*note));
+    memcpy(bytes + sizeof(*note), key, key_length);
+    sl_err err = sl_index_blob_put(self->index, bytes, (uint32_t)sizeof(*note) + key_length,
+                                   REG_BLOB_FORGET, &ref, NULL);
+    return err == SL_OK ? ref : 0;
+}
+
+static struct reg_forget *forget_new(struct registrar *self, const char *key, uint32_t key_length,
+                                     uint64_t length_bytes, const struct sl_disk_place *place)
+{
+    struct reg_disk *disk = &self->tier->disks[place->disk];
+    struct reg_forget *forget =
+        self->forgets->count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
+    if (forget == NULL) {
+        /* It may come back after a restart of the tierer. */
+        sl_metric_add(self->env->metrics, self->forgets->metric.forget_skipped_count, 1);
+        return NULL;
+    }
+    *forget = (struct reg_forget){
+        .length_bytes = length_bytes,
+        .place = *place,
+        .key_length = key_length,
+        .previous = disk->forget_last,
+    };
+    memcpy(forget->key, key, key_length);
+    forget->key[key_length] = '\0';
+    if (disk->forget_last != NULL) {
+        disk->forget_last->next = forget;
+    } else {
+        disk->forget_first = forget;
+    }
+    disk->forget_last = forget;
+    self->forgets->count++;
+    disk->forget_count++;
+    struct reg_forget **named = forget_key_head(self, forget->key, key_length);
+    forget->key_next = *named;
+    *named = forget;
+    if (place->valid != 0) {
+        forget_hash(self, forget);
+    } else {
+        disk->forget_unplaced++;
+    }
+    return forget;
+}
+
+struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                                  uint64_t length_bytes, const struct sl_disk_place *place,
+                                  const struct reg_drop *how)
+{
+    if (!self->tier->on) {
+        return NULL;
+    }
+    struct reg_forget *forget = forget_new(self, key, key_length, length_bytes, place);
+    if (forget == NULL) {
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_LIMIT);
+        return NULL;
+    }
+    if (how->reason == REG_GHOST_REMOVED) {
+        const struct reg_forget_note note = {.place = *place, .length_bytes = length_bytes};
+        forget->note = reg_forget_note(self, key, key_length, &note);
+    }
+    forget->remove_id = how->remove_id;
+    forget->remove_index = how->remove_index;
+    if (how->remove_id != 0) {
+        reg_remove_wait(self, how->remove_id, how->remove_index, place->disk);
+    }
+    return forget;
+}
+
+/* The registrar before died between the note and the removal: what it meant is still there. */
+static bool note_is_void(struct registrar *self, const struct reg_forget_note *note,
+                         const char *key, uint32_t key_length)
+{
+    struct sl_entry entry;
+    if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
+        entry.kind != SL_RECORD_COMMITTED) {
+        return false;
+    }
+    if (note->place.valid == 0 && note->generation == 0) { /* the one on this disk was meant */
+        return entry.extent.generation == 0 && entry.disk.disk == note->place.disk;
+    }
+    return note->place.valid == 0 ? entry.extent.generation == note->generation
+                                  : entry.disk.valid != 0 && entry.disk.disk == note->place.disk &&
+                                        entry.disk.segment == note->place.segment &&
+                                        entry.disk.offset_bytes == note->place.offset_bytes;
+}
+
+static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
+                             uint32_t length_bytes, struct sl_error *why)
+{
+    (void)why;
+    struct reg_forget_note note;
+    struct reg_forget *forget = NULL;
+    if (self->tier->on && length_bytes > sizeof(note) &&
+        length_bytes <= sizeof(note) + SL_KEY_BYTES_MAX) {
+        const char *key = (const char *)bytes + sizeof(note);
+        uint32_t key_length = length_bytes - (uint32_t)sizeof(note);
+        memcpy(&note, bytes, sizeof(note));
+        bool known = note.place.disk < REG_DISKS_MAX; /* else the index is damaged */
+        if (known) {
+            reg_disk_named_by_place(self, note.place.disk);
+        }
+        if (known && !note_is_void(self, &note, key, key_length)) {
+            forget = forget_new(self, key, key_length, note.length_bytes, &note.place);
+        }
+    }
+    if (forget == NULL) {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
+        return SL_OK;
+    }
+    forget->note = ref;
+    forget->restored = true;
+    self->tier->disks[forget->place.disk].forget_restored++;
+    return SL_OK;
+}
+
+bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uint64_t remove_id,
+                     uint32_t remove_index)
+{
+    bool some = self->tier->disks[slot].forget_restored > 0;
+    struct reg_forget *at = some ? *forget_key_head(self, key, (uint32_t)strlen(key)) : NULL;
+    for (; at != NULL; at = at->key_next) {
+        if (at->restored && at->remove_id == 0 && at->place.disk == slot &&
+            strcmp(at->key, key) == 0) {
+            at->remove_id = remove_id;
+            at->remove_index = remove_index;
+            reg_remove_wait(self, remove_id, remove_index, slot);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int forgotten_order(const void *left, const void *right)
+{
+    const struct sl_digest *a = &((const struct reg_forgotten *)left)->digest;
+    const struct sl_digest *b = &((const struct reg_forgotten *)right)->digest;
+    return a->low != b->low ? (a->low > b->low) - (a->low < b->low)
+                            : (a->high > b->high) - (a->high < b->high);
+}
+
+bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count)
+{
+    struct sl_entry entry;
+    uint32_t found = 0;
+    struct reg_forgotten *all = calloc(SL_MAX(self->forgets->count, 1u), sizeof(*all));
+    if (all == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        for (const struct reg_forget *at = self->tier->disks[i].forget_first; at != NULL;
+             at = at->next) {
+            if (sl_index_find_any(self->index, at->key, at->key_length, &entry) == SL_OK &&
+                entry.kind == SL_RECORD_COMMITTED) {
+                all[found++] = (struct reg_forgotten){.digest = entry.digest, .key = at->key};
+            }
+        }
+    }
+    qsort(all, found, sizeof(*all), forgotten_order);
+    *out = all;
+    *count = found;
+    return true;
+}
+
+const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
+                               struct sl_digest digest)
+{
+    const struct reg_forgotten want = {.digest = digest};
+    const struct reg_forgotten *found =
+        count == 0 ? NULL : bsearch(&want, all, count, sizeof(*all), forgotten_order);
+    return found == NULL ? NULL : found->key;
+}
+
+/* What was meant for disks that were not known yet is meant for this one, too. */
+void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
+{
+    const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
+    for (const struct reg_forget *at = self->tier->disks[from].forget_first; at != NULL;
+         at = at->next) {
+        const struct reg_drop how = {
+            .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+            .forget = true,
+            .remove_id = at->remove_id,
+            .remove_index = at->remove_index,
+        };
+        (void)reg_forget_key(self, at->key, at->key_length, at->length_bytes, &unknown, &how);
+    }
+}
+
+void reg_forgets_end(struct registrar *self, uint32_t slot)
+{
+    while (self->tier->disks[slot].forget_first != NULL) {
+        forget_end(self, self->tier->disks[slot].forget_first, true);
+    }
+}
+
+static void forgets_mark_unsent(struct reg_disk *disk)
+{
+    for (struct reg_forget *forget = disk->forget_first; forget != NULL; forget = forget->next) {
+        forget->sent = false;
+    }
+    disk->forget_seq = 0;
+}
+
+void reg_forgets_unsend(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    if (disk->forget_seq != 0) {
+        sl_calls_forget(self->calls, disk->forget_seq);
+    }
+    forgets_mark_unsent(disk);
+}
+
+static void forget_add(struct registrar *self, const struct sl_entry *record,
+                       const struct reg_drop *how)
+{
+    (void)reg_forget_key(self, record->key, record->key_length, record->extent.length_bytes,
+                         &record->disk, how);
+}
+
+/* Whether what was found is to be forgotten. Tombstones of its key whose place is not known learn
+ * it, each of several: nothing is written under a key that has one, so whatever is there is meant.
+ */
+bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
+                       const struct sl_disk_place *place)
+{
+    struct reg_disk *disk = &self->tier->disks[place->disk];
+    uint32_t key_length = (uint32_t)key->length;
+    struct reg_forget *at =
+        disk->forget_unplaced > 0 ? *forget_key_head(self, key->at, key_length) : NULL;
+    for (; at != NULL; at = at->key_next) {
+        if (at->place.valid == 0 && at->place.disk == place->disk && at->key_length == key_length &&
+            memcmp(at->key, key->at, key_length) == 0) {
+            at->place = *place;
+            disk->forget_unplaced--;
+            forget_hash(self, at);
+        }
+    }
+    for (at = disk->forget_count > 0 ? *forget_head(self, place) : NULL; at != NULL;
+         at = at->hash_next) {
+        if (at->place.disk == place->disk && at->place.segment == place->segment &&
+            at->place.offset_bytes == place->offset_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void reg_forgets_scanned(struct registrar *self, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    struct reg_forget *at = disk->forget_unplaced > 0 ? disk->forget_first : NULL;
+    while (at != NULL) { /* not found: it never reached the disk */
+        struct reg_forget *next = at->next;
+        if (at->place.valid == 0 && !at->sent) {
+            forget_end(self, at, true);
+        }
+        at = next;
+    }
+}
+
+static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_forget *items)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    uint32_t count = 0;
+    for (struct reg_forget *at = disk->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
+         at = at->next) {
+        bool placed = at->place.valid != 0;
+        at->sent = true;
+        items[count++] = (struct sl_item_forget){
+            .key = {.at = at->key, .length = at->key_length},
+            .segment = placed ? at->place.segment : 0, /* 0: wherever it is by now */
+            .disk_offset_bytes = placed ? at->place.offset_bytes : 0,
+            .length_bytes = at->length_bytes,
+        };
+    }
+    struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+    msg.body.disk_forget.items.at = items;
+    msg.body.disk_forget.items.count = count;
+    sl_err err = sl_calls_send(self->calls, self->peers->all[disk->tierer].name, &msg,
+                               sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
+                               reg_cookie(REG_CALL_FORGET, slot), &disk->forget_seq);
+    if (err != SL_OK) {
+        forgets_mark_unsent(disk);
+        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    }
+}
+
+static void forgets_pump(struct registrar *self)
+{
+    for (uint32_t i = 0; self->forgets->count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->forget_first == NULL || disk->forget_seq != 0 || !reg_disk_usable(self, i) ||
+            self->env->now_ns < disk->forget_retry_ns) {
+            continue;
+        }
+        struct sl_item_forget *items = calloc(REG_FORGET_ITEMS_MAX, sizeof(*items));
+        if (items != NULL) {
+            forgets_send(self, i, items);
+            free(items);
+        }
+    }
+}
+
+static void forget_reply(struct registrar *self, uint32_t slot, const struct sl_msg *msg)
+{
+    const struct sl_u64s *codes = &msg->body.disk_forget_reply.codes;
+    struct reg_disk *disk = &self->tier->disks[slot];
+    uint64_t i = 0;
+    bool failed = false;
+    disk->forget_seq = 0;
+    struct reg_forget *at = disk->forget_first;
+    while (at != NULL) {
+        struct reg_forget *next = at->next;
+        if (at->sent) {
+            uint64_t code =
+                msg->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)SL_ERR_IO;
+            i++;
+            at->sent = false;
+            if (code == SL_OK || code == SL_ERR_NOT_FOUND) {
+                forget_end(self, at, true);
+            } else {
+                failed = true;
+            }
+        }
+        at = next;
+    }
+    if (failed) {
+        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    }
+}
+
+static void forget_expired(struct registrar *self, uint32_t slot)
+{
+    forgets_mark_unsent(&self->tier->disks[slot]);
+    self->tier->disks[slot].forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+}
+
+static void forgets_fini(struct registrar *self)
+{
+    bool whole = self->forgets->heads != NULL && self->forgets->key_heads != NULL;
+    for (uint32_t i = 0; whole && i < REG_DISKS_MAX; i++) {
+        while (self->tier->disks[i].forget_first != NULL) {
+            forget_end(self, self->tier->disks[i].forget_first, false);
+        }
+    }
+    free(self->forgets->heads);
+    free(self->forgets->key_heads);
+}
+
+/* ---- the part ---- */
+
+/* What is on disk of the record, or on its way there, is to go, too. */
+static void forgets_dropped(struct registrar *self, const struct reg_dropped *what)
+{
+    const struct sl_entry *entry = what->record;
+    const struct reg_drop *how = what->how;
+    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry); /* its own write is not one of them */
+    if (what->writing) {
+        reg_write_doom(self, entry, how);
+    }
+    bool placed = entry->disk.valid != 0 &&
+                  !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
+    if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {
+        forget_add(self, entry, how);
+    }
+    for (uint32_t i = 0; how->forget && doubt != 0 && i < REG_DISKS_MAX; i++) {
+        struct sl_entry forgotten = *entry;
+        forgotten.disk = (struct sl_disk_place){.disk = (uint16_t)i}; /* wherever it is there */
+        if ((doubt & REG_DISK_BIT(i)) != 0) {
+            forget_add(self, &forgotten, how);
+        }
+    }
+    if (entry->disk.valid != 0) {
+        reg_segment_left(self, &entry->disk);
+    }
+}
+
+static sl_err forgets_init(struct registrar *self, struct sl_error *why)
+{
+    self->forgets->heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
+    self->forgets->key_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
+    return self->forgets->heads != NULL && self->forgets->key_heads != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of tombstones");
+}
+
+static void forgets_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->forgets->metric.forget_pending_count, self->forgets->count);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_forgets, forget_pending_count),
+    REG_METRIC(reg_forgets, forget_skipped_count),
+};
+
+static const struct reg_call calls[] = {
+    {.kind = REG_CALL_FORGET, .reply = forget_reply, .expired = forget_expired},
+};
+
+static const struct reg_blob blobs[] = {
+    {REG_BLOB_FORGET, forget_restore},
+};
+
+const struct reg_part reg_forgets_part = {
+    .name = "forgets",
+    REG_STATE(forgets, reg_forgets),
+    REG_METRICS(metrics),
+    REG_CALLS(calls),
+    REG_BLOBS(blobs),
+    .init = forgets_init,
+    .fini = forgets_fini,
+    .dropped = forgets_dropped,
+    .after = {REG_AFTER_FORGETS, forgets_pump},
+    .gauges = forgets_gauges,
+};

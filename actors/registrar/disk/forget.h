@@ -1,0 +1,78 @@
+/* actors/registrar/disk/forget.h - tombstones: what is to be forgotten on a disk. */
+#ifndef SL_REGISTRAR_DISK_FORGET_H
+#define SL_REGISTRAR_DISK_FORGET_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/records/units.h"
+
+#define REG_FORGETS_MAX      65536u
+#define REG_FORGET_ITEMS_MAX 1024u
+#define REG_FORGET_HEADS     16384u
+struct reg_forget {
+    struct reg_forget *next, *previous, *hash_next, *key_next;
+    bool sent;
+    bool restored; /* from a note: a REMOVE that is sent again waits for it */
+    sl_ref note;   /* 0: none */
+    uint64_t length_bytes;
+    struct sl_disk_place place;
+    uint64_t remove_id; /* 0: nobody waits */
+    uint32_t remove_index;
+    uint32_t key_length;
+    char key[];
+};
+
+struct reg_forgets {
+    struct reg_forget **heads;     /* by place */
+    struct reg_forget **key_heads; /* by key */
+    uint32_t count;
+    struct {
+        sl_metric forget_pending_count, forget_skipped_count;
+    } metric;
+};
+
+/* Borrowed until the next call; NULL: no disk, or no room (who waits for its tombstone was told).
+ */
+struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
+                                  uint64_t length_bytes, const struct sl_disk_place *place,
+                                  const struct reg_drop *how);
+/* What was removed while something of it may be on disk stands in a note of the index until its
+ * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
+ * Written before the record goes; a REMOVE makes sure of the room first, and is refused without.
+ * Gives the note; 0: the index is full. */
+struct reg_forget_note { /* a BLOB, followed by the key */
+    struct sl_disk_place place;
+    uint64_t length_bytes; /* of the value */
+    uint64_t generation;   /* of the record, when the place is not known yet */
+};
+sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+                       const struct reg_forget_note *note);
+/* A removal of this key from the disk that the registrar before had begun: true, and remove waits
+ * for it. */
+bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uint64_t remove_id,
+                     uint32_t remove_index);
+/* Whether a tombstone of this key is still on its way to the disk. */
+bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
+                        uint32_t disk);
+struct reg_forgotten { /* a value under whose key a tombstone is on its way to some disk */
+    struct sl_digest digest;
+    const char *key; /* borrowed until a tombstone ends */
+};
+/* Gives all of them, for reg_forgotten_find. False: no memory. */
+bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count);
+/* The key of the one with this digest; NULL: none has it. */
+const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
+                               struct sl_digest digest);
+/* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
+ * whose place is not known learn it, each of several: nothing is written under a key that has one,
+ * so whatever is there is meant. */
+bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
+                       const struct sl_disk_place *place);
+/* What the scan of the disk did not find never reached it. */
+void reg_forgets_scanned(struct registrar *self, uint32_t disk);
+void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
+void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */
+void reg_forgets_unsend(struct registrar *self, uint32_t disk);
+
+extern const struct reg_part reg_forgets_part;
+
+#endif

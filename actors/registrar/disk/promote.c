@@ -1,0 +1,701 @@
+/* actors/registrar/disk/promote.c - PROMOTE and PREFETCH: objects on disk alone come back into
+ * memory.
+ *
+ * A fetch waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
+ * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
+ * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
+ * of bytes at a time, and takes only room that costs nobody anything; a PROMOTE of the same key
+ * raises it wherever it is. */
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/scan.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/units.h"
+
+#include <string.h>
+
+#define PROMOTE_INDEX_ROUNDS 4u
+/* Of memory, so much at most holds values that were prefetched and that nobody has read since. */
+#define PREFETCH_MEMORY_SHARE 4u
+
+/* ---- the messages ---- */
+
+static bool entry_visible(struct registrar *self, const struct sl_entry *entry)
+{
+    struct sl_group_info info;
+    if (entry->kind != SL_RECORD_COMMITTED || entry->group == 0) {
+        return entry->kind == SL_RECORD_COMMITTED;
+    }
+    sl_index_group_info(self->index, entry->group, &info);
+    return info.state == SL_GROUP_COMMITTED;
+}
+
+/* It is in memory and about to be read: not the next victim. */
+static sl_err promote_there(struct registrar *self, const struct sl_entry *entry, bool ahead)
+{
+    if (ahead) {
+        reg_unit_awaited(self, reg_unit_of(entry));
+        return SL_ERR_EXISTS;
+    }
+    reg_unit_touch(self, reg_unit_of(entry));
+    return SL_OK;
+}
+
+/* Somebody waits for what the tierer reads behind all others: it is told. */
+static void read_raise(struct registrar *self, const struct reg_fetch *fetch)
+{
+    const struct reg_disk *disk = &self->tier->disks[fetch->disk];
+    struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
+    raise.body.disk_raise.generation = self->claims->all[fetch->claim].extent.generation;
+    if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
+        (void)sl_send(self->env, self->peers->all[disk->tierer].name, &raise, NULL);
+    }
+}
+
+/* REG_NONE: too many are on their way. */
+static uint32_t fetch_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
+{
+    uint32_t fetch = reg_fetch_find(self, entry);
+    if (fetch == REG_NONE) {
+        return reg_fetch_make(self, entry, ahead);
+    }
+    if (!ahead && self->promotion->fetches[fetch].ahead) {
+        reg_fetch_raise(self, fetch);
+        if (self->promotion->fetches[fetch].reading) {
+            read_raise(self, &self->promotion->fetches[fetch]);
+        }
+    }
+    return fetch;
+}
+
+/* SL_ERR_INCOMPLETE: it is being fetched for item of op. */
+static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
+                          const struct sl_text *key)
+{
+    struct sl_entry entry;
+    bool ahead = op != REG_NONE && self->promotion->promotes[op].ahead;
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
+        !entry_visible(self, &entry)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (entry.extent.generation != 0) {
+        return promote_there(self, &entry, ahead);
+    }
+    if (entry.disk.valid == 0 || !self->tier->on || self->tier->disks[entry.disk.disk].gone) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (reg_disk_away(self, entry.disk.disk)) {
+        return SL_ERR_UNREACHABLE;
+    }
+    uint32_t fetch = fetch_for(self, &entry, ahead);
+    if (fetch == REG_NONE || !reg_waiter_add(self, fetch, op, item)) {
+        return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
+    }
+    return SL_ERR_INCOMPLETE;
+}
+
+void reg_promote_held(struct registrar *self, sl_ref group)
+{
+    struct reg_parts parts;
+    reg_unit_parts(self, group, &parts);
+    for (uint32_t i = 0; self->tier->on && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == 0 &&
+            entry.disk.valid != 0 && !self->tier->disks[entry.disk.disk].gone &&
+            !reg_disk_away(self, entry.disk.disk)) {
+            uint32_t fetch = fetch_for(self, &entry, false);
+            if (fetch == REG_NONE) {
+                return; /* decode asks for the rest, and a reclaim waits for it */
+            }
+            self->promotion->fetches[fetch].held = true;
+        }
+    }
+}
+
+static void promote_without_disk(struct registrar *self, const struct sl_msg *msg,
+                                 const struct sl_texts *keys)
+{
+    struct sl_return back;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        sl_err code = promote_key(self, REG_NONE, 0, &keys->at[i]);
+        self->codes[i] =
+            (uint64_t)(code == SL_OK && msg->type == SL_MSG_PREFETCH ? SL_ERR_EXISTS : code);
+    }
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, keys->count);
+}
+
+void reg_promote(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_texts *keys =
+        msg->type == SL_MSG_PREFETCH ? &msg->body.prefetch.keys : &msg->body.promote.keys;
+    if (self->promotion->promotes == NULL || keys->count == 0) {
+        promote_without_disk(self, msg, keys);
+        return;
+    }
+    uint32_t slot = reg_promote_make(self, msg, (uint32_t)keys->count);
+    if (slot == REG_NONE) {
+        return;
+    }
+    struct reg_promote *promote = &self->promotion->promotes[slot];
+    for (uint32_t i = 0; i < promote->count; i++) {
+        sl_err code = promote_key(self, slot, i, &keys->at[i]);
+        promote->codes[i] = (uint64_t)(code == SL_ERR_INCOMPLETE ? SL_ERR_TIMEOUT : code);
+        promote->left += code == SL_ERR_INCOMPLETE ? 1 : 0;
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id,
+                   promote->ahead ? "prefetch" : "promote", msg->sender.at, promote->left);
+    if (promote->left == 0) {
+        reg_promote_answer(self, promote);
+    }
+}
+
+/* ---- reading ---- */
+
+static bool source_stands(struct registrar *self, const struct reg_fetch *fetch,
+                          struct sl_entry *source)
+{
+    if (!sl_index_ref_live(self->index, fetch->source)) {
+        return false;
+    }
+    sl_index_read(self->index, fetch->source, source);
+    return source->kind == SL_RECORD_COMMITTED && source->version == fetch->source_version &&
+           source->disk.valid != 0;
+}
+
+/* Takes an extent and records the claim. SL_ERR_STALE: the source went meanwhile. */
+static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struct sl_entry *source,
+                          uint64_t batch_bytes)
+{
+    char key[SL_KEY_BYTES_MAX];
+    uint64_t offset_bytes = 0;
+    uint64_t charged = 0;
+    uint32_t tierer = self->tier->disks[fetch->disk].tierer;
+    memcpy(key, source->key, source->key_length);
+    sl_err err = fetch->ahead ? reg_take_charged_quietly(self, source->extent.length_bytes,
+                                                         batch_bytes, &offset_bytes, &charged)
+                              : reg_take_charged(self, NULL, source->extent.length_bytes,
+                                                 &offset_bytes, &charged);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct reg_claim claim = {
+        .state = REG_CLAIM_PROMOTING,
+        .extent = {.generation = sl_arena_next_generation(self->arena),
+                   .offset_bytes = offset_bytes,
+                   .length_bytes = source->extent.length_bytes},
+        .hash = reg_hash(key, source->key_length),
+        .owner_peer = REG_NONE,
+        .writer_peer = tierer,
+        .group = REG_NONE,
+    };
+    struct sl_entry record = {
+        .kind = SL_RECORD_PROMOTING,
+        .extent = claim.extent,
+        .owner = self->env->self,
+        .writer = self->peers->all[tierer].proc,
+        .digest = source->digest,
+        .contributions = charged,
+        .key = key,
+        .key_length = source->key_length,
+    };
+    err = sl_index_claim(self->index, &record, &claim.ref, NULL);
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !fetch->ahead && i < PROMOTE_INDEX_ROUNDS &&
+                         reg_make_index_room(self);
+         i++) {
+        err = sl_index_claim(self->index, &record, &claim.ref, NULL);
+    }
+    fetch->claim = err == SL_OK ? reg_claim_add(self, &claim) : REG_NONE;
+    if (fetch->claim == REG_NONE) {
+        if (err == SL_OK) {
+            sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE);
+        }
+        reg_give_charged(self, offset_bytes, claim.extent.length_bytes, charged);
+        return err == SL_OK ? SL_ERR_NO_SPACE : err;
+    }
+    if (!source_stands(self, fetch, source)) {
+        reg_claim_release(self, fetch->claim);
+        fetch->claim = REG_NONE;
+        return SL_ERR_STALE;
+    }
+    return SL_OK;
+}
+
+static void fill_make(struct registrar *self, const struct reg_fetch *fetch,
+                      const struct sl_entry *source, struct sl_item_fill *fill)
+{
+    const struct reg_claim *claim = &self->claims->all[fetch->claim];
+    *fill = (struct sl_item_fill){
+        .key = {.at = source->key, .length = source->key_length},
+        .segment = source->disk.segment,
+        .disk_offset_bytes = source->disk.offset_bytes,
+        .length_bytes = source->extent.length_bytes,
+        .digest_low = source->digest.low,
+        .digest_high = source->digest.high,
+        .arena = claim->extent.arena,
+        .offset_bytes = claim->extent.offset_bytes,
+        .ref = claim->ref,
+        .generation = claim->extent.generation,
+    };
+}
+
+/* What became of a key whose record changed under the fetch. */
+static sl_err fetch_outcome(struct registrar *self, const char *key, uint32_t key_length)
+{
+    struct sl_entry entry;
+    if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
+        !entry_visible(self, &entry)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    return entry.extent.generation != 0 ? SL_OK : SL_ERR_BUSY;
+}
+
+/* Whether so much more may be in memory that nobody has asked for yet. */
+static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes)
+{
+    uint64_t bytes = self->units->prefetched_unread_bytes + length_bytes;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        bytes += self->tier->disks[i].ahead_bytes;
+    }
+    return bytes <= self->set.memory / PREFETCH_MEMORY_SHARE;
+}
+
+/* There is no room: all the others in the queue are told, too, so that none is looked for in vain
+ * time and again. kept: also what a reclaim keeps. */
+static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bool kept)
+{
+    uint32_t slot = disk->fetches[true].first;
+    while (slot != REG_NONE) {
+        uint32_t next = self->promotion->fetches[slot].next;
+        bool prefetch = self->promotion->fetches[slot].kept_for == 0;
+        if (prefetch || kept) {
+            reg_fetch_unqueue(self, slot);
+            reg_fetch_end(self, slot, SL_ERR_NO_SPACE);
+            sl_metric_add(self->env->metrics, self->promotion->metric.prefetch_refused_count,
+                          prefetch);
+        }
+        slot = next;
+    }
+}
+
+/* What the batch may still take, if what is queued is as large as this value. */
+static uint64_t batch_left(const struct registrar *self, const struct reg_read *read,
+                           uint64_t length_bytes)
+{
+    uint64_t count = SL_MIN(self->promotion->ahead_fetches, REG_READ_ITEMS_MAX - read->count);
+    uint64_t bytes = self->promotion->prefetch_bytes_max -
+                     SL_MIN(read->bytes, self->promotion->prefetch_bytes_max);
+    return SL_MIN(count * sl_extent_space(length_bytes), bytes);
+}
+
+/* Claims an extent for the fetch, which is in no queue. True: it goes with the batch. False: *stop
+ * says whether the others in the queue have to wait as well. */
+static bool fetch_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
+                       struct sl_entry *source, bool *stop)
+{
+    struct reg_fetch *fetch = &self->promotion->fetches[slot];
+    struct reg_disk *disk = &self->tier->disks[fetch->disk];
+    bool prefetch = fetch->ahead && fetch->kept_for == 0;
+    sl_err err =
+        prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes)
+            ? SL_ERR_NO_SPACE
+            : fetch_claim(self, fetch, source, batch_left(self, read, source->extent.length_bytes));
+    if (err == SL_ERR_NO_SPACE && !fetch->ahead) {
+        reg_fetch_prepend(self, slot);
+        self->space.fetch_blocked = true;
+        self->space.fetch_blocked_ns =
+            self->space.fetch_blocked_ns != 0 ? self->space.fetch_blocked_ns : self->env->now_ns;
+        *stop = true;
+        return false;
+    }
+    self->space.fetch_blocked_ns = fetch->ahead ? self->space.fetch_blocked_ns : 0;
+    if (err != SL_OK) {
+        sl_metric_add(self->env->metrics, self->promotion->metric.prefetch_refused_count, prefetch);
+        reg_fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
+        if (err == SL_ERR_NO_SPACE) {
+            ahead_refuse(self, disk, !prefetch);
+        }
+        return false;
+    }
+    fetch->reading = true;
+    return true;
+}
+
+/* Fills a batch from the queue; gives how many. Stops when there is no space. */
+static uint32_t read_fill(struct registrar *self, struct reg_read *read)
+{
+    struct reg_disk *disk = &self->tier->disks[read->disk];
+    struct reg_fetch_queue *queue = &disk->fetches[read->ahead];
+    uint64_t bytes_max = read->ahead
+                             ? self->promotion->prefetch_bytes_max -
+                                   SL_MIN(disk->ahead_bytes, self->promotion->prefetch_bytes_max)
+                             : REG_READ_BYTES_MAX;
+    bool first = !read->ahead || disk->ahead_bytes == 0; /* a large value goes alone */
+    bool stop = false;
+    read->count = 0;
+    read->bytes = 0;
+    while (!stop && queue->first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
+        uint32_t slot = queue->first;
+        struct reg_fetch *fetch = &self->promotion->fetches[slot];
+        struct sl_entry source;
+        reg_fetch_unqueue(self, slot);
+        if (!reg_fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
+            reg_fetch_end(self, slot, SL_ERR_BUSY); /* it changed, or went: to be looked at again */
+            continue;
+        }
+        if ((read->count > 0 || !first) && read->bytes + source.extent.length_bytes > bytes_max) {
+            reg_fetch_prepend(self, slot);
+            break;
+        }
+        if (fetch_take(self, read, slot, &source, &stop)) {
+            read->bytes += source.extent.length_bytes;
+            read->fetches[read->count++] = slot;
+        }
+    }
+    return read->count;
+}
+
+/* Texts of the batch are taken last: making room for one value can move no record of another any
+ * more. */
+static uint32_t read_items(struct registrar *self, struct reg_read *read)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < read->count; i++) {
+        uint32_t slot = read->fetches[i];
+        struct reg_fetch *fetch = &self->promotion->fetches[slot];
+        struct sl_entry source;
+        if (source_stands(self, fetch, &source)) {
+            fill_make(self, fetch, &source, &self->promotion->fills[kept]);
+            read->fetches[kept++] = slot;
+            continue;
+        }
+        reg_claim_release(self, fetch->claim);
+        reg_fetch_end(self, slot, SL_ERR_BUSY);
+    }
+    read->count = kept;
+    return kept;
+}
+
+/* The fetch goes back to its queue. */
+static void fetch_return(struct registrar *self, uint32_t slot)
+{
+    struct reg_fetch *fetch = &self->promotion->fetches[slot];
+    fetch->claim = REG_NONE;
+    fetch->reading = false;
+    reg_fetch_prepend(self, slot);
+}
+
+static void read_undo(struct registrar *self, struct reg_read *read)
+{
+    for (uint32_t i = read->count; i-- > 0;) {
+        reg_claim_release(self, self->promotion->fetches[read->fetches[i]].claim);
+        fetch_return(self, read->fetches[i]);
+    }
+    read->count = 0;
+}
+
+static void read_end(struct registrar *self, struct reg_read *read)
+{
+    struct reg_disk *disk = &self->tier->disks[read->disk];
+    read->used = false;
+    disk->reads[read->ahead]--;
+    disk->ahead_bytes -= read->ahead ? read->bytes : 0;
+}
+
+static bool read_start(struct registrar *self, uint32_t index, uint32_t slot, bool ahead)
+{
+    struct reg_read *read = &self->promotion->reads[index];
+    struct reg_disk *disk = &self->tier->disks[slot];
+    read->disk = slot;
+    read->ahead = ahead;
+    if (read_fill(self, read) == 0 || read_items(self, read) == 0) {
+        return false;
+    }
+    struct sl_msg msg = {.type = ahead ? SL_MSG_DISK_PREFETCH : SL_MSG_DISK_READ};
+    if (ahead) {
+        msg.body.disk_prefetch.items.at = self->promotion->fills;
+        msg.body.disk_prefetch.items.count = read->count;
+    } else {
+        msg.body.disk_read.items.at = self->promotion->fills;
+        msg.body.disk_read.items.count = read->count;
+    }
+    sl_err err = sl_calls_send(self->calls, self->peers->all[disk->tierer].name, &msg,
+                               sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
+                               reg_cookie(REG_CALL_READ, index), &read->seq);
+    if (err != SL_OK) {
+        read_undo(self, read);
+        return false;
+    }
+    read->used = true;
+    disk->reads[ahead]++;
+    disk->ahead_bytes += ahead ? read->bytes : 0;
+    return true;
+}
+
+/* False: nothing can be sent at the moment, to no disk. */
+static bool reads_start(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    const struct reg_fetch_queue *queue = &disk->fetches[false];
+    for (uint32_t i = 0; i < self->promotion->read_count && queue->first != REG_NONE &&
+                         !self->space.fetch_blocked && disk->reads[false] < REG_READS_MAX;
+         i++) {
+        if (!self->promotion->reads[i].used && !read_start(self, i, slot, false) &&
+            !self->space.fetch_blocked && queue->first != REG_NONE) {
+            return false; /* the table of calls is full: at the next tick */
+        }
+    }
+    return !self->space.fetch_blocked;
+}
+
+/* Nobody waits for these: they go when nothing waits at the disk, and while nobody waits for memory
+ * that they would take. What a reclaim keeps stands at the head of the queue, and goes all the
+ * same: it is little, and the reclaim makes room on the disk. */
+static void ahead_start(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    const struct reg_fetch_queue *queue = &disk->fetches[true];
+    for (uint32_t i = 0; i < self->promotion->read_count && queue->first != REG_NONE &&
+                         disk->reads[true] < REG_AHEAD_READS_MAX;
+         i++) {
+        bool kept = self->promotion->fetches[queue->first].kept_for != 0;
+        if (!kept && (self->space.parked_count > 0 || self->space.fetch_blocked)) {
+            return;
+        }
+        if (!self->promotion->reads[i].used && !read_start(self, i, slot, true)) {
+            return;
+        }
+    }
+}
+
+void reg_promotes_pump(struct registrar *self)
+{
+    bool waiting = false;
+    bool all = true;
+    if (self->space.freed) {
+        self->space.fetch_blocked = false;
+    }
+    for (uint32_t i = 0; self->promotion->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        waiting |=
+            reg_disk_readable(self, i) && self->tier->disks[i].fetches[false].first != REG_NONE;
+    }
+    if (!waiting) {
+        self->space.fetch_blocked_ns = 0;
+    }
+    for (uint32_t i = 0; waiting && all && i < REG_DISK_UNKNOWN; i++) {
+        all = !reg_disk_readable(self, i) || reads_start(self, i);
+    }
+    for (uint32_t i = 0; self->promotion->ahead_fetches > 0 && i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_readable(self, i) && self->tier->disks[i].fetches[false].first == REG_NONE) {
+            ahead_start(self, i);
+        }
+    }
+}
+
+/* ---- endings ---- */
+
+/* Where the unit stands among those in memory: what somebody wanted is the newest. What was brought
+ * in for the log's sake alone is the next victim as soon as it is written. */
+static void unit_arrived(struct registrar *self, const struct reg_fetch *fetch, sl_ref ref)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    sl_ref unit = reg_unit_of(&entry);
+    reg_unit_place(self, unit);
+    if (!fetch->ahead) {
+        reg_unit_touch(self, unit);
+    } else if (fetch->waiters == REG_NONE) {
+        reg_unit_sink(self, unit);
+        sl_metric_add(self->env->metrics, self->promotion->metric.kept_count, 1);
+    } else {
+        reg_unit_prefetched(self, unit, ref);
+        sl_metric_add(self->env->metrics, self->promotion->metric.prefetched_count, 1);
+        sl_metric_add(self->env->metrics, self->promotion->metric.prefetched_bytes,
+                      entry.extent.length_bytes);
+    }
+}
+
+/* The bytes are in place and verified: the record gets its extent back. */
+static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
+{
+    struct reg_claim claim = self->claims->all[fetch->claim];
+    struct sl_entry source;
+    sl_ref fresh;
+    char key[SL_KEY_BYTES_MAX];
+    sl_index_read(self->index, claim.ref, &source);
+    uint32_t key_length = source.key_length;
+    memcpy(key, source.key, key_length);
+    sl_err err = reg_charge_settle(self, claim.ref);
+    if (err == SL_OK && !source_stands(self, fetch, &source)) {
+        err = SL_ERR_STALE;
+    }
+    if (err == SL_OK) {
+        err = reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh);
+        if (err == SL_ERR_NO_SPACE && !fetch->ahead && reg_make_index_room(self)) {
+            err = source_stands(self, fetch, &source)
+                      ? reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh)
+                      : SL_ERR_STALE;
+        }
+    }
+    if (err != SL_OK) {
+        reg_claim_release(self, fetch->claim);
+        return err == SL_ERR_STALE ? fetch_outcome(self, key, key_length) : err;
+    }
+    reg_charge_note(self, fresh, reg_charge_of(self, claim.ref));
+    sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the extent is the record's now */
+    reg_claim_remove(self, fetch->claim);
+    unit_arrived(self, fetch, fresh);
+    sl_metric_add(self->env->metrics, self->promotion->metric.promoted_count, 1);
+    sl_metric_add(self->env->metrics, self->promotion->metric.promoted_bytes,
+                  claim.extent.length_bytes);
+    return SL_OK;
+}
+
+static sl_err fetch_failed(struct registrar *self, struct reg_fetch *fetch, sl_err code)
+{
+    struct sl_entry source;
+    sl_metric_add(self->env->metrics, self->promotion->metric.promote_failed_count, 1);
+    reg_claim_release(self, fetch->claim); /* answered: nothing reads into it any more */
+    /* A disk that cannot read now may do so later: what it holds was acknowledged and stays. */
+    bool lost = sl_err_class(code) == SL_CLASS_DATA || code == SL_ERR_NOT_FOUND;
+    if (lost && source_stands(self, fetch, &source)) {
+        reg_place_lost(self, fetch->source, code);
+    }
+    return code;
+}
+
+static void read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
+{
+    if (self->promotion->reads == NULL || index >= self->promotion->read_count ||
+        !self->promotion->reads[index].used) {
+        return;
+    }
+    struct reg_read *read = &self->promotion->reads[index];
+    const struct sl_u64s *codes =
+        read->ahead ? &msg->body.disk_prefetch_reply.codes : &msg->body.disk_read_reply.codes;
+    for (uint32_t i = 0; i < read->count; i++) {
+        struct reg_fetch *fetch = &self->promotion->fetches[read->fetches[i]];
+        sl_err code = msg->code;
+        if (code == SL_OK) {
+            code = i < codes->count ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
+        }
+        code = code == SL_OK ? fetch_done(self, fetch) : fetch_failed(self, fetch, code);
+        reg_fetch_end(self, read->fetches[i], code);
+    }
+    read_end(self, read);
+}
+
+static void read_expired(struct registrar *self, uint32_t index)
+{
+    if (self->promotion->reads == NULL || index >= self->promotion->read_count ||
+        !self->promotion->reads[index].used) {
+        return;
+    }
+    struct reg_read *read = &self->promotion->reads[index];
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %llu s",
+            self->tier->disks[read->disk].path,
+            (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
+    for (uint32_t i = 0; i < read->count; i++) {
+        reg_claim_quarantine(self, self->promotion->fetches[read->fetches[i]].claim);
+        reg_fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);
+    }
+    read_end(self, read);
+}
+
+/* The tierer died: its i/o may go on for a while, the values are read again into other extents. */
+void reg_reads_requeue(struct registrar *self, uint32_t disk)
+{
+    for (uint32_t r = 0; self->promotion->reads != NULL && r < self->promotion->read_count; r++) {
+        struct reg_read *read = &self->promotion->reads[r];
+        if (!read->used || read->disk != disk) {
+            continue;
+        }
+        sl_calls_forget(self->calls, read->seq);
+        for (uint32_t i = read->count; i-- > 0;) {
+            reg_claim_quarantine(self, self->promotion->fetches[read->fetches[i]].claim);
+            fetch_return(self, read->fetches[i]);
+        }
+        read_end(self, read);
+    }
+}
+
+static void promotes_expire(struct registrar *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    for (uint32_t i = 0; self->promotion->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_away(self, i)) {
+            reg_fetches_end(self, i, false, SL_ERR_UNREACHABLE);
+            reg_fetches_end(self, i, true, SL_ERR_UNREACHABLE);
+        }
+    }
+    /* Room that is on its way is waited for: requests have deadlines of their own. */
+    if (self->space.fetch_blocked_ns != 0 &&
+        now_ns >= self->space.fetch_blocked_ns + REG_PROMOTE_WAIT_NS &&
+        !reg_populate_pending(self)) {
+        for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+            if (reg_disk_readable(self, i)) {
+                reg_fetches_end(self, i, false, SL_ERR_NO_SPACE);
+            }
+        }
+        self->space.fetch_blocked_ns = 0;
+        self->space.fetch_blocked = false;
+    }
+    if (reg_promotes_late(self, now_ns)) {
+        reg_fetches_purge(self);
+    }
+}
+
+/* ---- the part ---- */
+
+static void promotion_settings(struct registrar *self)
+{
+    self->promotion->prefetch_bytes_max = sl_config_u64(self->env->config, SL_SET_disk_prefetch);
+}
+
+static uint64_t promotion_next(const struct registrar *self)
+{
+    uint64_t next_ns = reg_promotes_next(self);
+    bool blocked = self->space.fetch_blocked_ns != 0 && !reg_populate_pending(self);
+    return blocked ? SL_MIN(next_ns, self->space.fetch_blocked_ns + REG_PROMOTE_WAIT_NS) : next_ns;
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_promotion, promoted_count),
+    REG_METRIC(reg_promotion, promoted_bytes),
+    REG_METRIC(reg_promotion, promote_failed_count),
+    REG_METRIC(reg_promotion, prefetched_count),
+    REG_METRIC(reg_promotion, prefetched_bytes),
+    REG_METRIC(reg_promotion, prefetch_refused_count),
+    {"rewritten_from_disk_count", offsetof(struct reg_promotion, metric.kept_count)},
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_PROMOTE, reg_promote},
+    {SL_MSG_PREFETCH, reg_promote},
+};
+
+static const struct reg_call calls[] = {
+    {.kind = REG_CALL_READ, .reply = read_reply, .expired = read_expired},
+};
+
+const struct reg_part reg_promotion_part = {
+    .name = "promotion",
+    REG_STATE(promotion, reg_promotion),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    REG_CALLS(calls),
+    .settings = promotion_settings,
+    .init = reg_promotes_init,
+    .fini = reg_promotes_fini,
+    .tick = {REG_TICK_PROMOTION, promotes_expire},
+    .after = {REG_AFTER_PROMOTION, reg_promotes_pump},
+    .next_ns = promotion_next,
+    .left = {REG_LEFT_PROMOTION, reg_promotes_forget},
+};

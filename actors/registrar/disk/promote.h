@@ -1,0 +1,107 @@
+/* actors/registrar/disk/promote.h - objects on disk alone come back into memory: keys on their way,
+ * who waits for them, PROMOTE and PREFETCH. */
+#ifndef SL_REGISTRAR_DISK_PROMOTE_H
+#define SL_REGISTRAR_DISK_PROMOTE_H
+
+#include "actors/registrar/base/core.h"
+
+#define REG_READS_MAX      8u /* from one disk at a time */
+#define REG_READ_ITEMS_MAX 256u
+#define REG_READ_BYTES_MAX (16 * SL_MIB)
+#define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
+/* Of these, for what nobody waits for: */
+#define REG_AHEAD_READS_MAX   4u
+#define REG_AHEAD_FETCHES_MAX SL_BATCH_MAX
+struct reg_fetch { /* one key on its way from disk to memory */
+    bool used;
+    bool reading;
+    bool ahead;    /* nobody waits for it to read it at once */
+    uint32_t disk; /* that its place is on */
+    uint32_t claim;
+    sl_ref source;
+    uint64_t source_version;
+    uint32_t kept_for; /* number of the reclaim that waits for it, 0: none */
+    bool held;         /* it was brought for a hold: awaited as long as that lasts */
+    uint32_t waiters;  /* first */
+    uint32_t next;     /* in the queue of its disk, or in the free list */
+    uint32_t previous; /* in the queue */
+    uint32_t hash_next;
+};
+struct reg_fetch_queue {
+    uint32_t first, last;
+};
+struct reg_waiter {
+    uint32_t op, item, next;
+    bool ahead;
+    uint64_t serial; /* of the op: its slot may have another by now */
+};
+struct reg_read {
+    bool used;
+    bool ahead;
+    uint32_t disk;
+    uint64_t bytes;
+    uint64_t seq;
+    uint32_t count;
+    uint32_t fetches[REG_READ_ITEMS_MAX];
+};
+struct reg_promote {
+    bool used;
+    bool ahead; /* a PREFETCH */
+    uint64_t serial;
+    struct sl_return back;
+    uint64_t *codes;
+    uint32_t count, left;
+};
+
+struct reg_promotion {
+    struct reg_fetch *fetches;
+    uint32_t fetch_free, fetch_high, fetch_count, ahead_fetches;
+    uint32_t *fetch_heads;
+    struct reg_waiter *waiters;
+    uint32_t waiter_free, waiter_high, ahead_waiters;
+    struct reg_read *reads;
+    uint32_t read_count;
+    struct reg_promote *promotes;
+    uint32_t promote_count, prefetch_count; /* all, of these ahead of use */
+    uint64_t promote_serial;
+    struct sl_item_fill *fills;
+    uint64_t prefetch_bytes_max; /* setting */
+    struct {
+        sl_metric promoted_count, promoted_bytes, promote_failed_count, prefetched_count,
+            prefetched_bytes, prefetch_refused_count, kept_count;
+    } metric;
+};
+
+/* ---- fetches.c ---- */
+sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
+void reg_promotes_fini(struct registrar *self);
+uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source); /* REG_NONE */
+/* A new one at the end of its queue. REG_NONE: there are too many. */
+uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, bool ahead);
+void reg_fetch_prepend(struct registrar *self, uint32_t fetch);
+void reg_fetch_unqueue(struct registrar *self, uint32_t fetch);
+void reg_fetch_raise(struct registrar *self, uint32_t fetch); /* somebody waits for it now */
+/* Tells all who wait, and ends the fetch. It is in no queue. */
+void reg_fetch_end(struct registrar *self, uint32_t fetch, sl_err code);
+bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch);
+void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead,
+                     sl_err code);              /* those in the queue */
+void reg_fetches_purge(struct registrar *self); /* of those ahead of use, what nobody awaits */
+bool reg_waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_t item);
+/* A slot for the request; REG_NONE: there is none and it was answered, or it was sent again. */
+uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count);
+void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
+bool reg_promotes_late(struct registrar *self, uint64_t now_ns); /* true: a PREFETCH ended */
+void reg_promotes_forget(struct registrar *self, uint32_t peer);
+uint64_t reg_promotes_next(const struct registrar *self);
+
+/* ---- promote.c ---- */
+void reg_promote(struct registrar *self, const struct sl_msg *msg); /* PROMOTE, PREFETCH */
+/* Brings the parts of a held block into memory that are on disk alone, as far as they can be. */
+void reg_promote_held(struct registrar *self, sl_ref group);
+void reg_promotes_pump(struct registrar *self);
+void reg_reads_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
+
+extern const struct reg_part reg_promotion_part;
+
+#endif

@@ -1,0 +1,684 @@
+/* actors/registrar/disk/remove.c - REMOVE, answered when what was on disk has its tombstone; and
+ * LOOKUP.
+ */
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/leases.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NOTE_ROUNDS 4u /* of dropping other units for the room that notes need */
+
+static struct reg_remove *remove_find(struct registrar *self, uint64_t id)
+{
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        if (id != 0 && self->removes->all[i].id == id) {
+            return &self->removes->all[i];
+        }
+    }
+    return NULL;
+}
+
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    remove->outstanding++;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]++;
+    }
+    if (remove->left != NULL) {
+        remove->left[index]++;
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
+    }
+}
+
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return; /* answered at its deadline */
+    }
+    remove->outstanding--;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]--;
+    }
+    if (remove->left != NULL && --remove->left[index] == 0) {
+        remove->codes[index] = (uint64_t)SL_OK;
+    }
+}
+
+void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    if (remove->left != NULL) {
+        remove->left[index]++; /* of none that will be done: the code stays */
+        remove->codes[index] = (uint64_t)code;
+    }
+    remove->failed = code;
+}
+
+static void remove_free(struct registrar *self, struct reg_remove *remove)
+{
+    free(remove->keys);
+    free(remove->codes);
+    free(remove->left);
+    *remove = (struct reg_remove){0};
+    self->removes->count--;
+}
+
+/* ---- working ---- */
+
+/* Whether the tombstones of one more block fit, one for each part and disk at most. */
+static bool remove_has_room(const struct registrar *self)
+{
+    return self->forgets->count + REG_PARTS_MAX * (self->tier->path_count + 1) <= REG_FORGETS_MAX;
+}
+
+/* Whether something may be on the disk under a key that is not in the index. */
+static bool disk_may_have(struct registrar *self, const char *key, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    return disk->used && !disk->gone &&
+           (!disk->scanned || reg_forget_pending(self, key, (uint32_t)strlen(key), slot) ||
+            reg_write_dooms(self, key, slot));
+}
+
+/* The key is not here any more; but the one who asks may have asked the registrar before, too, or
+ * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
+ * for a tombstone like any other. */
+static void remove_from_disk(struct registrar *self, const char *key, uint32_t slot,
+                             const struct reg_drop *how)
+{
+    const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
+    if (!disk_may_have(self, key, slot)) {
+        return;
+    }
+    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, (uint32_t)strlen(key), slot)) {
+        /* One that waits there will do: who asks again and again must not fill the table. */
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_UNREACHABLE);
+    } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
+        (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
+    }
+}
+
+bool reg_key_in_doubt(struct registrar *self, const char *key)
+{
+    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
+        if (disk_may_have(self, key, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void reg_key_forget(struct registrar *self, const char *key, const struct reg_drop *how)
+{
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        remove_from_disk(self, key, i, how);
+    }
+}
+
+/* How many notes the removal of a part takes: of a write under way, its place, disks in doubt. */
+static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_entry *entry)
+{
+    bool writing = (sl_index_links(self->index, part)->flags & REG_FLAG_WRITING) != 0;
+    uint16_t doubt = reg_disk_doubt(self, part, entry);
+    return self->tier->on
+               ? (uint32_t)writing + (entry->disk.valid != 0) + (uint32_t)__builtin_popcount(doubt)
+               : 0;
+}
+
+/* Whether the index has room for the notes of the unit's removal: they are put, and taken out. */
+bool reg_notes_fit(struct registrar *self, sl_ref unit)
+{
+    static const struct reg_forget_note empty;
+    struct reg_parts parts;
+    sl_ref notes[REG_PARTS_MAX * (REG_DISKS_MAX + 2u)];
+    uint32_t count = 0;
+    bool fit = true;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; fit && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        for (uint32_t left = part_notes(self, parts.refs[i], &entry); fit && left > 0; left--) {
+            notes[count] = reg_forget_note(self, entry.key, entry.key_length, &empty);
+            fit = notes[count] != 0;
+            count += fit;
+        }
+    }
+    while (count-- > 0) {
+        sl_index_set_kind(self->index, notes[count], SL_RECORD_FREE);
+    }
+    return fit;
+}
+
+/* Without its notes a removal could be undone by the next scan: it is refused for now. */
+static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    return reg_notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
+}
+
+/* The same, but what is leased stays. A bundle's lease is one for all its members. */
+static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    uint64_t bundle = reg_unit_bundle(self, unit);
+    if (!reg_unit_shut(self, unit)) {
+        sl_metric_add(self->env->metrics, self->removes->metric.remove_leased_count, 1);
+        return SL_ERR_LEASED;
+    }
+    sl_err err = unit_remove(self, unit, how);
+    if (err != SL_OK) {
+        reg_unit_unshut(self, unit);
+    }
+    sl_index_bundle_lease_unshut(self->index, bundle);
+    return err;
+}
+
+/* Others that are charged with it keep the value. */
+static sl_err unit_uncharge(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
+                            const struct reg_wished *whose, bool heed_leases)
+{
+    uint64_t set = UINT64_C(1) << whose->number;
+    if (self->contributions->all[whose->number].serial != whose->serial) {
+        return SL_ERR_NOT_FOUND; /* it ended meanwhile */
+    }
+    if (entry->group != 0 || entry->kind != SL_RECORD_COMMITTED ||
+        (entry->contributions & set) == 0 || (entry->contributions & ~set) == 0) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (heed_leases && reg_unit_leased(self, unit) != 0) {
+        return SL_ERR_LEASED;
+    }
+    reg_charge_note(self, entry->ref, entry->contributions & ~set);
+    reg_uncharge(self, set, sl_extent_space(entry->extent.length_bytes));
+    return SL_OK;
+}
+
+static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                        const char *key)
+{
+    struct sl_entry entry;
+    struct sl_group_info info;
+    struct reg_drop how = {.reason = REG_GHOST_REMOVED,
+                           .forget = true,
+                           .remove_id = remove->id,
+                           .remove_index = index};
+    remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
+    if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+        if (remove->tell_busy &&
+            reg_claim_by_key(self, reg_hash(key, strlen(key)), key, strlen(key)) != REG_NONE) {
+            remove->codes[index] = (uint64_t)SL_ERR_BUSY;
+            return;
+        }
+        if (remove->uncharged.serial == 0) {
+            reg_key_forget(self, key, &how);
+        }
+        return;
+    }
+    sl_ref unit = reg_unit_of(&entry);
+    if (entry.kind == SL_RECORD_GROUP || entry.group != 0) {
+        sl_index_group_info(self->index, unit, &info);
+        if (info.state != SL_GROUP_COMMITTED) {
+            remove->codes[index] = (uint64_t)(remove->tell_busy ? SL_ERR_BUSY : SL_ERR_NOT_FOUND);
+            return; /* not visible yet */
+        }
+    }
+    if (remove->uncharged.serial != 0) {
+        remove->codes[index] =
+            (uint64_t)unit_uncharge(self, unit, &entry, &remove->uncharged, remove->heed_leases);
+        return;
+    }
+    remove->codes[index] = (uint64_t)SL_OK;
+    sl_err err =
+        remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);
+    if (err != SL_OK) {
+        remove->codes[index] = (uint64_t)err;
+    }
+}
+
+static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                       const char *key)
+{
+    remove_once(self, remove, index, key);
+    for (uint32_t i = 0;
+         remove->codes[index] == SL_ERR_NO_SPACE && i < NOTE_ROUNDS && reg_make_index_room(self);
+         i++) {
+        remove_once(self, remove, index, key);
+    }
+}
+
+/* One bounded step; tombstones have a bound too, so a large removal goes on as they become durable.
+ */
+static void remove_step(struct registrar *self, struct reg_remove *remove)
+{
+    uint64_t from = self->retired->count;
+    struct reg_drop how = {.reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->id};
+    for (uint32_t i = 0; i < REG_REMOVE_STEP_UNITS && remove_has_room(self); i++) {
+        if (remove->keys != NULL && remove->next < remove->count) {
+            const char *key = remove->keys + remove->keys_at;
+            remove->keys_at += strlen(key) + 1;
+            remove_key(self, remove, remove->next++, key);
+            continue;
+        }
+        sl_ref unit = reg_unit_any(self);
+        if (remove->keys != NULL || remove->all_left == 0 || unit == 0) {
+            remove->all_left = 0;
+            break;
+        }
+        sl_err err = unit_remove(self, unit, &how);
+        if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+            continue;
+        }
+        if (err != SL_OK) {
+            remove->failed = err;
+            remove->all_left = 0;
+            break;
+        }
+        remove->all_left--;
+    }
+    reg_retired_scan(self, from);
+}
+
+/* A disk that was away must not bring back what is said to be gone. */
+static bool removes_may_end(struct registrar *self)
+{
+    if (self->removes->count == 0 || !self->tier->on) {
+        return true;
+    }
+    reg_members_change(self, true);
+    return reg_members_agreed(self);
+}
+
+/* Whether each of its keys was looked at. */
+static bool remove_is_begun(const struct reg_remove *remove)
+{
+    return remove->next == remove->count && remove->all_left == 0;
+}
+
+/* Whether all that it waits for is to come from disks that nobody serves. */
+static bool remove_is_lost(const struct registrar *self, const struct reg_remove *remove)
+{
+    uint64_t lost = 0;
+    bool unknown = false;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        if (reg_disk_lost(self, i)) {
+            lost += remove->forgets[i];
+            unknown = unknown || !disk->scanned;
+        } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
+            return false; /* it may tell yet */
+        }
+    }
+    bool begun = remove_is_begun(remove) || !remove_has_room(self);
+    return begun && lost == remove->outstanding && (lost > 0 || (remove->keys == NULL && unknown));
+}
+
+/* What was not confirmed is on a disk that is away: it is told of when that disk is back. Keys that
+ * no note had room for are still there. */
+static void codes_lost(struct reg_remove *remove)
+{
+    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+        uint64_t lost = i < remove->next ? SL_ERR_UNREACHABLE : SL_ERR_LIMIT;
+        remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? lost : remove->codes[i];
+    }
+}
+
+/* The answer to the removal of everything that was not done. */
+static struct sl_msg remove_excuse(const struct reg_remove *remove, bool lost)
+{
+    if (!lost) {
+        return (struct sl_msg){.code = SL_ERR_TIMEOUT,
+                               .text =
+                                   sl_text_of("removed in part; the disk has not confirmed all")};
+    }
+    if (!remove_is_begun(remove)) {
+        return (struct sl_msg){
+            .code = SL_ERR_LIMIT,
+            .text = sl_text_of("removed in part: a disk is away, and no more removals can be noted "
+                               "for it; ask again when it is back (sluicectl status)")};
+    }
+    return (struct sl_msg){.code = SL_ERR_UNREACHABLE,
+                           .text =
+                               sl_text_of("removed from memory; a disk is away, and hears of it "
+                                          "when it is back (sluicectl status)")};
+}
+
+static void codes_doubt(struct reg_remove *remove)
+{
+    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+        bool ended = remove->codes[i] == SL_OK || remove->codes[i] == SL_ERR_NOT_FOUND;
+        remove->codes[i] = ended ? (uint64_t)SL_ERR_TIMEOUT : remove->codes[i];
+    }
+}
+
+static void removes_run(struct registrar *self, uint64_t now_ns)
+{
+    bool may_end = removes_may_end(self);
+    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
+        struct reg_remove *remove = &self->removes->all[i];
+        if (remove->id == 0) {
+            continue;
+        }
+        if (remove->next < remove->count || remove->all_left > 0) {
+            remove_step(self, remove);
+        }
+        bool done =
+            remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
+        if (remove->keys == NULL && self->tier->on && !reg_disks_scanned(self)) {
+            done = false; /* what the disk holds goes too, as soon as it is known */
+        }
+        if (!may_end) {
+            done = false;
+            if (remove->back.deadline_ns <= now_ns) {
+                codes_doubt(remove);
+            }
+        }
+        bool lost = !done && may_end && self->tier->on && remove_is_lost(self, remove);
+        if (!done && !lost && remove->back.deadline_ns > now_ns) {
+            continue;
+        }
+        if (lost) {
+            codes_lost(remove);
+        }
+        if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
+            const struct sl_msg part = {.code = remove->failed,
+                                        .text = sl_text_of("removed in part; ask again")};
+            const struct sl_msg reply = done ? part : remove_excuse(remove, lost);
+            sl_return_reply(self->env, &remove->back, &reply);
+        } else {
+            reg_reply_codes(self, &remove->back, remove->codes, remove->count);
+        }
+        remove_free(self, remove);
+    }
+}
+
+/* ---- the message ---- */
+
+static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts *keys)
+{
+    uint64_t bytes = 1;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        bytes += keys->at[i].length + 1;
+    }
+    remove->keys = malloc(bytes);
+    remove->codes = calloc(keys->count + 1, sizeof(*remove->codes));
+    remove->left = calloc(keys->count + 1, sizeof(*remove->left));
+    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    char *at = remove->keys;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        memcpy(at, keys->at[i].at, keys->at[i].length);
+        at += keys->at[i].length;
+        *at++ = '\0';
+        remove->codes[i] = (uint64_t)SL_ERR_TIMEOUT;
+    }
+    remove->count = (uint32_t)keys->count;
+    return SL_OK;
+}
+
+/* The one that body names. SL_ERR_NOT_FOUND: there is none of that name. */
+static sl_err uncharged_find(const struct registrar *self, const struct sl_body_remove *body,
+                             struct reg_wished *out, struct sl_error *why)
+{
+    struct reg_wish wish;
+    const struct sl_texts name = {.at = &body->contribution, .count = 1};
+    if (body->contribution.length == 0) {
+        return SL_OK;
+    }
+    reg_wish_make(self, &name, 1, (struct sl_proc_id){0}, &wish);
+    if (wish.count == 0) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no contribution '%.80s'", body->contribution.at);
+    }
+    *out = wish.preferred[0];
+    return SL_OK;
+}
+
+void reg_remove(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_remove *body = &msg->body.remove;
+    struct reg_wished uncharged = {0};
+    struct reg_remove *remove = NULL;
+    struct sl_error why = {0};
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        /* Nobody would notice that it is gone: its removal could wait for a tombstone for ever. */
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        struct reg_remove *at = &self->removes->all[i];
+        if (at->id == 0) {
+            remove = remove == NULL ? at : remove;
+        } else if (at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+            return; /* sent again */
+        }
+    }
+    if (body->all && (body->keys.count > 0 || body->heed_leases || body->contribution.length > 0)) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.%s: not with all",
+                              body->keys.count > 0 ? "keys"
+                              : body->heed_leases  ? "heed_leases"
+                                                   : "contribution"),
+                      &why);
+        return;
+    }
+    if (uncharged_find(self, body, &uncharged, &why) != SL_OK) {
+        sl_reply_code(self->env, msg, why.code, &why);
+        return;
+    }
+    if (remove == NULL) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_LIMIT, "%u removals are under way", REG_REMOVES_MAX),
+                      &why);
+        return;
+    }
+    *remove = (struct reg_remove){.id = ++self->removes->next,
+                                  .heed_leases = body->heed_leases,
+                                  .tell_busy = body->tell_busy,
+                                  .uncharged = uncharged};
+    self->removes->count++;
+    sl_return_keep(msg, &remove->back);
+    if (body->all) {
+        remove->all_left = reg_unit_count(self);
+    } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %llu keys",
+                              (unsigned long long)body->keys.count),
+                      &why);
+        remove_free(self, remove);
+        return;
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
+                   remove->count);
+    removes_run(self, 0); /* what needs no tombstone is answered at once */
+}
+
+/* ---- other answers that wait for tombstones ---- */
+
+uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count)
+{
+    struct reg_remove *remove = NULL;
+    for (uint32_t i = 0; i < REG_REMOVES_MAX && remove == NULL; i++) {
+        remove = self->removes->all[i].id == 0 ? &self->removes->all[i] : NULL;
+    }
+    if (remove == NULL) {
+        return 0;
+    }
+    *remove = (struct reg_remove){.id = ++self->removes->next, .count = count, .next = count};
+    self->removes->count++;
+    sl_return_keep(msg, &remove->back);
+    remove->keys = calloc(1, 1); /* nothing of it is left to be done */
+    remove->codes = calloc(count + 1, sizeof(*remove->codes));
+    remove->left = calloc(count + 1, sizeof(*remove->left));
+    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
+        remove_free(self, remove);
+        return 0;
+    }
+    return remove->id;
+}
+
+void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes)
+{
+    struct reg_remove *remove = remove_find(self, id);
+    SL_ASSERT(remove != NULL);
+    for (uint32_t i = 0; i < remove->count; i++) {
+        remove->codes[i] = remove->left[i] == 0 ? codes[i] : remove->codes[i];
+    }
+    removes_run(self, 0);
+}
+
+bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
+        const struct reg_remove *at = &self->removes->all[i];
+        if (at->id != 0 && at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key)
+{
+    bool joined = false;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        while (reg_forget_join(self, key, i, id, index)) {
+            joined = true;
+        }
+    }
+    return joined;
+}
+
+void reg_removes_scanned(struct registrar *self)
+{
+    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
+        if (self->removes->all[i].id != 0 && self->removes->all[i].keys == NULL) {
+            self->removes->all[i].all_left = reg_unit_count(self);
+        }
+    }
+}
+
+static void removes_forget(struct registrar *self, uint32_t peer)
+{
+    const char *name = self->peers->all[peer].name;
+    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
+        if (self->removes->all[i].id != 0 && strcmp(self->removes->all[i].back.to, name) == 0) {
+            remove_free(self, &self->removes->all[i]);
+        }
+    }
+}
+
+static uint64_t removes_next(const struct registrar *self)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
+        const struct reg_remove *remove = &self->removes->all[i];
+        if (remove->id == 0) {
+            continue;
+        }
+        bool more = (remove->next < remove->count || remove->all_left > 0) && remove_has_room(self);
+        next_ns = more ? 0 : SL_MIN(next_ns, remove->back.deadline_ns);
+    }
+    return next_ns;
+}
+
+static void removes_fini(struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
+        if (self->removes->all[i].id != 0) {
+            remove_free(self, &self->removes->all[i]);
+        }
+    }
+}
+
+/* ---- LOOKUP ---- */
+
+static void lookup_one(struct registrar *self, const struct sl_text *key,
+                       struct sl_item_location *out)
+{
+    struct sl_entry entry;
+    *out = (struct sl_item_location){.code = SL_ERR_NOT_FOUND};
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
+        entry.kind != SL_RECORD_COMMITTED) {
+        return;
+    }
+    if (entry.group != 0) {
+        struct sl_group_info info;
+        sl_index_group_info(self->index, entry.group, &info);
+        if (info.state != SL_GROUP_COMMITTED) {
+            return;
+        }
+    }
+    *out = (struct sl_item_location){
+        .code = SL_OK,
+        .ref = entry.ref,
+        .generation = entry.extent.generation,
+        .length_bytes = entry.extent.length_bytes,
+        .on_disk = entry.disk.valid != 0,
+    };
+}
+
+static void lookup(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_texts *keys = &msg->body.lookup.keys;
+    struct sl_item_location *items = calloc(keys->count + 1, sizeof(*items));
+    if (items == NULL) {
+        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    for (uint64_t i = 0; i < keys->count; i++) {
+        lookup_one(self, &keys->at[i], &items[i]);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.lookup_reply.items.at = items;
+    reply.body.lookup_reply.items.count = keys->count;
+    sl_reply(self->env, msg, &reply);
+    free(items);
+}
+
+/* ---- the part ---- */
+
+static void removes_after(struct registrar *self)
+{
+    removes_run(self, self->env->now_ns);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_removes, remove_leased_count),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_REMOVE, reg_remove},
+    {SL_MSG_LOOKUP, lookup},
+};
+
+const struct reg_part reg_removes_part = {
+    .name = "removes",
+    REG_STATE(removes, reg_removes),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    .fini = removes_fini,
+    .after = {REG_AFTER_REMOVES, removes_after},
+    .next_ns = removes_next,
+    .left = {REG_LEFT_REMOVES, removes_forget},
+};

@@ -1,0 +1,63 @@
+/* actors/registrar/disk/remove.h - REMOVE, and answers that wait for tombstones; LOOKUP. */
+#ifndef SL_REGISTRAR_DISK_REMOVE_H
+#define SL_REGISTRAR_DISK_REMOVE_H
+
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/records/units.h"
+
+#define REG_REMOVES_MAX       256u /* also COMMITs that wait for tombstones */
+#define REG_REMOVE_STEP_UNITS 4096u
+struct reg_remove {
+    uint64_t id; /* 0: free */
+    struct sl_return back;
+    char *keys; /* zero-terminated, one after the other; NULL: all */
+    uint64_t keys_at;
+    uint32_t count, next;
+    uint64_t all_left;
+    uint64_t *codes;
+    bool heed_leases, tell_busy;
+    struct reg_wished uncharged; /* serial 0: values are removed */
+    sl_err failed;               /* not all can be removed now */
+    uint32_t *left;              /* tombstones a key waits for */
+    uint64_t outstanding;
+    uint32_t forgets[REG_DISKS_MAX]; /* of these, tombstones that each disk is to confirm */
+};
+
+struct reg_removes {
+    struct reg_remove all[REG_REMOVES_MAX];
+    uint64_t next;
+    uint32_t count;
+    struct {
+        sl_metric remove_leased_count;
+    } metric;
+};
+
+void reg_remove(struct registrar *self, const struct sl_msg *msg);
+/* One more to wait for: a tombstone of this disk, or with REG_NONE a write under way. */
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+/* No tombstone could be asked for: the answer says so. */
+void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code);
+/* An answer of count codes to the request, which waits for tombstones as a REMOVE does; 0: too many
+ * wait. Its number and an index is what reg_drop names. */
+uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count);
+/* All that was asked is done: what waits for no tombstone has these codes. Answers when nothing
+ * waits. */
+void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
+bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
+/* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
+ * are none. */
+bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
+/* Whether something may be on a disk under a key (with a NUL behind it) that is not in the index: a
+ * disk that has not said what it holds, or a tombstone that is under way; and tombstones for that.
+ */
+bool reg_key_in_doubt(struct registrar *self, const char *key);
+void reg_key_forget(struct registrar *self, const char *key, const struct reg_drop *how);
+/* Whether the index has room for the notes of the unit's removal. */
+bool reg_notes_fit(struct registrar *self, sl_ref unit);
+void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */
+
+extern const struct reg_part reg_removes_part;
+
+#endif

@@ -1,0 +1,390 @@
+/* actors/registrar/disk/scan.c - what the disks hold: places that are found, lost and swept. */
+#include "actors/registrar/disk/scan.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SWEEP_STEP 4096u
+
+/* ---- losing a place ---- */
+
+sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                       const struct reg_drop *how, bool spent)
+{
+    static const struct sl_disk_place nowhere = {0};
+    sl_ref fresh;
+    if (entry->extent.generation != 0 &&
+        reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh) == SL_OK) {
+        if (spent) {
+            sl_index_links(self->index, fresh)->flags |= REG_FLAG_SPENT;
+        } else {
+            reg_queue_add(self, fresh, entry->extent.generation);
+        }
+        return fresh;
+    }
+    (void)reg_unit_drop(self, reg_unit_of(entry), how);
+    return 0;
+}
+
+void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
+{
+    struct sl_entry entry;
+    struct reg_drop how = {.reason =
+                               code == SL_ERR_NOT_FOUND ? REG_GHOST_UNREADABLE : REG_GHOST_CORRUPT,
+                           .forget = true};
+    uint64_t from = self->retired->count;
+    sl_index_read(self->index, ref, &entry);
+    sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
+    reg_log(self, SL_LOG_WARN, 0, "object %016llx: its copy on disk is lost (%s): forgotten",
+            (unsigned long long)reg_hash(entry.key, entry.key_length), sl_err_text(code));
+    (void)reg_place_clear(self, &entry, &how, false);
+    reg_retired_scan(self, from);
+}
+
+/* ---- what a scan finds ---- */
+
+static struct sl_disk_place found_place(const struct sl_item_found *found, uint32_t slot)
+{
+    return (struct sl_disk_place){
+        .offset_bytes = found->disk_offset_bytes,
+        .segment = (uint32_t)found->segment,
+        .disk = (uint16_t)slot,
+        .valid = 1,
+    };
+}
+
+static bool found_known(struct registrar *self, const struct sl_item_found *found, uint32_t slot,
+                        const struct sl_entry *entry)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    struct sl_digest digest = {.low = found->digest_low, .high = found->digest_high};
+    struct sl_disk_place place = found_place(found, slot);
+    struct sl_links *links = sl_index_links(self->index, entry->ref);
+    bool here = entry->disk.valid != 0 && entry->disk.disk == slot;
+    bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == disk->parity;
+    if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
+        entry->extent.length_bytes != found->length_bytes) {
+        links->disks |=
+            REG_DISK_BIT(slot); /* should it be removed, the other one must not come back */
+        return false;
+    }
+    if (here && entry->disk.segment == place.segment &&
+        entry->disk.offset_bytes == place.offset_bytes) {
+        if (!seen) {
+            links->flags ^= REG_FLAG_SCAN;
+            disk->unseen -= disk->unseen > 0 ? 1 : 0;
+        }
+        return true;
+    }
+    bool elsewhere = entry->disk.valid != 0 && !here;
+    if ((elsewhere && reg_disk_readable(self, entry->disk.disk)) || (here && seen)) {
+        links->disks |= REG_DISK_BIT(slot);
+        return false; /* a second copy */
+    }
+    if ((links->flags & REG_FLAG_WRITING) != 0) {
+        links->disks |= REG_DISK_BIT(slot); /* the write may be to another disk */
+        return true;                        /* the place that it gives will do */
+    }
+    sl_ref fresh;
+    sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
+    if (err == SL_OK && elsewhere) { /* that copy may come back */
+        sl_index_links(self->index, fresh)->disks |= REG_DISK_BIT(entry->disk.disk);
+    }
+    if (err == SL_OK && here) {
+        disk->unseen -= disk->unseen > 0 ? 1 : 0;
+    }
+    return err == SL_OK;
+}
+
+/* The block of a found part: SL_OK and its pending slot, made when it is new. */
+static sl_err found_group(struct registrar *self, const struct sl_item_found *found, uint32_t *slot)
+{
+    struct sl_entry entry;
+    struct sl_group_info info;
+    if (found->part_count == 0 || found->part_index >= found->part_count) {
+        return SL_ERR_INVALID;
+    }
+    if (sl_index_find_any(self->index, found->group_key.at, (uint32_t)found->group_key.length,
+                          &entry) == SL_OK) {
+        *slot = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, entry.ref) : REG_NONE;
+        if (*slot != REG_NONE && !self->groups->all[*slot].found) {
+            return SL_ERR_BUSY; /* a writer is at it */
+        }
+        if (*slot == REG_NONE || reg_group_has(&self->groups->all[*slot], found->part_index)) {
+            return SL_ERR_NOT_FOUND; /* complete without it */
+        }
+        sl_index_group_info(self->index, entry.ref, &info);
+        return info.part_count == found->part_count ? SL_OK : SL_ERR_INVALID;
+    }
+    struct sl_group_want want = {
+        .key = {.at = found->group_key.at, .length = (uint32_t)found->group_key.length},
+        .part_count = (uint32_t)found->part_count,
+        .deadline_ns = SL_NEVER_NS, /* until the scan is over */
+    };
+    struct reg_group fresh = {.found = true};
+    sl_err err = sl_index_group_create(self->index, &want, &fresh.ref, NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    *slot = reg_group_add(self, &fresh, SL_NEVER_NS);
+    if (*slot == REG_NONE) {
+        sl_index_group_drop(self->index, fresh.ref);
+        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
+        return SL_ERR_LIMIT;
+    }
+    return SL_OK;
+}
+
+static sl_err found_insert(struct registrar *self, const struct sl_item_found *found, uint32_t disk)
+{
+    uint32_t slot = REG_NONE;
+    sl_err err = found->group_key.length == 0 ? SL_OK : found_group(self, found, &slot);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_entry want = {
+        .kind = SL_RECORD_COMMITTED,
+        .extent = {.length_bytes = found->length_bytes},
+        .digest = {.low = found->digest_low, .high = found->digest_high},
+        .disk = found_place(found, disk),
+        .group = slot == REG_NONE ? 0 : self->groups->all[slot].ref,
+        .part_index = (uint16_t)found->part_index,
+        .key = found->key.at,
+        .key_length = (uint16_t)found->key.length,
+    };
+    sl_ref ref;
+    err = sl_index_insert(self->index, &want, &ref, NULL);
+    if (err != SL_OK) {
+        return err; /* a block made for it alone goes when the scan ends */
+    }
+    reg_segment_note(self, ref, &want.disk, true);
+    if (slot == REG_NONE) {
+        reg_unit_place(self, ref);
+        return SL_OK;
+    }
+    reg_group_mark(&self->groups->all[slot], found->part_index, true);
+    reg_part_join(self, self->groups->all[slot].ref, ref);
+    if (sl_index_group_fill(self->index, self->groups->all[slot].ref,
+                            (uint32_t)found->part_index)) {
+        reg_group_done(self, slot);
+    }
+    return SL_OK;
+}
+
+/* ---- DISK_FOUND ---- */
+
+/* SL_ERR_BUSY: somebody writes this key at the moment: asked again when he has committed or not. */
+static sl_err found_one(struct registrar *self, const struct sl_item_found *found, uint32_t slot)
+{
+    struct sl_entry entry;
+    const struct sl_disk_place place = found_place(found, slot);
+    if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment) ||
+        reg_forget_covers(self, &found->key, &place)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
+                         found->key.length) != REG_NONE) {
+        return SL_ERR_BUSY;
+    }
+    if (sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length, &entry) ==
+        SL_OK) {
+        return found_known(self, found, slot, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
+    }
+    sl_err err = found_insert(self, found, slot);
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
+        err = found_insert(self, found, slot);
+    }
+    return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
+}
+
+static bool scan_known(const struct registrar *self, const struct sl_msg *msg,
+                       const struct reg_path *path)
+{
+    const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
+    return disk != NULL && disk->scan_seq == msg->seq &&
+           sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
+}
+
+static void scan_begin(struct registrar *self, const struct sl_msg *msg,
+                       const struct reg_path *path)
+{
+    struct reg_disk *disk = &self->tier->disks[path->disk];
+    disk->scan_open = true;
+    disk->scan_seq = msg->seq;
+    disk->scan_proc = self->peers->all[path->peer].proc;
+    disk->parity = !disk->parity;
+    disk->unseen = disk->place_count;
+    disk->sweeping = false;
+    reg_segments_come_anew(self, path->disk);
+    disk->state = REG_DISK_SCANNING;
+}
+
+/* Blocks of which a scan found some parts alone. */
+static uint32_t groups_drop_found(struct registrar *self)
+{
+    uint32_t dropped = 0;
+    self->tier->groups_until_ns = 0;
+    for (uint32_t i = 0; i < self->groups->high; i++) {
+        if (self->groups->all[i].used && self->groups->all[i].found) {
+            reg_group_abandon(self, i, REG_GHOST_EXPIRED);
+            dropped++;
+        }
+    }
+    return dropped;
+}
+
+static void scan_end(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    reg_forgets_scanned(self, slot);
+    disk->scanned = true;
+    disk->scan_open = false;
+    uint32_t dropped = 0;
+    if (reg_disks_scanned(self)) {
+        dropped = groups_drop_found(self);
+        self->tier->scan_until_ns = 0;
+        reg_removes_scanned(self);
+    } else { /* the other parts may be on a disk that is about to come */
+        self->tier->groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
+    }
+    if (disk->state != REG_DISK_READY) {
+        reg_log(self, SL_LOG_INFO, 0,
+                "disk of tierer.%u ready: %llu values found, %u incomplete blocks dropped",
+                disk->path, (unsigned long long)disk->place_count, dropped);
+    }
+    disk->state = REG_DISK_READY;
+    disk->sweeping = disk->unseen > 0;
+    disk->sweep_cursor = 0;
+    self->space.freed = true;
+    reg_tell_disk_known(self);
+}
+
+/* A scan begins: which disk is it of? */
+static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
+                          struct sl_error *why)
+{
+    struct reg_path *path = &self->tier->paths[at];
+    if (path->fence_seq == UINT64_MAX) {
+        reg_path_fence(self, at);
+    }
+    if (path->fence_seq != 0) {
+        return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
+    }
+    sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
+    if (err == SL_OK) {
+        scan_begin(self, msg, path);
+    } else if (err != SL_ERR_BUSY) {
+        reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);
+    }
+    return err;
+}
+
+static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_found *body = &msg->body.disk_found;
+    uint32_t at = reg_path_of(self, msg);
+    struct sl_error why = {0};
+    if (at == REG_NONE) {
+        sl_reply_code(
+            self->env, msg,
+            sl_fail(&why, SL_ERR_PERMISSION, "no HELLO of a tierer from %s", msg->sender.at), &why);
+        return;
+    }
+    struct reg_path *path = &self->tier->paths[at];
+    sl_err err = SL_OK;
+    if (body->first && !scan_known(self, msg, path)) {
+        err = found_begin(self, at, msg, &why);
+    } else if (path->disk == REG_NONE || !self->tier->disks[path->disk].scan_open) {
+        /* The rest of a scan that a registrar before this one heard the beginning of tells us
+         * nothing of what that was, and the end of one that has ended is only sent again. */
+        err = sl_fail(&why, SL_ERR_BUSY, "no scan has begun here: from the beginning");
+    }
+    if (err != SL_OK) {
+        sl_reply_code(self->env, msg, err, &why);
+        return;
+    }
+    uint32_t slot = path->disk;
+    SL_ASSERT(slot < REG_DISKS_MAX); /* it was told, or is known */
+    bool told = true;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        self->codes[i] = (uint64_t)found_one(self, &body->items.at[i], slot);
+        told = told && self->codes[i] != (uint64_t)SL_ERR_BUSY;
+    }
+    if (body->last && told) { /* else this part of it comes again */
+        scan_end(self, slot);
+    }
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+static void sweep_step(struct registrar *self, uint32_t slot)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    char key[SL_KEY_BYTES_MAX + 1];
+    struct sl_entry seen;
+    struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = false};
+    for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
+        if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
+            disk->sweeping = false;
+            reg_disk_swept(self, slot);
+            break;
+        }
+        struct sl_entry entry;
+        if (seen.disk.valid == 0 || seen.disk.disk != slot ||
+            sl_index_find_any(self->index, key, seen.key_length, &entry) != SL_OK) {
+            continue;
+        }
+        bool current =
+            ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
+        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
+            (disk->gone || !current)) {
+            if (disk->stale) {
+                (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
+            } else {
+                (void)reg_place_clear(self, &entry, &how, false);
+            }
+        }
+    }
+}
+
+/* What a place was known for and the scan did not find is not on disk any more. */
+static void disk_sweep(struct registrar *self)
+{
+    uint64_t from = self->retired->count;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if (self->tier->disks[i].sweeping) {
+            sweep_step(self, i);
+        }
+    }
+    reg_retired_scan(self, from);
+    if (self->tier->groups_until_ns != 0 && self->env->now_ns >= self->tier->groups_until_ns) {
+        (void)groups_drop_found(self);
+    }
+}
+
+/* ---- the part ---- */
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_DISK_FOUND, disk_found_asked},
+};
+
+const struct reg_part reg_scan_part = {
+    .name = "scan",
+    REG_HANDLERS(handlers),
+    .tick = {REG_TICK_SCAN, disk_sweep},
+};

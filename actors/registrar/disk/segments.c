@@ -1,0 +1,242 @@
+/* actors/registrar/disk/segments.c - which records have a place in which segment, so that a reclaim
+ * costs what it frees.
+ *
+ * References are noted when a record gets a place and each time a fresh record takes it over; old
+ * ones are recognised by reading the record. A list that is mostly old ones is compacted. */
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t segment_number(uint32_t disk, uint32_t segment)
+{
+    return (uint64_t)disk << 32 | segment;
+}
+
+/* Position of the first one that is not below number. */
+static uint32_t segment_position(const struct registrar *self, uint64_t number)
+{
+    uint32_t low = 0, high = self->tier->segment_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (self->tier->segments[middle].number < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static struct reg_segment *segment_find(const struct registrar *self, uint64_t number)
+{
+    uint32_t at = segment_position(self, number);
+    bool there = at < self->tier->segment_count && self->tier->segments[at].number == number;
+    return there ? &self->tier->segments[at] : NULL;
+}
+
+static struct reg_segment *segment_make(struct registrar *self, uint64_t number)
+{
+    struct reg_tier *tier = self->tier;
+    struct reg_segment *there = segment_find(self, number);
+    if (there != NULL) {
+        return there;
+    }
+    if (tier->segment_count == tier->segment_capacity) {
+        uint32_t capacity = SL_MAX(tier->segment_capacity * 2, 64u);
+        struct reg_segment *grown = realloc(tier->segments, capacity * sizeof(*grown));
+        if (grown == NULL) {
+            return NULL;
+        }
+        tier->segments = grown;
+        tier->segment_capacity = capacity;
+    }
+    uint32_t at = segment_position(self, number);
+    memmove(&tier->segments[at + 1], &tier->segments[at],
+            (tier->segment_count - at) * sizeof(*tier->segments));
+    tier->segments[at] = (struct reg_segment){.number = number};
+    tier->segment_count++;
+    return &tier->segments[at];
+}
+
+static void segment_remove(struct registrar *self, struct reg_segment *segment)
+{
+    uint32_t at = (uint32_t)(segment - self->tier->segments);
+    free(segment->refs);
+    self->tier->segment_count--;
+    memmove(segment, segment + 1, (self->tier->segment_count - at) * sizeof(*segment));
+}
+
+static int ref_order(const void *left, const void *right)
+{
+    sl_ref a = *(const sl_ref *)left;
+    sl_ref b = *(const sl_ref *)right;
+    return (a > b) - (a < b);
+}
+
+static bool ref_has_place(struct registrar *self, sl_ref ref, uint64_t number)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, ref)) {
+        return false;
+    }
+    sl_index_read(self->index, ref, &entry);
+    return entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 &&
+           segment_number(entry.disk.disk, entry.disk.segment) == number;
+}
+
+static void segment_compact(struct registrar *self, struct reg_segment *segment)
+{
+    if (segment->count == 0) {
+        return;
+    }
+    uint32_t kept = 0;
+    qsort(segment->refs, segment->count, sizeof(*segment->refs), ref_order);
+    for (uint32_t i = 0; i < segment->count; i++) {
+        bool again = kept > 0 && segment->refs[kept - 1] == segment->refs[i];
+        if (!again && ref_has_place(self, segment->refs[i], segment->number)) {
+            segment->refs[kept++] = segment->refs[i];
+        }
+    }
+    segment->count = kept;
+}
+
+void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
+                      bool fresh)
+{
+    struct reg_segment *segment = segment_make(self, segment_number(place->disk, place->segment));
+    struct reg_disk *disk = &self->tier->disks[place->disk];
+    if (fresh) {
+        struct sl_links *links = sl_index_links(self->index, ref);
+        links->flags =
+            (uint16_t)(disk->parity ? links->flags | REG_FLAG_SCAN : links->flags & ~REG_FLAG_SCAN);
+        disk->place_count++;
+        self->tier->place_count++;
+    }
+    if (segment == NULL) {
+        return; /* no memory: a read of a reclaimed place is found out by its key and digest */
+    }
+    segment->live += fresh ? 1 : 0;
+    if (segment->count == segment->capacity) {
+        if (segment->count > 2 * segment->live + 64) {
+            segment_compact(self, segment);
+        }
+        if (segment->count > segment->capacity / 2 || segment->capacity == 0) {
+            uint32_t capacity = SL_MAX(segment->capacity * 2, 64u);
+            sl_ref *grown = realloc(segment->refs, capacity * sizeof(*grown));
+            if (grown == NULL) {
+                return;
+            }
+            segment->refs = grown;
+            segment->capacity = capacity;
+        }
+    }
+    segment->refs[segment->count++] = ref;
+}
+
+void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
+{
+    struct reg_segment *segment = segment_find(self, segment_number(place->disk, place->segment));
+    struct reg_disk *disk = &self->tier->disks[place->disk];
+    disk->place_count -= disk->place_count > 0 ? 1 : 0;
+    self->tier->place_count -= self->tier->place_count > 0 ? 1 : 0;
+    if (segment == NULL) {
+        return;
+    }
+    segment->live -= segment->live > 0 ? 1 : 0;
+    if (segment->live == 0) {
+        segment_remove(self, segment);
+    }
+}
+
+const sl_ref *reg_segment_refs(struct registrar *self, uint32_t disk, uint32_t segment,
+                               uint32_t *count)
+{
+    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
+    *count = 0;
+    if (there == NULL) {
+        return NULL;
+    }
+    segment_compact(self, there);
+    *count = there->count;
+    return there->refs;
+}
+
+void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
+                      uint32_t *count)
+{
+    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
+    *refs = NULL;
+    *count = 0;
+    if (there != NULL) {
+        segment_compact(self, there);
+        *refs = there->refs;
+        *count = there->count;
+        there->refs = NULL;
+        there->count = 0;
+        there->capacity = 0;
+    }
+}
+
+void reg_segment_gone(struct registrar *self, uint32_t disk, uint32_t segment)
+{
+    self->tier->reclaimed[self->tier->reclaimed_count++ % REG_RECLAIMED_MAX] =
+        segment_number(disk, segment);
+}
+
+void reg_segments_come_anew(struct registrar *self, uint32_t disk)
+{
+    struct reg_tier *tier = self->tier;
+    uint32_t kept = 0;
+    uint32_t count = SL_MIN(tier->reclaimed_count, REG_RECLAIMED_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        if (tier->reclaimed[i] >> 32 != disk) {
+            tier->reclaimed[kept++] = tier->reclaimed[i];
+        }
+    }
+    tier->reclaimed_count = kept;
+}
+
+bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t segment)
+{
+    uint32_t kept = SL_MIN(self->tier->reclaimed_count, REG_RECLAIMED_MAX);
+    for (uint32_t i = 0; i < kept; i++) {
+        if (self->tier->reclaimed[i] == segment_number(disk, segment)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void segments_fini(struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->tier->segment_count; i++) {
+        free(self->tier->segments[i].refs);
+    }
+    free(self->tier->segments);
+}
+
+/* ---- the part ---- */
+
+static void segments_switched(struct registrar *self, const struct reg_switched *what)
+{
+    const struct sl_disk_place *old = &what->old->disk;
+    if (what->place != NULL && old->valid != 0) {
+        reg_segment_left(self, old);
+    }
+    if (what->place != NULL && what->place->valid != 0) {
+        reg_segment_note(self, what->fresh, what->place, true);
+    } else if (what->place == NULL && old->valid != 0) {
+        reg_segment_note(self, what->fresh, old, false);
+    }
+}
+
+const struct reg_part reg_segments_part = {
+    .name = "segments",
+    .fini = segments_fini,
+    .switched = {REG_SWITCHED_SEGMENTS, segments_switched},
+};

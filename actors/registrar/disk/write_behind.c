@@ -1,0 +1,725 @@
+/* actors/registrar/disk/write_behind.c - what is committed goes to disk, oldest first, a bounded
+ * number of batches at a time.
+ *
+ * The tierer only reads the arena for it, and digests what it wrote: when it dies, its batches are
+ * simply queued again. Records under write carry REG_FLAG_WRITING and are not evicted. */
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/flush.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- queue ---- */
+
+static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t index)
+{
+    return &queue->items[(queue->head + index) & (queue->capacity - 1)];
+}
+
+/* Whether the record still waits for its first copy on disk. */
+static bool item_wanted(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, item->ref)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation &&
+           entry.disk.valid == 0 &&
+           (sl_index_links(self->index, item->ref)->flags & (REG_FLAG_WRITING | REG_FLAG_SPENT)) ==
+               0;
+}
+
+static bool queue_grow(struct registrar *self)
+{
+    struct reg_queue *queue = &self->writes->queue;
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < queue->count; i++) {
+        struct reg_write_item item = *queue_at(queue, i);
+        if (item_wanted(self, &item)) {
+            *queue_at(queue, kept++) = item;
+        }
+    }
+    queue->count = kept;
+    if (kept < queue->capacity / 4 * 3) {
+        return true;
+    }
+    uint64_t capacity = SL_MAX(queue->capacity * 2, UINT64_C(1024));
+    struct reg_write_item *grown = malloc(capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return kept < queue->capacity;
+    }
+    for (uint64_t i = 0; i < kept; i++) {
+        grown[i] = *queue_at(queue, i);
+    }
+    free(queue->items);
+    *queue = (struct reg_queue){.items = grown, .count = kept, .capacity = capacity};
+    return true;
+}
+
+void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
+{
+    struct reg_queue *queue = &self->writes->queue;
+    if (queue->count == queue->capacity && !queue_grow(self)) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "no memory for the write-behind queue: an object stays in memory alone");
+        return;
+    }
+    *queue_at(queue, queue->count++) = (struct reg_write_item){
+        .ref = ref, .generation = generation, .order = self->writes->next_order++};
+}
+
+/* Back to the front, in the order of the commits. */
+static void queue_return(struct registrar *self, const struct reg_write_item *item)
+{
+    struct reg_queue *queue = &self->writes->queue;
+    if (queue->count == queue->capacity && !queue_grow(self)) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "no memory for the write-behind queue: an object stays in memory alone");
+        return;
+    }
+    queue->head = (queue->head - 1) & (queue->capacity - 1);
+    queue->count++;
+    uint64_t at = 0;
+    while (at + 1 < queue->count && queue_at(queue, at + 1)->order < item->order) {
+        *queue_at(queue, at) = *queue_at(queue, at + 1);
+        at++;
+    }
+    *queue_at(queue, at) = *item;
+}
+
+void reg_unit_queue(struct registrar *self, sl_ref unit)
+{
+    if (!self->tier->on) {
+        return;
+    }
+    struct reg_parts parts;
+    reg_members_change(self, true);
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.extent.generation != 0 && entry.disk.valid == 0) {
+            reg_queue_add(self, parts.refs[i], entry.extent.generation);
+        }
+    }
+}
+
+static uint64_t writes_pending(const struct registrar *self)
+{
+    uint64_t pending = self->writes->queue.count;
+    for (uint32_t i = 0; i < self->writes->count; i++) {
+        pending += self->writes->all[i].used ? self->writes->all[i].count : 0;
+    }
+    return pending;
+}
+
+/* ---- writing ---- */
+
+static void spill_fill(struct registrar *self, const struct sl_entry *entry,
+                       struct sl_item_spill *spill)
+{
+    *spill = (struct sl_item_spill){
+        .key = {.at = entry->key, .length = entry->key_length},
+        .part_index = entry->part_index,
+        .arena = entry->extent.arena,
+        .offset_bytes = entry->extent.offset_bytes,
+        .length_bytes = entry->extent.length_bytes,
+        .generation = entry->extent.generation,
+        .digest_low = entry->digest.low,
+        .digest_high = entry->digest.high,
+    };
+    if (entry->group != 0) {
+        struct sl_group_info info;
+        struct sl_entry group;
+        sl_index_group_info(self->index, entry->group, &info);
+        sl_index_read(self->index, entry->group, &group);
+        spill->group_key = (struct sl_text){.at = group.key, .length = group.key_length};
+        spill->part_count = info.part_count;
+    }
+}
+
+static bool writes_doomed(const struct registrar *self, uint32_t disk)
+{
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
+            if (write->fate[i].doomed) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What lies under the key on the disk is to go first: a tombstone that names no place must not lie
+ * behind a new value, and one that names the place of a removed value would take a new one of the
+ * same bytes along, since the tierer gives it that place instead of writing them twice. */
+static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk,
+                      bool doomed)
+{
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (reg_forget_pending(self, entry->key, entry->key_length, disk)) {
+        return true;
+    }
+    if (!doomed) {
+        return false;
+    }
+    memcpy(key, entry->key, entry->key_length);
+    key[entry->key_length] = '\0';
+    return reg_write_dooms(self, key, disk);
+}
+
+/* Moves the oldest of the queue into the batch. */
+static void write_fill(struct registrar *self, struct reg_write *write)
+{
+    struct reg_queue *queue = &self->writes->queue;
+    const struct reg_disk *disk = &self->tier->disks[write->disk];
+    uint64_t bytes = 0;
+    bool doomed = writes_doomed(self, write->disk);
+    write->count = 0;
+    while (queue->count > 0 && write->count < disk->batch_items) {
+        struct reg_write_item item = *queue_at(queue, 0);
+        struct sl_entry entry;
+        if (item_wanted(self, &item)) {
+            sl_index_read(self->index, item.ref, &entry);
+            if (key_waits(self, &entry, write->disk, doomed)) {
+                break;
+            }
+            if (write->count > 0 &&
+                bytes + entry.extent.length_bytes > self->tier->batch_bytes_max) {
+                break;
+            }
+            bytes += entry.extent.length_bytes;
+            spill_fill(self, &entry, &self->writes->spills[write->count]);
+            memset(&write->fate[write->count], 0, sizeof(write->fate[0]));
+            write->items[write->count++] = item;
+            self->writes->group = entry.group;
+        }
+        queue->head = (queue->head + 1) & (queue->capacity - 1);
+        queue->count--;
+    }
+    write->bytes = bytes;
+}
+
+static void flag_writing(struct registrar *self, sl_ref ref, bool writing)
+{
+    struct sl_links *links = sl_index_links(self->index, ref);
+    links->flags =
+        (uint16_t)(writing ? links->flags | REG_FLAG_WRITING : links->flags & ~REG_FLAG_WRITING);
+}
+
+static void write_end(struct registrar *self, struct reg_write *write)
+{
+    struct reg_disk *disk = &self->tier->disks[write->disk];
+    write->used = false;
+    disk->writes--;
+    disk->write_bytes -= write->bytes;
+}
+
+static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
+{
+    struct reg_write *write = &self->writes->all[index];
+    struct reg_disk *disk = &self->tier->disks[slot];
+    write->disk = slot;
+    write_fill(self, write);
+    if (write->count == 0) {
+        return false;
+    }
+    struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
+    msg.body.disk_write.items.at = self->writes->spills;
+    msg.body.disk_write.items.count = write->count;
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS);
+    sl_err err = sl_calls_send(self->calls, self->peers->all[disk->tierer].name, &msg, deadline_ns,
+                               reg_cookie(REG_CALL_WRITE, index), &write->seq);
+    if (err != SL_OK) {
+        for (uint32_t i = write->count; i-- > 0;) {
+            queue_return(self, &write->items[i]);
+        }
+        write->count = 0;
+        return false;
+    }
+    write->used = true;
+    disk->writes++;
+    disk->write_bytes += write->bytes;
+    self->writes->disk = slot;
+    for (uint32_t i = 0; i < write->count; i++) {
+        flag_writing(self, write->items[i].ref, true);
+    }
+    return true;
+}
+
+/* Whether somebody waits for what is being written: for memory that only leaves when it is on disk,
+ * for the disk itself, or soon for memory, since a quarter of what is there is not on disk yet. */
+static bool writes_are_awaited(const struct registrar *self)
+{
+    return self->space.parked_count > 0 || self->space.fetch_blocked || self->flushes->count > 0 ||
+           self->draining ||
+           self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
+}
+
+/* Loads go first, then what is read ahead of use. */
+static uint32_t writes_max(const struct registrar *self, const struct reg_disk *disk)
+{
+    bool reads = disk->reads[false] > 0 || disk->reads[true] > 0 ||
+                 disk->fetches[false].first != REG_NONE || disk->fetches[true].first != REG_NONE;
+    return reads && !writes_are_awaited(self) ? REG_WRITES_YIELDING : REG_WRITES_MAX;
+}
+
+static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    return reg_disk_usable(self, slot) && self->env->now_ns >= disk->retry_ns &&
+           disk->writes < writes_max(self, disk) && reg_members_knows(self, disk->path);
+}
+
+/* Whether the oldest in the queue is a part of the block whose parts went to a disk last. Together
+ * they cost one disk's failure, not that of either. */
+static bool queue_continues(struct registrar *self)
+{
+    const struct reg_write_item *item = queue_at(&self->writes->queue, 0);
+    struct sl_entry entry;
+    if (self->writes->group == 0 || !item_wanted(self, item)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.group == self->writes->group;
+}
+
+/* The disk with the fewest bytes on their way to it, of those not yet tried (a bit each); of
+ * several the value decides. A slow disk keeps its bytes longer, so it gets fewer. */
+static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
+{
+    uint32_t best = REG_NONE;
+    uint64_t best_hash = 0;
+    uint64_t generation = queue_at(&self->writes->queue, 0)->generation;
+    if (tried == 0 && disk_takes_writes(self, self->writes->disk) && queue_continues(self)) {
+        return self->writes->disk;
+    }
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        if ((tried & REG_DISK_BIT(i)) != 0 || !disk_takes_writes(self, i)) {
+            continue;
+        }
+        const uint64_t mixed[] = {generation, i};
+        uint64_t hash = reg_hash(mixed, sizeof(mixed));
+        uint64_t bytes = self->tier->disks[i].write_bytes;
+        uint64_t best_bytes = best != REG_NONE ? self->tier->disks[best].write_bytes : UINT64_MAX;
+        if (bytes < best_bytes || (bytes == best_bytes && hash > best_hash)) {
+            best = i;
+            best_hash = hash;
+        }
+    }
+    return best;
+}
+
+static bool write_next(struct registrar *self, uint32_t index)
+{
+    uint16_t tried = 0;
+    while (self->writes->queue.count > 0) {
+        uint32_t slot = disk_for_write(self, tried);
+        if (slot == REG_NONE) {
+            return false;
+        }
+        if (write_start(self, index, slot)) {
+            return true;
+        }
+        tried |= REG_DISK_BIT(slot); /* a tombstone is in the way there */
+    }
+    return false;
+}
+
+static void writes_pump(struct registrar *self)
+{
+    if (self->writes->queue.count > 0) {
+        reg_members_change(self, false);
+        if (!reg_members_agreed(self)) {
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < self->writes->count && self->writes->queue.count > 0; i++) {
+        if (!self->writes->all[i].used && !write_next(self, i)) {
+            return;
+        }
+    }
+}
+
+/* ---- endings ---- */
+
+/* The object was removed while it was written: what reached the disk must not come back. */
+static void fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
+                        const struct sl_disk_place *place, bool on_disk)
+{
+    struct reg_drop how = {.reason = write->fate[i].removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+                           .forget = true,
+                           .remove_id = write->fate[i].remove_id,
+                           .remove_index = write->fate[i].remove_index};
+    sl_ref note = write->fate[i].note;
+    reg_retired_returned(self, write->items[i].generation);
+    if (on_disk) {
+        struct reg_forget *forget =
+            reg_forget_key(self, write->fate[i].key, (uint32_t)strlen(write->fate[i].key),
+                           write->fate[i].length_bytes, place, &how);
+        if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
+            if (forget != NULL) {
+                forget->note = note;
+            }
+            note = 0;
+        }
+    }
+    if (how.remove_id != 0) {
+        /* This wait ends; a tombstone's goes on by itself. */
+        reg_remove_done(self, how.remove_id, how.remove_index, REG_NONE);
+    }
+    if (note != 0) { /* the tombstone has one of its own, which knows the place */
+        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
+    }
+    free(write->fate[i].key);
+    write->fate[i].key = NULL;
+}
+
+static bool item_there(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, item->ref)) {
+        return false;
+    }
+    sl_index_read(self->index, item->ref, &entry);
+    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation;
+}
+
+static void item_durable(struct registrar *self, const struct reg_write_item *item,
+                         const struct sl_disk_place *place)
+{
+    sl_ref fresh;
+    if (reg_segment_reclaimed(self, place->disk, place->segment)) {
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        return;
+    }
+    sl_err err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item)) {
+        err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+    }
+    if (err != SL_OK && item_there(self, item)) {
+        sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(place->disk);
+        queue_return(self, item);
+    } else if (err == SL_OK) {
+        struct sl_entry entry;
+        sl_index_read(self->index, fresh, &entry);
+        sl_index_links(self->index, reg_unit_of(&entry))->flags &= (uint16_t)~REG_FLAG_READ;
+    }
+}
+
+static void item_corrupt(struct registrar *self, const struct reg_write_item *item)
+{
+    struct sl_entry entry;
+    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
+    sl_index_read(self->index, item->ref, &entry);
+    sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
+    reg_log(self, SL_LOG_ERROR, 0, "object %016llx: its bytes do not match their digest: dropped",
+            (unsigned long long)reg_hash(entry.key, entry.key_length));
+    uint64_t from = self->retired->count;
+    (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
+    reg_retired_scan(self, from);
+}
+
+static void disk_fails(struct registrar *self, struct reg_disk *disk)
+{
+    if (disk->failing_since_ns == 0) {
+        disk->failing_since_ns = self->env->now_ns;
+    }
+    disk->failing = true;
+    disk->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+}
+
+/* alone: it was the only one of its batch and the answer was about it. */
+static void item_failed(struct registrar *self, const struct reg_write_item *item, uint32_t slot,
+                        sl_err code, bool alone)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    sl_metric_add(self->env->metrics, self->writes->metric.write_failed_count, 1);
+    if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
+        /* It will never be taken (larger than a segment): it lives in memory alone. */
+        reg_log(self, SL_LOG_WARN, 0, "an object cannot go to disk: %s", sl_err_text(code));
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        return;
+    }
+    queue_return(self, item);
+    if (code == SL_ERR_LIMIT || code == SL_ERR_BUSY || code == SL_ERR_DRAINING) {
+        /* Enough for now, or too much at once. */
+        disk->batch_items = SL_MAX(disk->batch_items / 2, 1u);
+        disk->retry_ns = SL_MAX(disk->retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
+        return;
+    }
+    sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
+    if (!disk->failing) {
+        reg_log(self, SL_LOG_WARN, 0,
+                "write to the disk of tierer.%u failed (%s): tried again in %llu ms", disk->path,
+                sl_err_text(code), (unsigned long long)(REG_DISK_RETRY_NS / SL_NS_PER_MS));
+    }
+    disk_fails(self, disk);
+}
+
+static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32_t i,
+                                                uint64_t generation)
+{
+    const struct sl_body_disk_write_reply *body = &msg->body.disk_write_reply;
+    if (msg->code == SL_OK && i < body->items.count && body->items.at[i].generation == generation) {
+        return &body->items.at[i];
+    }
+    return NULL;
+}
+
+static void write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
+                           const struct sl_msg *msg)
+{
+    const struct reg_write_item item = write->items[i];
+    const struct sl_item_spilled *spilled = spilled_of(msg, i, item.generation);
+    sl_err code = spilled != NULL ? (sl_err)spilled->code
+                                  : (msg->code != SL_OK ? msg->code : SL_ERR_PROTOCOL);
+    struct sl_disk_place place = {.valid = 1, .disk = (uint16_t)write->disk};
+    if (spilled != NULL) {
+        place.segment = (uint32_t)spilled->segment;
+        place.offset_bytes = spilled->disk_offset_bytes;
+    }
+    if (write->fate[i].doomed) {
+        bool refused = code == SL_ERR_CORRUPT || code == SL_ERR_LIMIT || code == SL_ERR_BUSY ||
+                       code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
+        place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
+        fate_settle(self, write, i, &place, !refused);
+        return;
+    }
+    if (!item_there(self, &item)) {
+        reg_retired_returned(self, item.generation);
+        return;
+    }
+    flag_writing(self, item.ref, false);
+    if (code == SL_OK) {
+        struct sl_entry entry;
+        sl_index_read(self->index, item.ref, &entry);
+        sl_metric_add(self->env->metrics, self->writes->metric.written_count, 1);
+        sl_metric_add(self->env->metrics, self->writes->metric.written_bytes,
+                      entry.extent.length_bytes);
+        self->units->written_bytes += entry.extent.length_bytes;
+        item_durable(self, &item, &place);
+    } else if (code == SL_ERR_CORRUPT) {
+        item_corrupt(self, &item);
+    } else {
+        item_failed(self, &item, write->disk, code, spilled != NULL && write->count == 1);
+    }
+}
+
+static bool write_has_durable(const struct sl_msg *msg)
+{
+    const struct sl_body_disk_write_reply *body = &msg->body.disk_write_reply;
+    for (uint64_t i = 0; msg->code == SL_OK && i < body->items.count; i++) {
+        if (body->items.at[i].code == SL_OK) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
+{
+    if (index >= self->writes->count || !self->writes->all[index].used) {
+        return;
+    }
+    struct reg_write *write = &self->writes->all[index];
+    struct reg_disk *disk = &self->tier->disks[write->disk];
+    bool failing = disk->failing;
+    uint32_t batch_items = disk->batch_items;
+    disk->failing = false;
+    for (uint32_t i = write->count;
+         i-- > 0;) { /* last first: what goes back to the queue keeps its order */
+        write_item_end(self, write, i, msg);
+    }
+    if (failing && !disk->failing && !write_has_durable(msg)) {
+        disk->failing = true; /* it only had no time */
+    } else if (failing && !disk->failing) {
+        disk->retry_ns = 0;
+        disk->failing_since_ns = 0;
+        reg_log(self, SL_LOG_INFO, 0, "the disk of tierer.%u takes writes again", disk->path);
+    }
+    if (batch_items == disk->batch_items) {
+        disk->batch_items = SL_MIN(batch_items * 2, REG_WRITE_ITEMS_MAX);
+    } else {
+        disk->batch_items = SL_MAX(batch_items / 2, 1u); /* once a reply, not once an item */
+    }
+    write_end(self, write);
+    self->space.freed = true; /* what is on disk may leave memory */
+}
+
+/* No answer will come: everything goes back to the queue. */
+static void write_return(struct registrar *self, struct reg_write *write)
+{
+    const struct sl_disk_place unknown = {.disk = (uint16_t)write->disk};
+    for (uint32_t i = write->count; i-- > 0;) {
+        if (write->fate[i].doomed) {
+            fate_settle(self, write, i, &unknown,
+                        true); /* the next scan tells where, if anywhere */
+        } else if (item_there(self, &write->items[i])) {
+            flag_writing(self, write->items[i].ref, false);
+            sl_index_links(self->index, write->items[i].ref)->disks |= REG_DISK_BIT(write->disk);
+            queue_return(self, &write->items[i]);
+        }
+    }
+    write_end(self, write);
+}
+
+static void write_expired(struct registrar *self, uint32_t index)
+{
+    if (index < self->writes->count && self->writes->all[index].used) {
+        struct reg_disk *disk = &self->tier->disks[self->writes->all[index].disk];
+        reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %llu s", disk->path,
+                (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
+        write_return(self, &self->writes->all[index]);
+        disk_fails(self, disk);
+        self->space.freed = true;
+    }
+}
+
+void reg_writes_requeue(struct registrar *self, uint32_t disk)
+{
+    for (uint32_t i = 0; i < self->writes->count; i++) {
+        if (self->writes->all[i].used && self->writes->all[i].disk == disk) {
+            sl_calls_forget(self->calls, self->writes->all[i].seq);
+            write_return(self, &self->writes->all[i]);
+        }
+    }
+}
+
+void reg_write_doom(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how)
+{
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            if (write->items[i].ref != record->ref ||
+                write->items[i].generation != record->extent.generation) {
+                continue;
+            }
+            write->fate[i].key = strndup(record->key, record->key_length);
+            write->fate[i].doomed = write->fate[i].key != NULL;
+            write->fate[i].length_bytes = record->extent.length_bytes;
+            write->fate[i].remove_id = how->remove_id;
+            write->fate[i].remove_index = how->remove_index;
+            write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
+            if (write->fate[i].removed) { /* where it will be, the next scan tells */
+                const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
+                                                     .length_bytes = record->extent.length_bytes,
+                                                     .generation = record->extent.generation};
+                write->fate[i].note = reg_forget_note(self, record->key, record->key_length, &note);
+            }
+            if (how->remove_id != 0) {
+                reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
+            }
+            return;
+        }
+    }
+}
+
+bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk)
+{
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
+            if (write->fate[i].doomed && strcmp(write->fate[i].key, key) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void writes_fini(struct registrar *self)
+{
+    for (uint32_t w = 0; self->writes->all != NULL && w < self->writes->count; w++) {
+        for (uint32_t i = 0; i < self->writes->all[w].count; i++) {
+            free(self->writes->all[w].fate[i].key);
+        }
+    }
+    free(self->writes->all);
+    free(self->writes->queue.items);
+    free(self->writes->spills);
+}
+
+uint64_t reg_writes_oldest(struct registrar *self)
+{
+    struct reg_queue *queue = &self->writes->queue;
+    while (queue->count > 0 && !item_wanted(self, queue_at(queue, 0))) {
+        queue->head = (queue->head + 1) & (queue->capacity - 1);
+        queue->count--;
+    }
+    uint64_t oldest = queue->count > 0 ? queue_at(queue, 0)->order : UINT64_MAX;
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        for (uint32_t i = 0; self->writes->all[w].used && i < self->writes->all[w].count; i++) {
+            oldest = SL_MIN(oldest, self->writes->all[w].items[i].order);
+        }
+    }
+    return oldest;
+}
+
+/* ---- the part ---- */
+
+static sl_err writes_init(struct registrar *self, struct sl_error *why)
+{
+    struct reg_writes *writes = self->writes;
+    writes->spills = calloc(REG_WRITE_ITEMS_MAX, sizeof(*writes->spills));
+    writes->count = REG_WRITES_MAX * self->tier->path_count;
+    writes->all = calloc(SL_MAX(writes->count, 1u), sizeof(*writes->all));
+    return writes->spills != NULL && writes->all != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of write-behind");
+}
+
+static void writes_committed(struct registrar *self, const struct reg_committed *what)
+{
+    reg_unit_queue(self, what->unit);
+}
+
+static bool writes_drain(const struct registrar *self)
+{
+    return reg_disks_writable(self) && writes_pending(self) > 0;
+}
+
+static void writes_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->writes->metric.write_behind_pending_count, writes_pending(self));
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_writes, write_behind_pending_count),
+    REG_METRIC(reg_writes, written_count),
+    REG_METRIC(reg_writes, written_bytes),
+    REG_METRIC(reg_writes, write_failed_count),
+};
+
+static const struct reg_call calls[] = {
+    {.kind = REG_CALL_WRITE, .reply = write_reply, .expired = write_expired},
+};
+
+const struct reg_part reg_writes_part = {
+    .name = "writes",
+    REG_STATE(writes, reg_writes),
+    REG_METRICS(metrics),
+    REG_CALLS(calls),
+    .init = writes_init,
+    .drains = writes_drain,
+    .fini = writes_fini,
+    .after = {REG_AFTER_WRITES, writes_pump},
+    .committed = {REG_COMMITTED_WRITES, writes_committed},
+    .gauges = writes_gauges,
+};

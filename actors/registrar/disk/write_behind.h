@@ -1,0 +1,66 @@
+/* actors/registrar/disk/write_behind.h - what is committed goes to disk. */
+#ifndef SL_REGISTRAR_DISK_WRITE_BEHIND_H
+#define SL_REGISTRAR_DISK_WRITE_BEHIND_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/records/units.h"
+
+#define REG_WRITES_MAX      16u /* to one disk at a time */
+#define REG_WRITES_YIELDING 2u  /* while it reads, and nobody waits for writes: never none */
+#define REG_WRITE_ITEMS_MAX 64u
+#define REG_WRITE_BYTES_MAX (4 * SL_MIB)
+struct reg_write_item {
+    sl_ref ref;
+    uint64_t generation;
+    uint64_t order; /* of the commit: what FLUSH waits for */
+};
+struct reg_write {
+    bool used;
+    uint32_t disk;
+    uint64_t bytes;
+    uint64_t seq;
+    uint32_t count;
+    struct reg_write_item items[REG_WRITE_ITEMS_MAX];
+    /* Set when the record was removed while it was written: the place must be forgotten. */
+    struct {
+        bool doomed;
+        bool removed; /* by REMOVE: must not come back after a restart either */
+        sl_ref note;
+        char *key;
+        uint64_t length_bytes;
+        uint64_t remove_id;
+        uint32_t remove_index;
+    } fate[REG_WRITE_ITEMS_MAX];
+};
+struct reg_queue { /* ring of write items, oldest first; grows with what is committed */
+    struct reg_write_item *items;
+    uint64_t head, count, capacity;
+};
+
+struct reg_writes {
+    struct reg_queue queue;
+    uint64_t next_order;
+    struct reg_write *all;
+    uint32_t count;
+    sl_ref group; /* block of the last value that was sent to a disk, 0: none */
+    uint32_t disk;
+    struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
+    struct {
+        sl_metric write_behind_pending_count, written_count, written_bytes, write_failed_count;
+    } metric;
+};
+
+void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
+void reg_unit_queue(struct registrar *self, sl_ref unit);
+void reg_writes_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
+void reg_write_doom(struct registrar *self, const struct sl_entry *record,
+                    const struct reg_drop *how);
+/* Whether what became of a write of this key to the disk is still awaited. */
+bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk);
+
+/* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
+uint64_t reg_writes_oldest(struct registrar *self);
+
+extern const struct reg_part reg_writes_part;
+
+#endif

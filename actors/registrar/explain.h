@@ -1,0 +1,9 @@
+/* actors/registrar/explain.h - EXPLAIN. */
+#ifndef SL_REGISTRAR_EXPLAIN_H
+#define SL_REGISTRAR_EXPLAIN_H
+
+#include "actors/registrar/base/core.h"
+
+extern const struct reg_part reg_explain_part;
+
+#endif

@@ -1,0 +1,506 @@
+/* actors/registrar/memory/evict.c - making room: which units leave memory, or the index. */
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/memory/accesses.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/records/bundles.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/leases.h"
+#include "actors/registrar/records/order.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+
+#include <stdlib.h>
+
+/* Units looked at for one batch: those at the old end that are not on disk yet are passed by. */
+#define EVICT_LOOKED_MAX 16384u
+#define EVICT_ROUNDS_MAX 4096u
+/* Units put aside in one search: each of them once in the time of a lease. */
+#define EVICT_ASIDE_MAX 262144u
+#define LAST_LOOKED_MAX 1024u /* of those that go only when nothing else does */
+/* A bundle with a member that must stay is looked at again so much later. */
+#define BUNDLE_ASIDE_NS   SL_NS_PER_S
+#define TAKE_TRIES_MAX    64u
+#define INDEX_BATCH_UNITS 64u
+#define QUIET_LOOKED_MAX  1024u
+#define QUIET_UNITS_MIN   64u
+#define QUIET_UNITS_MAX   256u
+#define QUIET_TRIES_MAX   8u
+
+/* ---- victims ---- */
+
+uint64_t reg_free_bytes(const struct registrar *self)
+{
+    struct sl_alloc_stats stats;
+    sl_alloc_stats(self->alloc, &stats);
+    return stats.usable_bytes - stats.used_bytes;
+}
+
+static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_entry *entry)
+{
+    uint16_t flags = sl_index_links(self->index, ref)->flags;
+    if ((flags & REG_FLAG_WRITING) != 0) {
+        return false;
+    }
+    return entry->disk.valid != 0 || (flags & REG_FLAG_SPENT) != 0 || !reg_copy_required(self);
+}
+
+enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
+
+/* All parts on disk: the unit leaves memory alone. Else, where that is allowed, it goes for good.
+ * last: nothing else is left. Then soft pins count no more, and what is leased may leave memory: a
+ * lease forbids to lose a value, not to move it. */
+static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struct reg_parts *parts,
+                                bool last)
+{
+    enum unit_fate fate = UNIT_TO_DISK;
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    bool going = self->units->reclaim_count > 0 && (flags & REG_FLAG_KEPT) != 0;
+    if ((flags & REG_FLAG_HELD) != 0 || going) { /* going: its place on disk is about to */
+        return UNIT_STAYS;
+    }
+    for (uint32_t i = 0; i < parts->count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts->refs[i], &entry);
+        bool pinned = entry.hard_pin || (!last && entry.soft_pin_end_ns > self->env->now_ns);
+        pinned = pinned || (self->evict->spared_generation != 0 &&
+                            entry.extent.generation >= self->evict->spared_generation);
+        if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {
+            return UNIT_STAYS;
+        }
+        if (entry.disk.valid == 0) {
+            fate = UNIT_DROPS;
+        }
+    }
+    bool leased = (fate == UNIT_DROPS || !last) && reg_unit_leased(self, unit) != 0;
+    return leased ? UNIT_LEASED : fate;
+}
+
+static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_parts *parts)
+{
+    static const struct sl_extent nowhere = {0};
+    sl_ref now = unit;
+    for (uint32_t i = 0; i < parts->count; i++) {
+        struct sl_entry entry;
+        sl_ref fresh;
+        sl_index_read(self->index, parts->refs[i], &entry);
+        if (entry.extent.generation == 0) {
+            continue;
+        }
+        if (reg_record_switch(self, parts->refs[i], &nowhere, NULL, &fresh) != SL_OK) {
+            return false; /* the rest stays in memory; the unit stays in its list */
+        }
+        now = parts->refs[i] == unit ? fresh : now;
+    }
+    reg_unit_place(self, now);
+    return true;
+}
+
+/* One that is about to be lost: a reader that leases it at this moment keeps it. */
+static bool unit_lose(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    if (!reg_unit_shut(self, unit)) {
+        return false;
+    }
+    if (reg_unit_drop(self, unit, how) != SL_OK) {
+        reg_unit_unshut(self, unit);
+        return false;
+    }
+    return true;
+}
+
+/* What goes together with a unit: its bundle, or itself alone. */
+struct company {
+    const sl_ref *units;
+    uint32_t count;
+    sl_ref alone;
+    uint64_t bundle;
+    enum unit_fate fate;
+};
+
+/* A bundle goes as the member that has it worst. */
+static void company_find(struct registrar *self, sl_ref unit, bool last, struct company *out)
+{
+    struct reg_parts parts;
+    *out = (struct company){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
+    out->units = &out->alone;
+    if (out->bundle != 0 &&
+        !reg_bundle_members(self, out->bundle, &out->units, &out->count)) { /* being written */
+        out->units = &out->alone;
+        out->count = 1;
+        return;
+    }
+    out->fate = UNIT_TO_DISK;
+    for (uint32_t i = 0; i < out->count && out->fate > UNIT_LEASED; i++) {
+        reg_unit_parts(self, out->units[i], &parts);
+        enum unit_fate fate = unit_fate(self, out->units[i], &parts, last);
+        out->fate = fate <= UNIT_LEASED ? fate : SL_MAX(out->fate, fate);
+    }
+}
+
+static void company_aside(struct registrar *self, const struct company *company)
+{
+    uint64_t again_ns = sl_deadline_ns(self->env->now_ns, BUNDLE_ASIDE_NS);
+    if (company->fate != UNIT_LEASED && company->bundle == 0) {
+        return; /* not on disk yet, or held: that may end at any moment */
+    }
+    for (uint32_t i = 0; i < company->count; i++) {
+        uint64_t leased_ns =
+            company->fate == UNIT_LEASED ? reg_unit_leased(self, company->units[i]) : 0;
+        reg_unit_aside(self, company->units[i], leased_ns != 0 ? leased_ns : again_ns);
+    }
+    sl_metric_add(self->env->metrics, self->evict->metric.evict_skipped_count, company->count);
+}
+
+static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
+{
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    return (flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
+}
+
+/* Gives how many units went; lose: also those that could stay on disk. */
+static uint32_t company_evict(struct registrar *self, const struct company *company, bool lose,
+                              const struct reg_drop *how)
+{
+    uint32_t gone = 0;
+    bool drops = lose || company->fate == UNIT_DROPS;
+    if (company->fate <= UNIT_LEASED ||
+        (drops && !sl_index_bundle_lease_shut(self->index, company->bundle, self->env->now_ns))) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < company->count; i++) {
+        struct reg_parts parts;
+        if (!drops && is_on_disk_alone(self, company->units[i])) {
+            continue; /* a member that has left before */
+        }
+        reg_unit_parts(self, company->units[i], &parts);
+        gone += drops ? unit_lose(self, company->units[i], how)
+                      : unit_to_disk(self, company->units[i], &parts);
+    }
+    sl_index_bundle_lease_unshut(self->index, company->bundle);
+    return gone;
+}
+
+/* The next unit that does not go with this one. */
+static sl_ref next_of(struct registrar *self, const struct reg_order *list, sl_ref unit)
+{
+    uint64_t bundle = reg_unit_bundle(self, unit);
+    do {
+        unit = reg_unit_next(self, list, unit);
+    } while (unit != 0 && bundle != 0 && reg_unit_bundle(self, unit) == bundle);
+    return unit;
+}
+
+struct eviction {
+    struct reg_drop how;
+    bool last; /* nothing else is left */
+    bool lose; /* from the index, too */
+    uint32_t count_max, looked_max;
+    uint64_t want_bytes;
+    uint32_t taken, looked, aside;
+    uint64_t bytes;
+};
+
+/* Takes units from the old end of a list. What it may not take is put aside, the last time to the
+ * list's other end: it is not met again and again. */
+static void evict_from(struct registrar *self, const struct reg_order *list, struct eviction *evict)
+{
+    sl_ref unit = reg_unit_first(self, list);
+    for (uint64_t left = list->count;
+         left > 0 && unit != 0 && evict->taken < evict->count_max &&
+         evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
+         evict->bytes < evict->want_bytes;
+         left--) {
+        struct company company;
+        sl_ref next = next_of(self, list, unit);
+        uint64_t before = self->retired->count;
+        company_find(self, unit, evict->last, &company);
+        uint32_t gone = company_evict(self, &company, evict->lose, &evict->how);
+        if (gone == 0 && !evict->last) {
+            uint64_t hot_count = list->count;
+            company_aside(self, &company);
+            evict->aside += list->count < hot_count;
+            evict->looked += list->count == hot_count;
+        } else if (gone == 0) {
+            reg_unit_passed(self, unit);
+            evict->looked++;
+        }
+        evict->taken += gone;
+        for (uint64_t i = before; i < self->retired->count; i++) {
+            evict->bytes += sl_extent_space(self->retired->all[i].extent.length_bytes);
+        }
+        unit = next;
+    }
+}
+
+static void evict_last(struct registrar *self, struct eviction *evict)
+{
+    evict->last = true;
+    evict->looked = 0;
+    evict->looked_max = LAST_LOOKED_MAX;
+    evict_from(self, &self->units->soft, evict);
+    if (reg_has_disks(self)) {
+        evict_from(self, &self->units->leased, evict);
+    }
+}
+
+/* Takes units from the old end until want_bytes of them or a batch are out, and frees what nobody
+ * pins. Gives how many units went. */
+static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
+{
+    uint64_t from = self->retired->count;
+    struct eviction evict = {
+        .how = {.reason = reg_has_disks(self) ? (reg_copy_required(self) ? REG_GHOST_DISK_RECLAIMED
+                                                                         : REG_GHOST_DISK_FAILED)
+                                              : REG_GHOST_EVICTED,
+                .forget = true},
+        .count_max = self->evict->batch_units,
+        .looked_max = EVICT_LOOKED_MAX,
+        .want_bytes = want_bytes,
+    };
+    reg_dues_run(self);
+    evict_from(self, &self->units->hot, &evict);
+    if (evict.taken == 0) {
+        evict_last(self, &evict);
+    }
+    sl_metric_add(self->env->metrics, self->evict->metric.evict_attempt_count, 1);
+    if (evict.taken > 0) {
+        reg_retired_scan(self, from);
+        sl_metric_add(self->env->metrics, self->evict->metric.evict_success_count, 1);
+        sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
+        sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, evict.bytes);
+    }
+    return evict.taken;
+}
+
+uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
+{
+    return evict_batch(self, want_bytes);
+}
+
+bool reg_make_room(struct registrar *self, uint64_t want_bytes)
+{
+    if (reg_free_bytes(self) >= want_bytes) {
+        return true;
+    }
+    /* Memory that nobody uses yet comes before what somebody has in it. One turn's worth at a time:
+     * who wants more waits for the next. */
+    (void)reg_populate_hurry(self, want_bytes - reg_free_bytes(self));
+    if (reg_free_bytes(self) >= want_bytes || reg_populate_pending(self)) {
+        return reg_free_bytes(self) >= want_bytes;
+    }
+    reg_retired_scan(self, 0);
+    reg_peers_drain(self);
+    for (uint32_t round = 0; round < EVICT_ROUNDS_MAX && reg_free_bytes(self) < want_bytes;
+         round++) {
+        if (evict_batch(self, want_bytes - reg_free_bytes(self)) == 0) {
+            break;
+        }
+    }
+    return reg_free_bytes(self) >= want_bytes;
+}
+
+sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_bytes)
+{
+    uint64_t space = sl_extent_space(length_bytes);
+    for (uint32_t i = 0; i < TAKE_TRIES_MAX; i++) {
+        sl_err err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+        if (err != SL_ERR_NO_SPACE) {
+            return err;
+        }
+        bool enough = reg_free_bytes(self) >= space; /* in pieces: more must come, or go */
+        if (enough && reg_populate_hurry(self, space)) {
+            continue;
+        }
+        if (enough ? evict_batch(self, space << (i / 8)) == 0 : !reg_make_room(self, space)) {
+            break;
+        }
+    }
+    return sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+}
+
+/* ---- room that costs nobody anything ---- */
+
+struct quiet_victim {
+    sl_ref unit;
+    uint64_t bytes; /* 0: somebody pins it */
+};
+
+/* The oldest units whose leaving costs nothing, until they hold want_bytes, and some more, should
+ * those be pinned. Gives how many; *extents is how many extents they have. */
+static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct quiet_victim *out,
+                           uint64_t *extents)
+{
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    const struct reg_order *list = &self->units->hot;
+    sl_ref unit = reg_unit_first(self, list);
+    *extents = 0;
+    for (uint32_t looked = 0; unit != 0 && looked < QUIET_LOOKED_MAX && count < QUIET_UNITS_MAX &&
+                              (bytes < want_bytes || count < QUIET_UNITS_MIN);
+         looked++) {
+        const struct sl_links *links = sl_index_links(self->index, unit);
+        struct reg_parts parts;
+        reg_unit_parts(self, unit, &parts);
+        if ((links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
+            unit_fate(self, unit, &parts, false) == UNIT_TO_DISK) {
+            out[count] = (struct quiet_victim){.unit = unit};
+            for (uint32_t i = 0; i < parts.count; i++) {
+                struct sl_entry entry;
+                sl_index_read(self->index, parts.refs[i], &entry);
+                bool here = entry.extent.generation != 0;
+                out[count].bytes += here ? sl_extent_space(entry.extent.length_bytes) : 0;
+                *extents += here;
+            }
+            bytes += out[count++].bytes;
+        }
+        unit = reg_unit_next(self, list, unit);
+    }
+    return count;
+}
+
+/* Units that somebody pins would free nothing: they are left alone. */
+static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *victims, uint32_t count,
+                               uint64_t extents)
+{
+    if (count == 0 || !reg_pinned_begin(self, extents)) {
+        return false;
+    }
+    for (int scanned = 0; scanned < 2; scanned++) {
+        for (uint32_t i = 0; i < count; i++) {
+            struct reg_parts parts;
+            reg_unit_parts(self, victims[i].unit, &parts);
+            for (uint32_t k = 0; k < parts.count; k++) {
+                struct sl_entry entry;
+                sl_index_read(self->index, parts.refs[k], &entry);
+                if (entry.extent.generation != 0 && scanned == 0) {
+                    reg_pinned_add(self, entry.extent.generation);
+                } else if (entry.extent.generation != 0 &&
+                           reg_pinned_is(self, entry.extent.generation)) {
+                    victims[i].bytes = 0;
+                }
+            }
+        }
+        if (scanned == 0) {
+            reg_pinned_scan(self);
+        }
+    }
+    return true;
+}
+
+/* Gives how many units left memory. */
+static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
+{
+    struct quiet_victim victims[QUIET_UNITS_MAX];
+    uint64_t extents = 0;
+    uint64_t from = self->retired->count;
+    uint64_t bytes = 0;
+    uint32_t taken = 0;
+    uint32_t count = quiet_find(self, want_bytes, victims, &extents);
+    if (!quiet_spare_pinned(self, victims, count, extents)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count && bytes < want_bytes; i++) {
+        struct reg_parts parts;
+        reg_unit_parts(self, victims[i].unit, &parts);
+        if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit, &parts)) {
+            bytes += victims[i].bytes;
+            taken++;
+        }
+    }
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, taken);
+    sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, bytes);
+    return taken;
+}
+
+uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
+{
+    return evict_quietly(self, want_bytes);
+}
+
+sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
+                        uint64_t *offset_bytes)
+{
+    uint64_t space = SL_MAX(sl_extent_space(length_bytes), batch_bytes);
+    sl_err err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && i < QUIET_TRIES_MAX; i++) {
+        uint64_t free_bytes = reg_free_bytes(self);
+        if (evict_quietly(self, free_bytes < space ? space - free_bytes : space) == 0) {
+            break;
+        }
+        err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
+    }
+    return err;
+}
+
+/* ---- the index ---- */
+
+/* Units on disk alone: what a hand-over holds stays, and what is leased or soft-pinned for now. */
+static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *how)
+{
+    uint32_t taken = 0;
+    const struct reg_order *list = &self->units->cold;
+    sl_ref unit = reg_unit_first(self, list);
+    uint64_t left = SL_MIN(list->count, (uint64_t)EVICT_LOOKED_MAX);
+    for (; left > 0 && unit != 0 && taken < INDEX_BATCH_UNITS; left--) {
+        struct sl_entry entry;
+        sl_ref next = reg_unit_next(self, list, unit);
+        sl_index_read(self->index, unit, &entry);
+        bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
+        bool stays = held || entry.bundle != 0 || entry.soft_pin_end_ns > self->env->now_ns;
+        if (!stays && unit_lose(self, unit, how)) {
+            taken++;
+        } else if (!held) {
+            reg_unit_passed(self, unit);
+        }
+        unit = next;
+    }
+    return taken;
+}
+
+bool reg_make_index_room(struct registrar *self)
+{
+    uint64_t from = self->retired->count;
+    struct reg_drop how = {.reason = REG_GHOST_INDEX_FULL, .forget = true};
+    struct eviction evict = {.how = how,
+                             .lose = true,
+                             .count_max = INDEX_BATCH_UNITS,
+                             .looked_max = EVICT_LOOKED_MAX,
+                             .want_bytes = UINT64_MAX};
+    evict.taken = index_drop_cold(self, &how);
+    reg_dues_run(self);
+    evict_from(self, &self->units->hot, &evict);
+    if (evict.taken == 0) {
+        evict_last(self, &evict);
+    }
+    if (evict.taken == 0) {
+        evict.looked = 0;
+        evict_from(self, &self->units->cold, &evict); /* bundles and soft-pinned ones */
+    }
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
+    return evict.taken > 0;
+}
+
+/* ---- the part ---- */
+
+static void evict_settings(struct registrar *self)
+{
+    self->evict->batch_units = (uint32_t)sl_config_u64(self->env->config, SL_SET_evict_batch);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_evict, evicted_count),       REG_METRIC(reg_evict, evicted_bytes),
+    REG_METRIC(reg_evict, evict_skipped_count), REG_METRIC(reg_evict, evict_attempt_count),
+    REG_METRIC(reg_evict, evict_success_count),
+};
+
+const struct reg_part reg_evict_part = {
+    .name = "evict",
+    REG_STATE(evict, reg_evict),
+    REG_METRICS(metrics),
+    .settings = evict_settings,
+    .index_room = reg_make_index_room,
+};

@@ -1,0 +1,312 @@
+/* actors/registrar/memory/populate.c - memory becomes the node's before writers ask for it.
+ *
+ * Helper threads populate what will be needed: at once until LEAD_BYTES are free and there; beyond
+ * that one of them in short batches with pauses, so that it takes an eighth of the cores at most:
+ * the engine beside it wants them, and nobody waits. A contribution is answered when its lead is
+ * there, so its first puts find memory and no thread in their way. A writer that is faster than the
+ * threads does not wait for them: what its request lacks is allocated here, a few MiB a turn of the
+ * loop. */
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "ipc/sl_huge.h"
+#include "runtime/sl_spin.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SPARE_N     16u /* space comes in classes: a sixteenth more than what is charged */
+#define SPARE_BYTES (8 * SL_MIB)
+/* Enough for the puts that come before a thread is at work again. When half of it is used the
+ * threads fill it up. */
+#define LEAD_BYTES (32 * SL_MIB)
+/* Of one turn: 1 ms where pages are small. */
+#define HURRY_BYTES     (4 * SL_MIB)
+#define QUICK_US_A_MIB  250u /* what small pages take that nobody touches */
+#define BATCH_BYTES_MIN (2 * SL_MIB)
+#define BATCH_BYTES_MAX (64 * SL_MIB)
+/* A batch that took less is doubled, one that took more is halved. */
+#define BATCH_NS_SHORT (2 * SL_NS_PER_MS)
+#define BATCH_NS_LONG  (8 * SL_NS_PER_MS)
+#define SHARE_N        8u /* an eighth of the cores, one of them at most */
+#define PAUSE_NS_MIN   (1 * SL_NS_PER_MS)
+#define PAUSE_NS_MAX   (200 * SL_NS_PER_MS)
+#define AGAIN_NS       SL_NS_PER_S
+
+/* Runs on helper threads. */
+static sl_err populate_work(void *context, uint32_t thread)
+{
+    struct reg_populate_work *work = context;
+    sl_err err = SL_OK;
+    (void)thread;
+    /* Below the target alone: threads that ran ahead of it would take the memory that others lack.
+     */
+    while (err == SL_OK && !atomic_load_explicit(&work->stop, memory_order_relaxed)) {
+        uint64_t target_bytes = atomic_load_explicit(&work->target_bytes, memory_order_relaxed);
+        err = sl_arena_populate_below(work->arena, target_bytes, NULL);
+    }
+    return err == SL_ERR_NOT_FOUND ? SL_OK : err;
+}
+
+static void populate_init(struct registrar *self)
+{
+    self->populate->work.arena = self->arena;
+    self->populate->batch_bytes = BATCH_BYTES_MIN;
+    self->populate->core_count = sl_spin_cores();
+    /* Its NIC serves nobody before every page is there (transporter, whole_arena). */
+    self->populate->eager = strcmp(sl_config_text(self->env->config, SL_SET_fabric), "verbs") == 0;
+}
+
+static void populate_stop(struct registrar *self)
+{
+    atomic_store_explicit(&self->populate->work.stop, true, memory_order_relaxed);
+}
+
+/* All of the arena, or what processes contribute and a little more. */
+static uint64_t populate_target(const struct registrar *self)
+{
+    uint64_t data_bytes = sl_arena_data_bytes(self->arena);
+    uint64_t ceiling = reg_ceiling_bytes(self);
+    return ceiling == 0 ? 0 : SL_MIN(data_bytes, ceiling + ceiling / SPARE_N + SPARE_BYTES);
+}
+
+/* the allocator learns of the populated prefix */
+static void space_grow(struct registrar *self)
+{
+    uint64_t there_bytes = sl_arena_populated_bytes(self->arena);
+    if (there_bytes > self->populate->there_bytes) {
+        self->populate->there_bytes = there_bytes;
+        sl_alloc_grow(self->alloc, there_bytes);
+        self->space.freed = true;
+    }
+}
+
+bool reg_populate_pending(const struct registrar *self)
+{
+    return !self->populate->failed && !self->draining &&
+           self->populate->there_bytes < populate_target(self);
+}
+
+static void populate_fail(struct registrar *self, const char *text)
+{
+    struct reg_populate *populate = self->populate;
+    populate->again_ns = sl_deadline_ns(self->env->now_ns, AGAIN_NS);
+    if (!populate->failed) { /* once, however often it is tried again */
+        reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
+                (unsigned long long)populate->there_bytes,
+                (unsigned long long)populate_target(self), text);
+    }
+    populate->failed = true;
+    self->space.freed = true; /* who waited for it hears so */
+}
+
+/* How far the threads shall go now. */
+static uint64_t populate_goal(const struct registrar *self, uint64_t free_bytes)
+{
+    const struct reg_populate *populate = self->populate;
+    uint64_t more_bytes = populate->eager     ? LEAD_BYTES
+                          : populate->filling ? LEAD_BYTES - free_bytes
+                                              : populate->batch_bytes;
+    return SL_MIN(populate->there_bytes + more_bytes, populate_target(self));
+}
+
+/* Of two cores one is left to others. */
+static uint32_t populate_threads(const struct registrar *self)
+{
+    return SL_MAX(SL_MIN(self->populate->threads, self->populate->core_count / 2), 1u);
+}
+
+/* Has helper threads populate what is needed next, if it is time. */
+static void populate_run(struct registrar *self)
+{
+    struct reg_populate *populate = self->populate;
+    uint64_t now_ns = self->env->now_ns;
+    space_grow(self);
+    if (populate->there_bytes >= populate_target(self)) {
+        populate->failed = populate->filling = false;
+        atomic_store_explicit(&populate->work.target_bytes, 0, memory_order_relaxed);
+        return;
+    }
+    if (self->draining) {
+        return;
+    }
+    uint64_t free_bytes = reg_free_bytes(self);
+    populate->filling =
+        populate->eager || free_bytes < (populate->filling ? LEAD_BYTES : LEAD_BYTES / 2);
+    if (populate->running || now_ns < populate->again_ns ||
+        (!populate->filling && now_ns < populate->pause_ns)) {
+        return;
+    }
+    atomic_store_explicit(&populate->work.target_bytes, populate_goal(self, free_bytes),
+                          memory_order_relaxed);
+    populate->began_ns = now_ns;
+    populate->begun_bytes = populate->there_bytes;
+    populate->batched = !populate->filling;
+    populate->running = true;
+    sl_err err = self->env->ops->job(self->env, populate->filling ? populate_threads(self) : 1,
+                                     populate_work, &populate->work, REG_JOB_POPULATE);
+    if (err != SL_OK) {
+        char text[64];
+        (void)snprintf(text, sizeof(text), "threads for it: %.40s", sl_err_text(err));
+        populate->running = false;
+        populate_fail(self, text);
+    }
+}
+
+/* Whether a huge page comes sooner than the small ones in its place: usually in a third of the
+ * time, but in a virtual machine whose host has to find the memory first in ten times as much. */
+static void populate_learn(struct registrar *self, uint64_t took_ns)
+{
+    struct reg_populate *populate = self->populate;
+    uint64_t bytes = populate->there_bytes - populate->begun_bytes;
+    if (bytes > 0) {
+        populate->quick = took_ns / SL_NS_PER_US <= bytes / SL_MIB * QUICK_US_A_MIB;
+    }
+}
+
+/* From time that passed, not from that of a core: where others want it, the share is less. */
+static uint64_t populate_pause(const struct reg_populate *populate, uint64_t took_ns)
+{
+    uint64_t cores = SL_MIN(populate->core_count, SHARE_N);
+    uint64_t pause_ns = SL_MIN(took_ns * (SHARE_N - cores) / cores, PAUSE_NS_MAX);
+    return SL_MAX(pause_ns, PAUSE_NS_MIN);
+}
+
+static void populate_ended(struct registrar *self, sl_err code)
+{
+    struct reg_populate *populate = self->populate;
+    uint64_t took_ns = self->env->now_ns - populate->began_ns;
+    populate->running = false;
+    space_grow(self);
+    if (code != SL_OK && populate->there_bytes < populate_target(self)) {
+        populate_fail(self, sl_err_text(code));
+        return;
+    }
+    populate->failed = false;
+    populate->again_ns = 0;
+    populate_learn(self, took_ns);
+    populate->pause_ns = self->env->now_ns + populate_pause(populate, took_ns);
+    if (populate->batched && took_ns < BATCH_NS_SHORT) {
+        populate->batch_bytes = SL_MIN(populate->batch_bytes * 2, BATCH_BYTES_MAX);
+    } else if (populate->batched && took_ns > BATCH_NS_LONG) {
+        populate->batch_bytes = SL_MAX(populate->batch_bytes / 2, BATCH_BYTES_MIN);
+    }
+    self->space.freed = true;
+}
+
+void reg_populate_asked(struct registrar *self)
+{
+    self->populate->again_ns = 0;
+}
+
+bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes)
+{
+    struct reg_populate *populate = self->populate;
+    struct sl_error why = {0};
+    space_grow(self);
+    if (!reg_populate_pending(self)) {
+        return false;
+    }
+    uint64_t before_bytes = populate->there_bytes;
+    uint64_t below_bytes =
+        SL_MIN(before_bytes + SL_MIN(want_bytes, HURRY_BYTES), populate_target(self));
+    bool touch = self->populate->huge_pages && populate->quick;
+    if (sl_arena_hurry(self->arena, below_bytes, touch, &why) != SL_OK) {
+        populate_fail(self, why.text);
+        return false;
+    }
+    space_grow(self);
+    populate->hurried = populate->there_bytes > before_bytes;
+    return populate->hurried;
+}
+
+bool reg_populate_first(const struct registrar *self)
+{
+    return !reg_populate_pending(self) ||
+           (!self->populate->filling && reg_free_bytes(self) >= LEAD_BYTES / 2) ||
+           reg_free_bytes(self) >= LEAD_BYTES;
+}
+
+static void populate_tick(struct registrar *self)
+{
+    space_grow(self);
+    /* More can be had for who waits. */
+    self->space.freed = self->space.freed || self->populate->hurried;
+    self->populate->hurried = false;
+}
+
+static uint64_t populate_next(const struct registrar *self)
+{
+    const struct reg_populate *populate = self->populate;
+    if (populate->hurried && (self->space.parked_count > 0 || self->space.fetch_blocked_ns != 0)) {
+        return self->env->now_ns;
+    }
+    if (populate->running) {
+        return self->env->now_ns + REG_POPULATE_NS;
+    }
+    return reg_populate_pending(self) ? SL_MAX(populate->pause_ns, populate->again_ns)
+                                      : SL_NEVER_NS;
+}
+
+/* Whether the system gave less than was asked for; says how much. */
+static bool populate_lacks(struct registrar *self, char *reason, size_t reason_bytes)
+{
+    uint64_t target_bytes = populate_target(self);
+    if (!self->populate->failed || self->populate->there_bytes >= target_bytes) {
+        return false;
+    }
+    (void)snprintf(reason, reason_bytes, "the system gave %llu of %llu bytes of memory",
+                   (unsigned long long)self->populate->there_bytes,
+                   (unsigned long long)target_bytes);
+    return true;
+}
+
+/* ---- the part ---- */
+
+static void populate_settings(struct registrar *self)
+{
+    self->populate->threads = (uint32_t)sl_config_u64(self->env->config, SL_SET_populate_threads);
+}
+
+static void populate_started(struct registrar *self)
+{
+    char huge[SL_HUGE_TEXT_BYTES];
+    self->populate->huge_pages = sl_huge_pages(self->env->paths->shm_dir, huge);
+    populate_init(self);
+    populate_run(self);
+    reg_log(self, SL_LOG_INFO, 0, "arena in %s pages: %s",
+            self->populate->huge_pages ? "huge" : "small", huge);
+}
+
+static void populate_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    struct sl_alloc_stats alloc;
+    sl_alloc_stats(self->alloc, &alloc);
+    sl_metric_set(page, self->populate->metric.huge_pages, self->populate->huge_pages ? 1 : 0);
+    sl_metric_set(page, self->populate->metric.used_bytes, alloc.used_bytes);
+    sl_metric_set(page, self->populate->metric.usable_bytes, alloc.usable_bytes);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_populate, huge_pages),
+    REG_METRIC(reg_populate, used_bytes),
+    REG_METRIC(reg_populate, usable_bytes),
+};
+
+const struct reg_part reg_populate_part = {
+    .name = "populate",
+    REG_STATE(populate, reg_populate),
+    REG_METRICS(metrics),
+    .settings = populate_settings,
+    .started = populate_started,
+    .drain = populate_stop,
+    .fini = populate_stop,
+    .tick = {REG_TICK_POPULATE, populate_tick},
+    .after = {REG_AFTER_POPULATE, populate_run},
+    .next_ns = populate_next,
+    .job_ended = populate_ended,
+    .gauges = populate_gauges,
+    .health = populate_lacks,
+};

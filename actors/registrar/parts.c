@@ -1,0 +1,194 @@
+/* actors/registrar/parts.c - the table of parts: one row each. */
+#include "actors/registrar/parts.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/flush.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/scan.h"
+#include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/engines/engines.h"
+#include "actors/registrar/engines/pools.h"
+#include "actors/registrar/explain.h"
+#include "actors/registrar/memory/accesses.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/bundles.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/leases.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/writers/holds.h"
+#include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/reservations.h"
+#include "actors/registrar/writers/reserve.h"
+#include "actors/registrar/writers/transients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* By folder, lower ones first; a part begins before those that use it and ends after them. */
+const struct reg_part *const reg_parts[] = {
+    /* presence */
+    &reg_peers_part,
+    /* records */
+    &reg_claims_part,
+    &reg_groups_part,
+    &reg_fences_part,
+    &reg_units_part,
+    &reg_retired_part,
+    &reg_leases_part,
+    &reg_bundles_part,
+    &reg_ghosts_part,
+    /* memory */
+    &reg_populate_part,
+    &reg_accesses_part,
+    &reg_evict_part,
+    &reg_contributions_part,
+    &reg_charges_part,
+    /* disk */
+    &reg_disks_part,
+    &reg_members_part,
+    &reg_scan_part,
+    &reg_segments_part,
+    &reg_reclaim_part,
+    &reg_forgets_part,
+    &reg_writes_part,
+    &reg_flushes_part,
+    &reg_promotion_part,
+    &reg_removes_part,
+    /* writers */
+    &reg_reserve_part,
+    &reg_parking_part,
+    &reg_ahead_part,
+    &reg_reservations_part,
+    &reg_transients_part,
+    &reg_holds_part,
+    /* engines */
+    &reg_engines_part,
+    &reg_pools_part,
+    &reg_pool_notes_part,
+    &reg_pool_requests_part,
+    /* here */
+    &reg_explain_part,
+    NULL,
+};
+
+#define STATE_ALIGN 64u
+
+static size_t state_space(const struct reg_part *part)
+{
+    return (part->state_bytes + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+}
+
+/* ---- who takes part in which walk ---- */
+
+static bool part_walks(const struct reg_part *part, enum reg_walk walk, uint32_t *turn)
+{
+    const struct {
+        bool there;
+        enum reg_turn turn;
+    } walks[REG_WALK_COUNT] = {
+        [REG_WALK_TICK] = {part->tick.run != NULL, part->tick.turn},
+        [REG_WALK_AFTER] = {part->after.run != NULL, part->after.turn},
+        [REG_WALK_RECOVERED] = {part->recovered.run != NULL, part->recovered.turn},
+        [REG_WALK_NEXT] = {part->next_ns != NULL, REG_TURN_ANY},
+        [REG_WALK_ARRIVED] = {part->arrived.run != NULL, part->arrived.turn},
+        [REG_WALK_LEFT] = {part->left.run != NULL, part->left.turn},
+        [REG_WALK_DIED] = {part->died.run != NULL, part->died.turn},
+        [REG_WALK_KNOWS] = {part->knows != NULL, REG_TURN_ANY},
+        [REG_WALK_GAUGES] = {part->gauges != NULL, REG_TURN_ANY},
+        [REG_WALK_COMMITTED] = {part->committed.run != NULL, part->committed.turn},
+        [REG_WALK_SWITCHED] = {part->switched.run != NULL, part->switched.turn},
+        [REG_WALK_DROPPED] = {part->dropped != NULL, REG_TURN_ANY},
+        [REG_WALK_FREED] = {part->freed != NULL, REG_TURN_ANY},
+        [REG_WALK_DISK_KNOWN] = {part->disk_known != NULL, REG_TURN_ANY},
+    };
+    *turn = walks[walk].turn != REG_TURN_ANY ? (uint32_t)walks[walk].turn : UINT32_MAX;
+    return walks[walk].there;
+}
+
+/* Insertion keeps the table's order among equal turns. */
+static void walk_make(struct reg_walks *walks, enum reg_walk walk)
+{
+    uint32_t turns[REG_TABLE_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
+        uint32_t turn;
+        if (!part_walks(reg_parts[i], walk, &turn)) {
+            continue;
+        }
+        uint32_t at = count++;
+        for (; at > 0 && turns[at - 1] > turn; at--) {
+            turns[at] = turns[at - 1];
+            walks->of[walk][at] = walks->of[walk][at - 1];
+        }
+        turns[at] = turn;
+        walks->of[walk][at] = reg_parts[i];
+    }
+}
+
+static void part_register(struct reg_walks *walks, const struct reg_part *part)
+{
+    for (uint32_t i = 0; i < part->handler_count; i++) {
+        const struct reg_handler *handler = &part->handlers[i];
+        uint32_t type = SL_MIN(handler->type, REG_MSG_TYPES_MAX - 1);
+        SL_ASSERT(type == handler->type);
+        SL_ASSERT(walks->handlers[type] == NULL);
+        walks->handlers[type] = handler->handle;
+    }
+    for (uint32_t i = 0; i < part->call_count; i++) {
+        SL_ASSERT(walks->calls[part->calls[i].kind] == NULL);
+        walks->calls[part->calls[i].kind] = &part->calls[i];
+    }
+    if (part->index_room != NULL) {
+        walks->index_room = part->index_room;
+    }
+    if (part->copy_required != NULL) {
+        walks->copy_required = part->copy_required;
+    }
+}
+
+/* ---- states ---- */
+
+sl_err reg_parts_create(struct registrar *self, struct sl_error *why)
+{
+    size_t bytes = sizeof(struct reg_walks) + STATE_ALIGN;
+    _Static_assert(SL_COUNT(reg_parts) <= REG_TABLE_MAX, "a place for each part in a walk");
+    for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
+        bytes += state_space(reg_parts[i]);
+    }
+    char *at = calloc(1, bytes);
+    if (at == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "state of the registrar");
+    }
+    self->walks = (struct reg_walks *)(void *)at;
+    at += (sizeof(struct reg_walks) + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+    for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
+        if (reg_parts[i]->state_bytes > 0) {
+            memcpy((char *)self + reg_parts[i]->state_at, &at, sizeof(at));
+            at += state_space(reg_parts[i]);
+        }
+        part_register(self->walks, reg_parts[i]);
+    }
+    for (uint32_t i = 0; i < REG_WALK_COUNT; i++) {
+        walk_make(self->walks, (enum reg_walk)i);
+    }
+    return SL_OK;
+}
+
+void reg_parts_destroy(struct registrar *self)
+{
+    free(self->walks);
+    self->walks = NULL;
+}

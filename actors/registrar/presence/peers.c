@@ -1,0 +1,461 @@
+/* actors/registrar/presence/peers.c - who is there: processes that said HELLO, watched until they
+ * die. */
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PEER_NOTE_VERSION 1u
+
+/* What a restart must know of a peer: a BLOB of the index. */
+struct peer_note {
+    uint32_t version;
+    uint32_t reserved;
+    struct sl_proc_id proc;
+    char name[REG_NAME_BYTES];
+    char role[REG_NAME_BYTES];
+    char segment[64];
+};
+_Static_assert(sizeof(struct peer_note) == 152, "format of a peer's note");
+
+static sl_err peers_init(struct registrar *self, struct sl_error *why)
+{
+    self->peers->all = calloc(self->set.clients_max, sizeof(*self->peers->all));
+    self->peers->hashes = calloc(self->set.clients_max, sizeof(*self->peers->hashes));
+    if (self->peers->all == NULL || self->peers->hashes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u processes", self->set.clients_max);
+    }
+    return SL_OK;
+}
+
+static void peers_fini(struct registrar *self)
+{
+    for (uint32_t i = 0; self->peers->all != NULL && i < self->set.clients_max; i++) {
+        sl_pins_view_close(&self->peers->all[i].pins);
+    }
+    free(self->peers->all);
+    free(self->peers->hashes);
+}
+
+uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t length)
+{
+    uint64_t hash = reg_hash(name, length);
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        if (self->peers->hashes[i] == hash && self->peers->all[i].used &&
+            strlen(self->peers->all[i].name) == length &&
+            memcmp(self->peers->all[i].name, name, length) == 0) {
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
+uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
+{
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        if (self->peers->all[i].used && sl_proc_id_equal(self->peers->all[i].proc, proc)) {
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
+bool reg_peer_alive(const struct registrar *self, uint32_t peer)
+{
+    const struct reg_peer *at = &self->peers->all[peer];
+    return at->used && at->present && self->env->ops->alive(self->env, at->proc);
+}
+
+bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
+{
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        const struct reg_peer *peer = &self->peers->all[i];
+        if (i != except && peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether it has a role other than that of a peer. */
+static bool is_known(const struct registrar *self, struct sl_proc_id proc)
+{
+    REG_EACH(self, REG_WALK_KNOWS, part)
+    {
+        if ((*part)->knows(self, proc)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* To be called before the process gets its second role here: one watch a process. */
+bool reg_watch(struct registrar *self, struct sl_proc_id proc)
+{
+    if (reg_peer_present(self, proc, REG_NONE) || is_known(self, proc)) {
+        return true;
+    }
+    return self->env->ops->watch(self->env, proc, 0) == SL_OK;
+}
+
+/* ---- arriving ---- */
+
+static uint32_t peer_slot(struct registrar *self, const char *name)
+{
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        if (!self->peers->all[i].used) {
+            struct reg_peer *peer = &self->peers->all[i];
+            *peer = (struct reg_peer){.used = true, .owned = REG_NONE, .held = REG_NONE};
+            snprintf(peer->name, sizeof(peer->name), "%s", name);
+            self->peers->hashes[i] = reg_hash(name, strlen(name));
+            self->peers->count++;
+            self->peers->high = SL_MAX(self->peers->high, i + 1);
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
+static void peer_free(struct registrar *self, uint32_t slot)
+{
+    struct reg_peer *peer = &self->peers->all[slot];
+    sl_pins_view_close(&peer->pins);
+    if (peer->blob != 0) {
+        sl_index_set_kind(self->index, peer->blob, SL_RECORD_FREE);
+    }
+    *peer = (struct reg_peer){.used = false, .owned = REG_NONE, .held = REG_NONE};
+    self->peers->hashes[slot] = 0;
+    self->peers->count--;
+    while (self->peers->high > 0 && !self->peers->all[self->peers->high - 1].used) {
+        self->peers->high--;
+    }
+}
+
+static bool plain_file_name(const char *name)
+{
+    return strncmp(name, "pins.", 5) == 0 && strchr(name, '/') == NULL;
+}
+
+static sl_err peer_open_pins(struct registrar *self, struct reg_peer *peer, struct sl_error *why)
+{
+    if (peer->segment[0] == '\0') {
+        return SL_OK;
+    }
+    if (!plain_file_name(peer->segment)) {
+        return sl_fail(why, SL_ERR_INVALID, "HELLO.segment: '%s' is no name of a pin segment",
+                       peer->segment);
+    }
+    sl_err err = sl_pins_view_open(self->env->paths->shm_dir, peer->segment, &peer->pins, why);
+    if (err == SL_OK && !sl_proc_id_equal(sl_pins_view_owner(peer->pins), peer->proc)) {
+        sl_pins_view_close(&peer->pins);
+        err = sl_fail(why, SL_ERR_PERMISSION, "HELLO.segment: '%s' belongs to another process",
+                      peer->segment);
+    }
+    return err;
+}
+
+static sl_err peer_note(struct registrar *self, struct reg_peer *peer, struct sl_error *why)
+{
+    struct peer_note note = {.version = PEER_NOTE_VERSION, .proc = peer->proc};
+    memcpy(note.name, peer->name, sizeof(note.name));
+    memcpy(note.role, peer->role, sizeof(note.role));
+    memcpy(note.segment, peer->segment, sizeof(note.segment));
+    sl_ref old = peer->blob;
+    sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_PEER, &peer->blob, why);
+    if (err != SL_OK) {
+        peer->blob = old;
+        return err;
+    }
+    if (old != 0) {
+        sl_index_set_kind(self->index, old, SL_RECORD_FREE);
+    }
+    return SL_OK;
+}
+
+static void peer_kind(struct reg_peer *peer)
+{
+    peer->client = strcmp(peer->role, "client") == 0;
+    peer->tierer = strcmp(peer->role, "tierer") == 0;
+}
+
+static void peer_arrived(struct registrar *self, uint32_t slot, bool restored)
+{
+    REG_EACH(self, REG_WALK_ARRIVED, part)
+    {
+        (*part)->arrived.run(self, slot, restored);
+    }
+}
+
+static sl_err peer_arrive(struct registrar *self, uint32_t slot, const struct sl_body_hello *hello,
+                          struct sl_error *why)
+{
+    struct reg_peer *peer = &self->peers->all[slot];
+    struct sl_proc_id proc = {.pid = (uint32_t)hello->pid, .start_time = hello->start_time};
+    snprintf(peer->role, sizeof(peer->role), "%s", hello->role.at);
+    snprintf(peer->segment, sizeof(peer->segment), "%s",
+             hello->segment.length > 0 ? hello->segment.at : "");
+    peer_kind(peer);
+    if (!reg_watch(self, proc)) {
+        return sl_fail(why, SL_ERR_LIMIT, "process %u cannot be watched", proc.pid);
+    }
+    peer->proc = proc;
+    peer->quarantined_bytes = 0;
+    peer->present = true;
+    sl_err err = peer_open_pins(self, peer, why);
+    if (err == SL_OK) {
+        err = peer_note(self, peer, why);
+    }
+    if (err != SL_OK) {
+        peer->present = false;
+        sl_pins_view_close(&peer->pins);
+        peer->proc = (struct sl_proc_id){0};
+        if (!is_known(self, proc) && !reg_peer_present(self, proc, slot)) {
+            self->env->ops->unwatch(self->env, proc);
+        }
+        return err;
+    }
+    peer_arrived(self, slot, false);
+    reg_log(self, SL_LOG_DEBUG, 0, "%s is here: process %u", peer->name, proc.pid);
+    return SL_OK;
+}
+
+static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struct sl_error *why)
+{
+    const struct sl_body_hello *hello = &msg->body.hello;
+    struct sl_proc_id proc = {.pid = (uint32_t)hello->pid, .start_time = hello->start_time};
+    if (hello->name.length != msg->sender.length ||
+        memcmp(hello->name.at, msg->sender.at, hello->name.length) != 0 ||
+        strcmp(hello->name.at, self->env->name) == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "HELLO.name: '%s' is not the sender's", hello->name.at);
+    }
+    uint32_t slot = reg_peer_find(self, hello->name.at, hello->name.length);
+    if (slot != REG_NONE && self->peers->all[slot].present &&
+        sl_proc_id_equal(self->peers->all[slot].proc, proc)) {
+        struct reg_peer *peer = &self->peers->all[slot];
+        /* Kept from before a restart, when its pins could not be read. */
+        sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
+        return err == SL_ERR_VERSION ? err : SL_OK;
+    }
+    if (slot != REG_NONE && reg_peer_alive(self, slot)) {
+        return sl_fail(why, SL_ERR_BUSY, "process %u lives and is called %s",
+                       self->peers->all[slot].proc.pid, hello->name.at);
+    }
+    if (slot != REG_NONE &&
+        self->peers->all[slot].present) { /* its death has not been reported yet */
+        reg_process_died(self, self->peers->all[slot].proc);
+        slot = reg_peer_find(self, hello->name.at, hello->name.length);
+    }
+    bool made = slot == REG_NONE;
+    if (made) {
+        slot = peer_slot(self, hello->name.at);
+    }
+    if (slot == REG_NONE) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u processes are attached: setting clients_max",
+                       self->set.clients_max);
+    }
+    sl_err err = peer_arrive(self, slot, hello, why);
+    if (err != SL_OK && made) {
+        peer_free(self, slot);
+    }
+    return err;
+}
+
+static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    sl_err err = peer_hello(self, msg, &why);
+    if (err != SL_OK) {
+        reg_log(self, SL_LOG_WARN, msg->trace_id, "hello refused: %s", why.text);
+        sl_reply_code(self->env, msg, err, &why);
+        return;
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.hello_reply = (struct sl_body_hello_reply){
+        .boot_generation = sl_arena_boot_generation(self->arena),
+        .arena_count = 1,
+        .rank_count = self->set.ranks,
+        .disk = reg_has_disks(self),
+    };
+    sl_reply(self->env, msg, &reply);
+}
+
+/* ---- leaving ---- */
+
+/* Nobody else removes the segment of a killed client; one of the same name may be another's by now.
+ */
+static void pins_remove(struct registrar *self, const struct reg_peer *peer)
+{
+    const char *directory = self->env->paths->shm_dir;
+    struct sl_pins_view *pins = NULL;
+    if (!plain_file_name(peer->segment) ||
+        sl_pins_view_open(directory, peer->segment, &pins, NULL) != SL_OK) {
+        return;
+    }
+    bool own = sl_proc_id_equal(sl_pins_view_owner(pins), peer->proc);
+    sl_pins_view_close(&pins);
+    if (own) {
+        (void)sl_segment_remove(directory, peer->segment, NULL); /* gone meanwhile: fine too */
+    }
+}
+
+static void peer_died(struct registrar *self, uint32_t slot)
+{
+    struct reg_peer *peer = &self->peers->all[slot];
+    struct sl_proc_id proc = peer->proc;
+    peer->present = false;
+    sl_pins_view_close(&peer->pins);
+    if (peer->client) {
+        pins_remove(self, peer);
+    }
+    if (peer->fence_seq != 0) {
+        sl_calls_forget(self->calls, peer->fence_seq);
+        peer->fence_seq = 0;
+    }
+    peer->fence_lates = 0;
+    REG_EACH(self, REG_WALK_LEFT, part)
+    {
+        (*part)->left.run(self, slot);
+    }
+    peer->quarantined_bytes = 0;
+    reg_log(self, peer->client ? SL_LOG_DEBUG : SL_LOG_WARN, 0, "%s is gone: process %u",
+            peer->name, proc.pid);
+    if (peer->client) {
+        SL_ASSERT(peer->held == REG_NONE);
+        peer_free(self, slot);
+    }
+}
+
+void reg_process_died(struct registrar *self, struct sl_proc_id proc)
+{
+    bool known = false;
+    for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
+        const struct reg_peer *peer = &self->peers->all[i];
+        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+            peer_died(self, i);
+            known = true;
+        }
+    }
+    if (known) {
+        sl_metric_add(self->env->metrics, self->peers->metric.died_count, 1);
+    }
+    REG_EACH(self, REG_WALK_DIED, part)
+    {
+        (*part)->died.run(self, proc);
+    }
+    self->space.freed = true;
+}
+
+/* ---- restart ---- */
+
+/* Whether a living process has no pins that count: it took its segment back, or what lies there now
+ * is not one of its. Anything else may pass, and its pins must not be passed over meanwhile. */
+static bool pins_are_gone(sl_err err)
+{
+    return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_VERSION ||
+           err == SL_ERR_CORRUPT || err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
+}
+
+/* Errors: those of the system while the pins of a living process are opened. */
+static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
+                           uint32_t length_bytes, struct sl_error *why)
+{
+    struct peer_note note;
+    if (length_bytes != sizeof(note)) {
+        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
+        return SL_OK;
+    }
+    memcpy(&note, bytes, sizeof(note));
+    note.name[sizeof(note.name) - 1] = '\0';
+    note.role[sizeof(note.role) - 1] = '\0';
+    note.segment[sizeof(note.segment) - 1] = '\0';
+    bool alive = self->env->ops->alive(self->env, note.proc);
+    uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
+    if (other != REG_NONE && alive && !self->peers->all[other].present) {
+        peer_free(self, other); /* killed between the note of a successor and the old one's end */
+        other = REG_NONE;
+    }
+    uint32_t slot = note.version == PEER_NOTE_VERSION && other == REG_NONE
+                        ? peer_slot(self, note.name)
+                        : REG_NONE;
+    if (slot == REG_NONE && alive && other == REG_NONE) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "%s lives and has no place among %u processes: setting clients_max",
+                       note.name, self->set.clients_max);
+    }
+    if (slot == REG_NONE) {
+        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
+        return SL_OK;
+    }
+    struct reg_peer *peer = &self->peers->all[slot];
+    memcpy(peer->role, note.role, sizeof(peer->role));
+    memcpy(peer->segment, note.segment, sizeof(peer->segment));
+    peer->proc = note.proc;
+    peer->blob = blob;
+    peer_kind(peer);
+    peer->present = alive;
+    sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
+    if (err != SL_OK) {
+        reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why->text);
+    }
+    return err == SL_OK || pins_are_gone(err) ? SL_OK : err;
+}
+
+/* after a restart: who died meanwhile */
+static void peers_check(struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->set.clients_max; i++) {
+        struct reg_peer *peer = &self->peers->all[i];
+        if (!peer->used) {
+            continue;
+        }
+        bool watched = false; /* as an earlier client of the process */
+        for (uint32_t k = 0; k < i; k++) {
+            watched |= self->peers->all[k].used && self->peers->all[k].present &&
+                       sl_proc_id_equal(self->peers->all[k].proc, peer->proc);
+        }
+        bool alive =
+            peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
+        if (!alive) {
+            peer->present = true; /* so that its end is dealt with like any other */
+            peer_died(self, i);
+        } else {
+            peer_arrived(self, i, true);
+        }
+    }
+}
+
+/* ---- the part ---- */
+
+static void peers_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->peers->metric.peer_count, self->peers->count);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_peers, peer_count),
+    REG_METRIC(reg_peers, died_count),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_HELLO, peer_hello_asked},
+};
+
+static const struct reg_blob blobs[] = {
+    {REG_BLOB_PEER, peer_restore},
+};
+
+const struct reg_part reg_peers_part = {
+    .name = "peers",
+    REG_STATE(peers, reg_peers),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    REG_BLOBS(blobs),
+    .init = peers_init,
+    .fini = peers_fini,
+    .recovered = {REG_RECOVERED_PEERS, peers_check},
+    .gauges = peers_gauges,
+};

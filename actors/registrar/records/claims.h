@@ -1,0 +1,76 @@
+/* actors/registrar/records/claims.h - extents granted to a writer, until they are committed or free
+ * again. */
+#ifndef SL_REGISTRAR_RECORDS_CLAIMS_H
+#define SL_REGISTRAR_RECORDS_CLAIMS_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/base/timers.h"
+
+enum reg_claim_state {
+    REG_CLAIM_FREE,
+    REG_CLAIM_RESERVED,
+    REG_CLAIM_PROMOTING,
+    /* quarantined: */
+    REG_CLAIM_HELD,    /* the writer is a client: until it commits, aborts or dies */
+    REG_CLAIM_UNASKED, /* the writer is an actor, its FENCE is still to be sent */
+    REG_CLAIM_ASKED,   /* FENCE is in flight */
+    REG_CLAIM_GRACE,   /* nobody to ask: free when the timer ends */
+};
+struct reg_node {
+    uint32_t next, previous;
+};
+enum reg_list { REG_LIST_PEER, REG_LIST_GROUP, REG_LIST_COUNT };
+struct reg_claim {
+    enum reg_claim_state state;
+    sl_ref ref;
+    struct sl_extent extent;
+    uint64_t hash;   /* of the key */
+    uint64_t bundle; /* as in its record */
+    uint64_t op_id;
+    uint64_t seq; /* of the request: tells requests without op id apart */
+    struct sl_proc_id owner;
+    uint32_t owner_peer;  /* REG_NONE: gone */
+    uint32_t writer_peer; /* REG_NONE: unknown after a restart */
+    uint32_t group;       /* pending group, REG_NONE: none */
+    uint32_t key_next, generation_next;
+    struct reg_node
+        node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
+    uint16_t part_index;
+    bool charged;      /* counted in the owner's quarantined_bytes */
+    bool ahead;        /* granted ahead of use: for no key yet */
+    bool replace;      /* a value that has its key gives way to it */
+    uint64_t since_ns; /* when it was granted, or found by this registrar */
+};
+
+struct reg_claims {
+    struct reg_claim *all;
+    uint32_t count, high, free;
+    uint32_t *key_heads, *generation_heads;
+    uint32_t heads_mask;
+    struct reg_timers timers; /* ids: claims, then reservations_max + groups */
+    uint64_t *recent;         /* generations committed lately */
+    uint64_t quarantined_bytes;
+    bool fences_due;
+    uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
+    uint64_t io_grace_ns;              /* setting */
+    struct {
+        sl_metric claim_count, quarantined_bytes, fence_count, killed_count, expired_count;
+    } metric;
+};
+
+uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim); /* REG_NONE: full */
+void reg_claim_remove(struct registrar *self, uint32_t slot);                  /* the slot alone */
+uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const char *key,
+                          uint64_t length);
+uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generation);
+void reg_claim_unkey(struct registrar *self, uint32_t slot);
+void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
+void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
+void reg_recent_add(struct registrar *self, uint64_t generation);
+bool reg_recent_has(const struct registrar *self, uint64_t generation);
+void reg_ahead_came(struct registrar *self, uint32_t slot); /* counts it */
+void reg_ahead_left(struct registrar *self, uint32_t slot);
+
+extern const struct reg_part reg_claims_part;
+
+#endif

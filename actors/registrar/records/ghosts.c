@@ -1,0 +1,101 @@
+/* actors/registrar/records/ghosts.c - what is no longer here and why, so that a miss can be
+ * explained. */
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/base/part.h"
+
+#include <stdlib.h>
+
+static sl_err ghosts_init(struct registrar *self, struct sl_error *why)
+{
+    struct reg_ghosts *ghosts = self->ghosts;
+    ghosts->capacity = sl_config_u64(self->env->config, SL_SET_ghosts_max);
+    if (ghosts->capacity == 0) {
+        return SL_OK;
+    }
+    ghosts->ring = calloc(ghosts->capacity, sizeof(*ghosts->ring));
+    return ghosts->ring != NULL ? SL_OK
+                                : sl_fail(why, SL_ERR_NO_MEMORY, "list of %llu ghosts",
+                                          (unsigned long long)ghosts->capacity);
+}
+
+static void ghosts_fini(struct registrar *self)
+{
+    free(self->ghosts->ring);
+    *self->ghosts = (struct reg_ghosts){0};
+}
+
+void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
+                   enum reg_ghost_reason reason)
+{
+    struct reg_ghosts *ghosts = self->ghosts;
+    if (ghosts->capacity == 0) {
+        return;
+    }
+    ghosts->ring[ghosts->count % ghosts->capacity] =
+        (struct reg_ghost){.hash = reg_hash(key, length),
+                           .at_ns = self->env->now_ns,
+                           .reason = (uint32_t)reason,
+                           .serial = reason == REG_GHOST_CONTRIBUTION ? self->ghosts->telling : 0};
+    ghosts->count++;
+    sl_metric_set(self->env->metrics, self->ghosts->metric.ghost_count,
+                  SL_MIN(ghosts->count, ghosts->capacity));
+}
+
+/* Rare and for people: a walk from the newest is good enough. */
+bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t length,
+                    struct reg_ghost *out)
+{
+    uint64_t hash = reg_hash(key, length);
+    uint64_t kept = SL_MIN(ghosts->count, ghosts->capacity);
+    for (uint64_t back = 1; back <= kept; back++) {
+        const struct reg_ghost *ghost = &ghosts->ring[(ghosts->count - back) % ghosts->capacity];
+        if (ghost->hash == hash) {
+            *out = *ghost;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *reg_ghost_text(enum reg_ghost_reason reason)
+{
+    switch (reason) {
+    case REG_GHOST_EVICTED:
+        return "evicted: memory was needed";
+    case REG_GHOST_INDEX_FULL:
+        return "evicted: the index was full";
+    case REG_GHOST_DISK_RECLAIMED:
+        return "its disk segment was reclaimed";
+    case REG_GHOST_DISK_FAILED:
+        return "evicted while the disk was failing";
+    case REG_GHOST_CORRUPT:
+        return "its bytes could not be trusted";
+    case REG_GHOST_UNREADABLE:
+        return "its copy on disk could not be read any more";
+    case REG_GHOST_REMOVED:
+        return "removed";
+    case REG_GHOST_TRANSIENT:
+        return "its time to live ended";
+    case REG_GHOST_EXPIRED:
+        return "its writer did not finish in time";
+    case REG_GHOST_REFUSED:
+        return "refused: no space";
+    case REG_GHOST_CONTRIBUTION:
+        return "the contribution it was charged to ended";
+    }
+    return "?";
+}
+
+/* ---- the part ---- */
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_ghosts, ghost_count),
+};
+
+const struct reg_part reg_ghosts_part = {
+    .name = "ghosts",
+    REG_STATE(ghosts, reg_ghosts),
+    REG_METRICS(metrics),
+    .init = ghosts_init,
+    .fini = ghosts_fini,
+};

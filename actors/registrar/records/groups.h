@@ -1,0 +1,52 @@
+/* actors/registrar/records/groups.h - blocks being written. */
+#ifndef SL_REGISTRAR_RECORDS_GROUPS_H
+#define SL_REGISTRAR_RECORDS_GROUPS_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/records/ghosts.h"
+
+struct reg_group {
+    bool used;
+    bool found;   /* of a disk scan: has no owner */
+    bool aborted; /* its owner gave a part up: the block goes when its last claim ends */
+    sl_ref ref;
+    struct sl_proc_id owner;
+    uint64_t op_id, seq;
+    uint64_t parts[REG_PARTS_MAX / 64]; /* part indexes that are claimed or filled */
+    uint32_t claims;                    /* first of its live claims */
+};
+static inline bool reg_group_has(const struct reg_group *group, uint64_t part)
+{
+    return (group->parts[part / 64] >> (part % 64) & 1) != 0;
+}
+static inline void reg_group_mark(struct reg_group *group, uint64_t part, bool there)
+{
+    uint64_t bit = UINT64_C(1) << (part % 64);
+    group->parts[part / 64] =
+        there ? group->parts[part / 64] | bit : group->parts[part / 64] & ~bit;
+}
+
+struct reg_groups {
+    struct reg_group *all;
+    uint32_t high;
+    uint32_t *free;
+    uint32_t free_count;
+};
+
+uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,
+                       uint64_t deadline_ns);                 /* REG_NONE: full */
+void reg_group_remove(struct registrar *self, uint32_t slot); /* the slot alone */
+uint32_t reg_group_slot(struct registrar *self,
+                        sl_ref ref); /* pending group of a GROUP record, or REG_NONE */
+static inline uint32_t reg_group_timer(const struct registrar *self, uint32_t slot)
+{
+    return self->set.reservations_max + slot;
+}
+/* Ends a block that is being written: parts vanish, claims end as a reservation does. */
+void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason);
+/* A block became visible. */
+void reg_group_done(struct registrar *self, uint32_t slot);
+
+extern const struct reg_part reg_groups_part;
+
+#endif

@@ -1,0 +1,33 @@
+/* actors/registrar/records/leases.h - units that eviction passes by, and when to look at them
+ * again. */
+#ifndef SL_REGISTRAR_RECORDS_LEASES_H
+#define SL_REGISTRAR_RECORDS_LEASES_H
+
+#include "actors/registrar/base/core.h"
+
+struct reg_due { /* a unit of the lists that eviction passes by: when to look at it again */
+    uint64_t at_ns, version;
+    sl_ref ref;
+};
+struct reg_dues { /* heap by at_ns; entries of what is gone are dropped when they come up */
+    struct reg_due *heap;
+    uint32_t count, capacity;
+};
+
+/* Until when somebody leases the unit, a part of it or its bundle; 0: nobody does. */
+uint64_t reg_unit_leased(struct registrar *self, sl_ref unit);
+/* Nobody leases it (its whole bundle, when it has one) from now on, as the unit is about to go.
+ * False: it is leased. unshut: it stays after all; a bundle is opened with
+ * sl_index_bundle_lease_unshut in any case. */
+bool reg_unit_shut(struct registrar *self, sl_ref unit);
+void reg_unit_unshut(struct registrar *self, sl_ref unit);
+uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit); /* 0: none */
+/* Eviction passes the unit by for so long; of others than hot ones nothing changes. */
+void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns);
+/* When a unit in such a list is looked at again; false: no memory. */
+bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns);
+void reg_dues_run(struct registrar *self);
+
+extern const struct reg_part reg_leases_part;
+
+#endif

@@ -1,0 +1,45 @@
+/* actors/registrar/records/order.c - a doubly linked list through the records of the index. */
+#include "actors/registrar/records/order.h"
+
+void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    links->newer = 0;
+    links->older = list->newest;
+    if (list->newest != 0) {
+        sl_index_links(self->index, list->newest)->newer = unit;
+    } else {
+        list->oldest = unit;
+    }
+    list->newest = unit;
+}
+
+void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    links->older = 0;
+    links->newer = list->oldest;
+    if (list->oldest != 0) {
+        sl_index_links(self->index, list->oldest)->older = unit;
+    } else {
+        list->newest = unit;
+    }
+    list->oldest = unit;
+}
+
+void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    if (links->older != 0) {
+        sl_index_links(self->index, links->older)->newer = links->newer;
+    } else {
+        list->oldest = links->newer;
+    }
+    if (links->newer != 0) {
+        sl_index_links(self->index, links->newer)->older = links->older;
+    } else {
+        list->newest = links->older;
+    }
+    links->older = 0;
+    links->newer = 0;
+}

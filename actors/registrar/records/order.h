@@ -1,0 +1,18 @@
+/* actors/registrar/records/order.h - units in a row.
+ *
+ * The row runs through the units' records (sl_links), so it costs no memory and a restart finds the
+ * words to build it anew. */
+#ifndef SL_REGISTRAR_RECORDS_ORDER_H
+#define SL_REGISTRAR_RECORDS_ORDER_H
+
+#include "actors/registrar/base/core.h"
+
+struct reg_order {
+    sl_ref oldest, newest;
+    uint64_t count; /* of units.c */
+};
+void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref unit);
+void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit);
+void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref unit);
+
+#endif

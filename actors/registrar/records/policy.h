@@ -1,0 +1,37 @@
+/* actors/registrar/records/policy.h - which values stay in memory: eviction and admission.
+ *
+ * Units stand in lists (units.h): in memory, on disk alone, and three of what is passed by. Who is
+ * in which list, what may leave and what must stay is decided elsewhere and is the same for every
+ * policy. A policy keeps each list in the order in which its units go, and may refuse values. */
+#ifndef SL_REGISTRAR_RECORDS_POLICY_H
+#define SL_REGISTRAR_RECORDS_POLICY_H
+
+#include "actors/registrar/records/order.h"
+
+struct reg_policy {
+    const char *name;
+    /* The unit comes to the list, which does not have it. After a restart that is the order of the
+     * commits. */
+    void (*placed)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* Somebody wanted it, or is about to. */
+    void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* Its turn came and it could not go: all others come before it. */
+    void (*passed)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* It is wanted by nobody: before all others. */
+    void (*sunk)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* Its record is another now, in the same place of the list; NULL: the list is all there is. */
+    void (*renamed)(struct registrar *self, sl_ref old, sl_ref fresh);
+    /* What goes first, and after it; 0: none. */
+    sl_ref (*first)(const struct registrar *self, const struct reg_order *list);
+    sl_ref (*next)(const struct registrar *self, const struct reg_order *list, sl_ref unit);
+    /* Whether a new value gets room, by the hash of its key (reg_hash); NULL: each does. */
+    bool (*admits)(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
+};
+
+extern const struct reg_policy reg_policy_lru;
+
+/* The one that serves: the first row of the table in policy.c. */
+const struct reg_policy *reg_policy_standard(void);
+
+#endif

@@ -1,0 +1,421 @@
+/* actors/registrar/records/units.c - units: blocks with their parts, and objects without a block.
+ * Two lists by recency: those with something in memory (hot), and those on disk alone (cold); and
+ * three of what is in memory and passed by (leases.c). */
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/records/bundles.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/leases.h"
+#include "actors/registrar/records/order.h"
+#include "actors/registrar/records/policy.h"
+#include "actors/registrar/records/retired.h"
+
+sl_ref reg_unit_of(const struct sl_entry *record)
+{
+    return record->group != 0 ? record->group : record->ref;
+}
+
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    out->count = 0;
+    if (entry.kind != SL_RECORD_GROUP) {
+        out->refs[out->count++] = unit;
+        return;
+    }
+    sl_ref part = sl_index_links(self->index, unit)->next_part;
+    while (part != 0) {
+        SL_ASSERT(out->count < REG_PARTS_MAX);
+        out->refs[out->count++] = part;
+        part = sl_index_links(self->index, part)->next_part;
+    }
+}
+
+void reg_part_join(struct registrar *self, sl_ref group, sl_ref part)
+{
+    struct sl_links *links = sl_index_links(self->index, group);
+    sl_index_links(self->index, part)->next_part = links->next_part;
+    links->next_part = part;
+}
+
+/* ---- lists ---- */
+
+/* Which of the lists that are passed by has a unit follows from what never changes in its record.
+ */
+static struct reg_order *kept_list(struct registrar *self, sl_ref unit)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    if (entry.hard_pin) {
+        return &self->units->pinned;
+    }
+    return entry.soft_pin_end_ns != 0 ? &self->units->soft : &self->units->leased;
+}
+
+static struct reg_order *list_of(struct registrar *self, sl_ref unit, uint16_t flags)
+{
+    switch (flags & REG_FLAG_KEPT_LISTS) {
+    case REG_FLAG_HOT:
+        return &self->units->hot;
+    case REG_FLAG_COLD:
+        return &self->units->cold;
+    case REG_FLAG_KEPT_LISTS:
+        return kept_list(self, unit);
+    default:
+        return NULL;
+    }
+}
+
+static struct reg_order *unit_list(struct registrar *self, sl_ref unit)
+{
+    return list_of(self, unit, sl_index_links(self->index, unit)->flags);
+}
+
+uint64_t reg_unit_count(const struct registrar *self)
+{
+    return self->units->hot.count + self->units->cold.count + self->units->pinned.count +
+           self->units->soft.count + self->units->leased.count;
+}
+
+sl_ref reg_unit_any(const struct registrar *self)
+{
+    const struct reg_order *lists[] = {&self->units->cold, &self->units->hot, &self->units->leased,
+                                       &self->units->soft, &self->units->pinned};
+    sl_ref unit = 0;
+    for (uint32_t i = 0; unit == 0 && i < SL_COUNT(lists); i++) {
+        unit = reg_unit_first(self, lists[i]);
+    }
+    return unit;
+}
+
+static void unit_unlist(struct registrar *self, sl_ref unit)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list == NULL) {
+        return;
+    }
+    self->units->policy->removed(self, list, unit);
+    sl_index_links(self->index, unit)->flags &= (uint16_t) ~(REG_FLAG_HOT | REG_FLAG_COLD);
+    list->count--;
+}
+
+static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
+{
+    struct reg_order *list = list_of(self, unit, flag);
+    sl_index_links(self->index, unit)->flags |= flag;
+    self->units->policy->placed(self, list, unit);
+    list->count++;
+}
+
+/* Of a unit in memory: what is pinned is passed by. Its bundle learns of it, too. */
+static uint16_t memory_list(struct registrar *self, sl_ref unit)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    bool soft = entry.soft_pin_end_ns > self->env->now_ns;
+    return entry.hard_pin || (soft && reg_due_note(self, unit, entry.soft_pin_end_ns))
+               ? REG_FLAG_KEPT_LISTS
+               : REG_FLAG_HOT;
+}
+
+void reg_unit_place(struct registrar *self, sl_ref unit)
+{
+    struct reg_parts parts;
+    uint16_t flag = REG_FLAG_COLD;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count && flag == REG_FLAG_COLD; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        flag = entry.extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
+        reg_bundle_join(self, entry.bundle, unit, false);
+    }
+    unit_unlist(self, unit);
+    unit_add(self, unit, flag == REG_FLAG_HOT ? memory_list(self, unit) : flag);
+}
+
+void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list)
+{
+    unit_unlist(self, unit);
+    unit_add(self, unit, list);
+}
+
+void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
+{
+    unit_add(self, unit, memory ? REG_FLAG_HOT : REG_FLAG_COLD);
+}
+
+void reg_unit_sink(struct registrar *self, sl_ref unit)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list != NULL) {
+        self->units->policy->sunk(self, list, unit);
+    }
+}
+
+void reg_unit_passed(struct registrar *self, sl_ref unit)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list != NULL) {
+        self->units->policy->passed(self, list, unit);
+    }
+}
+
+void reg_unit_awaited(struct registrar *self, sl_ref unit)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list != NULL) {
+        self->units->policy->touched(self, list, unit);
+    }
+}
+
+sl_ref reg_unit_first(const struct registrar *self, const struct reg_order *list)
+{
+    return self->units->policy->first(self, list);
+}
+
+sl_ref reg_unit_next(const struct registrar *self, const struct reg_order *list, sl_ref unit)
+{
+    return self->units->policy->next(self, list, unit);
+}
+
+bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes)
+{
+    const struct reg_policy *policy = self->units->policy;
+    return policy->admits == NULL || policy->admits(self, hash, length_bytes);
+}
+
+/* ---- what was wanted ---- */
+
+static uint32_t wanted_clock(const struct registrar *self)
+{
+    uint64_t tick_bytes = SL_MAX(self->set.disk / REG_WANTED_TICKS, UINT64_C(1));
+    return (uint32_t)(self->units->written_bytes / tick_bytes) & REG_WANTED_MASK;
+}
+
+uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
+{
+    uint16_t flags = sl_index_links(self->index, unit)->flags;
+    if ((flags & REG_FLAG_READ) == 0) {
+        return UINT32_MAX;
+    }
+    return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
+}
+
+/* The record is not one any more that nobody wanted since it was prefetched. */
+static void prefetched_end(struct registrar *self, sl_ref record)
+{
+    struct sl_links *links = sl_index_links(self->index, record);
+    if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
+        struct sl_entry entry;
+        sl_index_read(self->index, record, &entry);
+        links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
+        self->units->prefetched_unread_bytes -=
+            SL_MIN(entry.extent.length_bytes, self->units->prefetched_unread_bytes);
+    }
+}
+
+void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, part, &entry);
+    sl_index_links(self->index, unit)->flags |= REG_FLAG_PREFETCHED;
+    sl_index_links(self->index, part)->flags |= REG_FLAG_PREFETCHED;
+    self->units->prefetched_unread_bytes += entry.extent.length_bytes;
+}
+
+void reg_unit_touch(struct registrar *self, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
+        struct reg_parts parts;
+        reg_unit_parts(self, unit, &parts);
+        for (uint32_t i = 0; i < parts.count; i++) {
+            prefetched_end(self, parts.refs[i]);
+        }
+        links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
+        sl_metric_add(self->env->metrics, self->units->metric.prefetch_used_count, 1);
+    }
+    uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
+    links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
+    reg_unit_awaited(self, unit);
+}
+
+void reg_unit_committed(struct registrar *self, sl_ref object)
+{
+    reg_unit_place(self, object);
+    reg_tell_committed(self, object, NULL);
+}
+
+/* ---- changing records ---- */
+
+/* Lists' ends name records by reference; the links between records are kept by the index. */
+static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
+{
+    struct reg_order *lists[] = {&self->units->hot, &self->units->cold, &self->units->pinned,
+                                 &self->units->soft, &self->units->leased};
+    for (uint32_t i = 0; i < SL_COUNT(lists); i++) {
+        lists[i]->oldest = lists[i]->oldest == old ? fresh : lists[i]->oldest;
+        lists[i]->newest = lists[i]->newest == old ? fresh : lists[i]->newest;
+    }
+    if (self->units->policy->renamed != NULL) {
+        self->units->policy->renamed(self, old, fresh);
+    }
+    uint16_t flags = sl_index_links(self->index, fresh)->flags & REG_FLAG_KEPT_LISTS;
+    if (flags == REG_FLAG_KEPT_LISTS && !reg_due_note(self, fresh, 0)) {
+        reg_unit_move(self, fresh, REG_FLAG_HOT); /* eviction passes it by all the same, slower */
+    }
+    reg_bundle_renamed(self, old, fresh);
+}
+
+sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                         const struct sl_disk_place *place, sl_ref *fresh)
+{
+    struct sl_entry old;
+    bool retired = false;
+    sl_index_read(self->index, ref, &old);
+    bool writing = (sl_index_links(self->index, ref)->flags & REG_FLAG_WRITING) != 0;
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = sl_index_switch_retire(self->index, ref, extent, place, fresh, &retired);
+    if (err != SL_OK) {
+        return err;
+    }
+    units_renamed(self, ref, *fresh);
+    if (retired) {
+        reg_retired_add(self, ref, &old.extent, writing);
+        sl_index_links(self->index, *fresh)->flags &= (uint16_t)~REG_FLAG_WRITING;
+        prefetched_end(self, *fresh);
+    }
+    const struct reg_switched what = {
+        .old = &old, .fresh = *fresh, .extent = extent, .place = place};
+    reg_tell_switched(self, &what);
+    return SL_OK;
+}
+
+/* The record is about to leave the table. Gives whether a tierer still reads its extent. */
+static bool part_leaves(struct registrar *self, const struct sl_entry *entry,
+                        const struct reg_drop *how)
+{
+    bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
+    const struct reg_dropped what = {.record = entry, .how = how, .writing = writing};
+    prefetched_end(self, entry->ref);
+    reg_tell_dropped(self, &what);
+    return writing;
+}
+
+/* The record leaves the table; room among the retired was reserved. */
+static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_drop *how)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, ref, &entry);
+    bool writing = part_leaves(self, &entry, how);
+    if (entry.extent.generation == 0) {
+        sl_index_unlink(self->index, ref, SL_RECORD_FREE);
+        return;
+    }
+    sl_index_unlink(self->index, ref, SL_RECORD_RETIRED);
+    reg_retired_add(self, ref, &entry.extent, writing);
+}
+
+sl_err reg_part_drop(struct registrar *self, sl_ref part, const struct reg_drop *how)
+{
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err == SL_OK) {
+        part_unlink(self, part, how);
+    }
+    return err;
+}
+
+sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
+                          const struct reg_drop *how)
+{
+    struct sl_entry entry;
+    bool retired = false;
+    sl_err err = reg_retired_reserve(self, 1);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_index_read(self->index, old, &entry);
+    SL_ASSERT(entry.group == 0);
+    bool writing = part_leaves(self, &entry, how);
+    unit_unlist(self, old);
+    reg_bundle_leave(self, old);
+    sl_index_commit_over(self->index, ref, digest, old, &retired);
+    if (retired) {
+        reg_retired_add(self, old, &entry.extent, writing);
+    }
+    *sl_index_links(self->index, ref) = (struct sl_links){0};
+    reg_unit_committed(self, ref);
+    return SL_OK;
+}
+
+sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+{
+    struct reg_parts parts;
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    uint32_t pending = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, unit) : REG_NONE;
+    if (pending != REG_NONE) {
+        reg_group_abandon(self, pending, how->reason);
+        return SL_OK;
+    }
+    reg_unit_parts(self, unit, &parts);
+    sl_err err = reg_retired_reserve(self, parts.count);
+    if (err != SL_OK) {
+        return err;
+    }
+    reg_ghost_add(self, entry.key, entry.key_length, how->reason);
+    unit_unlist(self, unit);
+    reg_bundle_leave(self, unit);
+    if (entry.kind == SL_RECORD_GROUP) {
+        sl_index_group_drop(self->index, unit);
+    }
+    for (uint32_t i = 0; i < parts.count; i++) {
+        part_unlink(self, parts.refs[i], how);
+    }
+    if (entry.kind == SL_RECORD_GROUP) {
+        sl_index_unlink(self->index, unit, SL_RECORD_FREE);
+    }
+    sl_metric_add(self->env->metrics, self->units->metric.dropped_count, 1);
+    return SL_OK;
+}
+
+/* ---- the part ---- */
+
+static void units_settings(struct registrar *self)
+{
+    self->units->policy = reg_policy_standard();
+}
+
+static void units_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    struct sl_index_stats index;
+    sl_index_view_stats(sl_index_as_view(self->index), &index);
+    sl_metric_set(page, self->units->metric.object_count, index.key_count);
+    sl_metric_set(page, self->units->metric.block_count, index.group_count);
+    sl_metric_set(page, self->units->metric.index_bytes, index.mapped_bytes);
+    sl_metric_set(page, self->units->metric.hard_pinned_count, self->units->pinned.count);
+    sl_metric_set(page, self->units->metric.soft_pinned_count, self->units->soft.count);
+    sl_metric_set(page, self->units->metric.leased_count, self->units->leased.count);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_units, object_count),      REG_METRIC(reg_units, block_count),
+    REG_METRIC(reg_units, index_bytes),       REG_METRIC(reg_units, hard_pinned_count),
+    REG_METRIC(reg_units, soft_pinned_count), REG_METRIC(reg_units, leased_count),
+    REG_METRIC(reg_units, dropped_count),     REG_METRIC(reg_units, prefetch_used_count),
+};
+
+const struct reg_part reg_units_part = {
+    .name = "units",
+    REG_STATE(units, reg_units),
+    REG_METRICS(metrics),
+    .settings = units_settings,
+    .gauges = units_gauges,
+};

@@ -1,0 +1,95 @@
+/* actors/registrar/records/units.h - units: what is evicted together.
+ *
+ * A unit is a block with all its parts (unit = its GROUP record), or an object without a block
+ * (unit = its own record). */
+#ifndef SL_REGISTRAR_RECORDS_UNITS_H
+#define SL_REGISTRAR_RECORDS_UNITS_H
+
+#include "actors/registrar/base/core.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/policy.h"
+
+/* bits of sl_links.flags; sl_links.disks has a bit for each disk that may hold bytes under the
+ * record's key where its place does not say */
+enum {
+    REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
+    REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
+    REG_FLAG_KEPT_LISTS = 3u,   /* unit, both: in memory, in a list that eviction passes by */
+    REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
+    REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
+    REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
+    REG_FLAG_HELD = 1u << 5,    /* block: a hand-over holds it in memory */
+    REG_FLAG_READ = 1u << 6,    /* unit: somebody wanted it since it was last written to disk */
+    REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */
+    REG_FLAG_KEPT = 1u << 8,       /* unit: stays while the segment of its parts goes */
+};
+/* unit: when somebody wanted it last, in the highest bits; see reg_unit_age */
+#define REG_WANTED_SHIFT 9u
+#define REG_WANTED_MASK  0x7fu
+/* The clock of that ticks so often while as much is written as the disks hold. */
+#define REG_WANTED_TICKS 32u
+
+struct reg_units {
+    const struct reg_policy *policy;
+    struct reg_order hot, cold;            /* with something in memory; on disk alone */
+    struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
+    uint64_t prefetched_unread_bytes;
+    uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */
+    uint32_t reclaim_count; /* segments that are going: REG_FLAG_KEPT counts */
+    uint32_t held_count;    /* blocks that are held, once for each hold */
+    struct {
+        sl_metric object_count, block_count, index_bytes, hard_pinned_count, soft_pinned_count,
+            leased_count, dropped_count, prefetch_used_count;
+    } metric;
+};
+
+struct reg_parts {
+    sl_ref refs[REG_PARTS_MAX];
+    uint32_t count;
+};
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out);
+sl_ref reg_unit_of(const struct sl_entry *record);
+void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
+void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible: place, tell */
+/* The same for one that is in no list: hot when it has something in memory. */
+void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
+/* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
+void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
+uint64_t reg_unit_count(const struct registrar *self);      /* all of them */
+sl_ref reg_unit_any(const struct registrar *self);          /* what goes first; 0: there is none */
+void reg_unit_touch(struct registrar *self, sl_ref unit);   /* somebody wanted it */
+void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
+void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
+void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */
+/* The units of a list, as they go; 0: none. */
+sl_ref reg_unit_first(const struct registrar *self, const struct reg_order *list);
+sl_ref reg_unit_next(const struct registrar *self, const struct reg_order *list, sl_ref unit);
+/* Whether a value of this key gets room. */
+bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
+void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
+/* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
+ * four times that; UINT32_MAX: not since it was written. */
+uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
+void reg_part_join(struct registrar *self, sl_ref group, sl_ref part);
+/* sl_index_switch that keeps lists, parts and places right. */
+sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                         const struct sl_disk_place *place, sl_ref *fresh);
+/* Takes the unit out for good: invisible at once, extents retired, places forgotten on disk when
+ * forget. */
+struct reg_drop {
+    enum reg_ghost_reason reason;
+    bool forget;
+    uint64_t remove_id; /* who waits for the tombstones, 0: nobody */
+    uint32_t remove_index;
+};
+sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);
+/* The reservation's value takes the place of an object, in one step for readers; what is on disk of
+ * that one is forgotten as how says. Errors: SL_ERR_NO_MEMORY (nothing happened). */
+sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
+                          const struct reg_drop *how);
+sl_err reg_part_drop(struct registrar *self, sl_ref part,
+                     const struct reg_drop *how); /* a hidden part */
+
+extern const struct reg_part reg_units_part;
+
+#endif

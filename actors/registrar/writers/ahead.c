@@ -1,0 +1,409 @@
+/* actors/registrar/writers/ahead.c - extents granted to a client ahead of use, and PUBLISH, which
+ * makes values in them visible: a put then costs one round trip.
+ *
+ * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
+ * before the client hears of it), but for no key: its record has one that no object can have. The
+ * client pins the extent's generation before it writes there (sl_pins_take_grant). So a grant whose
+ * deadline has passed is taken back without asking: the record becomes QUARANTINED, fence
+ * (seq_cst), and what no pin of the owner names is free; what one names stays until the owner
+ * publishes (too late), aborts, lets go of the pin or dies. */
+#include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/base/timers.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/reservations.h"
+#include "actors/registrar/writers/reserve.h"
+
+#include <stdlib.h>
+
+/* All clients together hold at most this share of memory ahead of use. */
+#define AHEAD_MEMORY_SHARE 8u
+/* And this share of the table of reservations. */
+#define AHEAD_TABLE_SHARE    2u
+#define AHEAD_INDEX_ROUNDS   64u
+#define AHEAD_PINNED_MAX     256u /* generations compared in one scan */
+#define AHEAD_BYTES_STANDARD (64 * SL_MIB)
+
+/* No key of an object has a NUL. */
+static const char ahead_key[] = {'\0', 'a', 'h', 'e', 'a', 'd'};
+
+bool reg_ahead_is(const struct sl_entry *entry)
+{
+    return entry->key_length > 0 && entry->key[0] == '\0';
+}
+
+static uint64_t ahead_bytes_standard(uint64_t memory_bytes)
+{
+    return SL_MIN(memory_bytes / 64, AHEAD_BYTES_STANDARD);
+}
+
+/* ---- granting ---- */
+
+static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length_bytes,
+                          struct sl_item_grant *grant)
+{
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns);
+    struct reg_claim claim = {
+        .state = REG_CLAIM_RESERVED,
+        .ahead = true,
+        .extent = {.length_bytes = length_bytes},
+        .owner = self->peers->all[peer].proc,
+        .owner_peer = peer,
+        .writer_peer = peer,
+        .group = REG_NONE,
+    };
+    uint64_t charged = 0;
+    sl_err err = reg_take_charged(self, NULL, length_bytes, &claim.extent.offset_bytes, &charged);
+    if (err != SL_OK) {
+        return err;
+    }
+    claim.extent.generation = sl_arena_next_generation(self->arena);
+    struct sl_entry record = {
+        .kind = SL_RECORD_RESERVED,
+        .extent = claim.extent,
+        .owner = claim.owner,
+        .writer = claim.owner,
+        .deadline_ns = deadline_ns,
+        .contributions = charged,
+        .key = ahead_key,
+        .key_length = sizeof(ahead_key),
+    };
+    err = sl_index_claim(self->index, &record, &claim.ref, NULL);
+    if (err != SL_OK) {
+        reg_give_charged(self, claim.extent.offset_bytes, length_bytes, charged);
+        return err;
+    }
+    uint32_t slot = reg_claim_add(self, &claim);
+    SL_ASSERT(slot != REG_NONE); /* counted before */
+    reg_list_add(self, REG_LIST_PEER, &self->peers->all[peer].owned, slot);
+    reg_timers_set(&self->claims->timers, slot, deadline_ns);
+    reg_ahead_came(self, slot);
+    *grant = (struct sl_item_grant){.code = SL_OK,
+                                    .ref = claim.ref,
+                                    .generation = claim.extent.generation,
+                                    .arena = claim.extent.arena,
+                                    .offset_bytes = claim.extent.offset_bytes};
+    return SL_OK;
+}
+
+static uint64_t left_of(uint64_t bound, uint64_t used)
+{
+    return bound - SL_MIN(bound, used);
+}
+
+/* How many of those asked for the bounds allow. */
+static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint64_t count,
+                              uint64_t space)
+{
+    const struct reg_peer *at = &self->peers->all[peer];
+    if (self->draining || self->space.parked_count > 0) { /* who waits for space comes first */
+        return 0;
+    }
+    uint64_t bytes =
+        SL_MIN(left_of(self->ahead->grants_bytes_max, at->ahead_bytes),
+               left_of(reg_ceiling_bytes(self) / AHEAD_MEMORY_SHARE, self->claims->ahead_bytes));
+    uint64_t slots =
+        SL_MIN(left_of(self->ahead->grants_max, at->ahead_count),
+               left_of(self->set.reservations_max / AHEAD_TABLE_SHARE, self->claims->ahead_count));
+    slots = SL_MIN(slots, left_of(self->set.reservations_max, self->claims->count));
+    return SL_MIN(SL_MIN(count, slots), bytes / space);
+}
+
+/* As many of these as there is room for. Nobody waits for them, so memory that is not there yet is
+ * taken for the next of them alone. */
+static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t space)
+{
+    uint64_t free_bytes = reg_free_bytes(self);
+    if (free_bytes < count * space && reg_populate_pending(self)) {
+        (void)(free_bytes < space && reg_populate_hurry(self, space - free_bytes));
+    } else if (count > 0) { /* one scan of the pins for all that has to go */
+        (void)reg_make_room(self, count * space);
+    }
+    return SL_MIN(count, reg_free_bytes(self) / space);
+}
+
+static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t count,
+                             uint64_t length_bytes)
+{
+    uint32_t granted = 0;
+    if (!self->peers->all[peer].client || self->peers->all[peer].pins == NULL ||
+        length_bytes == 0 || length_bytes > self->set.memory_chunk) {
+        return 0; /* without pins nobody could tell what is being written */
+    }
+    uint64_t space = sl_extent_space(length_bytes);
+    uint64_t allowed = ahead_allowed(self, peer, count, space);
+    for (uint32_t i = 0; i < AHEAD_INDEX_ROUNDS && allowed > 0 && sl_index_nearly_full(self->index);
+         i++) {
+        if (!reg_make_index_room(self)) {
+            return 0;
+        }
+    }
+    allowed = ahead_room(self, allowed, space);
+    while (granted < allowed &&
+           ahead_grant(self, peer, length_bytes, &self->scratch->grants[granted]) == SL_OK) {
+        granted++;
+    }
+    return granted;
+}
+
+/* ---- publishing ---- */
+
+/* What stands in the way of a new object under this key: SL_OK nothing. */
+static sl_err key_free(struct registrar *self, const struct sl_text *key)
+{
+    struct sl_entry there;
+    struct sl_group_info info = {.state = SL_GROUP_COMMITTED};
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK) {
+        if (there.kind != SL_RECORD_COMMITTED) {
+            return SL_ERR_INVALID; /* a block has this key */
+        }
+        if (there.group != 0) {
+            sl_index_group_info(self->index, there.group, &info);
+        }
+        return info.state == SL_GROUP_COMMITTED ? SL_ERR_EXISTS : SL_ERR_BUSY;
+    }
+    bool claimed =
+        reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, key->length) != REG_NONE;
+    return claimed ? SL_ERR_BUSY : SL_OK;
+}
+
+/* The object's record counts before the grant's is gone: a restart in between frees the latter. */
+static sl_err ahead_publish(struct registrar *self, uint32_t slot,
+                            const struct sl_item_publication *item)
+{
+    struct reg_claim *claim = &self->claims->all[slot];
+    struct sl_entry object = {
+        .extent = claim->extent,
+        .digest = {.low = item->digest_low, .high = item->digest_high},
+        .owner = claim->owner,
+        .writer = claim->owner,
+        .key = item->key.at,
+        .key_length = (uint16_t)item->key.length,
+    };
+    sl_ref ref = 0;
+    object.extent.length_bytes = item->length_bytes;
+    sl_err err = reg_charge_settle(self, claim->ref);
+    if (err != SL_OK) {
+        return err;
+    }
+    object.contributions = reg_charge_of(self, claim->ref);
+    err = sl_index_insert(self->index, &object, &ref, NULL);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+        err = sl_index_insert(self->index, &object, &ref, NULL);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
+    reg_recent_add(self, claim->extent.generation);
+    reg_ahead_left(self, slot);
+    if (claim->owner_peer != REG_NONE) {
+        reg_list_remove(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
+    }
+    reg_claim_remove(self, slot);
+    reg_unit_committed(self, ref);
+    return SL_OK;
+}
+
+static sl_err publish_one(struct registrar *self, uint32_t peer,
+                          const struct sl_item_publication *item)
+{
+    uint32_t slot = reg_claim_by_generation(self, item->generation);
+    if (slot == REG_NONE) {
+        return reg_recent_has(self, item->generation) ? SL_OK : SL_ERR_STALE;
+    }
+    const struct reg_claim *claim = &self->claims->all[slot];
+    if (claim->ref != item->ref) {
+        return SL_ERR_STALE;
+    }
+    if (!claim->ahead || !sl_proc_id_equal(claim->owner, self->peers->all[peer].proc)) {
+        return SL_ERR_PERMISSION;
+    }
+    if (claim->state != REG_CLAIM_RESERVED) {
+        reg_claim_release(self, slot); /* the writer itself says that it is done */
+        return SL_ERR_STALE;
+    }
+    if (sl_extent_space(item->length_bytes) != sl_extent_space(claim->extent.length_bytes)) {
+        return SL_ERR_INVALID;
+    }
+    sl_err err = key_free(self, &item->key);
+    uint64_t hash = reg_hash(item->key.at, item->key.length);
+    if (err == SL_OK && !reg_unit_is_admitted(self, hash, item->length_bytes)) {
+        return SL_ERR_NO_SPACE;
+    }
+    return err == SL_OK ? ahead_publish(self, slot, item) : err;
+}
+
+static void publish(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_publish *body = &msg->body.publish;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    uint64_t done = 0, stale = 0;
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    uint64_t oldest = 0; /* of what is put here */
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        uint64_t generation = body->items.at[i].generation;
+        sl_err code = publish_one(self, peer, &body->items.at[i]);
+        self->codes[i] = (uint64_t)code;
+        oldest = code == SL_OK && (oldest == 0 || generation < oldest) ? generation : oldest;
+        done += code == SL_OK ? 1 : 0;
+        stale += code == SL_ERR_STALE ? 1 : 0;
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.publish_reply.codes =
+        (struct sl_u64s){.at = self->codes, .count = body->items.count};
+    /* Where all that is older is leased or pinned, what was just put would be the first to go for a
+     * room that nobody needs yet. */
+    self->evict->spared_generation = oldest;
+    reply.body.publish_reply.ahead.count =
+        ahead_grants(self, peer, body->ahead_count, body->ahead_bytes);
+    self->evict->spared_generation = 0;
+    reply.body.publish_reply.ahead.at = self->scratch->grants;
+    sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);
+    sl_metric_add(self->env->metrics, self->reservations->metric.stale_count, stale);
+    sl_metric_add(self->env->metrics, self->ahead->metric.ahead_count,
+                  reply.body.publish_reply.ahead.count);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "publish", msg->sender.at,
+                   (uint32_t)done);
+    sl_reply(self->env, msg, &reply);
+}
+
+/* ---- taking back ---- */
+
+void reg_ahead_revoke(struct registrar *self, uint32_t slot)
+{
+    reg_claim_quarantine(self, slot);
+    self->ahead->unsettled = true;
+}
+
+struct ahead_scan {
+    uint64_t generations[AHEAD_PINNED_MAX]; /* rising */
+    bool pinned[AHEAD_PINNED_MAX];
+    uint32_t count;
+};
+
+static int by_value(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void ahead_is_pinned(void *context, uint64_t generation)
+{
+    struct ahead_scan *scan = context;
+    const uint64_t *found =
+        bsearch(&generation, scan->generations, scan->count, sizeof(*scan->generations), by_value);
+    if (found != NULL) {
+        scan->pinned[found - scan->generations] = true;
+    }
+}
+
+/* Frees what the peer does not pin of that which was taken back; true: something is left. */
+static bool ahead_settle_peer(struct registrar *self, uint32_t slot)
+{
+    struct ahead_scan scan = {.count = 0};
+    const struct reg_peer *peer = &self->peers->all[slot];
+    for (uint32_t at = peer->held; at != REG_NONE && scan.count < AHEAD_PINNED_MAX;
+         at = self->claims->all[at].node[REG_LIST_PEER].next) {
+        if (self->claims->all[at].ahead && self->claims->all[at].state == REG_CLAIM_HELD) {
+            scan.generations[scan.count++] = self->claims->all[at].extent.generation;
+        }
+    }
+    if (scan.count == 0 || peer->pins == NULL) {
+        return false; /* without its pins only its own word or its death ends them */
+    }
+    qsort(scan.generations, scan.count, sizeof(*scan.generations), by_value);
+    /* Partner: the client's fence between its pin and its second look at the grant. */
+    atomic_thread_fence(memory_order_seq_cst);
+    sl_pins_view_scan(peer->pins, ahead_is_pinned, &scan);
+    bool left = scan.count == AHEAD_PINNED_MAX;
+    for (uint32_t i = 0; i < scan.count; i++) {
+        if (scan.pinned[i]) {
+            left = true;
+        } else {
+            reg_claim_release(self, reg_claim_by_generation(self, scan.generations[i]));
+        }
+    }
+    return left;
+}
+
+static void ahead_settle(struct registrar *self)
+{
+    if (!self->ahead->unsettled) {
+        return;
+    }
+    self->ahead->unsettled = false;
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        if (self->peers->all[i].used && self->peers->all[i].held != REG_NONE &&
+            ahead_settle_peer(self, i)) {
+            self->ahead->unsettled = true; /* at the next tick */
+        }
+    }
+}
+
+bool reg_ahead_revoke_all(struct registrar *self)
+{
+    uint64_t before = reg_free_bytes(self);
+    uint64_t used_before = reg_used_bytes(self);
+    for (uint32_t i = 0; self->claims->ahead_count > 0 && i < self->peers->high; i++) {
+        uint32_t at = self->peers->all[i].used ? self->peers->all[i].owned : REG_NONE;
+        while (at != REG_NONE) {
+            uint32_t next = self->claims->all[at].node[REG_LIST_PEER].next;
+            if (self->claims->all[at].ahead) {
+                reg_ahead_revoke(self, at);
+            }
+            at = next;
+        }
+    }
+    ahead_settle(self);
+    return reg_free_bytes(self) > before || reg_used_bytes(self) < used_before;
+}
+
+/* ---- the part ---- */
+
+static void ahead_settings(struct registrar *self)
+{
+    const struct sl_config *config = self->env->config;
+    self->ahead->grants_max = (uint32_t)sl_config_u64(config, SL_SET_grants_ahead_max);
+    self->ahead->grants_bytes_max = sl_config_u64(config, SL_SET_grants_ahead_bytes_max);
+    if (self->ahead->grants_bytes_max == 0) {
+        self->ahead->grants_bytes_max = ahead_bytes_standard(self->set.memory);
+    }
+}
+
+static void ahead_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->ahead->metric.ahead_bytes, self->claims->ahead_bytes);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_ahead, ahead_count),
+    REG_METRIC(reg_ahead, ahead_bytes),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_PUBLISH, publish},
+};
+
+const struct reg_part reg_ahead_part = {
+    .name = "ahead",
+    REG_STATE(ahead, reg_ahead),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    .settings = ahead_settings,
+    .tick = {REG_TICK_AHEAD, ahead_settle},
+    .gauges = ahead_gauges,
+};

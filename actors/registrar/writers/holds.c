@@ -1,0 +1,441 @@
+/* actors/registrar/writers/holds.c - blocks that are kept in memory for a hand-over from prefill to
+ * decode.
+ *
+ * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
+ * between a block's commit and its hold. It ends by HOLD_END or by its time; nobody's death ends
+ * it, since decode may come after prefill is gone. On a peer's word it ends only when that names
+ * the key of a block that is held. What is on disk alone is brought into memory at once, so that
+ * decode need not read it and no reclaim takes it along; until it has come, a reclaim waits for it.
+ * The time also stands in the block's record (where its deadline was while it was written): a
+ * registrar that starts anew keeps what is held until then.
+ */
+#include "actors/registrar/writers/holds.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/reserve.h"
+#include "actors/registrar/writers/transients.h"
+
+#include <stdlib.h>
+
+#define HELD_MAX   (1u << 20)
+#define HELD_FIRST 1024u
+#define HEADS      65536u
+
+static sl_err holds_init(struct registrar *self, struct sl_error *why)
+{
+    struct reg_holds *all = self->holds;
+    all->holds = calloc(self->holds->holds_max, sizeof(*all->holds));
+    all->heads = malloc(HEADS * sizeof(*all->heads));
+    if (all->holds == NULL || all->heads == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u hand-overs", self->holds->holds_max);
+    }
+    for (uint32_t i = 0; i < HEADS; i++) {
+        all->heads[i] = REG_NONE;
+    }
+    all->held_free = REG_NONE;
+    all->next_ns = SL_NEVER_NS;
+    return SL_OK;
+}
+
+static void holds_fini(struct registrar *self)
+{
+    free(self->holds->holds);
+    free(self->holds->heads);
+    free(self->holds->held);
+}
+
+static uint32_t *held_chain(const struct registrar *self, sl_ref group)
+{
+    return &self->holds->heads[(group * UINT32_C(0x9e3779b1)) >> 16 & (HEADS - 1)];
+}
+
+/* The record may be another's by now. */
+static bool held_stands(const struct registrar *self, const struct reg_held *held)
+{
+    struct sl_entry entry;
+    if (!sl_index_ref_live(self->index, held->group)) {
+        return false;
+    }
+    sl_index_read(self->index, held->group, &entry);
+    return entry.kind == SL_RECORD_GROUP && entry.version == held->version;
+}
+
+uint64_t reg_held_until(const struct registrar *self, sl_ref group)
+{
+    uint64_t until_ns = 0;
+    if ((sl_index_links(self->index, group)->flags & REG_FLAG_HELD) == 0) {
+        return 0;
+    }
+    for (uint32_t at = *held_chain(self, group); at != REG_NONE;
+         at = self->holds->held[at].group_next) {
+        const struct reg_held *held = &self->holds->held[at];
+        if (held->group == group && held_stands(self, held)) {
+            until_ns = SL_MAX(until_ns, held->until_ns);
+        }
+    }
+    return until_ns;
+}
+
+/* In the record of a block that is still written the deadline of that stands; it gets this one at
+ * its commit. */
+static void until_write(struct registrar *self, sl_ref group)
+{
+    struct sl_group_info info;
+    sl_index_group_info(self->index, group, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        sl_index_set_deadline(self->index, group, reg_held_until(self, group));
+    }
+}
+
+/* ---- table ---- */
+
+static bool held_grow(struct reg_holds *all, uint32_t held_count, uint32_t more)
+{
+    uint64_t want = (uint64_t)held_count + more;
+    if (want <= all->held_capacity) {
+        return true;
+    }
+    uint64_t capacity = SL_MAX(SL_MAX((uint64_t)all->held_capacity * 2, want), HELD_FIRST);
+    struct reg_held *grown =
+        want <= HELD_MAX ? realloc(all->held, capacity * sizeof(*grown)) : NULL;
+    if (grown == NULL) {
+        return false;
+    }
+    all->held = grown;
+    all->held_capacity = (uint32_t)capacity;
+    return true;
+}
+
+static struct reg_hold *hold_find(const struct registrar *self, uint64_t id)
+{
+    for (uint32_t i = 0; i < self->holds->holds_max; i++) {
+        if (self->holds->holds[i].id == id) {
+            return &self->holds->holds[i];
+        }
+    }
+    return NULL;
+}
+
+static struct reg_held *held_find(const struct registrar *self, uint32_t hold,
+                                  const struct sl_entry *group)
+{
+    for (uint32_t at = *held_chain(self, group->ref); at != REG_NONE;
+         at = self->holds->held[at].group_next) {
+        struct reg_held *held = &self->holds->held[at];
+        if (held->group == group->ref && held->hold == hold && held->version == group->version) {
+            return held;
+        }
+    }
+    return NULL;
+}
+
+/* Room was made sure of. */
+static void held_add(struct registrar *self, struct reg_held held)
+{
+    struct reg_holds *all = self->holds;
+    uint32_t at = all->held_free;
+    if (at != REG_NONE) {
+        all->held_free = all->held[at].group_next;
+    } else {
+        at = all->held_high++;
+    }
+    uint32_t *chain = held_chain(self, held.group);
+    held.group_next = *chain;
+    *chain = at;
+    if (held.hold != REG_NONE) {
+        held.hold_next = all->holds[held.hold].first;
+        all->holds[held.hold].first = at;
+    }
+    all->held[at] = held;
+    self->units->held_count++;
+    all->bytes += held.bytes;
+    all->next_ns = SL_MIN(all->next_ns, held.until_ns);
+    sl_index_links(self->index, held.group)->flags |= REG_FLAG_HELD;
+    until_write(self, held.group);
+}
+
+/* Nothing holds the block any more: it may be evicted, or ends with its time to live. */
+static void group_is_free(struct registrar *self, sl_ref group)
+{
+    struct sl_group_info info;
+    sl_index_links(self->index, group)->flags &= (uint16_t)~REG_FLAG_HELD;
+    sl_index_group_info(self->index, group, &info);
+    if (info.state == SL_GROUP_COMMITTED && info.transient_ns != 0) {
+        reg_transient_add(self, group, sl_deadline_ns(info.committed_ns, info.transient_ns));
+    }
+    self->space.freed = true;
+}
+
+static void held_remove(struct registrar *self, uint32_t at)
+{
+    struct reg_holds *all = self->holds;
+    struct reg_held gone = all->held[at];
+    uint32_t *link = held_chain(self, gone.group);
+    while (*link != at) {
+        SL_ASSERT(*link != REG_NONE);
+        link = &all->held[*link].group_next;
+    }
+    *link = gone.group_next;
+    all->held[at] = (struct reg_held){.group_next = all->held_free};
+    all->held_free = at;
+    self->units->held_count--;
+    all->bytes -= gone.bytes;
+    if (!held_stands(self, &gone)) {
+        return;
+    }
+    until_write(self, gone.group);
+    if (reg_held_until(self, gone.group) == 0) {
+        group_is_free(self, gone.group);
+    }
+}
+
+static void hold_remove(struct registrar *self, struct reg_hold *hold)
+{
+    uint32_t at = hold->first;
+    while (at != REG_NONE) {
+        uint32_t next = self->holds->held[at].hold_next;
+        held_remove(self, at);
+        at = next;
+    }
+    *hold = (struct reg_hold){0};
+    self->holds->hold_count--;
+}
+
+/* ---- RESERVE ---- */
+
+/* True when the block of a request is to be held. */
+static bool group_entry(const struct registrar *self, const struct reg_request *req, uint32_t index,
+                        struct sl_entry *entry)
+{
+    sl_err code = self->scratch->groups[index].code;
+    const struct sl_text *key = &req->groups[index].key;
+    return (code == SL_OK || code == SL_ERR_EXISTS) &&
+           sl_index_find_any(self->index, key->at, (uint32_t)key->length, entry) == SL_OK &&
+           entry->kind == SL_RECORD_GROUP;
+}
+
+static void groups_weigh(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        self->scratch->groups[i].bytes = 0;
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        if (req->items[i].group != 0) {
+            self->scratch->groups[req->items[i].group - 1].bytes +=
+                sl_extent_space(req->items[i].length_bytes);
+        }
+    }
+}
+
+sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
+{
+    struct reg_holds *all = self->holds;
+    struct reg_hold *hold = hold_find(self, req->hold_id);
+    struct sl_entry entry;
+    uint64_t until_ns = sl_deadline_ns(self->env->now_ns, req->hold_ns), bytes = 0;
+    uint32_t fresh = 0, slot = hold != NULL ? (uint32_t)(hold - all->holds) : REG_NONE;
+    groups_weigh(self, req);
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        if (group_entry(self, req, i, &entry) &&
+            (hold == NULL || held_find(self, slot, &entry) == NULL)) {
+            bytes += self->scratch->groups[i].bytes;
+            fresh++;
+        }
+    }
+    if (hold == NULL && fresh == 0) {
+        return SL_OK; /* nothing is held: a row without a block would have no time to end by */
+    }
+    hold = hold != NULL ? hold : hold_find(self, 0);
+    if (hold == NULL || all->bytes + bytes > self->holds->held_bytes_max) {
+        return SL_ERR_LIMIT;
+    }
+    if (!held_grow(all, self->units->held_count, fresh)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    if (hold->id == 0) {
+        *hold = (struct reg_hold){.id = req->hold_id, .first = REG_NONE};
+        slot = (uint32_t)(hold - all->holds);
+        all->hold_count++;
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        if (!group_entry(self, req, i, &entry)) {
+            continue;
+        }
+        struct reg_held *held = held_find(self, slot, &entry);
+        if (held != NULL) {
+            held->until_ns = SL_MAX(held->until_ns, until_ns);
+            until_write(self, held->group);
+        } else {
+            held_add(self, (struct reg_held){.version = entry.version,
+                                             .bytes = self->scratch->groups[i].bytes,
+                                             .until_ns = until_ns,
+                                             .group = entry.ref,
+                                             .hold = slot,
+                                             .hold_next = REG_NONE});
+        }
+        reg_promote_held(self, entry.ref);
+    }
+    return SL_OK;
+}
+
+/* A disk can be read: what is held and on it alone is brought into memory. */
+static void holds_bring(struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->holds->held_high; i++) {
+        const struct reg_held *held = &self->holds->held[i];
+        if (held->group != 0 && held_stands(self, held)) {
+            reg_promote_held(self, held->group);
+        }
+    }
+}
+
+void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)
+{
+    struct sl_entry entry;
+    struct reg_parts parts;
+    uint64_t bytes = 0;
+    reg_unit_parts(self, group, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        sl_index_read(self->index, parts.refs[i], &entry);
+        bytes += sl_extent_space(entry.extent.length_bytes);
+    }
+    sl_index_read(self->index, group, &entry);
+    if (held_grow(self->holds, self->units->held_count, 1)) {
+        held_add(self, (struct reg_held){.version = entry.version,
+                                         .bytes = bytes,
+                                         .until_ns = until_ns,
+                                         .group = group,
+                                         .hold = REG_NONE,
+                                         .hold_next = REG_NONE});
+    }
+}
+
+/* ---- ends ---- */
+
+/* Whether whoever wants it to end knows what it holds: the digest of a key. */
+static bool hold_is_known(const struct registrar *self, const struct reg_hold *hold,
+                          struct sl_digest keys)
+{
+    struct sl_entry entry;
+    for (uint32_t at = hold->first; at != REG_NONE; at = self->holds->held[at].hold_next) {
+        if (held_stands(self, &self->holds->held[at])) {
+            sl_index_read(self->index, self->holds->held[at].group, &entry);
+            if (sl_digest_equal(keys, sl_digest_of(entry.key, entry.key_length))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void hold_end(struct registrar *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    struct reg_hold *hold = hold_find(self, msg->body.hold_end.hold_id);
+    struct sl_digest keys = {.low = msg->body.hold_end.keys_low,
+                             .high = msg->body.hold_end.keys_high};
+    if (hold == NULL) {
+        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016llx",
+                      (unsigned long long)msg->body.hold_end.hold_id);
+        sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
+        return;
+    }
+    if ((keys.low != 0 || keys.high != 0) && !hold_is_known(self, hold, keys)) {
+        (void)sl_fail(&why, SL_ERR_PERMISSION, "hand-over %016llx holds no block of these keys",
+                      (unsigned long long)msg->body.hold_end.hold_id);
+        sl_reply_code(self->env, msg, SL_ERR_PERMISSION, &why);
+        return;
+    }
+    hold_remove(self, hold);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "hold ends",
+                   msg->sender.at, 0);
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+}
+
+static void holds_expire(struct registrar *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    struct reg_holds *all = self->holds;
+    if (now_ns < all->next_ns) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->holds->holds_max && all->hold_count > 0; i++) {
+        struct reg_hold *hold = &all->holds[i];
+        bool lapsed = hold->id != 0;
+        for (uint32_t at = hold->first; lapsed && at != REG_NONE; at = all->held[at].hold_next) {
+            lapsed = all->held[at].until_ns <= now_ns;
+        }
+        if (lapsed) {
+            hold_remove(self, hold);
+            sl_metric_add(self->env->metrics, self->holds->metric.hold_lapsed_count, 1);
+        }
+    }
+    all->next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < all->held_high; i++) {
+        struct reg_held *held = &all->held[i];
+        if (held->group != 0 && held->hold == REG_NONE && held->until_ns <= now_ns) {
+            held_remove(self, i);
+        } else if (held->group != 0 && held->until_ns > now_ns) {
+            all->next_ns = SL_MIN(all->next_ns, held->until_ns);
+        }
+    }
+}
+
+static uint64_t holds_next(const struct registrar *self)
+{
+    return self->holds->next_ns;
+}
+
+/* ---- the part ---- */
+
+/* A restart finds in its record until when a hand-over holds the block. */
+static void holds_committed(struct registrar *self, const struct reg_committed *what)
+{
+    if (what->group != NULL) {
+        sl_index_set_deadline(self->index, what->unit, reg_held_until(self, what->unit));
+    }
+}
+
+static void holds_settings(struct registrar *self)
+{
+    const struct sl_config *config = self->env->config;
+    self->holds->holds_max = (uint32_t)sl_config_u64(config, SL_SET_handovers_max);
+    self->holds->held_bytes_max = sl_config_u64(config, SL_SET_handover_bytes_max);
+    if (self->holds->held_bytes_max == 0) {
+        self->holds->held_bytes_max = self->set.memory / 2;
+    }
+}
+
+static void holds_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->holds->metric.held_count, self->units->held_count);
+    sl_metric_set(page, self->holds->metric.held_bytes, self->holds->bytes);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_holds, held_count),
+    REG_METRIC(reg_holds, held_bytes),
+    REG_METRIC(reg_holds, hold_lapsed_count),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_HOLD_END, hold_end},
+};
+
+const struct reg_part reg_holds_part = {
+    .name = "holds",
+    REG_STATE(holds, reg_holds),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    .settings = holds_settings,
+    .init = holds_init,
+    .fini = holds_fini,
+    .tick = {REG_TICK_HOLDS, holds_expire},
+    .next_ns = holds_next,
+    .committed = {REG_COMMITTED_HOLDS, holds_committed},
+    .disk_known = holds_bring,
+    .gauges = holds_gauges,
+};

@@ -1,0 +1,227 @@
+/* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served. */
+#include "actors/registrar/writers/parked.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/writers/reserve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct sl_text text_copy(char **at, struct sl_text text)
+{
+    if (text.length > 0) {
+        memcpy(*at, text.at, text.length);
+    }
+    struct sl_text copy = {.at = *at, .length = text.length};
+    (*at)[text.length] = '\0';
+    *at += text.length + 1;
+    return copy;
+}
+
+static uint64_t request_bytes(const struct reg_request *req)
+{
+    uint64_t bytes = sizeof(struct reg_parked) + req->item_count * sizeof(*req->items) +
+                     req->group_count * sizeof(*req->groups);
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        bytes += req->items[i].key.length + req->items[i].writer.length +
+                 req->items[i].bundle.length + 3;
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        bytes += req->groups[i].key.length + 1;
+    }
+    return bytes;
+}
+
+static struct reg_parked *parked_make(const struct reg_request *req, uint64_t bytes)
+{
+    struct reg_parked *parked = malloc(bytes);
+    if (parked == NULL) {
+        return NULL;
+    }
+    struct sl_item_want *items = (struct sl_item_want *)(void *)(parked + 1);
+    struct sl_item_group *groups = (struct sl_item_group *)(void *)(items + req->item_count);
+    char *at = (char *)(groups + req->group_count);
+    *parked = (struct reg_parked){.request = *req, .bytes = bytes};
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        items[i] = req->items[i];
+        items[i].key = text_copy(&at, req->items[i].key);
+        items[i].writer = text_copy(&at, req->items[i].writer);
+        items[i].bundle = text_copy(&at, req->items[i].bundle);
+    }
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        groups[i] = req->groups[i];
+        groups[i].key = text_copy(&at, req->groups[i].key);
+    }
+    parked->request.items = items;
+    parked->request.groups = groups;
+    return parked;
+}
+
+sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back, uint64_t need_bytes)
+{
+    uint64_t bytes = request_bytes(req);
+    if (self->space.parked_count >= self->set.queue_messages ||
+        self->parking->bytes + bytes > 4 * self->set.message_bytes_max) {
+        return SL_ERR_LIMIT;
+    }
+    struct reg_parked *parked = parked_make(req, bytes);
+    if (parked == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    parked->back = *back;
+    parked->need_bytes = need_bytes;
+    if (self->parking->last != NULL) {
+        self->parking->last->next = parked;
+    } else {
+        self->parking->first = parked;
+    }
+    self->parking->last = parked;
+    self->space.parked_count++;
+    self->parking->bytes += bytes;
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve waits", back->to,
+                   req->item_count);
+    return SL_OK;
+}
+
+/* at: where the pointer to it stands. */
+static void parked_free(struct registrar *self, struct reg_parked **at, struct reg_parked *before)
+{
+    struct reg_parked *parked = *at;
+    *at = parked->next;
+    if (self->parking->last == parked) {
+        self->parking->last = before;
+    }
+    self->space.parked_count--;
+    self->parking->bytes -= parked->bytes;
+    free(parked);
+}
+
+static void parked_retry(struct registrar *self)
+{
+    while (self->space.freed && self->parking->first != NULL) {
+        struct reg_parked *parked = self->parking->first;
+        uint64_t need_bytes = 0;
+        if (reg_request_run(self, &parked->request, true, &need_bytes) == REG_RESERVE_PARK) {
+            self->space.freed = false;
+            return;
+        }
+        reg_request_answer(self, &parked->request, &parked->back);
+        parked_free(self, &self->parking->first, NULL);
+    }
+    self->space.freed = false;
+}
+
+static void parked_expire(struct registrar *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    struct reg_parked **at = &self->parking->first;
+    struct reg_parked *before = NULL;
+    while (*at != NULL) {
+        struct reg_parked *parked = *at;
+        if (parked->back.deadline_ns > now_ns) {
+            before = parked;
+            at = &parked->next;
+            continue;
+        }
+        uint64_t need_bytes = 0;
+        parked->request.wait = parked->request.until_populated = false;
+        (void)reg_request_run(self, &parked->request, false, &need_bytes);
+        reg_request_answer(self, &parked->request, &parked->back);
+        parked_free(self, at, before);
+        self->space.freed = true; /* who waited behind it may fit */
+    }
+}
+
+static void parked_forget(struct registrar *self, uint32_t peer)
+{
+    struct sl_proc_id owner = self->peers->all[peer].proc;
+    struct reg_parked **at = &self->parking->first;
+    struct reg_parked *before = NULL;
+    while (*at != NULL) {
+        if (sl_proc_id_equal((*at)->request.owner, owner)) {
+            parked_free(self, at, before);
+            self->space.freed = true;
+        } else {
+            before = *at;
+            at = &(*at)->next;
+        }
+    }
+}
+
+static void parked_refuse(struct registrar *self, sl_err code)
+{
+    while (self->parking->first != NULL) {
+        struct sl_msg reply = {.code = code};
+        sl_return_reply(self->env, &self->parking->first->back, &reply);
+        parked_free(self, &self->parking->first, NULL);
+    }
+}
+
+static void parked_fini(struct registrar *self)
+{
+    while (self->parking->first != NULL) {
+        parked_free(self, &self->parking->first, NULL);
+    }
+}
+
+static uint64_t parked_next(const struct registrar *self)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
+         parked = parked->next) {
+        next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
+    }
+    return next_ns;
+}
+
+bool reg_parked_already(const struct registrar *self, const struct sl_return *back)
+{
+    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
+         parked = parked->next) {
+        if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the part ---- */
+
+static void parking_drain(struct registrar *self)
+{
+    parked_refuse(self, SL_ERR_DRAINING);
+}
+
+static void parking_after(struct registrar *self)
+{
+    bool parked = self->space.parked_count > 0;
+    parked_retry(self);
+    if (parked && self->space.parked_count == 0) { /* what is read ahead of use waited for them */
+        reg_promotes_pump(self);
+    }
+}
+
+static void parking_gauges(struct registrar *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->parking->metric.parked_count, self->space.parked_count);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_parking, parked_count),
+};
+
+const struct reg_part reg_parking_part = {
+    .name = "parking",
+    REG_STATE(parking, reg_parking),
+    REG_METRICS(metrics),
+    .drain = parking_drain,
+    .fini = parked_fini,
+    .tick = {REG_TICK_PARKING, parked_expire},
+    .after = {REG_AFTER_PARKING, parking_after},
+    .next_ns = parked_next,
+    .left = {REG_LEFT_PARKING, parked_forget},
+    .gauges = parking_gauges,
+};

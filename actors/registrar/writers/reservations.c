@@ -1,0 +1,411 @@
+/* actors/registrar/writers/reservations.c - the ends of a reservation: commit, abort, deadline,
+ * death. */
+#include "actors/registrar/writers/reservations.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/base/timers.h"
+#include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/ahead.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A key has its place near its hash: what goes elsewhere does not help at once. */
+#define COMMIT_INDEX_ROUNDS 64u
+
+/* ---- blocks ---- */
+
+/* A block of which its owner aborted a part can never be complete: when nothing of it is being
+ * written any more, its key is free at once instead of at its deadline. */
+static void group_given_up(struct registrar *self, uint32_t slot)
+{
+    if (self->groups->all[slot].aborted && self->groups->all[slot].claims == REG_NONE) {
+        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    }
+}
+
+/* ---- commit ---- */
+
+/* A COMMIT on its way: what its items wait for. */
+struct committing {
+    const struct sl_msg *msg;
+    uint32_t peer;
+    uint64_t answer;                 /* 0: none of them waits for a tombstone */
+    struct reg_forgotten *forgotten; /* owned; NULL: not asked for yet */
+    uint32_t forgotten_count;
+};
+
+/* One answer for all items that wait. */
+static bool commit_waits(struct registrar *self, struct committing *commit)
+{
+    if (commit->answer == 0) {
+        commit->answer =
+            reg_answer_begin(self, commit->msg, (uint32_t)commit->msg->body.commit.items.count);
+    }
+    return commit->answer != 0;
+}
+
+static void claim_end(struct registrar *self, uint32_t slot)
+{
+    const struct reg_claim *claim = &self->claims->all[slot];
+    uint64_t generation = claim->extent.generation;
+    if (claim->owner_peer != REG_NONE) {
+        reg_list_remove(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
+    }
+    if (claim->group != REG_NONE) {
+        reg_list_remove(self, REG_LIST_GROUP, &self->groups->all[claim->group].claims, slot);
+    }
+    reg_claim_remove(self, slot);
+    reg_recent_add(self, generation);
+}
+
+/* Room for the notes of tombstones, by the index's eviction rule. Evicting may take the very value
+ * that is to be replaced. Errors: SL_ERR_NO_SPACE, SL_ERR_NOT_FOUND (it went). */
+static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fresh,
+                              struct sl_entry *old)
+{
+    for (uint32_t i = 0; !reg_notes_fit(self, old->ref); i++) {
+        if (i == COMMIT_INDEX_ROUNDS || !reg_make_index_room(self)) {
+            return SL_ERR_NO_SPACE;
+        }
+        if (sl_index_find_any(self->index, fresh->key, fresh->key_length, old) != SL_OK) {
+            return SL_ERR_NOT_FOUND;
+        }
+    }
+    return SL_OK;
+}
+
+static void key_text(const struct sl_entry *entry, char text[SL_KEY_BYTES_MAX + 1])
+{
+    memcpy(text, entry->key, entry->key_length);
+    text[entry->key_length] = '\0';
+}
+
+/* Readers find the one or the other. With a disk tier the answer waits until nothing can bring the
+ * old value back, as that to a REMOVE does. */
+static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_digest digest,
+                            const struct sl_entry *old, const struct reg_drop *how)
+{
+    uint64_t from = self->retired->count;
+    sl_ref ref = self->claims->all[slot].ref;
+    sl_err err = reg_object_replace(self, old->ref, ref, digest, how);
+    if (err != SL_OK) {
+        return err;
+    }
+    claim_end(self, slot);
+    reg_retired_scan(self, from);
+    sl_metric_add(self->env->metrics, self->reservations->metric.replaced_count, 1);
+    return SL_OK;
+}
+
+static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest digest)
+{
+    const struct reg_claim *claim = &self->claims->all[slot];
+    sl_ref ref = claim->ref;
+    uint32_t group = claim->group;
+    uint32_t part_index = claim->part_index;
+    sl_err err = sl_index_commit(self->index, ref, digest);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+        err = sl_index_commit(self->index, ref, digest);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    claim_end(self, slot);
+    *sl_index_links(self->index, ref) = (struct sl_links){0};
+    if (group == REG_NONE) {
+        reg_unit_committed(self, ref);
+        return SL_OK;
+    }
+    reg_part_join(self, self->groups->all[group].ref, ref);
+    if (sl_index_group_fill(self->index, self->groups->all[group].ref, part_index)) {
+        reg_group_done(self, group);
+    } else {
+        group_given_up(self, group);
+    }
+    return SL_OK;
+}
+
+static sl_err claim_commit(struct registrar *self, struct committing *commit, uint32_t slot,
+                           uint32_t index, struct sl_digest digest)
+{
+    struct reg_claim *claim = &self->claims->all[slot];
+    struct sl_entry entry, there;
+    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* the contribution it was for ended */
+        uint32_t group = claim->group;
+        reg_claim_release(self, slot);
+        if (group != REG_NONE) {
+            self->groups->all[group].aborted = true;
+            group_given_up(self, group);
+        }
+        return SL_ERR_NO_SPACE;
+    }
+    sl_index_read(self->index, claim->ref, &entry);
+    sl_err found = sl_index_find_any(self->index, entry.key, entry.key_length, &there);
+    bool gives_way =
+        claim->replace && found == SL_OK && there.kind == SL_RECORD_COMMITTED && there.group == 0;
+    if (found == SL_OK && !gives_way) {
+        reg_claim_release(self, slot); /* a block, or a disk's scan, took the key meanwhile */
+        return SL_ERR_EXISTS;
+    }
+    if (gives_way) {
+        found = replace_prepare(self, &entry, &there);
+    }
+    char key[SL_KEY_BYTES_MAX + 1];
+    key_text(&entry, key);
+    bool doubt = claim->replace && found == SL_ERR_NOT_FOUND && reg_key_in_doubt(self, key);
+    bool waits = self->tier->on && (doubt || found == SL_OK);
+    if (found == SL_ERR_NO_SPACE) {
+        return found;
+    }
+    if (waits && !commit_waits(self, commit)) {
+        reg_claim_release(self, slot); /* too many answers wait: its writer tries again */
+        return SL_ERR_BUSY;
+    }
+    const struct reg_drop how = {.reason = REG_GHOST_REMOVED,
+                                 .forget = true,
+                                 .remove_id = commit->answer,
+                                 .remove_index = index};
+    if (found == SL_OK) {
+        return claim_replace(self, slot, digest, &there, &how);
+    }
+    sl_err err = claim_put(self, slot, digest);
+    if (err == SL_OK && doubt) {
+        reg_key_forget(self, key, &how);
+    }
+    return err;
+}
+
+static bool claim_is_of(const struct registrar *self, const struct reg_claim *claim, uint32_t peer)
+{
+    return sl_proc_id_equal(claim->owner, self->peers->all[peer].proc) ||
+           claim->writer_peer == peer;
+}
+
+/* Whether something on a disk under this key is still on its way out. */
+static bool key_is_forgotten(struct registrar *self, const char *key)
+{
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        if (reg_forget_pending(self, key, (uint32_t)strlen(key), i) ||
+            reg_write_dooms(self, key, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The key of a value that was committed, if something of before is still on its way out under it;
+ * else empty. Its record may be another by now: the value was written, or left memory. Errors:
+ * SL_ERR_NO_MEMORY. */
+static sl_err commit_forgets(struct registrar *self, struct committing *commit,
+                             const struct sl_item_claim *item, char key[SL_KEY_BYTES_MAX + 1])
+{
+    struct sl_digest digest = {.low = item->digest_low, .high = item->digest_high};
+    struct sl_entry entry = {0};
+    key[0] = '\0';
+    if (sl_index_ref_live(self->index, (sl_ref)item->ref)) {
+        sl_index_read(self->index, (sl_ref)item->ref, &entry);
+    }
+    if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation) {
+        key_text(&entry, key);
+        key[0] = key_is_forgotten(self, key) ? key[0] : '\0';
+        return SL_OK;
+    }
+    if (self->forgets->count == 0) {
+        return SL_OK;
+    }
+    if (commit->forgotten == NULL && /* once for all items: there may be many of both */
+        !reg_forgotten_list(self, &commit->forgotten, &commit->forgotten_count)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    const char *found = reg_forgotten_find(commit->forgotten, commit->forgotten_count, digest);
+    if (found != NULL) {
+        memcpy(key, found, strlen(found) + 1);
+    }
+    return SL_OK;
+}
+
+/* Committed before. Its answer may have waited for tombstones of what it replaced when the
+ * registrar before us died. */
+static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
+                           const struct sl_item_claim *item)
+{
+    char key[SL_KEY_BYTES_MAX + 1] = "";
+    sl_err err = self->tier->on ? commit_forgets(self, commit, item, key) : SL_OK;
+    if (err != SL_OK || key[0] == '\0') {
+        return err;
+    }
+    if (!commit_waits(self, commit)) {
+        return SL_ERR_LIMIT;
+    }
+    bool joined = reg_answer_join(self, commit->answer, index, key);
+    return joined ? SL_OK : SL_ERR_TIMEOUT; /* an answer of this registrar waited already */
+}
+
+static sl_err commit_one(struct registrar *self, struct committing *commit, uint32_t index)
+{
+    const struct sl_item_claim *item = &commit->msg->body.commit.items.at[index];
+    uint32_t peer = commit->peer;
+    uint32_t slot = reg_claim_by_generation(self, item->generation);
+    if (slot == REG_NONE) {
+        return reg_recent_has(self, item->generation) ? commit_again(self, commit, index, item)
+                                                      : SL_ERR_STALE;
+    }
+    struct reg_claim *claim = &self->claims->all[slot];
+    if (claim->ref != item->ref) {
+        return SL_ERR_STALE;
+    }
+    if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
+        return SL_ERR_PERMISSION;
+    }
+    if (claim->ahead) {
+        return SL_ERR_INVALID; /* it has no key: PUBLISH */
+    }
+    if (claim->state != REG_CLAIM_RESERVED) {
+        if (claim->state == REG_CLAIM_HELD && claim->writer_peer == peer) {
+            reg_claim_release(self, slot); /* the writer itself says that it is done */
+        }
+        return SL_ERR_STALE;
+    }
+    return claim_commit(self, commit, slot, index,
+                        (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
+}
+
+static void commit_asked(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_commit *body = &msg->body.commit;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    if (reg_answer_waits(self, msg)) {
+        return; /* sent again */
+    }
+    uint64_t done = 0;
+    struct committing commit = {.msg = msg, .peer = peer};
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
+        sl_err code = commit_one(self, &commit, (uint32_t)at);
+        self->codes[at] = (uint64_t)code;
+        done += code == SL_OK ? 1 : 0;
+        sl_metric_add(self->env->metrics, self->reservations->metric.stale_count,
+                      code == SL_ERR_STALE ? 1 : 0);
+    }
+    free(commit.forgotten);
+    sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
+                   (uint32_t)done);
+    if (commit.answer != 0) {
+        reg_answer_end(self, commit.answer, self->codes);
+        return;
+    }
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+/* ---- abort ---- */
+
+/* The sender says that nothing is written there any more. */
+static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_item_claim *item)
+{
+    uint32_t slot = reg_claim_by_generation(self, item->generation);
+    if (slot == REG_NONE || self->claims->all[slot].ref != item->ref) {
+        return reg_recent_has(self, item->generation) ? SL_ERR_STALE
+                                                      : SL_OK; /* committed, or gone already */
+    }
+    struct reg_claim *claim = &self->claims->all[slot];
+    if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
+        return SL_ERR_PERMISSION;
+    }
+    uint32_t group = claim->state == REG_CLAIM_RESERVED ? claim->group : REG_NONE;
+    reg_claim_release(self, slot);
+    if (group != REG_NONE) {
+        self->groups->all[group].aborted = true;
+        group_given_up(self, group);
+    }
+    return SL_OK;
+}
+
+static void abort_asked(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_abort *body = &msg->body.abort;
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        self->codes[i] = (uint64_t)abort_one(self, peer, &body->items.at[i]);
+    }
+    sl_metric_add(self->env->metrics, self->reservations->metric.abort_count, body->items.count);
+    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "abort", msg->sender.at,
+                   (uint32_t)body->items.count);
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, body->items.count);
+}
+
+/* ---- deadlines ---- */
+
+static void timers_expire(struct registrar *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    uint32_t id;
+    while (reg_timers_pop(&self->claims->timers, now_ns, &id)) {
+        if (id >= self->set.reservations_max) {
+            reg_group_abandon(self, id - self->set.reservations_max, REG_GHOST_EXPIRED);
+            continue;
+        }
+        if (self->claims->all[id].state == REG_CLAIM_RESERVED && self->claims->all[id].ahead) {
+            reg_ahead_revoke(self, id); /* not used in time: nothing is lost */
+        } else if (self->claims->all[id].state == REG_CLAIM_RESERVED) {
+            struct sl_entry entry;
+            sl_index_read(self->index, self->claims->all[id].ref, &entry);
+            reg_ghost_add(self, entry.key, entry.key_length, REG_GHOST_EXPIRED);
+            sl_metric_add(self->env->metrics, self->claims->metric.expired_count, 1);
+            reg_claim_quarantine(self, id);
+        } else if (self->claims->all[id].state == REG_CLAIM_GRACE) {
+            reg_claim_release(self, id);
+        }
+    }
+}
+
+/* ---- the part ---- */
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_reservations, commit_count),
+    REG_METRIC(reg_reservations, stale_count),
+    REG_METRIC(reg_reservations, abort_count),
+    REG_METRIC(reg_reservations, replaced_count),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_COMMIT, commit_asked},
+    {SL_MSG_ABORT, abort_asked},
+};
+
+const struct reg_part reg_reservations_part = {
+    .name = "reservations",
+    REG_STATE(reservations, reg_reservations),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    .tick = {REG_TICK_RESERVATIONS, timers_expire},
+};

@@ -1,0 +1,790 @@
+/* actors/registrar/writers/reserve.c - RESERVE: one pass over the items, and grants.
+ *
+ * The pass: 1. what every block of the request is; 2. what every object is: there, being written,
+ * or in need of an extent; 3. extents, evicting; 4. records of the claims. Nothing is told before
+ * all of it is done, so a request that has to wait (or a block that cannot be had whole) is rolled
+ * back by freeing what it took. */
+#include "actors/registrar/writers/reserve.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/base/timers.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
+#include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/writers/holds.h"
+#include "actors/registrar/writers/parked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_ROUNDS_MAX 16u
+
+/* ---- 1: blocks ---- */
+
+static bool same_request(const struct reg_request *req, struct sl_proc_id owner, uint64_t op_id,
+                         uint64_t seq)
+{
+    /* Requests without an op are told apart by their number: two puts of one client are two
+     * writers. */
+    return sl_proc_id_equal(owner, req->owner) && op_id == req->op_id &&
+           (op_id != 0 || seq == req->seq);
+}
+
+static uint64_t timer_left(const struct registrar *self, uint32_t id)
+{
+    return sl_budget_ns(self->env->now_ns, self->claims->timers.deadline[id]);
+}
+
+static struct reg_want_group group_classify(struct registrar *self, const struct reg_request *req,
+                                            const struct sl_item_group *want)
+{
+    struct reg_want_group out = {.code = SL_OK, .slot = REG_NONE};
+    struct sl_entry entry;
+    struct sl_group_info info;
+    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) != SL_OK) {
+        return out;
+    }
+    if (entry.kind != SL_RECORD_GROUP) {
+        out.code = SL_ERR_INVALID; /* an object has this key */
+        return out;
+    }
+    sl_index_group_info(self->index, entry.ref, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        out.code = SL_ERR_EXISTS;
+        return out;
+    }
+    uint32_t slot = reg_group_slot(self, entry.ref);
+    if (slot == REG_NONE) { /* dropped, on its way out */
+        out.code = SL_ERR_BUSY;
+    } else if (self->groups->all[slot].found) {
+        /* Half of it came up in a scan of the disk: whoever has the bytes at hand is the better
+         * source. */
+        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    } else if (!same_request(req, self->groups->all[slot].owner, self->groups->all[slot].op_id,
+                             self->groups->all[slot].seq)) {
+        out.code = SL_ERR_BUSY;
+        out.busy_ns = timer_left(self, reg_group_timer(self, slot));
+    } else if (info.part_count != want->part_count) {
+        out.code = SL_ERR_INVALID;
+    } else {
+        out.slot = slot;
+        self->groups->all[slot].aborted = false;
+    }
+    return out;
+}
+
+/* ---- 2: objects ---- */
+
+static struct reg_want_group *item_group(struct registrar *self, const struct sl_item_want *want)
+{
+    return want->group == 0 ? NULL : &self->scratch->groups[want->group - 1];
+}
+
+/* Whether an earlier item of this request has the same key. */
+static bool item_seen(struct registrar *self, const struct reg_request *req, uint32_t index,
+                      uint32_t mask)
+{
+    uint64_t hash = self->scratch->items[index].hash;
+    const struct sl_text *key = &req->items[index].key;
+    uint32_t at = (uint32_t)hash & mask;
+    while (self->scratch->seen[at] != 0) {
+        uint32_t other = self->scratch->seen[at] - 1;
+        if (self->scratch->items[other].hash == hash &&
+            req->items[other].key.length == key->length &&
+            memcmp(req->items[other].key.at, key->at, key->length) == 0) {
+            return true;
+        }
+        at = (at + 1) & mask;
+    }
+    self->scratch->seen[at] = index + 1;
+    return false;
+}
+
+/* Names are compared by their hash alone: two bundles with one hash would be one. */
+static uint64_t bundle_of(const struct sl_item_want *want)
+{
+    return want->bundle.length == 0 ? 0 : SL_MAX(reg_hash(want->bundle.at, want->bundle.length), 1);
+}
+
+/* A value that is to give way to the one that is asked for keeps what belongs to its key: a hard
+ * pin and its bundle. SL_ERR_EXISTS: it does not give way. */
+static sl_err item_replaces(const struct reg_request *req, const struct sl_item_want *want,
+                            const struct sl_entry *there, struct reg_item *item)
+{
+    uint64_t bundle = bundle_of(want);
+    if (!req->replace || there->kind != SL_RECORD_COMMITTED || there->group != 0 ||
+        want->group != 0) {
+        return SL_ERR_EXISTS;
+    }
+    if (bundle != 0 && bundle != there->bundle) {
+        return SL_ERR_INVALID;
+    }
+    item->bundle = there->bundle;
+    item->hard_pin = there->hard_pin;
+    return SL_OK;
+}
+
+/* A key that is in the table: there, being made visible by another, or not what the request takes
+ * it for. */
+static sl_err item_present(struct registrar *self, const struct sl_item_want *want,
+                           const struct sl_entry *entry, struct sl_item_grant *grant)
+{
+    struct reg_want_group *group = item_group(self, want);
+    if (entry->kind != SL_RECORD_COMMITTED) {
+        return SL_ERR_INVALID; /* a block has this key */
+    }
+    if (entry->group == 0) {
+        return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID;
+    }
+    struct sl_group_info info;
+    sl_index_group_info(self->index, entry->group, &info);
+    if (info.state == SL_GROUP_COMMITTED) {
+        return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID; /* a part of another block */
+    }
+    if (group != NULL && group->slot != REG_NONE &&
+        self->groups->all[group->slot].ref == entry->group) {
+        return SL_ERR_EXISTS; /* filled by this op already */
+    }
+    uint32_t slot = reg_group_slot(self, entry->group);
+    grant->busy_ns = slot == REG_NONE ? 0 : timer_left(self, reg_group_timer(self, slot));
+    return SL_ERR_BUSY;
+}
+
+static void grant_fill(const struct reg_claim *claim, struct sl_item_grant *grant)
+{
+    *grant = (struct sl_item_grant){
+        .code = SL_OK,
+        .ref = claim->ref,
+        .generation = claim->extent.generation,
+        .arena = claim->extent.arena,
+        .offset_bytes = claim->extent.offset_bytes,
+    };
+}
+
+/* A key that somebody is writing. */
+static sl_err item_claimed(struct registrar *self, const struct reg_request *req,
+                           const struct sl_item_want *want, uint32_t slot,
+                           struct sl_item_grant *grant)
+{
+    const struct reg_claim *claim = &self->claims->all[slot];
+    const struct reg_want_group *group = item_group(self, want);
+    if (!same_request(req, claim->owner, claim->op_id, claim->seq)) {
+        uint32_t timer = claim->group == REG_NONE ? slot : reg_group_timer(self, claim->group);
+        grant->busy_ns = timer_left(self, timer);
+        if (claim->group == REG_NONE && self->scratch->put_preempt_ns != 0) {
+            uint64_t until_ns = sl_deadline_ns(claim->since_ns, self->scratch->put_preempt_ns);
+            grant->busy_ns = SL_MIN(grant->busy_ns, sl_budget_ns(self->env->now_ns, until_ns));
+        }
+        return SL_ERR_BUSY;
+    }
+    if (claim->extent.length_bytes != want->length_bytes ||
+        claim->group != (group == NULL ? REG_NONE : group->slot)) {
+        return SL_ERR_INVALID;
+    }
+    grant_fill(claim, grant);
+    return SL_OK;
+}
+
+/* Whether the other writer has to stand back. Who replaces does not wait for a put, which may be
+ * one that nobody goes on with; but of two that replace the later one waits for the first: each
+ * would else take the key from the other whenever it tries again, and two large values could go on
+ * so until their deadlines. Nobody waits longer than put_preempt for one that does not come to an
+ * end. */
+static bool item_preempts(const struct registrar *self, const struct reg_request *req,
+                          uint32_t slot)
+{
+    const struct reg_claim *claim = &self->claims->all[slot];
+    uint64_t preempt_ns = self->scratch->put_preempt_ns;
+    bool slow = preempt_ns != 0 && self->env->now_ns >= sl_deadline_ns(claim->since_ns, preempt_ns);
+    return claim->group == REG_NONE && ((req->replace && !claim->replace) || slow);
+}
+
+static sl_err item_writer(struct registrar *self, const struct reg_request *req,
+                          const struct sl_item_want *want, struct reg_item *item)
+{
+    item->writer = want->writer.length == 0
+                       ? req->peer
+                       : reg_peer_find(self, want->writer.at, want->writer.length);
+    return item->writer != REG_NONE ? SL_OK : SL_ERR_UNREACHABLE;
+}
+
+static sl_err item_classify(struct registrar *self, const struct reg_request *req, uint32_t index,
+                            uint32_t mask)
+{
+    const struct sl_item_want *want = &req->items[index];
+    struct reg_item *item = &self->scratch->items[index];
+    struct sl_item_grant *grant = &self->scratch->grants[index];
+    struct reg_want_group *group = item_group(self, want);
+    struct sl_entry entry;
+    *grant = (struct sl_item_grant){0};
+    *item = (struct reg_item){.state = REG_ITEM_DONE,
+                              .slot = REG_NONE,
+                              .preempts = REG_NONE,
+                              .hash = reg_hash(want->key.at, want->key.length),
+                              .hard_pin = req->hard_pin,
+                              .bundle = bundle_of(want)};
+    if (group != NULL && group->code != SL_OK) {
+        grant->busy_ns = group->busy_ns;
+        return group->code;
+    }
+    if (want->length_bytes > self->set.memory_chunk) {
+        return SL_ERR_INVALID; /* no extent crosses a chunk */
+    }
+    if (item_seen(self, req, index, mask)) {
+        grant->busy_ns = req->ttl_ns;
+        return SL_ERR_BUSY; /* the first of its name is being written now */
+    }
+    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) == SL_OK) {
+        sl_err err = item_replaces(req, want, &entry, item);
+        if (err != SL_OK) {
+            return err == SL_ERR_EXISTS ? item_present(self, want, &entry, grant) : err;
+        }
+        item->hard_pin = item->hard_pin || req->hard_pin;
+    }
+    uint32_t slot = reg_claim_by_key(self, item->hash, want->key.at, want->key.length);
+    if (slot != REG_NONE) {
+        sl_err err = item_claimed(self, req, want, slot, grant);
+        if (err != SL_ERR_BUSY || !item_preempts(self, req, slot)) {
+            return err;
+        }
+        item->preempts = slot;
+    }
+    if (group != NULL && group->slot != REG_NONE &&
+        reg_group_has(&self->groups->all[group->slot], want->part_index)) {
+        return SL_ERR_INVALID; /* the part exists under another key */
+    }
+    if (sl_extent_space(want->length_bytes) > reg_charge_largest(self) ||
+        !reg_unit_is_admitted(self, item->hash, want->length_bytes)) {
+        return SL_ERR_NO_SPACE; /* and waiting would not help */
+    }
+    sl_err err = item_writer(self, req, want, item);
+    if (err == SL_OK) {
+        item->state = REG_ITEM_NEED;
+    }
+    return err;
+}
+
+static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_ns)
+{
+    if (group != NULL && group->code == SL_OK) {
+        group->code = code;
+        group->busy_ns = busy_ns;
+    }
+}
+
+/* What the request needs after everything that needs nothing was answered. */
+struct reserve_need {
+    uint64_t bytes;
+    uint32_t count;
+};
+
+static struct reserve_need request_classify(struct registrar *self, const struct reg_request *req)
+{
+    uint32_t mask = 15;
+    struct reserve_need need = {0};
+    while (mask < 2 * req->item_count) {
+        mask = mask * 2 + 1;
+    }
+    memset(self->scratch->seen, 0, (mask + 1) * sizeof(*self->scratch->seen));
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        self->scratch->groups[i] = group_classify(self, req, &req->groups[i]);
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        sl_err code = item_classify(self, req, i, mask);
+        self->scratch->grants[i].code = (uint64_t)code;
+        if (code != SL_OK && code != SL_ERR_EXISTS) {
+            group_fail(item_group(self, &req->items[i]), code, self->scratch->grants[i].busy_ns);
+        }
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_item *item = &self->scratch->items[i];
+        const struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (item->state == REG_ITEM_NEED && group != NULL && group->code != SL_OK) {
+            item->state = REG_ITEM_DONE;
+            self->scratch->grants[i] =
+                (struct sl_item_grant){.code = (uint64_t)group->code, .busy_ns = group->busy_ns};
+        } else if (item->state == REG_ITEM_NEED) {
+            need.bytes += sl_extent_space(req->items[i].length_bytes);
+            need.count++;
+        }
+    }
+    return need;
+}
+
+/* ---- 4: records ---- */
+
+static sl_err group_make(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    struct reg_want_group *group = &self->scratch->groups[index];
+    const struct sl_item_group *want = &req->groups[index];
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
+    struct sl_group_want make = {
+        .key = {.at = want->key.at, .length = (uint32_t)want->key.length},
+        .part_count = (uint32_t)want->part_count,
+        .deadline_ns = deadline_ns,
+        .op_id = req->op_id,
+        .transient_ns = want->transient_ns,
+        .owner = req->owner,
+    };
+    struct reg_group fresh = {.owner = req->owner, .op_id = req->op_id, .seq = req->seq};
+    sl_err err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    if (err != SL_OK) {
+        return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the same block twice in one request */
+    }
+    group->slot = reg_group_add(self, &fresh, deadline_ns);
+    if (group->slot == REG_NONE) {
+        sl_index_group_drop(self->index, fresh.ref);
+        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
+        return SL_ERR_LIMIT;
+    }
+    group->made = true;
+    return SL_OK;
+}
+
+/* The key is free at once, the other's extent when its writer is known to be out; its COMMIT is
+ * stale. */
+static void item_preempt(struct registrar *self, const struct reg_request *req,
+                         struct reg_item *item)
+{
+    SL_ASSERT(self->claims->all[item->preempts].state == REG_CLAIM_RESERVED);
+    reg_claim_quarantine(self, item->preempts);
+    item->preempts = REG_NONE;
+    sl_metric_add(self->env->metrics, self->scratch->metric.preempted_count, 1);
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "preempt", "", 1);
+}
+
+static sl_err item_record(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    const struct sl_item_want *want = &req->items[index];
+    struct reg_item *item = &self->scratch->items[index];
+    struct reg_want_group *group = item_group(self, want);
+    if (group != NULL && group->slot == REG_NONE) {
+        sl_err err = group_make(self, req, (uint32_t)want->group - 1);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    if (group != NULL && reg_group_has(&self->groups->all[group->slot], want->part_index)) {
+        return SL_ERR_INVALID; /* two keys for one part */
+    }
+    if (item->preempts != REG_NONE) {
+        item_preempt(self, req, item);
+    }
+    struct reg_claim claim = {
+        .state = REG_CLAIM_RESERVED,
+        .replace = req->replace && group == NULL,
+        .since_ns = self->env->now_ns,
+        .extent = {.generation = sl_arena_next_generation(self->arena),
+                   .offset_bytes = item->offset_bytes,
+                   .length_bytes = want->length_bytes},
+        .hash = item->hash,
+        .op_id = req->op_id,
+        .seq = req->seq,
+        .owner = req->owner,
+        .owner_peer = req->peer,
+        .writer_peer = item->writer,
+        .group = group == NULL ? REG_NONE : group->slot,
+        .part_index = (uint16_t)want->part_index,
+        .bundle = item->bundle,
+    };
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
+    struct sl_entry record = {
+        .kind = SL_RECORD_RESERVED,
+        .extent = claim.extent,
+        .owner = req->owner,
+        .writer = self->peers->all[item->writer].proc,
+        .deadline_ns = deadline_ns,
+        .op_id = req->op_id,
+        .group = group == NULL ? 0 : self->groups->all[group->slot].ref,
+        .part_index = claim.part_index,
+        .hard_pin = item->hard_pin,
+        .replace = claim.replace,
+        .soft_pin_ns = req->soft_pin_ns,
+        .bundle = claim.bundle,
+        .contributions = item->charged,
+        .key = want->key.at,
+        .key_length = (uint16_t)want->key.length,
+    };
+    sl_err err = sl_index_claim(self->index, &record, &claim.ref, NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    item->slot = reg_claim_add(self, &claim);
+    SL_ASSERT(item->slot != REG_NONE); /* counted before */
+    reg_list_add(self, REG_LIST_PEER, &self->peers->all[req->peer].owned, item->slot);
+    if (group != NULL) {
+        reg_list_add(self, REG_LIST_GROUP, &self->groups->all[group->slot].claims, item->slot);
+        reg_group_mark(&self->groups->all[group->slot], want->part_index, true);
+    } else {
+        reg_timers_set(&self->claims->timers, item->slot, deadline_ns);
+    }
+    grant_fill(&self->claims->all[item->slot], &self->scratch->grants[index]);
+    item->state = REG_ITEM_GRANTED;
+    return SL_OK;
+}
+
+/* ---- rolling back ---- */
+
+static void item_undo(struct registrar *self, const struct reg_request *req, uint32_t index,
+                      sl_err code)
+{
+    struct reg_item *item = &self->scratch->items[index];
+    if (item->state == REG_ITEM_GRANTED) {
+        reg_claim_release(self, item->slot); /* nobody was told of it */
+    } else if (item->state == REG_ITEM_TAKEN) {
+        reg_give_charged(self, item->offset_bytes, req->items[index].length_bytes, item->charged);
+    } else if (item->state != REG_ITEM_NEED) {
+        return;
+    }
+    item->state = REG_ITEM_DONE;
+    self->scratch->grants[index] = (struct sl_item_grant){.code = (uint64_t)code};
+}
+
+/* Blocks that this request made and that got nothing. */
+static void groups_undo(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        struct reg_want_group *group = &self->scratch->groups[i];
+        if (!group->made || self->groups->all[group->slot].claims != REG_NONE) {
+            continue;
+        }
+        sl_ref ref = self->groups->all[group->slot].ref;
+        reg_group_remove(self, group->slot);
+        sl_index_group_drop(self->index, ref);
+        sl_index_unlink(self->index, ref, SL_RECORD_FREE);
+        group->made = false;
+        group->slot = REG_NONE;
+    }
+}
+
+static void request_undo(struct registrar *self, const struct reg_request *req, sl_err code)
+{
+    bool freed = self->space.freed;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        item_undo(self, req, i, code);
+    }
+    groups_undo(self, req);
+    self->space.freed = freed; /* what was just taken and given back is no news to who waits */
+}
+
+/* ---- the pass ---- */
+
+static sl_err item_grant(struct registrar *self, const struct reg_request *req, uint32_t index)
+{
+    struct reg_item *item = &self->scratch->items[index];
+    uint64_t length_bytes = req->items[index].length_bytes;
+    sl_err err =
+        reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
+    if (err == SL_ERR_NO_SPACE && reg_ahead_revoke_all(self)) {
+        err = reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    item->state = REG_ITEM_TAKEN;
+    err = item_record(self, req, index);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < INDEX_ROUNDS_MAX && reg_make_index_room(self); i++) {
+        err = item_record(self, req, index);
+    }
+    return err;
+}
+
+/* Whether these bytes lack nothing but memory that is on its way. */
+static bool memory_comes(const struct registrar *self, uint64_t need_bytes)
+{
+    return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
+}
+
+/* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
+ * its block. */
+static sl_err request_grant(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (self->scratch->items[i].state != REG_ITEM_NEED) {
+            continue;
+        }
+        sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
+        if (err == SL_ERR_NO_SPACE &&
+            (req->wait || (req->until_populated &&
+                           memory_comes(self, sl_extent_space(req->items[i].length_bytes))))) {
+            return err;
+        }
+        if (err != SL_OK) {
+            group_fail(group, err, 0);
+            item_undo(self, req, i, err);
+        }
+    }
+    bool undone = false;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_want_group *group = item_group(self, &req->items[i]);
+        if (group != NULL && group->code != SL_OK &&
+            self->scratch->items[i].state == REG_ITEM_GRANTED) {
+            item_undo(self, req, i, group->code);
+            undone = true;
+        }
+    }
+    if (undone) {
+        groups_undo(self, req);
+    }
+    return SL_OK;
+}
+
+/* Answers every item without granting anything. */
+static enum reg_outcome request_refuse(struct registrar *self, const struct reg_request *req,
+                                       sl_err code)
+{
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        item_undo(self, req, i, code);
+    }
+    return REG_RESERVE_ANSWER;
+}
+
+static bool room_for(struct registrar *self, uint64_t bytes)
+{
+    return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
+}
+
+/* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
+ */
+static bool request_has_room(struct registrar *self, const struct reg_request *req,
+                             uint64_t need_bytes, bool may_allocate)
+{
+    bool may_wait = req->wait || (req->until_populated && reg_populate_pending(self));
+    if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
+        return may_allocate;
+    }
+    if (reg_charge_room(self, need_bytes) && memory_comes(self, need_bytes)) {
+        return false;
+    }
+    /* What is asked for comes before what is granted ahead of being asked for. */
+    return !req->wait || (reg_ahead_revoke_all(self) && room_for(self, need_bytes));
+}
+
+enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
+                                 bool may_allocate, uint64_t *need_bytes)
+{
+    /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
+    uint32_t rounds = INDEX_ROUNDS_MAX + req->item_count / 32;
+    for (uint32_t i = 0; i < rounds && may_allocate && sl_index_nearly_full(self->index); i++) {
+        if (!reg_make_index_room(self)) {
+            break;
+        }
+    }
+    struct reserve_need need = request_classify(self, req);
+    *need_bytes = need.bytes;
+    if (need.count == 0) {
+        return REG_RESERVE_ANSWER;
+    }
+    if (self->claims->count + need.count > self->set.reservations_max ||
+        self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max) {
+        return request_refuse(self, req, SL_ERR_LIMIT);
+    }
+    if (req->wait && need.bytes > reg_ceiling_bytes(self)) { /* else item by item */
+        return request_refuse(self, req, SL_ERR_NO_SPACE);
+    }
+    if (!request_has_room(self, req, need.bytes, may_allocate)) {
+        bool comes =
+            memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes);
+        return req->wait || (req->until_populated && comes)
+                   ? REG_RESERVE_PARK
+                   : request_refuse(self, req, SL_ERR_NO_SPACE);
+    }
+    if (request_grant(self, req) == SL_ERR_NO_SPACE) {
+        request_undo(self, req, SL_ERR_NO_SPACE);
+        return REG_RESERVE_PARK;
+    }
+    return REG_RESERVE_ANSWER;
+}
+
+/* What is held is held before anybody is told of it. Without room for all of it nothing is granted.
+ */
+static void request_hold(struct registrar *self, const struct reg_request *req)
+{
+    sl_err err = reg_hold_take(self, req);
+    if (err == SL_OK) {
+        return;
+    }
+    request_undo(self, req, err);
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        self->scratch->grants[i] = (struct sl_item_grant){.code = (uint64_t)err};
+    }
+}
+
+void reg_request_answer(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back)
+{
+    if (req->hold_id != 0) {
+        request_hold(self, req);
+    }
+    uint64_t granted = 0, busy = 0, refused = 0;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        const struct sl_text *key = &req->items[i].key;
+        if (self->scratch->grants[i].code == SL_ERR_NO_SPACE) {
+            reg_ghost_add(self, key->at, key->length, REG_GHOST_REFUSED);
+            refused++;
+        }
+        granted += self->scratch->grants[i].code == SL_OK ? 1 : 0;
+        busy += self->scratch->grants[i].code == SL_ERR_BUSY ? 1 : 0;
+    }
+    sl_metric_add(self->env->metrics, self->scratch->metric.reserve_count, granted);
+    sl_metric_add(self->env->metrics, self->scratch->metric.busy_count, busy);
+    sl_metric_add(self->env->metrics, self->scratch->metric.refused_count, refused);
+    sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve", back->to,
+                   (uint32_t)granted);
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.reserve_reply.items.at = self->scratch->grants;
+    reply.body.reserve_reply.items.count = req->item_count;
+    sl_return_reply(self->env, back, &reply);
+}
+
+/* ---- the message ---- */
+
+static sl_err request_check(const struct registrar *self, const struct sl_body_reserve *body,
+                            struct sl_error *why)
+{
+    if (body->soft_pin_ns > self->scratch->soft_pin_max_ns) {
+        return sl_fail(why, SL_ERR_INVALID, "RESERVE.soft_pin_ns: %llu, soft_pin_max is %llu",
+                       (unsigned long long)body->soft_pin_ns,
+                       (unsigned long long)self->scratch->soft_pin_max_ns);
+    }
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        const struct sl_item_want *want = &body->items.at[i];
+        if (want->group > body->groups.count) {
+            return sl_fail(why, SL_ERR_INVALID, "RESERVE.items[%llu].group: %llu of %llu groups",
+                           (unsigned long long)i, (unsigned long long)want->group,
+                           (unsigned long long)body->groups.count);
+        }
+        if (want->group != 0 && want->part_index >= body->groups.at[want->group - 1].part_count) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "RESERVE.items[%llu].part_index: %llu of %llu parts",
+                           (unsigned long long)i, (unsigned long long)want->part_index,
+                           (unsigned long long)body->groups.at[want->group - 1].part_count);
+        }
+        if (want->group != 0 && want->bundle.length > 0) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "RESERVE.items[%llu].bundle: a part of a block has none",
+                           (unsigned long long)i);
+        }
+    }
+    return SL_OK;
+}
+
+static void reserve(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_reserve *body = &msg->body.reserve;
+    struct sl_error why = {0};
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return;
+    }
+    if (request_check(self, body, &why) != SL_OK) {
+        sl_reply_code(self->env, msg, SL_ERR_INVALID, &why);
+        return;
+    }
+    if (self->draining) {
+        sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
+        return;
+    }
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    if (reg_parked_already(self, &back)) {
+        return;
+    }
+    struct reg_request req = {
+        .items = body->items.at,
+        .groups = body->groups.at,
+        .item_count = (uint32_t)body->items.count,
+        .group_count = (uint32_t)body->groups.count,
+        .wait = body->wait,
+        .until_populated = true,
+        .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
+        .op_id = msg->op_id,
+        .seq = msg->seq,
+        .trace_id = msg->trace_id,
+        .hold_id = body->hold_id,
+        .hold_ns = body->hold_ns,
+        .hard_pin = body->hard_pin,
+        .soft_pin_ns = body->soft_pin_ns,
+        .replace = body->replace,
+        .peer = peer,
+        .owner = self->peers->all[peer].proc,
+    };
+    reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
+    uint64_t need_bytes = 0;
+    /* Who came first is served first: nobody overtakes a request that waits for space. */
+    if (reg_request_run(self, &req, self->space.parked_count == 0, &need_bytes) ==
+        REG_RESERVE_ANSWER) {
+        reg_request_answer(self, &req, &back);
+        return;
+    }
+    sl_err err = reg_request_park(self, &req, &back, need_bytes);
+    if (err != SL_OK) {
+        sl_fail(&why, err, "%u requests wait for space already", self->space.parked_count);
+        sl_reply_code(self->env, msg, err, &why);
+    }
+}
+
+/* ---- the part ---- */
+
+static void reserve_settings(struct registrar *self)
+{
+    const struct sl_config *config = self->env->config;
+    self->scratch->soft_pin_max_ns = sl_config_u64(config, SL_SET_soft_pin_max);
+    self->scratch->put_preempt_ns = sl_config_u64(config, SL_SET_put_preempt);
+    self->scratch->quarantine_bytes_max = sl_config_u64(config, SL_SET_quarantine_bytes_max);
+    if (self->scratch->quarantine_bytes_max == 0) {
+        self->scratch->quarantine_bytes_max = self->set.memory / 4;
+    }
+}
+
+static sl_err reserve_init(struct registrar *self, struct sl_error *why)
+{
+    struct reg_scratch *scratch = self->scratch;
+    scratch->items = calloc(SL_BATCH_MAX, sizeof(*scratch->items));
+    scratch->groups = calloc(SL_BATCH_MAX, sizeof(*scratch->groups));
+    scratch->grants = calloc(SL_BATCH_MAX, sizeof(*scratch->grants));
+    scratch->seen = calloc(4 * SL_BATCH_MAX, sizeof(*scratch->seen));
+    return scratch->items != NULL && scratch->groups != NULL && scratch->grants != NULL &&
+                   scratch->seen != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of a request");
+}
+
+static void reserve_fini(struct registrar *self)
+{
+    free(self->scratch->items);
+    free(self->scratch->groups);
+    free(self->scratch->grants);
+    free(self->scratch->seen);
+}
+
+static const struct reg_metric metrics[] = {
+    REG_METRIC(reg_scratch, reserve_count),
+    REG_METRIC(reg_scratch, busy_count),
+    REG_METRIC(reg_scratch, refused_count),
+    REG_METRIC(reg_scratch, preempted_count),
+};
+
+static const struct reg_handler handlers[] = {
+    {SL_MSG_RESERVE, reserve},
+};
+
+const struct reg_part reg_reserve_part = {
+    .name = "reserve",
+    REG_STATE(scratch, reg_scratch),
+    REG_METRICS(metrics),
+    REG_HANDLERS(handlers),
+    .settings = reserve_settings,
+    .init = reserve_init,
+    .fini = reserve_fini,
+};

@@ -1,0 +1,60 @@
+/* actors/registrar/writers/reserve.h - RESERVE. */
+#ifndef SL_REGISTRAR_WRITERS_RESERVE_H
+#define SL_REGISTRAR_WRITERS_RESERVE_H
+
+#include "actors/registrar/memory/contributions.h"
+
+struct reg_request { /* a RESERVE as the pass needs it; of a message or of a parked copy */
+    const struct sl_item_want *items;
+    const struct sl_item_group *groups;
+    uint32_t item_count, group_count;
+    bool wait;            /* for room, for all of it */
+    bool until_populated; /* waits only while memory is being populated: room is on its way */
+    uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
+    bool hard_pin, replace;
+    uint64_t soft_pin_ns;
+    uint32_t peer;
+    struct sl_proc_id owner;
+    struct reg_wish wish;
+};
+/* Scratch of one RESERVE, so that the pass allocates nothing. */
+enum reg_item_state { REG_ITEM_DONE, REG_ITEM_NEED, REG_ITEM_TAKEN, REG_ITEM_GRANTED };
+struct reg_item {
+    enum reg_item_state state;
+    uint32_t slot;
+    uint32_t writer;
+    uint64_t hash;
+    uint64_t offset_bytes;
+    uint64_t charged;  /* set of contributions, once TAKEN */
+    uint64_t bundle;   /* that the value gets */
+    uint32_t preempts; /* claim of another writer that has to stand back, REG_NONE: none */
+    bool hard_pin;
+};
+struct reg_want_group {
+    sl_err code; /* SL_OK: parts may be granted; else every part's answer */
+    uint64_t busy_ns;
+    uint32_t slot;  /* pending group, REG_NONE: to be made */
+    bool made;      /* by this request */
+    uint64_t bytes; /* of its parts, when it is to be held */
+};
+struct reg_scratch {
+    struct reg_item *items;
+    struct reg_want_group *groups;
+    struct sl_item_grant *grants;
+    uint32_t *seen; /* hash set over the items of a request */
+    uint64_t put_preempt_ns, soft_pin_max_ns, quarantine_bytes_max; /* settings */
+    struct {
+        sl_metric reserve_count, busy_count, refused_count, preempted_count;
+    } metric;
+};
+
+enum reg_outcome { REG_RESERVE_ANSWER, REG_RESERVE_PARK };
+/* One pass; *need_bytes is what it needs of memory. ANSWER: the scratch has the grants. */
+enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
+                                 bool may_allocate, uint64_t *need_bytes);
+void reg_request_answer(struct registrar *self, const struct reg_request *req,
+                        const struct sl_return *back);
+
+extern const struct reg_part reg_reserve_part;
+
+#endif

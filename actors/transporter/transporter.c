@@ -2,38 +2,19 @@
  * this node and from others. */
 #include "actors/transporter/transporter.h"
 
-#include "actors/transporter/directory_service.h"
+#include "actors/transporter/control/network.h"
 #include "actors/transporter/internal.h"
-#include "actors/transporter/movers.h"
-#include "actors/transporter/network.h"
+#include "actors/transporter/peers/peers.h"
+#include "actors/transporter/publish/service.h"
+#include "actors/transporter/pull/pull.h"
+#include "actors/transporter/push/push.h"
+#include "actors/transporter/regions/regions.h"
 #include "ipc/sl_cluster.h"
+#include "runtime/fabric/core/movers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHUNKS_MAX 65536u /* of the message table */
-#define GPU_FOLDER "/proc/driver/nvidia/gpus"
-
-static sl_err transporter_nic(struct transporter *self, struct sl_error *why)
-{
-    struct sl_env *env = self->env;
-    struct sl_gpu *gpus = calloc(SL_GPUS_MAX, sizeof(*gpus));
-    if (gpus == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the list of GPUs");
-    }
-    struct sl_nic_sources sources = {
-        .list = sl_config_text(env->config, SL_SET_nic),
-        .rank = (uint32_t)sl_config_u64(env->config, SL_SET_rank),
-        .visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
-        .gpus = gpus,
-        .gpu_count = sl_gpus_list(GPU_FOLDER, gpus),
-        .registered_index = -1,
-    };
-    sl_err err = sl_nic_choose(&sources, self->nic, why);
-    free(gpus);
-    return err;
-}
 
 /* ---- what carries bytes; off unless configured ---- */
 
@@ -53,6 +34,20 @@ static void fabric_done(void *context, const struct sl_fabric_done *done)
 {
     if (!tr_push_done(context, done)) {
         tr_trip_read(context, done);
+    }
+}
+
+void tr_fabric_granted(void *context, uint32_t grant)
+{
+    if (!tr_push_granted(context, grant)) {
+        tr_peers_granted(context, grant);
+    }
+}
+
+void tr_fabric_grant_ended(void *context, uint32_t grant)
+{
+    if (!tr_push_grant_ended(context, grant)) {
+        tr_peers_grant_ended(context, grant);
     }
 }
 
@@ -278,8 +273,24 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
     return err;
 }
 
+static void peer_renewed(struct transporter *self, const struct tr_peer *peer)
+{
+    tr_holder_renewed(self, peer);
+    tr_push_peer_renewed(self, peer);
+}
+
+static void events_set(struct transporter *self)
+{
+    self->events = (struct tr_events){
+        .peer_renewed = peer_renewed,
+        .trip_read = tr_fences_trip_read,
+        .ticket_over = tr_fences_ticket_over,
+    };
+}
+
 sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
 {
+    events_set(self);
     struct sl_env *env = self->env;
     uint64_t message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max);
     if (self->fabric == NULL) {
@@ -350,26 +361,9 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
 {
     struct transporter *self = state;
     self->env = env;
-    self->metric.plans = sl_metric_define(env->metrics, "region_plans");
-    self->metric.regions = sl_metric_define(env->metrics, "regions_planned");
-    struct sl_mr_sources sources = {
-        .setting_bytes = sl_config_u64(env->config, SL_SET_mr_bytes_max),
-        .variable = getenv("MC_MAX_MR_SIZE"),
-    };
-    sl_err err = sl_mr_limit_of(&sources, &self->limit, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (self->limit.clamped) {
-        sl_log_write(env->log, SL_LOG_WARN, 0,
-                     "MC_MAX_MR_SIZE '%.64s' is not within 1 GiB..6 GiB, %llu bytes are used",
-                     sources.variable, (unsigned long long)self->limit.bytes);
-    }
-    err = transporter_nic(self, why);
+    events_set(self);
+    sl_err err = tr_regions_init(self, why);
     if (err == SL_OK) {
-        sl_log_write(env->log, SL_LOG_INFO, 0, "memory regions of at most %llu bytes, nic %s",
-                     (unsigned long long)self->limit.bytes,
-                     self->nic[0] == '\0' ? "none" : self->nic);
         err = fabric_open(self, why);
     }
     if (err == SL_OK) {
@@ -381,69 +375,6 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
     }
     return err == SL_OK && sl_config_u64(env->config, SL_SET_rank) == 0 ? push_init(self, why)
                                                                         : err;
-}
-
-static sl_err chunk_add(struct transporter *self, uint64_t arena, const struct sl_mr_cut *cut,
-                        struct sl_error *why)
-{
-    if (self->chunk_count == CHUNKS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "more than %u regions of at most %llu bytes", CHUNKS_MAX,
-                       (unsigned long long)self->limit.bytes);
-    }
-    if (self->chunk_count == self->chunk_capacity) {
-        uint32_t capacity = SL_MAX(64u, self->chunk_capacity * 2);
-        struct sl_item_chunk *chunks = realloc(self->chunks, capacity * sizeof(*chunks));
-        if (chunks == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", capacity);
-        }
-        self->chunks = chunks;
-        self->chunk_capacity = capacity;
-    }
-    self->chunks[self->chunk_count++] = (struct sl_item_chunk){
-        .arena = arena, .offset_bytes = cut->offset_bytes, .length_bytes = cut->length_bytes};
-    return SL_OK;
-}
-
-/* SL_ERR_NOT_FOUND: there is no such arena. */
-static sl_err arena_plan(struct transporter *self, uint32_t id, struct sl_error *why)
-{
-    struct sl_arena *arena = NULL;
-    sl_err err = sl_arena_attach(self->env->paths->shm_dir, id, false, &arena, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    uint64_t at = 0;
-    struct sl_mr_cut cut;
-    while (err == SL_OK &&
-           sl_mr_next_of_arena(sl_arena_data_bytes(arena), sl_arena_chunk_bytes(arena),
-                               self->limit.bytes, &at, &cut)) {
-        err = chunk_add(self, id, &cut, why);
-    }
-    sl_arena_close(&arena);
-    return err;
-}
-
-static void transporter_regions(struct transporter *self, const struct sl_msg *msg)
-{
-    struct sl_env *env = self->env;
-    struct sl_error why = {0};
-    sl_err err = SL_OK;
-    self->chunk_count = 0;
-    for (uint32_t id = 0; err == SL_OK && id < TR_ARENAS_MAX; id++) {
-        err = arena_plan(self, id, &why);
-    }
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND) { /* the arenas are numbered without gaps */
-        sl_log_write(env->log, SL_LOG_WARN, msg->trace_id, "regions not planned: %s", why.text);
-        sl_reply_code(env, msg, err, &why);
-        return;
-    }
-    sl_metric_add(env->metrics, self->metric.plans, 1);
-    sl_metric_set(env->metrics, self->metric.regions, self->chunk_count);
-    struct sl_msg reply = {.code = SL_OK};
-    reply.body.regions_reply.region_bytes_max = self->limit.bytes;
-    reply.body.regions_reply.chunks.at = self->chunks;
-    reply.body.regions_reply.chunks.count = self->chunk_count;
-    sl_reply(env, msg, &reply);
 }
 
 /* ---- frames of peers ---- */
@@ -606,7 +537,7 @@ static void reply_handle(struct transporter *self, const struct sl_msg *msg)
 static void request_handle(struct transporter *self, const struct sl_msg *msg)
 {
     if (msg->type == SL_MSG_REGIONS) {
-        transporter_regions(self, msg);
+        tr_regions(self, msg);
     } else if (msg->type == SL_MSG_NODES) {
         tr_nodes(self, msg);
     } else if (msg->type == SL_MSG_FENCE) {
@@ -699,7 +630,7 @@ static void transporter_fini(void *state)
     tr_push_fini(self);
     tr_cluster_fini(self);
     tr_memory_fini(self);
-    free(self->chunks);
+    tr_regions_fini(self);
 }
 
 const struct sl_actor sl_transporter_actor = {

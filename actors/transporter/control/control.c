@@ -1,0 +1,500 @@
+/* actors/transporter/control/control.c - the sockets between nodes, and who may connect (ZAP, RFC
+ * 27, answered in this thread). */
+#include "actors/transporter/control/control.h"
+
+#include "ipc/sl_curve.h"
+#include "runtime/sl_clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define NAME_BYTES    32u
+#define ROUTE_BYTES   16u /* ZeroMQ makes five */
+#define RECONNECT_MS  50
+#define RECONNECT_MAX 1000
+#define HANDSHAKE_MS  2000
+#define CONNECT_MS    2000
+/* A connection that is half open is noticed by ZeroMQ's own heartbeats, not by TCP's minutes. */
+#define BEAT_MS         500
+#define BEAT_TIMEOUT_MS 2000
+#define ZAP_ENDPOINT    "inproc://zeromq.zap.01"
+#define ZAP_DOMAIN      "sluice"
+#define ZAP_FRAMES      7u
+#define BACKLOG         64
+/* Of one key. A peer chooses the routing id of its connections, and ZeroMQ ends the process when it
+ * gives out one that somebody chose before (socket_base.cpp, add_out_pipe). They are 32 random
+ * bits: who connects without a bound finds one in hours. */
+#define HANDSHAKES_AT_ONCE 8u
+#define HANDSHAKE_EVERY_NS SL_NS_PER_S
+
+struct control_peer {
+    char name[NAME_BYTES];
+    void *dealer; /* NULL: it only asks us */
+    unsigned char route[ROUTE_BYTES];
+    size_t route_bytes;     /* 0: it has not asked yet */
+    uint64_t handshakes_ns; /* until then its connections are used up */
+};
+
+struct control {
+    struct sl_control base; /* first */
+    struct sl_control_options options;
+    char keys[1024];
+    struct sl_curve_pair pair;
+    void *context, *router, *zap;
+    int epoll_fd;
+    uint32_t turn;
+    struct control_peer peers[SL_CONTROL_PEERS_MAX];
+    uint32_t peer_count;
+    zmq_msg_t frame;
+    char from[NAME_BYTES];
+    unsigned char route[ROUTE_BYTES]; /* of the frame received last */
+    size_t route_bytes;
+};
+
+static struct control *of(struct sl_control *base)
+{
+    return (struct control *)base;
+}
+
+static sl_err fail_zmq(struct sl_error *why, const char *what, const char *which)
+{
+    int code = errno;
+    return sl_fail(why, code == EADDRINUSE ? SL_ERR_EXISTS : SL_ERR_OS, "%s '%s': %s", what, which,
+                   zmq_strerror(code));
+}
+
+static struct control_peer *peer_of(struct control *self, const char *name)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if (strcmp(self->peers[i].name, name) == 0) {
+            return &self->peers[i];
+        }
+    }
+    return NULL;
+}
+
+static struct control_peer *peer_get(struct control *self, const char *name)
+{
+    struct control_peer *peer = peer_of(self, name);
+    if (peer == NULL && self->peer_count < SL_CONTROL_PEERS_MAX) {
+        peer = &self->peers[self->peer_count++];
+        (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
+    }
+    return peer;
+}
+
+/* ---- who may connect ---- */
+
+/* Whether one more connection of this key is not too many. */
+static bool handshake_allow(struct control *self, const char *name)
+{
+    struct control_peer *peer = peer_get(self, name);
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (peer == NULL || peer->handshakes_ns >= now_ns + HANDSHAKES_AT_ONCE * HANDSHAKE_EVERY_NS) {
+        return false;
+    }
+    peer->handshakes_ns = SL_MAX(peer->handshakes_ns, now_ns) + HANDSHAKE_EVERY_NS;
+    return true;
+}
+
+static bool zap_answer(struct control *self, const char *id, size_t id_bytes, const char *name)
+{
+    /* 300 closes the connection without a word; after 400 the other side would never come again,
+     * also when its key is added. */
+    const char *code = name[0] != '\0' ? "200" : "300";
+    const char *text = name[0] != '\0' ? "OK" : "no key of a peer";
+    return zmq_send(self->zap, "1.0", 3, ZMQ_SNDMORE) >= 0 &&
+           zmq_send(self->zap, id, id_bytes, ZMQ_SNDMORE) >= 0 &&
+           zmq_send(self->zap, code, 3, ZMQ_SNDMORE) >= 0 &&
+           zmq_send(self->zap, text, strlen(text), ZMQ_SNDMORE) >= 0 &&
+           zmq_send(self->zap, name, strlen(name), ZMQ_SNDMORE) >= 0 &&
+           zmq_send(self->zap, "", 0, 0) >= 0;
+}
+
+/* One question of the library's I/O thread: version, id, domain, address, routing id, mechanism,
+ * key. */
+static bool zap_step(struct control *self)
+{
+    char parts[ZAP_FRAMES][64] = {{0}}, name[NAME_BYTES] = "", text[SL_CURVE_TEXT_BYTES];
+    size_t lengths[ZAP_FRAMES] = {0};
+    uint32_t count = 0;
+    int more = 1;
+    while (more != 0) {
+        char spill[64];
+        size_t size = sizeof(more);
+        int got = zmq_recv(self->zap, count < ZAP_FRAMES ? parts[count] : spill, sizeof(spill),
+                           ZMQ_DONTWAIT);
+        if (got < 0) {
+            return false;
+        }
+        if (count < ZAP_FRAMES) {
+            lengths[count] = SL_MIN((size_t)got, sizeof(spill));
+        }
+        count++;
+        if (zmq_getsockopt(self->zap, ZMQ_RCVMORE, &more, &size) != 0) {
+            return false;
+        }
+    }
+    if (count == ZAP_FRAMES && lengths[5] == 5 && memcmp(parts[5], "CURVE", 5) == 0 &&
+        lengths[6] == 32) {
+        sl_curve_text((const unsigned char *)parts[6], text);
+        if (sl_curve_who(self->keys, text, name) != SL_OK ||
+            strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
+            name[0] = '\0';
+        }
+    }
+    self->base.refused += name[0] == '\0' ? 1 : 0;
+    return zap_answer(self, parts[1], lengths[1], name);
+}
+
+/* ---- sockets ---- */
+
+static bool set_int(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
+}
+
+static sl_err watch(struct control *self, void *socket, struct sl_error *why)
+{
+    int fd = -1;
+    size_t size = sizeof(fd);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) != 0 ||
+        epoll_ctl(self->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return sl_fail_os(why, errno, "watch a socket between nodes");
+    }
+    return SL_OK;
+}
+
+static bool common_options(const struct control *self, void *socket)
+{
+    int queue = (int)self->options.queue_messages;
+    int64_t bytes_max = (int64_t)self->options.message_bytes_max;
+    return set_int(socket, ZMQ_LINGER, 0) && set_int(socket, ZMQ_SNDHWM, queue) &&
+           set_int(socket, ZMQ_RCVHWM, queue) && set_int(socket, ZMQ_IPV6, 1) &&
+           set_int(socket, ZMQ_HEARTBEAT_IVL, BEAT_MS) &&
+           set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, BEAT_TIMEOUT_MS) &&
+           set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) &&
+           zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof(bytes_max)) == 0;
+}
+
+static sl_err listen_at(struct control *self, struct sl_error *why)
+{
+    char endpoint[160];
+    self->router = zmq_socket(self->context, ZMQ_ROUTER);
+    if (self->router == NULL || !common_options(self, self->router) ||
+        !set_int(self->router, ZMQ_ROUTER_MANDATORY, 1) ||
+        !set_int(self->router, ZMQ_BACKLOG, BACKLOG)) {
+        return fail_zmq(why, "make the socket for", self->options.listen);
+    }
+    if (!self->options.plaintext) {
+        self->zap = zmq_socket(self->context, ZMQ_REP);
+        if (self->zap == NULL || !set_int(self->zap, ZMQ_LINGER, 0) ||
+            zmq_bind(self->zap, ZAP_ENDPOINT) != 0) {
+            return fail_zmq(why, "make", ZAP_ENDPOINT);
+        }
+        sl_err err = watch(self, self->zap, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        if (!set_int(self->router, ZMQ_CURVE_SERVER, 1) ||
+            zmq_setsockopt(self->router, ZMQ_CURVE_SECRETKEY, self->pair.secret_text,
+                           SL_CURVE_TEXT_BYTES) != 0 ||
+            zmq_setsockopt(self->router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) != 0) {
+            return fail_zmq(why, "set the key of", self->options.listen);
+        }
+    }
+    (void)snprintf(endpoint, sizeof(endpoint), "tcp://%s", self->options.listen);
+    if (zmq_bind(self->router, endpoint) != 0) {
+        int code = errno;
+        return sl_fail(why, code == EADDRINUSE ? SL_ERR_EXISTS : SL_ERR_CONFIG,
+                       "cluster_listen '%s': %s", self->options.listen, zmq_strerror(code));
+    }
+    return watch(self, self->router, why);
+}
+
+static sl_err dealer_open(struct control *self, const char *name, const char *address, void **out,
+                          struct sl_error *why)
+{
+    char endpoint[160], server[SL_CURVE_TEXT_BYTES];
+    sl_err err =
+        self->options.plaintext ? SL_OK : sl_curve_load_public(self->keys, name, server, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    void *socket = zmq_socket(self->context, ZMQ_DEALER);
+    *out = socket;
+    if (socket == NULL || !common_options(self, socket) || !set_int(socket, ZMQ_IMMEDIATE, 1) ||
+        !set_int(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
+        !set_int(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX) ||
+        !set_int(socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS)) {
+        return fail_zmq(why, "make the socket to", name);
+    }
+    if (!self->options.plaintext &&
+        (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server, SL_CURVE_TEXT_BYTES) != 0 ||
+         zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, self->pair.public_text, SL_CURVE_TEXT_BYTES) !=
+             0 ||
+         zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, self->pair.secret_text, SL_CURVE_TEXT_BYTES) !=
+             0)) {
+        return fail_zmq(why, "set the keys for", name);
+    }
+    (void)snprintf(endpoint, sizeof(endpoint), "tcp://%s", address);
+    if (zmq_connect(socket, endpoint) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "peer '%s' at '%.100s': %s", name, address,
+                       zmq_strerror(errno));
+    }
+    return watch(self, socket, why);
+}
+
+/* NULL does nothing. */
+static void dealer_close(struct control *self, void *dealer)
+{
+    int fd = -1;
+    size_t size = sizeof(fd);
+    if (dealer == NULL) {
+        return;
+    }
+    if (zmq_getsockopt(dealer, ZMQ_FD, &fd, &size) == 0) { /* it outlives the socket for a while */
+        (void)epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    }
+    (void)zmq_close(dealer);
+}
+
+static sl_err control_peer_add(struct sl_control *base, const char *name, const char *address,
+                               struct sl_error *why)
+{
+    struct control *self = of(base);
+    struct control_peer *peer = peer_get(self, name);
+    void *dealer = NULL;
+    if (peer == NULL) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u peers", SL_CONTROL_PEERS_MAX);
+    }
+    dealer_close(self, peer->dealer);
+    sl_err err = dealer_open(self, name, address, &dealer, why);
+    if (err != SL_OK) {
+        dealer_close(self, dealer);
+        dealer = NULL;
+    }
+    peer->dealer = dealer;
+    return err;
+}
+
+/* ---- frames ---- */
+
+static sl_err control_send(struct sl_control *base, const char *name, const void *frame,
+                           size_t length_bytes, bool answer)
+{
+    struct control *self = of(base);
+    const struct control_peer *peer = peer_of(self, name);
+    if (length_bytes > self->options.message_bytes_max) {
+        return SL_ERR_INVALID;
+    }
+    if (peer == NULL ||
+        (answer ? peer->route_bytes == 0 || self->router == NULL : peer->dealer == NULL)) {
+        return SL_ERR_UNREACHABLE;
+    }
+    void *socket = answer ? self->router : peer->dealer;
+    if (answer &&
+        zmq_send(socket, peer->route, peer->route_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+        return errno == EAGAIN ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
+    }
+    if (zmq_send(socket, frame, length_bytes, ZMQ_DONTWAIT) < 0) {
+        return SL_ERR_UNREACHABLE; /* a DEALER without a connection, or one whose queue is full */
+    }
+    return SL_OK;
+}
+
+/* Reads one whole message into self->frame; what has other parts than it should is dropped.
+ * 1: a frame; 0: none; -1: dropped. */
+static int message_take(struct control *self, void *socket, bool routed)
+{
+    uint32_t parts = 0, wanted = routed ? 2 : 1;
+    bool good = true;
+    do {
+        zmq_msg_t part;
+        (void)zmq_msg_init(&part);
+        if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) < 0) {
+            (void)zmq_msg_close(&part);
+            return 0;
+        }
+        bool more = zmq_msg_more(&part) != 0;
+        if (routed && parts == 0) {
+            self->route_bytes = zmq_msg_size(&part);
+            good = self->route_bytes > 0 && self->route_bytes <= ROUTE_BYTES;
+            if (good) {
+                memcpy(self->route, zmq_msg_data(&part), self->route_bytes);
+            }
+        } else if (parts + 1 == wanted) {
+            (void)zmq_msg_move(&self->frame, &part);
+        }
+        (void)zmq_msg_close(&part);
+        parts++;
+        if (!more) {
+            break;
+        }
+    } while (true);
+    return good && parts == wanted ? 1 : -1;
+}
+
+/* Who sent what lies in self->frame; false: nobody who may. */
+static bool asker_known(struct control *self, struct sl_control_frame *out)
+{
+    if (self->options.plaintext) {
+        out->peer = NULL;
+        return true;
+    }
+    const char *name = zmq_msg_gets(&self->frame, "User-Id");
+    if (name == NULL || name[0] == '\0' || strlen(name) >= sizeof(self->from)) {
+        return false;
+    }
+    (void)snprintf(self->from, sizeof(self->from), "%s", name);
+    out->peer = self->from;
+    struct control_peer *peer = peer_get(self, self->from);
+    if (peer == NULL) {
+        return false;
+    }
+    memcpy(peer->route, self->route, self->route_bytes);
+    peer->route_bytes = self->route_bytes;
+    return true;
+}
+
+/* Source 0 is the ROUTER, the others the DEALERs. */
+static int source_take(struct control *self, uint32_t source, struct sl_control_frame *out)
+{
+    bool asked = source == 0;
+    void *socket = asked ? self->router : self->peers[source - 1].dealer;
+    if (socket == NULL) {
+        return 0;
+    }
+    int taken = message_take(self, socket, asked);
+    if (taken <= 0) {
+        return taken;
+    }
+    *out = (struct sl_control_frame){.answer = !asked};
+    if (asked && !asker_known(self, out)) {
+        return -1;
+    }
+    if (!asked) {
+        out->peer = self->peers[source - 1].name;
+    }
+    out->bytes = zmq_msg_data(&self->frame);
+    out->length_bytes = zmq_msg_size(&self->frame);
+    return 1;
+}
+
+static bool control_receive(struct sl_control *base, struct sl_control_frame *out)
+{
+    struct control *self = of(base);
+    for (uint32_t i = 0; self->zap != NULL && i < BACKLOG && zap_step(self); i++) {
+    }
+    uint32_t sources = self->peer_count + 1;
+    for (uint32_t i = 0; i < sources; i++) {
+        uint32_t source = (self->turn + i) % sources;
+        int taken = source_take(self, source, out);
+        if (taken < 0) {
+            self->base.refused++; /* its next one when its turn comes again */
+            out->bytes = NULL;
+            out->length_bytes = 0;
+            self->turn = source;
+            return true;
+        }
+        if (taken > 0) {
+            self->turn = (source + 1) % sources;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void control_heard(struct sl_control *base, const char *name)
+{
+    struct control *self = of(base);
+    struct control_peer *peer = self->options.plaintext ? peer_get(self, name) : NULL;
+    if (peer != NULL) {
+        memcpy(peer->route, self->route, self->route_bytes);
+        peer->route_bytes = self->route_bytes;
+    }
+}
+
+/* ---- life ---- */
+
+static int control_fd(const struct sl_control *base)
+{
+    return ((const struct control *)base)->epoll_fd;
+}
+
+static void control_close(struct sl_control *base)
+{
+    struct control *self = of(base);
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if (self->peers[i].dealer != NULL) {
+            (void)zmq_close(self->peers[i].dealer);
+        }
+    }
+    if (self->router != NULL) {
+        (void)zmq_close(self->router);
+    }
+    if (self->zap != NULL) {
+        (void)zmq_close(self->zap);
+    }
+    (void)zmq_msg_close(&self->frame);
+    if (self->context != NULL) {
+        (void)zmq_ctx_term(self->context);
+    }
+    if (self->epoll_fd >= 0) {
+        (void)close(self->epoll_fd);
+    }
+    explicit_bzero(&self->pair, sizeof(self->pair));
+    free(self);
+}
+
+static const struct sl_control_ops control_ops = {
+    .peer_add = control_peer_add,
+    .send = control_send,
+    .receive = control_receive,
+    .heard = control_heard,
+    .fd = control_fd,
+    .close = control_close,
+};
+
+sl_err sl_control_open(const struct sl_control_options *options, struct sl_control **out,
+                       struct sl_error *why)
+{
+    struct control *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the sockets between nodes");
+    }
+    self->base.ops = &control_ops;
+    self->options = *options;
+    self->epoll_fd = -1;
+    (void)zmq_msg_init(&self->frame);
+    (void)snprintf(self->keys, sizeof(self->keys), "%s", options->keys);
+    sl_err err = SL_OK;
+    if (!options->plaintext && options->keys[0] == '\0') {
+        err = sl_fail(why, SL_ERR_CONFIG,
+                      "cluster_keys: a node with peers needs keys (sluicectl keygen)");
+    } else if (!options->plaintext) {
+        err = sl_curve_load(self->keys, options->node, &self->pair, why);
+    }
+    if (err == SL_OK) {
+        self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        self->context = zmq_ctx_new();
+        err = self->epoll_fd < 0 || self->context == NULL
+                  ? sl_fail_os(why, errno, "make a context for sockets between nodes")
+                  : SL_OK;
+    }
+    if (err == SL_OK && options->listen[0] != '\0') {
+        err = listen_at(self, why);
+    }
+    if (err != SL_OK) {
+        control_close(&self->base);
+        return err;
+    }
+    *out = &self->base;
+    return SL_OK;
+}

@@ -1,0 +1,89 @@
+/* actors/transporter/control/control.h - frames between transporters of different nodes: ZeroMQ
+ * over TCP, encrypted and authenticated by CURVE.
+ *
+ * One ROUTER for peers that ask us (when there is an address to listen at), one DEALER for each
+ * peer that we ask. Who asks is known by the key that its connection proved to have, never by what
+ * it says: a key that is no NAME.pub of the directory gets no connection. Requests go DEALER ->
+ * ROUTER, answers come back the same way. Nothing blocks; one thread. */
+#ifndef SL_TRANSPORTER_CONTROL_CONTROL_H
+#define SL_TRANSPORTER_CONTROL_CONTROL_H
+
+#include "runtime/sl_error.h"
+
+#define SL_CONTROL_PEERS_MAX 64u /* asked by us, and those that ask us */
+
+struct sl_control;
+
+/* A frame that came. Borrowed until the next receive. */
+struct sl_control_frame {
+    const char *peer;  /* authenticated name; plaintext: NULL, the envelope's word is taken */
+    bool answer;       /* along our connection to it */
+    const void *bytes; /* NULL: what came was nobody's, or no frame, and was dropped */
+    size_t length_bytes;
+};
+
+/* Tests have one of their own. */
+struct sl_control_ops {
+    sl_err (*peer_add)(struct sl_control *control, const char *name, const char *address,
+                       struct sl_error *why);
+    sl_err (*send)(struct sl_control *control, const char *peer, const void *frame,
+                   size_t length_bytes, bool answer);
+    bool (*receive)(struct sl_control *control, struct sl_control_frame *out);
+    /* Plaintext: the frame received last was this peer's: answers to the name go where it came
+     * from. */
+    void (*heard)(struct sl_control *control, const char *peer);
+    int (*fd)(const struct sl_control *control);
+    void (*close)(struct sl_control *control);
+};
+struct sl_control {
+    const struct sl_control_ops *ops;
+    uint64_t refused; /* connections and frames of nobody we know */
+};
+
+struct sl_control_options {
+    const char *node;   /* our name */
+    const char *listen; /* HOST:PORT; "": nowhere */
+    const char *keys;   /* directory (ipc/sl_curve.h) */
+    bool plaintext;     /* no keys at all */
+    uint32_t queue_messages;
+    uint64_t message_bytes_max;
+};
+/* Errors: SL_ERR_CONFIG (keys, address), SL_ERR_EXISTS (address in use), SL_ERR_NO_MEMORY,
+ * SL_ERR_OS. */
+sl_err sl_control_open(const struct sl_control_options *options, struct sl_control **out,
+                       struct sl_error *why);
+
+/* From here on the peer can be asked, there and nowhere else. address: HOST:PORT. Errors:
+ * SL_ERR_CONFIG (its key, the address), SL_ERR_LIMIT, SL_ERR_OS. */
+static inline sl_err sl_control_peer_add(struct sl_control *control, const char *name,
+                                         const char *address, struct sl_error *why)
+{
+    return control->ops->peer_add(control, name, address, why);
+}
+/* Sends a copy. Errors: SL_ERR_UNREACHABLE (no connection now, or never heard of), SL_ERR_LIMIT
+ * (queue full), SL_ERR_INVALID (too long). */
+static inline sl_err sl_control_send(struct sl_control *control, const char *peer,
+                                     const void *frame, size_t length_bytes, bool answer)
+{
+    return control->ops->send(control, peer, frame, length_bytes, answer);
+}
+/* The next frame; false: none. Fair between sockets. */
+static inline bool sl_control_receive(struct sl_control *control, struct sl_control_frame *out)
+{
+    return control->ops->receive(control, out);
+}
+/* Readable: a frame may have come. After a send it may be so without the descriptor saying it:
+ * receive until false. */
+static inline int sl_control_fd(const struct sl_control *control)
+{
+    return control->ops->fd(control);
+}
+static inline void sl_control_close(struct sl_control **control)
+{
+    if (*control != NULL) {
+        (*control)->ops->close(*control);
+        *control = NULL;
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
+ * into them (pull) or a peer may still write (push). */
+#include "actors/transporter/internal.h"
+#include "actors/transporter/pull/pull.h"
+#include "actors/transporter/push/push.h"
+
+#include <string.h>
+
+static void fence_answer(struct transporter *self, struct tr_fence *fence)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    sl_return_reply(self->env, &fence->back, &reply);
+    *fence = (struct tr_fence){0};
+}
+
+void tr_fences_trip_read(struct transporter *self, uint32_t trip)
+{
+    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+        struct tr_fence *fence = &self->fences[i];
+        if (fence->used) {
+            fence->trips &= ~(UINT64_C(1) << trip);
+            if (fence->trips == 0 && fence->tickets == 0) {
+                fence_answer(self, fence);
+            }
+        }
+    }
+}
+
+void tr_fences_ticket_over(struct transporter *self, uint64_t fences)
+{
+    for (; fences != 0; fences &= fences - 1) {
+        struct tr_fence *fence = &self->fences[__builtin_ctzll(fences)];
+        SL_ASSERT(fence->used && fence->tickets > 0);
+        if (--fence->tickets == 0 && fence->trips == 0) {
+            fence_answer(self, fence);
+        }
+    }
+}
+
+/* Repeated while it waits. */
+static bool fence_waits(const struct transporter *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+        const struct tr_fence *fence = &self->fences[i];
+        if (fence->used && fence->back.seq == msg->seq &&
+            strlen(fence->back.to) == msg->sender.length &&
+            memcmp(fence->back.to, msg->sender.at, msg->sender.length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only reads into extents write here, and peers under tickets; both into claims of our own. */
+void tr_fence(struct transporter *self, const struct sl_msg *msg)
+{
+    if (fence_waits(self, msg)) {
+        return;
+    }
+    uint32_t at = 0;
+    while (at < TR_FENCES_MAX && self->fences[at].used) {
+        at++;
+    }
+    uint64_t trips = tr_trips_fence(self, msg);
+    uint32_t tickets = tr_push_fence(self, msg, at);
+    sl_metric_add(self->env->metrics, self->metric.fences, 1);
+    if (trips == 0 && tickets == 0) {
+        sl_reply_code(self->env, msg, SL_OK, NULL);
+        return;
+    }
+    self->env->ops->wake_at(self->env, 0);
+    if (at == TR_FENCES_MAX) {
+        return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
+    }
+    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .tickets = tickets};
+    sl_return_keep(msg, &self->fences[at].back);
+}

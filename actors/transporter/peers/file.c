@@ -1,0 +1,96 @@
+/* actors/transporter/peers/file.c - peers that a file names (setting peers_file), so that somebody
+ * who introduces nodes to each other needs no restart.
+ *
+ * One NAME@IP:PORT a line; empty lines and those that begin with # are passed over. The keys decide
+ * who is spoken to, as everywhere. A line that is taken away ends nothing: its peer is away or it
+ * answers. Lines whose key or address are missing are tried again. */
+#include "actors/transporter/peers/peers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOOK_NS        SL_NS_PER_S
+#define FILE_BYTES_MAX 16384u
+
+/* False: there is none now, or it cannot be one. */
+static bool file_read(const char *path, char text[FILE_BYTES_MAX + 1], size_t *length)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat is;
+    *length = 0;
+    if (fd < 0) {
+        return false;
+    }
+    bool plain = fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
+    while (plain && *length <= FILE_BYTES_MAX) {
+        ssize_t got = read(fd, text + *length, FILE_BYTES_MAX + 1 - *length);
+        if (got <= 0) {
+            plain = got == 0 || errno == EINTR;
+            if (got == 0) {
+                break;
+            }
+            continue;
+        }
+        *length += (size_t)got;
+    }
+    (void)close(fd);
+    return plain && *length <= FILE_BYTES_MAX;
+}
+
+/* Whether the line needs no other look: its peer is asked, or it says nothing. first: its file has
+ * not been looked at before. */
+static bool line_take(struct transporter *self, const char *at, size_t length, bool first)
+{
+    struct sl_directory_member member = {0};
+    const char *sign = memchr(at, '@', length);
+    if (length == 0 || at[0] == '#') {
+        return true;
+    }
+    if (sign == NULL || (size_t)(sign - at) >= sizeof(member.name) ||
+        length - (size_t)(sign - at) > sizeof(member.control)) {
+        if (first) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: '%.*s' is not NAME@IP:PORT",
+                         (int)SL_MIN(length, (size_t)80), at);
+        }
+        return true;
+    }
+    memcpy(member.name, at, (size_t)(sign - at));
+    memcpy(member.control, sign + 1, length - (size_t)(sign - at) - 1);
+    if (strcmp(member.name, self->node) == 0) {
+        return true; /* one file may serve all nodes */
+    }
+    const struct tr_peer *peer = tr_member_take(self, &member);
+    return peer != NULL && peer->address[0] != '\0';
+}
+
+uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns)
+{
+    const char *path = sl_config_text(self->env->config, SL_SET_peers_file);
+    char text[FILE_BYTES_MAX + 1];
+    size_t length = 0;
+    if (path[0] == '\0') {
+        return SL_NEVER_NS;
+    }
+    if (now_ns < self->peers_file_due_ns) {
+        return self->peers_file_due_ns;
+    }
+    self->peers_file_due_ns = now_ns + LOOK_NS;
+    if (!file_read(path, text, &length)) {
+        return self->peers_file_due_ns;
+    }
+    uint64_t digest = sl_digest_of(text, length).low | 1;
+    bool whole = true;
+    for (size_t at = 0; digest != self->peers_file_digest && at < length;) {
+        const char *end = memchr(text + at, '\n', length - at);
+        size_t line = end != NULL ? (size_t)(end - text) - at : length - at;
+        whole = line_take(self, text + at, line, digest != self->peers_file_seen) && whole;
+        at += line + 1;
+    }
+    self->peers_file_seen = digest;
+    self->peers_file_digest = whole ? digest : 0;
+    return self->peers_file_due_ns;
+}

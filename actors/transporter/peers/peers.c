@@ -1,0 +1,557 @@
+/* actors/transporter/peers/peers.c - the nodes we know: greetings, what each may read of ours, what
+ * we may read of it, and whether it is worth asking. */
+#include "actors/transporter/peers/peers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BACKOFF_GROWTH 32u
+#define SILENT_BEATS   3u
+
+/* ---- the table ---- */
+
+struct tr_peer *tr_peer_find(struct transporter *self, const char *name)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if (strcmp(self->peers[i].name, name) == 0) {
+            return &self->peers[i];
+        }
+    }
+    return NULL;
+}
+
+struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct sl_error *why)
+{
+    struct tr_peer *peer = tr_peer_find(self, name);
+    if (peer != NULL) {
+        return peer;
+    }
+    if (self->peer_count == TR_PEERS_MAX) {
+        (void)sl_fail(why, SL_ERR_LIMIT, "more than %u peers", TR_PEERS_MAX);
+        return NULL;
+    }
+    peer = &self->peers[self->peer_count];
+    *peer = (struct tr_peer){0};
+    if (sl_fabric_peer_add(self->fabric, &peer->fabric_peer, why) != SL_OK) {
+        return NULL;
+    }
+    const struct sl_config *config = self->env->config;
+    uint64_t beat_ns = sl_config_u64(config, SL_SET_peer_heartbeat);
+    uint64_t backoff_ns = sl_config_u64(config, SL_SET_peer_backoff);
+    const struct sl_peer_health_limits limits = {
+        .silence_ns = SILENT_BEATS * SL_MAX(beat_ns, sl_config_u64(config, SL_SET_peer_timeout)),
+        .failures_max = (uint32_t)sl_config_u64(config, SL_SET_peer_failures_max),
+        .backoff_min_ns = backoff_ns,
+        .backoff_max_ns = BACKOFF_GROWTH * backoff_ns,
+    };
+    (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
+    sl_peer_health_init(&peer->health, &limits);
+    self->peer_count++;
+    return peer;
+}
+
+/* One NAME@HOST:PORT of the setting. */
+static sl_err peer_parse(struct transporter *self, const char *at, size_t length,
+                         struct sl_error *why)
+{
+    char text[SL_SETTING_TEXT_BYTES_MAX + 1];
+    memcpy(text, at, length);
+    text[length] = '\0';
+    char *address = strchr(text, '@');
+    if (address == NULL || strrchr(address, ':') == NULL || strrchr(address, ':')[1] == '\0') {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.100s' is not NAME@HOST:PORT", text);
+    }
+    *address++ = '\0';
+    if (!sl_actor_name_is_clean(text, strlen(text))) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.40s' is no name of a node", text);
+    }
+    if (strlen(address) >= sizeof(self->peers->address)) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: the address of '%s' is too long", text);
+    }
+    if (strcmp(text, self->node) == 0) {
+        return SL_OK; /* one list may serve all nodes */
+    }
+    if (tr_peer_find(self, text) != NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", text);
+    }
+    struct tr_peer *peer = tr_peer_get(self, text, why);
+    if (peer == NULL) {
+        return why != NULL && why->code != SL_OK ? why->code : SL_ERR_LIMIT;
+    }
+    (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
+    peer->configured = true;
+    return sl_control_peer_add(self->control, peer->name, peer->address, why);
+}
+
+sl_err tr_peers_init(struct transporter *self, struct sl_error *why)
+{
+    self->peers = calloc(TR_PEERS_MAX, sizeof(*self->peers));
+    if (self->peers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u peers", TR_PEERS_MAX);
+    }
+    const char *at = sl_config_text(self->env->config, SL_SET_peers);
+    while (*at != '\0') {
+        size_t skip = strspn(at, " ,");
+        at += skip;
+        size_t length = strcspn(at, ",");
+        size_t bare = length;
+        while (bare > 0 && at[bare - 1] == ' ') {
+            bare--;
+        }
+        sl_err err = bare > 0 ? peer_parse(self, at, bare, why) : SL_OK;
+        if (err != SL_OK) {
+            return err;
+        }
+        at += length;
+    }
+    return SL_OK;
+}
+
+void tr_peers_fini(struct transporter *self)
+{
+    for (uint32_t i = 0; self->peers != NULL && i < self->peer_count; i++) {
+        for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+            free(self->peers[i].grants[id].key);
+            free(self->peers[i].windows[id].blob);
+        }
+        free(self->peers[i].blob);
+    }
+    free(self->peers);
+    self->peers = NULL;
+    self->peer_count = 0;
+}
+
+/* ---- messages ---- */
+
+static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
+                        bool answer)
+{
+    const void *frame = NULL;
+    size_t length_bytes = 0;
+    struct sl_error why = {0};
+    msg->sender = sl_text_of(self->node);
+    sl_err err = sl_codec_encode(self->codec_out, msg, &frame, &length_bytes, &why);
+    if (err != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_ERROR, msg->trace_id, "message to node %s: %s",
+                     peer->name, why.text);
+        return err;
+    }
+    err = sl_control_send(self->control, peer->name, frame, length_bytes, answer);
+    self->env->ops->wake_at(self->env, 0); /* a send may swallow the wake-up of a frame */
+    return err;
+}
+
+sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
+                   uint64_t *seq)
+{
+    msg->seq = self->next_seq++;
+    sl_err err = peer_send(self, peer, msg, false);
+    *seq = err == SL_OK ? msg->seq : 0;
+    return err;
+}
+
+void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
+                    struct sl_msg *reply)
+{
+    reply->type = type + 1;
+    reply->reply_to = seq;
+    /* A peer that cannot be reached asks again. */
+    (void)peer_send(self, peer, reply, true);
+}
+
+void tr_peer_failed(struct transporter *self, struct tr_peer *peer)
+{
+    struct sl_env *env = self->env;
+    bool was_broken = sl_peer_health_state(&peer->health, env->now_ns) == SL_PEER_BROKEN;
+    peer->failures++;
+    sl_metric_add(env->metrics, self->metric.peer_failures, 1);
+    sl_peer_health_failed(&peer->health, env->now_ns, env->ops->random_u64(env));
+    peer->hello_due_ns = 0; /* perhaps it began anew */
+    if (!was_broken && sl_peer_health_state(&peer->health, env->now_ns) == SL_PEER_BROKEN) {
+        sl_log_write(env->log, SL_LOG_WARN, 0,
+                     "node %s failed %u times in a row: it is left alone for a while", peer->name,
+                     peer->health.failures);
+    }
+}
+
+uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
+{
+    uint64_t peers = 0;
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        const struct tr_peer *peer = &self->peers[i];
+        if (peer->address[0] != '\0' && sl_peer_health_usable(&peer->health, self->env->now_ns)) {
+            peers |= UINT64_C(1) << i;
+        }
+    }
+    return peers & ~sl_missing_at(self->missing, key_hash, self->env->now_ns);
+}
+
+/* ---- greetings ---- */
+
+static void blob_copy(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes)
+{
+    void *copy = malloc(SL_MAX(length_bytes, 1u));
+    if (copy != NULL) {
+        if (length_bytes > 0) {
+            memcpy(copy, blob, length_bytes);
+        }
+        free(*to);
+        *to = copy;
+        *to_bytes = length_bytes;
+    }
+}
+
+static struct sl_bytes blob_of(const struct tr_peer *peer)
+{
+    return (struct sl_bytes){.at = peer->blob, .length = peer->blob_bytes};
+}
+
+static void hello_send(struct transporter *self, struct tr_peer *peer, uint64_t now_ns)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_HELLO};
+    msg.budget_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
+    msg.body.peer_hello = (struct sl_body_peer_hello){
+        .node = sl_text_of(self->node),
+        .incarnation = self->incarnation,
+        .fabric = sl_text_of(self->fabric_name),
+        .address = blob_of(peer),
+    };
+    uint64_t seq = 0;
+    if (tr_peer_ask(self, peer, &msg, &seq) == SL_OK) {
+        peer->hello_seq = seq;
+        peer->hello_sent_ns = now_ns;
+        peer->hello_due_ns = now_ns + sl_config_u64(self->env->config, SL_SET_peer_heartbeat);
+    } else {
+        peer->hello_due_ns = now_ns + TR_HELLO_SOON_NS; /* no connection yet, or none now */
+    }
+}
+
+uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns)
+{
+    uint64_t next_ns = tr_members_step(self, now_ns), alive = 0;
+    next_ns = SL_MIN(next_ns, tr_peers_file_step(self, now_ns));
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        struct tr_peer *peer = &self->peers[i];
+        if (peer->address[0] == '\0') {
+            continue;
+        }
+        if (peer->hello_due_ns <= now_ns) {
+            hello_send(self, peer, now_ns);
+        }
+        alive += sl_peer_health_state(&peer->health, now_ns) == SL_PEER_ALIVE ? 1 : 0;
+        next_ns = SL_MIN(next_ns, peer->hello_due_ns);
+    }
+    sl_metric_set(self->env->metrics, self->metric.peers_alive, alive);
+    return next_ns;
+}
+
+/* What a process said that is gone: a later one spoke since. Clocks are set back at times, so that
+ * "later" is in doubt once it is silent. */
+static bool is_of_the_past(const struct transporter *self, const struct tr_peer *peer,
+                           uint64_t incarnation)
+{
+    return incarnation < peer->incarnation &&
+           self->env->now_ns < sl_deadline_ns(peer->heard_ns, peer->health.limits.silence_ns);
+}
+
+/* A new life of the peer: its pins are over, its keys are void, it may have other values. */
+static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t incarnation)
+{
+    peer->heard_ns = self->env->now_ns;
+    if (incarnation == peer->incarnation) {
+        return;
+    }
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is there, incarnation %" PRIu64,
+                 peer->name, incarnation);
+    peer->incarnation = incarnation;
+    peer->complained = false;
+    self->events.peer_renewed(self, peer);
+    sl_peer_health_renew(&peer->health);
+    sl_missing_forget_peer(self->missing, tr_peer_number(self, peer));
+}
+
+static sl_err address_taken(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_text *fabric, const struct sl_bytes *address,
+                            struct sl_error *why)
+{
+    if (fabric->length != strlen(self->fabric_name) ||
+        memcmp(fabric->at, self->fabric_name, fabric->length) != 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "its fabric is '%.15s', ours '%s'",
+                       fabric->length > 0 ? fabric->at : "", self->fabric_name);
+    }
+    if (address->length == 0) {
+        return SL_OK; /* not known yet: the next greeting brings it */
+    }
+    return sl_fabric_peer_address(self->fabric, peer->fabric_peer, address->at,
+                                  (uint32_t)address->length, why);
+}
+
+/* Makes what is missing of the peer's grants, and lists those that it may use. */
+static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
+{
+    uint32_t count = 0;
+    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+        struct tr_grant *grant = &peer->grants[id];
+        const struct tr_arena *arena = &self->arenas[id];
+        if (!arena->registered) {
+            continue;
+        }
+        uint64_t length_bytes = sl_arena_data_bytes(arena->arena);
+        if (!grant->used) {
+            unsigned char key[SL_FABRIC_BLOB_MAX];
+            struct sl_error why = {0};
+            const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                                 .memory = arena->memory,
+                                                 .peer = peer->fabric_peer,
+                                                 .length_bytes = length_bytes};
+            sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, key,
+                                             &grant->key_bytes, &why);
+            if (err != SL_OK) {
+                sl_log_write(self->env->log, SL_LOG_WARN, 0, "arena %u not granted to node %s: %s",
+                             id, peer->name, why.text);
+                continue;
+            }
+            grant->used = true;
+            grant->ready = false;
+            blob_copy(&grant->key, &grant->key_bytes, key, grant->key_bytes);
+        }
+        if (grant->ready && grant->key != NULL) {
+            self->windows[count++] = (struct sl_item_window){
+                .arena = id,
+                .length_bytes = length_bytes,
+                .key = {.at = grant->key, .length = grant->key_bytes},
+            };
+        }
+    }
+    return count;
+}
+
+void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    const struct sl_body_peer_hello *hello = &msg->body.peer_hello;
+    struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    struct sl_error why = {0};
+    if (is_of_the_past(self, peer, hello->incarnation)) {
+        reply.code = sl_fail(&why, SL_ERR_STALE, "another life of this node greeted since");
+    } else {
+        peer_lives(self, peer, hello->incarnation);
+        reply.code = address_taken(self, peer, &hello->fabric, &hello->address, &why);
+    }
+    if (reply.code != SL_OK) {
+        reply.text = sl_text_of(why.text);
+    } else {
+        reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
+            .node = sl_text_of(self->node),
+            .incarnation = self->incarnation,
+            .fabric = sl_text_of(self->fabric_name),
+            .address = blob_of(peer),
+        };
+        reply.body.peer_hello_reply.windows.at = self->windows;
+        reply.body.peer_hello_reply.windows.count = windows_list(self, peer);
+    }
+    tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, msg->seq, &reply);
+}
+
+/* ---- what we may read of a peer ---- */
+
+static void window_close(struct transporter *self, struct tr_window *window)
+{
+    if (window->used) {
+        sl_fabric_key_close(self->fabric, window->key);
+    }
+    free(window->blob);
+    *window = (struct tr_window){0};
+}
+
+static void window_open(struct transporter *self, struct tr_peer *peer,
+                        const struct sl_item_window *item)
+{
+    struct tr_window *window = &peer->windows[item->arena];
+    if (window->used && window->blob_bytes == item->key.length &&
+        memcmp(window->blob, item->key.at, item->key.length) == 0) {
+        return;
+    }
+    struct sl_error why = {0};
+    window_close(self, window);
+    blob_copy(&window->blob, &window->blob_bytes, item->key.at, (uint32_t)item->key.length);
+    if (window->blob == NULL) {
+        return; /* no memory now: the next greeting tries again */
+    }
+    if (sl_fabric_key_open(self->fabric, peer->fabric_peer, window->blob, window->blob_bytes,
+                           &window->key, &why) != SL_OK) {
+        window_close(self, window);
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "key of node %s for its arena %u: %s",
+                     peer->name, (unsigned)item->arena, why.text);
+        return;
+    }
+    window->length_bytes = item->length_bytes;
+    window->used = true;
+}
+
+static uint32_t windows_taken(struct transporter *self, struct tr_peer *peer,
+                              const struct sl_body_peer_hello_reply *reply)
+{
+    uint64_t there = 0;
+    for (uint64_t i = 0; i < reply->windows.count; i++) {
+        const struct sl_item_window *item = &reply->windows.at[i];
+        if (item->arena < TR_ARENAS_MAX && (there >> item->arena & 1) == 0) {
+            there |= UINT64_C(1) << item->arena;
+            window_open(self, peer, item);
+        }
+    }
+    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+        if ((there >> id & 1) == 0) {
+            window_close(self, &peer->windows[id]);
+        }
+    }
+    return there != 0;
+}
+
+void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_msg *reply)
+{
+    const struct sl_body_peer_hello_reply *body = &reply->body.peer_hello_reply;
+    uint64_t now_ns = self->env->now_ns;
+    struct sl_error why = {0};
+    sl_err err = reply->code;
+    if (err != SL_OK) {
+        (void)sl_fail(&why, err, "%s", reply->text.length > 0 ? reply->text.at : sl_err_text(err));
+    } else if (body->node.length != strlen(peer->name) ||
+               memcmp(body->node.at, peer->name, body->node.length) != 0) {
+        err = sl_fail(&why, SL_ERR_PROTOCOL, "it calls itself '%.31s'", body->node.at);
+    } else if (is_of_the_past(self, peer, body->incarnation)) {
+        return;
+    } else {
+        peer_lives(self, peer, body->incarnation);
+        err = address_taken(self, peer, &body->fabric, &body->address, &why);
+    }
+    if (err != SL_OK) {
+        if (!peer->complained) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s does not work with us: %s",
+                         peer->name, why.text);
+        }
+        peer->complained = true;
+        return;
+    }
+    if (reply->reply_to == peer->hello_seq) {
+        peer->round_trip_ns = now_ns - peer->hello_sent_ns;
+    }
+    if (windows_taken(self, peer, body) != 0) {
+        sl_peer_health_heard(&peer->health, now_ns);
+    } else { /* its node is still starting: it has nothing to read yet */
+        peer->hello_due_ns = SL_MIN(peer->hello_due_ns, now_ns + TR_HELLO_SOON_NS);
+    }
+}
+
+/* ---- the fabric's news ---- */
+
+void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, uint32_t length_bytes)
+{
+    struct transporter *self = context;
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        struct tr_peer *peer = &self->peers[i];
+        if (peer->fabric_peer != fabric_peer) {
+            continue;
+        }
+        bool same = peer->blob_bytes == length_bytes && peer->blob != NULL &&
+                    memcmp(peer->blob, blob, length_bytes) == 0;
+        if (!same) {
+            blob_copy(&peer->blob, &peer->blob_bytes, blob, length_bytes);
+            peer->hello_due_ns = 0;
+        }
+        return;
+    }
+}
+
+static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+            struct tr_grant *grant = &self->peers[i].grants[id];
+            if (grant->used && grant->handle == handle) {
+                return grant;
+            }
+        }
+    }
+    return NULL;
+}
+
+void tr_peers_granted(struct transporter *self, uint32_t handle)
+{
+    struct tr_grant *grant = grant_of(self, handle);
+    if (grant != NULL) {
+        grant->ready = true;
+    }
+}
+
+void tr_peers_grant_ended(struct transporter *self, uint32_t handle)
+{
+    struct tr_grant *grant = grant_of(self, handle);
+    if (grant != NULL) {
+        grant->used = grant->ready = false; /* the next greeting makes another */
+    }
+}
+
+/* ---- for people ---- */
+
+static const char *state_text(const struct tr_peer *peer, uint64_t now_ns)
+{
+    static const char *const texts[] = {"away", "alive", "broken"};
+    return peer->address[0] == '\0' ? "asks" : texts[sl_peer_health_state(&peer->health, now_ns)];
+}
+
+/* Adds members that are no peers, as far as there is room. Gives the count. */
+static uint32_t members_list(struct transporter *self, uint32_t count)
+{
+    const struct sl_directory_member *members = NULL;
+    uint32_t member_count =
+        self->guide.members != NULL ? self->guide.members(self->guide.context, &members) : 0;
+    for (uint32_t i = 0; i < member_count && count < TR_PEERS_MAX; i++) {
+        const struct sl_directory_member *member = &members[i];
+        if (strlen(member->name) < TR_NAME_BYTES && tr_peer_find(self, member->name) == NULL) {
+            self->nodes[count++] = (struct sl_item_node){
+                .name = sl_text_of(member->name),
+                .address = sl_text_of(member->control),
+                .state = sl_text_of(tr_member_state(self, member)),
+                .link = sl_text_of("down"),
+                .source = sl_text_of("directory"),
+            };
+        }
+    }
+    return count;
+}
+
+void tr_nodes(struct transporter *self, const struct sl_msg *msg)
+{
+    static const char *const links[] = {"connecting", "up", "down"};
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_body_nodes_reply *body = &reply.body.nodes_reply;
+    uint64_t now_ns = self->env->now_ns;
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        const struct tr_peer *peer = &self->peers[i];
+        self->nodes[i] = (struct sl_item_node){
+            .name = sl_text_of(peer->name),
+            .address = sl_text_of(peer->address),
+            .state = sl_text_of(state_text(peer, now_ns)),
+            .incarnation = peer->incarnation,
+            .round_trip_ns = peer->round_trip_ns,
+            .heard_ago_ns = peer->heard_ns == 0 ? 0 : now_ns - peer->heard_ns,
+            .read_bytes = peer->read_bytes,
+            .read_values = peer->read_values,
+            .failures = peer->failures,
+            .pinned_values = peer->pinned,
+            .link = sl_text_of(links[sl_fabric_peer_link(self->fabric, peer->fabric_peer)]),
+            .source = sl_text_of(peer->configured           ? "peers"
+                                 : peer->address[0] != '\0' ? "directory"
+                                                            : ""),
+        };
+    }
+    body->name = sl_text_of(self->node);
+    body->listen = sl_text_of(sl_config_text(self->env->config, SL_SET_cluster_listen));
+    body->fabric = sl_text_of(self->fabric != NULL ? sl_fabric_about(self->fabric) : "off");
+    body->nodes.at = self->nodes;
+    body->nodes.count = members_list(self, self->peer_count);
+    sl_reply(self->env, msg, &reply);
+}

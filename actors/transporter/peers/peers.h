@@ -1,0 +1,53 @@
+/* actors/transporter/peers/peers.h - the nodes we know: who they are, and whether they are worth
+ * asking. */
+#ifndef SL_TRANSPORTER_PEERS_PEERS_H
+#define SL_TRANSPORTER_PEERS_PEERS_H
+
+#include "actors/transporter/state/state.h"
+
+/* ---- peers.c ---- */
+sl_err tr_peers_init(struct transporter *self, struct sl_error *why);
+void tr_peers_fini(struct transporter *self);
+struct tr_peer *tr_peer_find(struct transporter *self, const char *name);
+/* The same, made when it is not there. NULL: too many. */
+struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct sl_error *why);
+static inline uint32_t tr_peer_number(const struct transporter *self, const struct tr_peer *peer)
+{
+    return (uint32_t)(peer - self->peers);
+}
+/* Greets those that are due; gives when the next one is. */
+uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
+void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_msg *reply);
+/* Sends a request; fills *seq. Errors: those of sl_control_send. */
+sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
+                   uint64_t *seq);
+/* Answers request `seq` of this type. */
+void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
+                    struct sl_msg *reply);
+void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
+/* Which peers may be asked now for what has this hash, and are not known to lack it: a bit each. */
+uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
+void tr_nodes(struct transporter *self, const struct sl_msg *msg);
+void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
+/* Of a grant for one of our arenas. */
+void tr_peers_granted(struct transporter *self, uint32_t grant);
+void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
+
+/* ---- members.c: members of the directory ---- */
+/* Makes peers of the directory's members when it is time; gives when the next time is. */
+uint64_t tr_members_step(struct transporter *self, uint64_t now_ns);
+void tr_members_changed(void *context);
+/* Makes a peer of it, or tells it where that is now. NULL: it is none (no name, no address, no key,
+ * too many), or answers elsewhere. */
+struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directory_member *member);
+/* Why a member is no peer. */
+const char *tr_member_state(const struct transporter *self,
+                            const struct sl_directory_member *member);
+
+/* ---- file.c: peers that a file names ---- */
+/* Reads it again when it is time; gives when the next time is. */
+uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,333 @@
+/* actors/transporter/publish/feed.c - from the shared index to the directory. */
+#include "actors/transporter/publish/feed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FEED_OPEN_NS                                                            \
+    (200 * SL_NS_PER_MS) /* an index that is not there is looked for this often \
+                          */
+#define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* there is no server; its return is told by again() */
+#define FEED_REFUSED_NS (5 * SL_NS_PER_MS)   /* the directory takes no more now */
+#define FEED_BUCKETS    4096u                /* of a slice: 256 KiB of table */
+#define FEED_SLOTS      65536u
+#define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: what may come together */
+
+/* A bounded rate: credit in keys x 10^9. */
+struct bucket {
+    uint64_t credit, at_ns;
+};
+
+struct sl_directory_feed {
+    struct sl_directory_feed_options options;
+    char shm_dir[1024];
+    struct sl_index_view *view; /* NULL: none yet */
+    struct sl_index_changes *changes;
+    struct sl_directory_feed_stats stats;
+    uint64_t open_ns;
+    uint64_t walk_at_ns, walk_began_ns;
+    bool walking;
+    bool anew;            /* tell everything again */
+    uint64_t again_at_ns; /* when the next pass begins */
+    uint64_t cursor;      /* of the pass; UINT64_MAX: none is under way */
+    uint64_t again_rate;
+    uint64_t again_wake_ns;
+    struct bucket fresh, old;
+    /* A walk whose tells are on their way: with their answers all is known that it saw. */
+    struct {
+        bool waits;
+        uint64_t at_ns, told;
+    } mark;
+    /* A server that may know nothing gets our keys first, then our record. */
+    struct {
+        bool on, waits;
+        uint64_t told;
+    } hold;
+    uint64_t walk_from_ns;           /* what the walk does not see came later */
+    bool whole;                      /* nothing is missing there but what walks find */
+    uint64_t refused, again_refused; /* by the server: seen so far, and before the pass */
+};
+
+sl_err sl_directory_feed_create(const struct sl_directory_feed_options *options,
+                                struct sl_directory_feed **out, struct sl_error *why)
+{
+    if (options->keys_per_s == 0 || options->key_ttl_ns == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "directory feed: a rate or time to live of 0");
+    }
+    struct sl_directory_feed *feed = calloc(1, sizeof(*feed));
+    if (feed == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "directory feed");
+    }
+    feed->options = *options;
+    (void)snprintf(feed->shm_dir, sizeof(feed->shm_dir), "%s", options->shm_dir);
+    feed->cursor = UINT64_MAX;
+    feed->whole = true;
+    *out = feed;
+    return SL_OK;
+}
+
+/* ---- up to when all is known there ---- */
+
+/* What the server knows is not sure any more. */
+static void mark_void(struct sl_directory_feed *feed)
+{
+    feed->mark.waits = false;
+    feed->stats.published_ns = 0;
+}
+
+/* A walk has ended, and what it found is on its way. */
+static void mark_set(struct sl_directory_feed *feed)
+{
+    struct sl_directory_stats stats;
+    sl_directory_stats(feed->options.directory, &stats);
+    if (feed->hold.on && !feed->hold.waits && !feed->anew && feed->cursor == UINT64_MAX) {
+        feed->hold.waits = true;
+        feed->hold.told = stats.told;
+    }
+    if (feed->mark.waits || !feed->whole || sl_index_changes_torn(feed->changes) > 0) {
+        return; /* the next walk is as good */
+    }
+    feed->mark.waits = stats.up;
+    feed->mark.at_ns = feed->walk_from_ns;
+    feed->mark.told = stats.told;
+}
+
+static void mark_look(struct sl_directory_feed *feed)
+{
+    struct sl_directory_stats stats;
+    sl_directory_stats(feed->options.directory, &stats);
+    if (feed->hold.waits && stats.told_answered + stats.tells_lost >= feed->hold.told) {
+        feed->hold.on = feed->hold.waits = false;
+        sl_directory_hold(feed->options.directory, false);
+    }
+    if (stats.refused != feed->refused) { /* it may lack a key until all are told again */
+        feed->refused = stats.refused;
+        feed->whole = false;
+    }
+    if (!stats.up || !feed->whole) {
+        mark_void(feed);
+    } else if (feed->mark.waits && stats.told_answered + stats.tells_lost >= feed->mark.told) {
+        feed->mark.waits = false;
+        feed->stats.published_ns = feed->mark.at_ns;
+    }
+}
+
+static void feed_forget(struct sl_directory_feed *feed)
+{
+    sl_index_changes_destroy(&feed->changes);
+    sl_index_view_close(&feed->view);
+    feed->walking = false;
+    feed->cursor = UINT64_MAX;
+    feed->whole = true; /* nothing is to be told */
+    mark_void(feed);
+}
+
+void sl_directory_feed_destroy(struct sl_directory_feed **feed)
+{
+    if (feed == NULL || *feed == NULL) {
+        return;
+    }
+    feed_forget(*feed);
+    free(*feed);
+    *feed = NULL;
+}
+
+/* ---- the index ---- */
+
+static void feed_open(struct sl_directory_feed *feed, uint64_t now_ns)
+{
+    feed->open_ns = now_ns + FEED_OPEN_NS;
+    sl_err err = sl_index_view_open(feed->shm_dir, &feed->view, NULL);
+    if (err == SL_OK) {
+        err = sl_index_changes_create(feed->view, &feed->changes, NULL);
+    }
+    if (err == SL_OK) {
+        /* Contents live as long as their arena: so does what is told of them. */
+        feed->options.self.incarnation = SL_MAX(sl_index_view_birth(feed->view), 1u);
+        err = sl_directory_announce(feed->options.directory, &feed->options.self, NULL);
+    }
+    if (err != SL_OK) {
+        feed_forget(feed);
+        return;
+    }
+    feed->stats.indexes++;
+    feed->walk_at_ns = now_ns;
+    feed->again_at_ns = now_ns + feed->options.key_ttl_ns / 3;
+}
+
+sl_err sl_directory_feed_addresses(struct sl_directory_feed *feed, const char *control,
+                                   const char *fabric, struct sl_error *why)
+{
+    struct sl_directory_member self = feed->options.self;
+    if (strlen(control) >= sizeof(self.control) || strlen(fabric) >= sizeof(self.fabric)) {
+        return sl_fail(why, SL_ERR_INVALID, "an address of more than %u bytes",
+                       SL_DIRECTORY_ADDRESS_BYTES - 1);
+    }
+    (void)snprintf(self.control, sizeof(self.control), "%s", control);
+    (void)snprintf(self.fabric, sizeof(self.fabric), "%s", fabric);
+    if (self.incarnation == 0) { /* not announced before its index is there */
+        feed->options.self = self;
+        return SL_OK;
+    }
+    sl_err err = sl_directory_announce(feed->options.directory, &self, why);
+    if (err == SL_OK) {
+        feed->options.self = self;
+    }
+    return err;
+}
+
+/* ---- rates ---- */
+
+static void bucket_fill(struct bucket *bucket, uint64_t keys_per_s, uint64_t now_ns)
+{
+    uint64_t passed_ns = SL_MIN(now_ns - bucket->at_ns, FEED_BURST_NS);
+    uint64_t most = SL_MAX(keys_per_s * FEED_BURST_NS, SL_NS_PER_S);
+    bucket->credit = SL_MIN(bucket->credit + passed_ns * keys_per_s, most);
+    bucket->at_ns = now_ns;
+}
+
+static bool bucket_tell(struct sl_directory_feed *feed, struct bucket *bucket, uint64_t id,
+                        bool there)
+{
+    if (there && bucket->credit < SL_NS_PER_S) {
+        return false;
+    }
+    if (!sl_directory_tell(feed->options.directory, id, there)) {
+        return false;
+    }
+    bucket->credit -= there ? SL_NS_PER_S : 0;
+    return true;
+}
+
+static bool tell_fresh(void *context, uint64_t id, bool there)
+{
+    struct sl_directory_feed *feed = context;
+    return bucket_tell(feed, &feed->fresh, id, there);
+}
+
+static bool tell_old(void *context, uint64_t id, bool there)
+{
+    struct sl_directory_feed *feed = context;
+    bool told = bucket_tell(feed, &feed->old, id, there);
+    feed->stats.told_again += told;
+    return told;
+}
+
+/* ---- walking ---- */
+
+static uint64_t feed_pause_ns(const struct sl_directory_feed *feed)
+{
+    return sl_directory_up(feed->options.directory) ? FEED_REFUSED_NS : FEED_AWAY_NS;
+}
+
+static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
+{
+    if (!feed->walking) {
+        feed->walking = true;
+        feed->walk_began_ns = feed->walk_from_ns = now_ns;
+    }
+    bucket_fill(&feed->fresh, feed->options.keys_per_s, now_ns);
+    switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, tell_fresh, feed)) {
+    case SL_INDEX_WALK_ON:
+        feed->walk_at_ns = 0; /* with the next turn, after others */
+        break;
+    case SL_INDEX_WALK_END:
+        feed->walking = false;
+        feed->stats.walks++;
+        mark_set(feed);
+        feed->stats.walk_ns = now_ns - feed->walk_began_ns;
+        feed->walk_at_ns = now_ns + SL_MAX(feed->options.walk_ns, 4 * feed->stats.walk_ns);
+        break;
+    case SL_INDEX_WALK_REFUSED:
+        feed->walk_began_ns += feed_pause_ns(feed); /* waiting is no work */
+        feed->walk_at_ns = now_ns + feed_pause_ns(feed);
+        break;
+    case SL_INDEX_WALK_DEAD:
+        feed_forget(feed);
+        feed->open_ns = now_ns;
+        break;
+    }
+}
+
+static void again_begin(struct sl_directory_feed *feed, uint64_t now_ns, uint64_t rate)
+{
+    const struct sl_directory_feed_options *options = &feed->options;
+    /* A node with more keys than can be told again in time has them live longer. */
+    uint64_t pass_ns = sl_index_changes_count(feed->changes) * SL_NS_PER_S / options->keys_per_s;
+    uint64_t ttl_ns = SL_MAX(options->key_ttl_ns, 6 * pass_ns);
+    sl_directory_key_ttl(options->directory, ttl_ns);
+    feed->cursor = 0;
+    feed->again_refused = feed->refused;
+    feed->again_rate = SL_MAX(rate, 1u);
+    feed->again_at_ns = now_ns + ttl_ns / 3;
+    feed->again_wake_ns = now_ns;
+}
+
+static void feed_again(struct sl_directory_feed *feed, uint64_t now_ns)
+{
+    const struct sl_directory_feed_options *options = &feed->options;
+    if (feed->anew) {
+        feed->anew = false;
+        again_begin(feed, now_ns, options->keys_per_s);
+    } else if (feed->cursor == UINT64_MAX) {
+        if (now_ns < feed->again_at_ns) {
+            return;
+        }
+        /* Spread over half of the time there is. */
+        uint64_t count = sl_index_changes_count(feed->changes);
+        uint64_t rate = count * 6 * SL_NS_PER_S / options->key_ttl_ns + 1000;
+        again_begin(feed, now_ns, SL_MIN(rate, options->keys_per_s));
+    }
+    if (now_ns < feed->again_wake_ns) {
+        return;
+    }
+    bucket_fill(&feed->old, feed->again_rate, now_ns);
+    uint64_t before = feed->cursor;
+    sl_index_changes_again(feed->changes, &feed->cursor, FEED_SLOTS, tell_old, feed);
+    feed->whole = feed->whole || (feed->cursor == UINT64_MAX && !feed->anew &&
+                                  feed->refused == feed->again_refused);
+    bool whole = feed->cursor == UINT64_MAX || feed->cursor - before == FEED_SLOTS;
+    feed->again_wake_ns = whole ? 0 : now_ns + feed_pause_ns(feed);
+}
+
+void sl_directory_feed_step(struct sl_directory_feed *feed, uint64_t now_ns)
+{
+    mark_look(feed);
+    if (feed->view == NULL && now_ns >= feed->open_ns) {
+        feed_open(feed, now_ns);
+    }
+    if (feed->view != NULL && now_ns >= feed->walk_at_ns) {
+        feed_walk(feed, now_ns);
+    }
+    if (feed->view != NULL) {
+        feed_again(feed, now_ns);
+    }
+}
+
+uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed)
+{
+    if (feed->view == NULL) {
+        return feed->open_ns;
+    }
+    uint64_t again_ns = feed->cursor == UINT64_MAX ? feed->again_at_ns : feed->again_wake_ns;
+    return SL_MIN(feed->walk_at_ns, again_ns);
+}
+
+void sl_directory_feed_again(struct sl_directory_feed *feed)
+{
+    feed->anew = true;
+    feed->whole = false;
+    mark_void(feed);
+    feed->hold.on = true;
+    feed->hold.waits = false;
+    sl_directory_hold(feed->options.directory, true);
+    feed->walk_at_ns = feed->again_at_ns = feed->again_wake_ns = 0;
+}
+
+void sl_directory_feed_stats(const struct sl_directory_feed *feed,
+                             struct sl_directory_feed_stats *out)
+{
+    *out = feed->stats;
+    out->key_count = feed->changes == NULL ? 0 : sl_index_changes_count(feed->changes);
+}

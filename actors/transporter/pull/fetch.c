@@ -1,0 +1,511 @@
+/* actors/transporter/pull/fetch.c - FETCH: what is wanted of other nodes, as units that several
+ * requests may wait for, and the line in which they wait for a trip. */
+#include "actors/transporter/pull/pull.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define UNIT_HEADS    4096u
+#define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
+
+sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    self->trip_max = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
+    self->fetches = calloc(TR_FETCHES_MAX, sizeof(*self->fetches));
+    self->trips = calloc(self->trip_max, sizeof(*self->trips));
+    self->unit_heads = calloc(UNIT_HEADS, sizeof(struct tr_unit *));
+    if (self->fetches == NULL || self->trips == NULL || self->unit_heads == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of fetches");
+    }
+    sl_err err = tr_finder_init(self, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    return sl_missing_create((uint32_t)sl_config_u64(config, SL_SET_peer_missing_max),
+                             sl_config_u64(config, SL_SET_peer_missing_ttl), &self->missing, why);
+}
+
+static void waits_free(struct tr_unit *unit)
+{
+    while (unit->waits != NULL) {
+        struct tr_wait *wait = unit->waits;
+        unit->waits = wait->next;
+        free(wait);
+    }
+}
+
+static void fetch_free(struct transporter *self, struct tr_fetch *fetch)
+{
+    free(fetch->unit_of);
+    free(fetch->unit_codes);
+    *fetch = (struct tr_fetch){0};
+    self->fetch_open--;
+}
+
+void tr_fetch_fini(struct transporter *self)
+{
+    for (uint32_t i = 0; self->unit_heads != NULL && i < UNIT_HEADS; i++) {
+        while (self->unit_heads[i] != NULL) {
+            struct tr_unit *unit = self->unit_heads[i];
+            self->unit_heads[i] = unit->hash_next;
+            waits_free(unit);
+            free(unit);
+        }
+    }
+    for (uint32_t i = 0; self->fetches != NULL && i < TR_FETCHES_MAX; i++) {
+        if (self->fetches[i].used) {
+            fetch_free(self, &self->fetches[i]);
+        }
+    }
+    free(self->fetches);
+    free(self->trips);
+    free(self->unit_heads);
+    self->fetches = NULL;
+    self->trips = NULL;
+    self->unit_heads = NULL;
+    tr_finder_fini(self);
+    if (self->missing != NULL) {
+        sl_missing_destroy(&self->missing);
+    }
+}
+
+/* ---- answers ---- */
+
+static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
+{
+    struct sl_env *env = self->env;
+    struct sl_msg reply = {.code = SL_OK};
+    uint64_t *codes = calloc(SL_MAX(fetch->item_count, 1u), sizeof(*codes));
+    uint64_t found = 0;
+    if (codes == NULL) {
+        reply.code = SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; codes != NULL && i < fetch->item_count; i++) {
+        codes[i] = fetch->unit_codes[fetch->unit_of[i]];
+        found += codes[i] == SL_OK || codes[i] == SL_ERR_EXISTS ? 1 : 0;
+    }
+    reply.body.fetch_reply.codes.at = codes;
+    reply.body.fetch_reply.codes.count = codes != NULL ? fetch->item_count : 0;
+    sl_return_reply(env, &fetch->back, &reply);
+    sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id, "fetched", fetch->back.to,
+                   (uint32_t)found);
+    sl_metric_add(env->metrics, self->metric.keys_found, found);
+    sl_metric_add(env->metrics, self->metric.keys_missing, fetch->item_count - found);
+    free(codes);
+    fetch_free(self, fetch);
+}
+
+static void unit_settled(struct transporter *self, struct tr_fetch *fetch, uint32_t unit_index,
+                         sl_err code)
+{
+    fetch->unit_codes[unit_index] = (uint64_t)code;
+    SL_ASSERT(fetch->open > 0);
+    fetch->open--;
+    if (fetch->open == 0) {
+        fetch_answer(self, fetch);
+    }
+}
+
+/* ---- units ---- */
+
+static uint64_t key_hash(const char *at, uint64_t length)
+{
+    return sl_digest_of(at, length).low;
+}
+
+static bool unit_is(const struct tr_unit *unit, const char *key, uint64_t length, bool block)
+{
+    const char *own = unit->group_key != NULL ? unit->group_key : unit->parts[0].key;
+    uint64_t own_length =
+        unit->group_key != NULL ? unit->group_key_length : unit->parts[0].key_length;
+    return (unit->group_key != NULL) == block && own_length == length &&
+           memcmp(own, key, length) == 0;
+}
+
+static struct tr_unit *unit_find(const struct transporter *self, uint64_t hash,
+                                 const struct sl_text *key, bool block)
+{
+    struct tr_unit *unit = self->unit_heads[hash % UNIT_HEADS];
+    while (unit != NULL && !(unit->hash == hash && unit_is(unit, key->at, key->length, block))) {
+        unit = unit->hash_next;
+    }
+    return unit;
+}
+
+void tr_unit_queue(struct transporter *self, struct tr_unit *unit)
+{
+    SL_ASSERT(!unit->queued);
+    unit->queued = true;
+    unit->next = NULL;
+    if (self->queue_last != NULL) {
+        self->queue_last->next = unit;
+    } else {
+        self->queue_first = unit;
+    }
+    self->queue_last = unit;
+}
+
+void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
+{
+    SL_ASSERT(!unit->queued);
+    struct tr_unit **link = &self->unit_heads[unit->hash % UNIT_HEADS];
+    while (*link != unit) {
+        link = &(*link)->hash_next;
+    }
+    *link = unit->hash_next;
+    self->parts_open -= unit->part_count;
+    for (const struct tr_wait *wait = unit->waits; wait != NULL; wait = wait->next) {
+        struct tr_fetch *fetch = &self->fetches[wait->fetch];
+        if (fetch->used && fetch->number == wait->fetch_number) {
+            unit_settled(self, fetch, wait->unit_index, code);
+        }
+    }
+    waits_free(unit);
+    free(unit);
+}
+
+/* Room for `parts` keys of key_bytes in all, and the group's own. */
+static struct tr_unit *unit_alloc(uint32_t part_count, size_t key_bytes)
+{
+    return calloc(1, sizeof(struct tr_unit) + part_count * sizeof(struct tr_part) + key_bytes);
+}
+
+static bool unit_wait(struct transporter *self, struct tr_unit *unit, const struct tr_fetch *fetch,
+                      uint32_t unit_index)
+{
+    struct tr_wait *wait = malloc(sizeof(*wait));
+    if (wait == NULL) {
+        return false;
+    }
+    *wait = (struct tr_wait){.next = unit->waits,
+                             .fetch = (uint32_t)(fetch - self->fetches),
+                             .fetch_number = fetch->number,
+                             .unit_index = unit_index};
+    unit->waits = wait;
+    unit->deadline_ns = SL_MAX(unit->deadline_ns, fetch->deadline_ns);
+    return true;
+}
+
+/* ---- a request ---- */
+
+struct request { /* FETCH, taken apart: unit u has the items order[first[u]] .. order[first[u + 1]]
+                  */
+    const struct sl_body_fetch *body;
+    uint32_t unit_count;
+    uint32_t *order;
+    uint32_t *first;
+    uint32_t *unit_of;
+    uint32_t *group_units; /* 1 + unit of each group; 0: none yet */
+};
+
+/* Units are in the order in which their first items come. Groups must be whole: every part once. */
+static sl_err request_sort(struct request *request, struct sl_error *why)
+{
+    const struct sl_body_fetch *body = request->body;
+    for (uint32_t i = 0; i < body->items.count; i++) {
+        const struct sl_item_asked *item = &body->items.at[i];
+        if (item->group > body->groups.count) {
+            return sl_fail(why, SL_ERR_INVALID, "FETCH.items[%u].group is not in groups", i);
+        }
+        uint32_t *of_group = item->group > 0 ? &request->group_units[item->group - 1] : NULL;
+        if (of_group == NULL || *of_group == 0) {
+            request->unit_count++;
+            request->unit_of[i] = request->unit_count - 1;
+            if (of_group != NULL) {
+                *of_group = request->unit_count;
+            }
+        } else {
+            request->unit_of[i] = *of_group - 1;
+        }
+        request->first[request->unit_of[i] + 1]++;
+    }
+    for (uint32_t u = 0; u < request->unit_count; u++) {
+        request->first[u + 1] += request->first[u];
+    }
+    for (uint32_t i = (uint32_t)body->items.count; i-- > 0;) {
+        uint32_t u = request->unit_of[i] + 1;
+        request->first[u]--; /* the end of unit u - 1 goes down to its start */
+        request->order[request->first[u]] = i;
+    }
+    /* first[u + 1] is now where unit u starts: shift it back. */
+    for (uint32_t u = 0; u < request->unit_count; u++) {
+        request->first[u] = request->first[u + 1];
+    }
+    request->first[request->unit_count] = (uint32_t)body->items.count;
+    return SL_OK;
+}
+
+static sl_err group_check(const struct request *request, uint32_t unit, struct sl_error *why)
+{
+    uint64_t seen[8] = {0};
+    const struct sl_item_asked *items = request->body->items.at;
+    uint32_t first = request->first[unit], end = request->first[unit + 1];
+    const struct sl_item_asked *head = &items[request->order[first]];
+    if (head->group == 0) {
+        return SL_OK;
+    }
+    const struct sl_item_group *group = &request->body->groups.at[head->group - 1];
+    for (uint32_t i = first; i < end; i++) {
+        uint64_t part = items[request->order[i]].part_index;
+        seen[part / 64] |= part < group->part_count ? UINT64_C(1) << (part % 64) : 0;
+    }
+    uint32_t distinct = 0;
+    for (uint32_t i = 0; i < SL_COUNT(seen); i++) {
+        distinct += (uint32_t)__builtin_popcountll(seen[i]);
+    }
+    return distinct == group->part_count && end - first == group->part_count
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID,
+                         "FETCH.groups[%u]: not all of its parts are asked for",
+                         (unsigned)head->group - 1);
+}
+
+static void text_keep(const struct sl_text *key, char **room, const char **at, uint16_t *length)
+{
+    memcpy(*room, key->at, key->length);
+    *at = *room;
+    *length = (uint16_t)key->length;
+    *room += key->length;
+}
+
+static struct tr_unit *unit_make(const struct request *request, uint32_t unit_index)
+{
+    const struct sl_item_asked *items = request->body->items.at;
+    uint32_t first = request->first[unit_index];
+    uint32_t part_count = request->first[unit_index + 1] - first;
+    uint64_t number = items[request->order[first]].group;
+    const struct sl_item_group *group = number > 0 ? &request->body->groups.at[number - 1] : NULL;
+    size_t key_bytes = group != NULL ? group->key.length : 0;
+    for (uint32_t i = 0; i < part_count; i++) {
+        key_bytes += items[request->order[first + i]].key.length;
+    }
+    struct tr_unit *unit = unit_alloc(part_count, key_bytes);
+    if (unit == NULL) {
+        return NULL;
+    }
+    char *room = (char *)&unit->parts[part_count];
+    unit->part_count = part_count;
+    unit->chain = request->body->chain;
+    unit->code = SL_ERR_NOT_FOUND;
+    if (group != NULL) {
+        unit->transient_ns = group->transient_ns;
+        text_keep(&group->key, &room, &unit->group_key, &unit->group_key_length);
+    }
+    for (uint32_t i = 0; i < part_count; i++) {
+        const struct sl_item_asked *item = &items[request->order[first + i]];
+        struct tr_part *part = &unit->parts[group != NULL ? item->part_index : 0];
+        text_keep(&item->key, &room, &part->key, &part->key_length);
+    }
+    return unit;
+}
+
+/* What this node has, in memory or on disk, is not asked of others. */
+static bool is_here(struct transporter *self, const struct sl_text *key, bool block)
+{
+    struct sl_entry entry;
+    return block ? sl_index_find_group(self->view, key->at, (uint32_t)key->length) == SL_OK
+                 : sl_index_find(self->view, key->at, (uint32_t)key->length, &entry) == SL_OK;
+}
+
+/* Settles the unit at once, joins one that is on its way, or begins one. */
+static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
+                       const struct request *request, uint32_t unit_index)
+{
+    const struct sl_item_asked *item =
+        &request->body->items.at[request->order[request->first[unit_index]]];
+    bool block = item->group > 0;
+    const struct sl_text *key = block ? &request->body->groups.at[item->group - 1].key : &item->key;
+    uint32_t part_count = request->first[unit_index + 1] - request->first[unit_index];
+    uint64_t hash = key_hash(key->at, key->length);
+    if (is_here(self, key, block)) {
+        unit_settled(self, fetch, unit_index, SL_ERR_EXISTS);
+        return;
+    }
+    struct tr_unit *unit = unit_find(self, hash, key, block);
+    if (unit != NULL) {
+        unit->sure = unit->sure || request->body->sure;
+        sl_err err = unit->part_count != part_count             ? SL_ERR_INVALID
+                     : unit_wait(self, unit, fetch, unit_index) ? SL_OK
+                                                                : SL_ERR_NO_MEMORY;
+        if (err != SL_OK) {
+            unit_settled(self, fetch, unit_index, err);
+        }
+        return;
+    }
+    if (request->body->sure) {
+        sl_missing_forget_key(self->missing, hash);
+    }
+    if (tr_peers_with(self, hash) == 0) {
+        unit_settled(self, fetch, unit_index, SL_ERR_NOT_FOUND);
+        return;
+    }
+    unit = self->parts_open + part_count <= TR_PARTS_MAX ? unit_make(request, unit_index) : NULL;
+    if (unit == NULL || !unit_wait(self, unit, fetch, unit_index)) {
+        free(unit);
+        unit_settled(self, fetch, unit_index, SL_ERR_LIMIT);
+        return;
+    }
+    unit->hash = hash;
+    unit->sure = request->body->sure;
+    unit->fetch_number = fetch->number;
+    unit->trace_id = fetch->back.trace_id;
+    unit->hash_next = self->unit_heads[hash % UNIT_HEADS];
+    self->unit_heads[hash % UNIT_HEADS] = unit;
+    self->parts_open += part_count;
+    tr_find(self, unit);
+}
+
+static bool is_repeated(const struct transporter *self, const struct sl_msg *msg)
+{
+    for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
+        const struct tr_fetch *fetch = &self->fetches[i];
+        if (fetch->used && fetch->back.seq == msg->seq &&
+            strcmp(fetch->back.to, msg->sender.at) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, struct request *request,
+                        struct tr_fetch **out, struct sl_error *why)
+{
+    uint32_t index = 0;
+    while (index < TR_FETCHES_MAX && self->fetches[index].used) {
+        index++;
+    }
+    if (index == TR_FETCHES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u fetches are open", TR_FETCHES_MAX);
+    }
+    struct tr_fetch *fetch = &self->fetches[index];
+    fetch->unit_codes = calloc(SL_MAX(request->unit_count, 1u), sizeof(*fetch->unit_codes));
+    if (fetch->unit_codes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch");
+    }
+    sl_return_keep(msg, &fetch->back);
+    fetch->used = true;
+    fetch->number = ++self->fetch_number;
+    fetch->item_count = (uint32_t)msg->body.fetch.items.count;
+    fetch->open = request->unit_count + 1; /* one of our own: it is not over while it begins */
+    fetch->unit_of = SL_TAKE(request->unit_of);
+    for (uint32_t i = 0; i < request->unit_count; i++) {
+        fetch->unit_codes[i] = SL_ERR_TIMEOUT; /* until it is known better */
+    }
+    /* A little before the asker's own deadline, so that the answer arrives. */
+    uint64_t early_ns = SL_MIN(msg->budget_ns / 20, ANSWER_NS_MAX);
+    fetch->deadline_ns =
+        fetch->back.deadline_ns > early_ns ? fetch->back.deadline_ns - early_ns : 0;
+    self->fetch_open++;
+    *out = fetch;
+    return SL_OK;
+}
+
+static sl_err fetch_begin(struct transporter *self, const struct sl_msg *msg,
+                          struct request *request, struct sl_error *why)
+{
+    struct tr_fetch *fetch = NULL;
+    uint32_t count = (uint32_t)msg->body.fetch.items.count;
+    request->group_units = calloc(msg->body.fetch.groups.count + 1, sizeof(*request->group_units));
+    request->order = calloc(count + 1, sizeof(*request->order));
+    request->first = calloc((size_t)count + 2, sizeof(*request->first));
+    request->unit_of = calloc(count + 1, sizeof(*request->unit_of));
+    if (request->group_units == NULL || request->order == NULL || request->first == NULL ||
+        request->unit_of == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch of %u keys", count);
+    }
+    sl_err err = request_sort(request, why);
+    for (uint32_t u = 0; err == SL_OK && u < request->unit_count; u++) {
+        err = group_check(request, u, why);
+    }
+    if (err == SL_OK) {
+        err = fetch_new(self, msg, request, &fetch, why);
+    }
+    if (err != SL_OK || fetch == NULL) {
+        return err;
+    }
+    for (uint32_t u = 0; u < request->unit_count; u++) {
+        unit_begin(self, fetch, request, u);
+    }
+    tr_find_flush(self);
+    fetch->open--;
+    if (fetch->open == 0) {
+        fetch_answer(self, fetch);
+    }
+    return SL_OK;
+}
+
+void tr_fetch(struct transporter *self, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    if (is_repeated(self, msg)) {
+        return; /* the answer to the first will do */
+    }
+    sl_metric_add(self->env->metrics, self->metric.fetches, 1);
+    sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.fetch.items.count);
+    if (!tr_view(self)) {
+        (void)sl_fail(&why, SL_ERR_BUSY, "the node is starting");
+        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
+        return;
+    }
+    struct request request = {.body = &msg->body.fetch};
+    sl_err err = fetch_begin(self, msg, &request, &why);
+    if (err != SL_OK) {
+        sl_reply_code(self->env, msg, err, &why);
+    }
+    free(request.order);
+    free(request.first);
+    free(request.unit_of);
+    free(request.group_units);
+}
+
+/* ---- time ---- */
+
+/* Units that nobody waits for any more leave the line. */
+static void queue_expire(struct transporter *self, uint64_t now_ns)
+{
+    struct tr_unit *unit = self->queue_first;
+    self->queue_first = self->queue_last = NULL;
+    while (unit != NULL) {
+        struct tr_unit *next = unit->next;
+        unit->queued = false;
+        if (unit->deadline_ns <= now_ns) {
+            tr_unit_end(self, unit, SL_ERR_TIMEOUT);
+        } else {
+            tr_unit_queue(self, unit);
+        }
+        unit = next;
+    }
+}
+
+static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    bool late = false;
+    for (uint32_t i = 0; self->fetch_open > 0 && i < TR_FETCHES_MAX; i++) {
+        struct tr_fetch *fetch = &self->fetches[i];
+        if (!fetch->used) {
+            continue;
+        }
+        if (fetch->deadline_ns > now_ns) {
+            next_ns = SL_MIN(next_ns, fetch->deadline_ns);
+            continue;
+        }
+        fetch_answer(self, fetch);
+        late = true;
+    }
+    if (late) {
+        queue_expire(self, now_ns);
+    }
+    return next_ns;
+}
+
+uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns)
+{
+    uint64_t next_ns = fetches_expire(self, now_ns);
+    next_ns = SL_MIN(next_ns, tr_trips_step(self, now_ns));
+    while (self->queue_first != NULL && self->trips_open < self->trip_max) {
+        tr_trip_start(self);
+    }
+    return next_ns;
+}

@@ -1,0 +1,355 @@
+/* actors/transporter/pull/holder.c - what peers may read of ours: pins with a time limit.
+ *
+ * The pins lie in this process's own pin segment, so they end with it; a peer's end by its word, by
+ * their time limit, or when it greets in a new life. After that a late read of the peer finds other
+ * bytes, and its digest says so. What is on disk alone is promoted first. */
+#include "actors/transporter/pull/pull.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STALE_TRIES     4u
+#define ACCESSES        8192u
+#define NUMBER_SHIFT    16u
+#define PROMOTE_SHARE_N 4u /* of the pins' time limit: a promotion that takes longer is a miss */
+
+sl_err tr_holder_init(struct transporter *self, struct sl_error *why)
+{
+    char name[64];
+    const struct sl_config *config = self->env->config;
+    uint64_t bytes_max = sl_config_u64(config, SL_SET_remote_pin_bytes_max);
+    self->pin_sets = calloc(TR_PIN_SETS_MAX, sizeof(*self->pin_sets));
+    if (self->pin_sets == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the pins of peers");
+    }
+    self->pins_due_ns = SL_NEVER_NS;
+    (void)snprintf(name, sizeof(name), "pins.%s", self->env->name);
+    const struct sl_pins_options options = {
+        .shm_dir = self->env->paths->shm_dir,
+        .name = name,
+        .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
+        .access_count = ACCESSES,
+        .self = self->env->self,
+        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 4,
+    };
+    return sl_pins_create(&options, &self->pins, why);
+}
+
+static void set_unpin(struct transporter *self, struct tr_pin_set *set)
+{
+    for (uint32_t i = 0; i < set->pin_count; i++) {
+        sl_pins_give(self->pins, set->pins[i]);
+    }
+    self->peers[set->peer].pinned -= set->pin_count;
+    set->pin_count = 0;
+}
+
+static void set_free(struct transporter *self, struct tr_pin_set *set)
+{
+    if (set->promoting) {
+        sl_calls_forget(self->calls, set->call_seq);
+    }
+    set_unpin(self, set);
+    free(set->pins);
+    free(set->items);
+    *set = (struct tr_pin_set){0};
+    self->pin_sets_open--;
+    sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
+}
+
+void tr_holder_fini(struct transporter *self)
+{
+    for (uint32_t i = 0; self->pin_sets != NULL && i < TR_PIN_SETS_MAX; i++) {
+        if (self->pin_sets[i].used) {
+            set_free(self, &self->pin_sets[i]);
+        }
+    }
+    free(self->pin_sets);
+    self->pin_sets = NULL;
+    sl_pins_destroy(&self->pins);
+}
+
+/* ---- one pass over the keys ---- */
+
+struct pass {
+    uint64_t bytes;
+    uint32_t disk_count; /* keys to be promoted, in self->promote_keys */
+    bool ended;          /* by the limit: nothing more is pinned */
+    bool gap;            /* chain: a key was not there */
+};
+
+static sl_err key_pin(struct transporter *self, struct tr_pin_set *set,
+                      const struct sl_entry *entry)
+{
+    sl_pin pin = 0;
+    sl_err err = sl_pins_take(self->pins, self->view, entry, &pin);
+    if (err == SL_OK) {
+        set->pins[set->pin_count++] = pin;
+        self->peers[set->peer].pinned++;
+        sl_pins_note_access(self->pins, entry->ref, entry->extent.generation);
+    }
+    return err;
+}
+
+static sl_err key_look(struct transporter *self, struct tr_pin_set *set,
+                       const struct sl_item_sought *item, struct pass *pass,
+                       struct sl_item_place *place)
+{
+    struct sl_entry entry;
+    for (uint32_t i = 0; i < STALE_TRIES; i++) {
+        sl_err err = sl_index_find(self->view, item->key.at, (uint32_t)item->key.length, &entry);
+        if (err != SL_OK) {
+            return err == SL_ERR_BUSY ? SL_ERR_LIMIT : err;
+        }
+        if ((entry.group != 0) != item->part) {
+            return SL_ERR_NOT_FOUND;
+        }
+        bool first = set->pin_count == 0 && pass->disk_count == 0;
+        if (!first && pass->bytes + entry.extent.length_bytes > set->bytes_max) {
+            return SL_ERR_LIMIT;
+        }
+        if (entry.extent.generation == 0) {
+            pass->bytes += entry.extent.length_bytes;
+            self->promote_keys[pass->disk_count++] = item->key;
+            return SL_ERR_BUSY;
+        }
+        err = key_pin(self, set, &entry);
+        if (err == SL_OK) {
+            pass->bytes += entry.extent.length_bytes;
+            *place = (struct sl_item_place){
+                .code = SL_OK,
+                .arena = entry.extent.arena,
+                .offset_bytes = entry.extent.offset_bytes,
+                .length_bytes = entry.extent.length_bytes,
+                .generation = entry.extent.generation,
+                .digest_low = entry.digest.low,
+                .digest_high = entry.digest.high,
+            };
+            return SL_OK;
+        }
+        if (err != SL_ERR_STALE) {
+            return SL_ERR_LIMIT;
+        }
+    }
+    return SL_ERR_LIMIT; /* in motion: the reader may ask again */
+}
+
+/* Fills self->places. Gives how many keys have to be promoted first. */
+static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
+                         const struct sl_item_sought *items)
+{
+    struct pass pass = {0};
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct sl_item_place *place = &self->places[i];
+        sl_err code = pass.gap     ? SL_ERR_CANCELLED
+                      : pass.ended ? SL_ERR_LIMIT
+                                   : key_look(self, set, &items[i], &pass, place);
+        if (code != SL_OK) {
+            *place = (struct sl_item_place){.code = (uint64_t)code};
+        }
+        pass.ended = pass.ended || code == SL_ERR_LIMIT;
+        pass.gap = pass.gap || (set->chain && code == SL_ERR_NOT_FOUND);
+    }
+    return pass.disk_count;
+}
+
+/* ---- requests ---- */
+
+static uint64_t set_id(const struct transporter *self, const struct tr_pin_set *set)
+{
+    return set->number << NUMBER_SHIFT | (uint64_t)(set - self->pin_sets);
+}
+
+static void set_answer(struct transporter *self, struct tr_pin_set *set)
+{
+    struct tr_peer *peer = &self->peers[set->peer];
+    struct sl_msg reply = {.code = SL_OK, .op_id = set->op_id, .trace_id = set->trace_id};
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (self->places[i].code == SL_ERR_BUSY) { /* was not promoted after all */
+            self->places[i].code = SL_ERR_NOT_FOUND;
+        }
+    }
+    reply.body.peer_pin_reply.pin_id = set->pin_count > 0 ? set_id(self, set) : 0;
+    reply.body.peer_pin_reply.ttl_ns = sl_budget_ns(self->env->now_ns, set->expires_ns);
+    reply.body.peer_pin_reply.items.at = self->places;
+    reply.body.peer_pin_reply.items.count = set->count;
+    sl_metric_add(self->env->metrics, self->metric.pins_taken, set->pin_count);
+    tr_peer_answer(self, peer, SL_MSG_PEER_PIN, set->seq, &reply);
+    set->promoting = false;
+    free(set->items);
+    set->items = NULL;
+    if (set->pin_count == 0) {
+        set_free(self, set);
+    }
+}
+
+/* The request's keys outlive its message. */
+static struct sl_item_sought *items_copy(const struct sl_item_sought *items, uint32_t count)
+{
+    size_t bytes = count * sizeof(*items);
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += items[i].key.length;
+    }
+    struct sl_item_sought *copy = malloc(bytes);
+    char *at = (char *)(copy + count);
+    for (uint32_t i = 0; copy != NULL && i < count; i++) {
+        copy[i] = items[i];
+        copy[i].key.at = at;
+        memcpy(at, items[i].key.at, items[i].key.length);
+        at += items[i].key.length;
+    }
+    return copy;
+}
+
+static void set_promote(struct transporter *self, struct tr_pin_set *set,
+                        const struct sl_item_sought *items, uint32_t disk_count)
+{
+    struct sl_msg promote = {
+        .type = SL_MSG_PROMOTE, .op_id = set->op_id, .trace_id = set->trace_id};
+    promote.body.promote.keys.at = self->promote_keys;
+    promote.body.promote.keys.count = disk_count;
+    uint64_t left_ns = sl_budget_ns(self->env->now_ns, set->expires_ns);
+    set->items = items_copy(items, set->count);
+    set_unpin(self, set); /* nothing is held while the disk works */
+    if (set->items == NULL ||
+        sl_calls_send(self->calls, "registrar", &promote,
+                      sl_deadline_ns(self->env->now_ns, left_ns / PROMOTE_SHARE_N),
+                      tr_cookie(TR_CALL_PROMOTE, (uint32_t)(set - self->pin_sets)),
+                      &set->call_seq) != SL_OK) {
+        (void)set_look(self, set, items);
+        set_answer(self, set);
+        return;
+    }
+    set->promoting = true;
+    sl_metric_add(self->env->metrics, self->metric.promoted, disk_count);
+}
+
+void tr_holder_promoted(struct transporter *self, uint32_t index)
+{
+    struct tr_pin_set *set = &self->pin_sets[index];
+    if (!set->used || !set->promoting) {
+        return;
+    }
+    if (tr_view(self)) {
+        (void)set_look(self, set, set->items);
+        set_answer(self, set);
+    } else {
+        set_free(self, set); /* the node is being made anew */
+    }
+}
+
+static struct tr_pin_set *set_new(struct transporter *self, uint32_t count)
+{
+    for (uint32_t i = 0; i < TR_PIN_SETS_MAX; i++) {
+        struct tr_pin_set *set = &self->pin_sets[i];
+        if (!set->used) {
+            *set = (struct tr_pin_set){.used = true, .number = ++self->pin_number, .count = count};
+            set->pins = calloc(SL_MAX(count, 1u), sizeof(*set->pins));
+            self->pin_sets_open++;
+            sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
+            if (set->pins == NULL) {
+                set_free(self, set);
+                return NULL;
+            }
+            return set;
+        }
+    }
+    return NULL;
+}
+
+static sl_err pin_refusal(struct transporter *self, const struct tr_peer *peer,
+                          struct sl_error *why)
+{
+    if (peer->incarnation == 0) {
+        return sl_fail(why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+    }
+    if (!self->pins_known || !tr_view(self)) {
+        return sl_fail(why, SL_ERR_BUSY, "the node is starting");
+    }
+    return SL_OK;
+}
+
+void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    const struct sl_body_peer_pin *body = &msg->body.peer_pin;
+    struct sl_error why = {0};
+    struct sl_msg refusal = {.op_id = msg->op_id, .trace_id = msg->trace_id};
+    refusal.code = pin_refusal(self, peer, &why);
+    struct tr_pin_set *set =
+        refusal.code == SL_OK ? set_new(self, (uint32_t)body->items.count) : NULL;
+    if (set == NULL) {
+        if (refusal.code == SL_OK) {
+            refusal.code =
+                sl_fail(&why, SL_ERR_LIMIT, "peers have %u sets of pins", TR_PIN_SETS_MAX);
+        }
+        refusal.text = sl_text_of(why.text);
+        tr_peer_answer(self, peer, SL_MSG_PEER_PIN, msg->seq, &refusal);
+        return;
+    }
+    uint64_t ttl_ns = SL_MIN(body->ttl_ns, sl_config_u64(self->env->config, SL_SET_remote_pin_ttl));
+    set->peer = tr_peer_number(self, peer);
+    set->incarnation = peer->incarnation;
+    set->expires_ns = sl_deadline_ns(self->env->now_ns, ttl_ns);
+    set->seq = msg->seq;
+    set->op_id = msg->op_id;
+    set->trace_id = msg->trace_id;
+    set->bytes_max = body->bytes_max;
+    set->chain = body->chain;
+    self->pins_due_ns = SL_MIN(self->pins_due_ns, set->expires_ns);
+    uint32_t disk_count = set_look(self, set, body->items.at);
+    if (disk_count > 0) {
+        set_promote(self, set, body->items.at, disk_count);
+    } else {
+        set_answer(self, set);
+    }
+}
+
+void tr_holder_unpin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    for (uint64_t i = 0; i < msg->body.peer_unpin.pin_ids.count; i++) {
+        uint64_t id = msg->body.peer_unpin.pin_ids.at[i];
+        uint64_t index = id & ((UINT64_C(1) << NUMBER_SHIFT) - 1);
+        if (index >= TR_PIN_SETS_MAX) {
+            continue;
+        }
+        struct tr_pin_set *set = &self->pin_sets[index];
+        /* Another peer's pins, and those that expired, are none of its business. */
+        if (set->used && !set->promoting && set->number == id >> NUMBER_SHIFT &&
+            set->peer == tr_peer_number(self, peer)) {
+            sl_metric_add(self->env->metrics, self->metric.values_served, set->pin_count);
+            set_free(self, set);
+        }
+    }
+    tr_peer_answer(self, peer, SL_MSG_PEER_UNPIN, msg->seq, &reply);
+}
+
+void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer)
+{
+    for (uint32_t i = 0; i < TR_PIN_SETS_MAX; i++) {
+        struct tr_pin_set *set = &self->pin_sets[i];
+        if (set->used && set->peer == tr_peer_number(self, peer) &&
+            set->incarnation != peer->incarnation) {
+            set_free(self, set);
+        }
+    }
+}
+
+uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns)
+{
+    if (now_ns < self->pins_due_ns) {
+        return self->pins_due_ns;
+    }
+    self->pins_due_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < TR_PIN_SETS_MAX; i++) {
+        struct tr_pin_set *set = &self->pin_sets[i];
+        if (set->used && set->expires_ns <= now_ns) {
+            sl_metric_add(self->env->metrics, self->metric.pins_expired, set->pin_count);
+            set_free(self, set);
+        } else if (set->used) {
+            self->pins_due_ns = SL_MIN(self->pins_due_ns, set->expires_ns);
+        }
+    }
+    return self->pins_due_ns;
+}

@@ -1,0 +1,73 @@
+/* actors/transporter/pull/pull.h - what is brought in from other nodes, and what they may read of
+ * ours. */
+#ifndef SL_TRANSPORTER_PULL_PULL_H
+#define SL_TRANSPORTER_PULL_PULL_H
+
+#include "actors/transporter/peers/peers.h"
+#include "actors/transporter/regions/regions.h"
+
+/* ---- fetch.c ---- */
+sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);
+void tr_fetch_fini(struct transporter *self);
+void tr_fetch(struct transporter *self, const struct sl_msg *msg);
+/* The unit's fate is known: tells who waits, and frees it. It is in no trip. */
+void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code);
+/* It waits for a trip, at the end of the line. */
+void tr_unit_queue(struct transporter *self, struct tr_unit *unit);
+/* Starts trips, ends what is too late; gives when it wants to run again. */
+uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns);
+/* Those that are left for this unit. */
+static inline uint64_t tr_unit_peers(struct transporter *self, const struct tr_unit *unit)
+{
+    uint64_t peers = tr_peers_with(self, unit->hash) & ~unit->asked;
+    return unit->sure && (peers & unit->may) == 0 ? peers : peers & unit->may;
+}
+
+/* ---- finder.c ---- */
+sl_err tr_finder_init(struct transporter *self, struct sl_error *why);
+void tr_finder_fini(struct transporter *self);
+/* The unit goes into the line as soon as it is known whom to ask, or ends when there is nobody: at
+ * the latest after a share of its time. */
+void tr_find(struct transporter *self, struct tr_unit *unit);
+/* All units of a FETCH were given to tr_find. */
+void tr_find_flush(struct transporter *self);
+/* The end of a look-up (directory.h). */
+void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_directory_found *found,
+              uint32_t count);
+
+/* ---- trips.c ---- */
+/* Takes units off the queue, the first one and those of the same FETCH that the same peer may have.
+ */
+void tr_trip_start(struct transporter *self);
+void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* reply NULL: the registrar did not answer in time. */
+void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+void tr_trip_read(void *context, const struct sl_fabric_done *done);
+uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns);
+/* Gives up reads into the claims that the FENCE names. Gives the trips that still read into them, a
+ * bit each; events.trip_read tells when one of them is through. */
+uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
+
+/* ---- holder.c ---- */
+sl_err tr_holder_init(struct transporter *self, struct sl_error *why);
+void tr_holder_fini(struct transporter *self);
+void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_holder_unpin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_holder_promoted(struct transporter *self, uint32_t index);
+/* Everything of the peer's earlier lives. */
+void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Ends what has expired; gives when the next one does. */
+uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
+
+/* ---- seek.c: what other nodes have, and its removal there ---- */
+sl_err tr_seek_init(struct transporter *self, struct sl_error *why);
+void tr_seek_fini(struct transporter *self);
+void tr_seek(struct transporter *self, const struct sl_msg *msg);
+void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* A peer asks us. */
+void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+/* Ends what waited long enough; gives when the next one does. */
+uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,374 @@
+/* actors/transporter/pull/seek.c - SEEK: which of these objects other nodes have, or their removal
+ * there.
+ *
+ * Every peer that is alive is asked at once; the answer is what they said by then. Unlike FETCH it
+ * does not ask the directory: what was put a moment ago must be seen, and what was removed must
+ * not. Who does not answer in peer_timeout counts as not having it; a removal that it may have
+ * missed is SL_ERR_TIMEOUT. */
+#include "actors/transporter/pull/pull.h"
+
+#include "ipc/sl_leases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_NS_MAX (10 * SL_NS_PER_MS) /* left for the way of our answer */
+#define LOOKED_COUNT  64u
+
+sl_err tr_seek_init(struct transporter *self, struct sl_error *why)
+{
+    self->seeks = calloc(TR_SEEKS_MAX, sizeof(*self->seeks));
+    self->removals = calloc(TR_SEEKS_MAX, sizeof(*self->removals));
+    return self->seeks != NULL && self->removals != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of look-ups at peers");
+}
+
+void tr_seek_fini(struct transporter *self)
+{
+    for (uint32_t i = 0; self->seeks != NULL && i < TR_SEEKS_MAX; i++) {
+        free(self->seeks[i].items);
+    }
+    free(self->seeks);
+    free(self->removals);
+    self->seeks = NULL;
+    self->removals = NULL;
+}
+
+/* ---- what a client of ours asks ---- */
+
+static uint64_t key_hash(const struct sl_text *key)
+{
+    return sl_digest_of(key->at, key->length).low;
+}
+
+static void seek_free(struct transporter *self, struct tr_seek *seek)
+{
+    free(seek->items);
+    *seek = (struct tr_seek){0};
+    self->seeks_open--;
+}
+
+static void seek_answer(struct transporter *self, struct tr_seek *seek)
+{
+    struct sl_text names[TR_PEERS_MAX];
+    struct sl_msg reply = {.code = SL_OK};
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        names[i] = sl_text_of(self->peers[i].name);
+    }
+    bool doubt = seek->remove && (seek->waited != 0 || seek->missed);
+    for (uint32_t i = 0; doubt && i < seek->count; i++) {
+        if (seek->items[i].code == SL_ERR_NOT_FOUND || seek->items[i].code == SL_OK) {
+            seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
+        }
+    }
+    reply.body.seek_reply.items.at = seek->items;
+    reply.body.seek_reply.items.count = seek->count;
+    reply.body.seek_reply.nodes.at = names;
+    reply.body.seek_reply.nodes.count = self->peer_count;
+    sl_return_reply(self->env, &seek->back, &reply);
+    seek_free(self, seek);
+}
+
+static struct tr_seek *seek_new(struct transporter *self, uint64_t count)
+{
+    for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
+        struct tr_seek *seek = &self->seeks[i];
+        if (!seek->used) {
+            struct sl_item_seen *items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items));
+            if (items == NULL) {
+                return NULL;
+            }
+            *seek = (struct tr_seek){.used = true, .items = items, .count = (uint32_t)count};
+            self->seeks_open++;
+            return seek;
+        }
+    }
+    return NULL;
+}
+
+static void peers_ask(struct transporter *self, struct tr_seek *seek, const struct sl_msg *msg)
+{
+    uint64_t now_ns = self->env->now_ns;
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        struct tr_peer *peer = &self->peers[i];
+        if (peer->address[0] == '\0' || !sl_peer_health_usable(&peer->health, now_ns)) {
+            seek->missed |= sl_peer_health_state(&peer->health, now_ns) != SL_PEER_AWAY;
+            continue;
+        }
+        struct sl_msg ask = {.type = SL_MSG_PEER_SEEK, .trace_id = msg->trace_id};
+        ask.budget_ns = SL_MAX(sl_budget_ns(now_ns, seek->due_ns), UINT64_C(1));
+        ask.body.peer_seek.keys = msg->body.seek.keys;
+        ask.body.peer_seek.lease = msg->body.seek.lease;
+        ask.body.peer_seek.remove = msg->body.seek.remove;
+        ask.body.peer_seek.heed_leases = msg->body.seek.heed_leases;
+        if (tr_peer_ask(self, peer, &ask, &seek->seqs[i]) == SL_OK) {
+            sl_peer_health_asked(&peer->health);
+            seek->waited |= UINT64_C(1) << i;
+        } else {
+            seek->missed = true;
+        }
+    }
+}
+
+void tr_seek(struct transporter *self, const struct sl_msg *msg)
+{
+    const struct sl_body_seek *body = &msg->body.seek;
+    struct tr_seek *seek = seek_new(self, body->keys.count);
+    struct sl_error why = {0};
+    if (seek == NULL) {
+        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are on their way", TR_SEEKS_MAX);
+        sl_reply_code(self->env, msg, why.code, &why);
+        return;
+    }
+    sl_return_keep(msg, &seek->back);
+    seek->remove = body->remove;
+    uint64_t left_ns = sl_budget_ns(self->env->now_ns, seek->back.deadline_ns);
+    left_ns -= SL_MIN(left_ns / 4, ANSWER_NS_MAX);
+    uint64_t patience_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
+    uint64_t wait_ns = SL_MIN(left_ns, patience_ns);
+    seek->patient = left_ns >= patience_ns;
+    seek->due_ns = sl_deadline_ns(self->env->now_ns, wait_ns);
+    for (uint32_t i = 0; i < seek->count; i++) {
+        seek->items[i].code = SL_ERR_NOT_FOUND;
+    }
+    sl_metric_add(self->env->metrics, self->metric.seeks, 1);
+    sl_metric_add(self->env->metrics, self->metric.keys_sought, seek->count);
+    if (seek->count > 0) {
+        peers_ask(self, seek, msg);
+    }
+    if (body->remove == false) { /* they say what they have: an earlier "not there" is void */
+        for (uint32_t i = 0; i < seek->count; i++) {
+            sl_missing_forget_key(self->missing, key_hash(&body->keys.at[i]));
+        }
+    }
+    if (seek->waited == 0) {
+        seek_answer(self, seek);
+    }
+}
+
+/* What says most about a key: leased and busy ones were not removed, whoever removed others. */
+static uint32_t weight(uint64_t code)
+{
+    switch (code) {
+    case SL_ERR_NOT_FOUND:
+        return 0;
+    case SL_OK:
+        return 1;
+    case SL_ERR_LEASED:
+        return 3;
+    default:
+        return 2;
+    }
+}
+
+static void seek_merge(struct tr_seek *seek, uint32_t peer, const struct sl_item_seen *items)
+{
+    for (uint32_t i = 0; i < seek->count; i++) {
+        struct sl_item_seen *mine = &seek->items[i];
+        uint64_t code = items[i].code < SL_ERR_COUNT ? items[i].code : SL_ERR_PROTOCOL;
+        bool better =
+            mine->code == SL_OK && code == SL_OK && !mine->in_memory && items[i].in_memory;
+        if (weight(code) > weight(mine->code) || better) {
+            *mine = items[i];
+            mine->code = code;
+            mine->node = peer + 1;
+        }
+    }
+}
+
+void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply)
+{
+    uint32_t number = tr_peer_number(self, peer);
+    for (uint32_t i = 0; i < TR_SEEKS_MAX && self->seeks_open > 0; i++) {
+        struct tr_seek *seek = &self->seeks[i];
+        if (!seek->used || (seek->waited >> number & 1) == 0 ||
+            seek->seqs[number] != reply->reply_to) {
+            continue;
+        }
+        sl_peer_health_over(&peer->health);
+        if (reply->code == SL_OK && reply->body.peer_seek_reply.items.count == seek->count) {
+            sl_peer_health_worked(&peer->health);
+            seek_merge(seek, number, reply->body.peer_seek_reply.items.at);
+        } else if (reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
+            seek->missed = true;
+        }
+        seek->waited &= ~(UINT64_C(1) << number);
+        if (seek->waited == 0) {
+            seek_answer(self, seek);
+        }
+        return;
+    }
+}
+
+static void seek_overdue(struct transporter *self, struct tr_seek *seek)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if ((seek->waited >> i & 1) == 0) {
+            continue;
+        }
+        sl_peer_health_over(&self->peers[i].health);
+        if (seek->patient) { /* else it is our client that has no time */
+            sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
+            tr_peer_failed(self, &self->peers[i]);
+        }
+    }
+    seek_answer(self, seek);
+}
+
+uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < TR_SEEKS_MAX && self->seeks_open > 0; i++) {
+        struct tr_seek *seek = &self->seeks[i];
+        if (seek->used && seek->due_ns <= now_ns) {
+            seek_overdue(self, seek);
+        } else if (seek->used) {
+            next_ns = SL_MIN(next_ns, seek->due_ns);
+        }
+    }
+    return next_ns;
+}
+
+/* ---- what a peer asks us ---- */
+
+/* Mapped for one question: peers ask seldom, and an index that is made anew takes its leases along.
+ */
+static struct sl_leases *leases_open(struct transporter *self, bool wanted)
+{
+    struct sl_leases *leases = NULL;
+    struct sl_error why = {0};
+    if (wanted && sl_index_view_lease_ttl(self->view) != 0 &&
+        sl_leases_open(self->env->paths->shm_dir, self->view, &leases, &why) != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's look-up leases nothing: %s",
+                     why.text);
+    }
+    return leases;
+}
+
+static void objects_look(struct transporter *self, const struct sl_texts *keys, bool lease,
+                         struct sl_item_seen *items)
+{
+    struct sl_leases *leases = leases_open(self, lease);
+    for (uint64_t first = 0; first < keys->count; first += LOOKED_COUNT) {
+        struct sl_key sought[LOOKED_COUNT];
+        struct sl_entry found[LOOKED_COUNT];
+        sl_err codes[LOOKED_COUNT];
+        uint32_t share = (uint32_t)SL_MIN(keys->count - first, (uint64_t)LOOKED_COUNT);
+        for (uint32_t i = 0; i < share; i++) {
+            sought[i] = (struct sl_key){.at = keys->at[first + i].at,
+                                        .length = (uint32_t)keys->at[first + i].length};
+        }
+        if (leases != NULL) {
+            sl_leases_find_batch(leases, sought, share, self->env->now_ns, found, NULL, codes);
+        } else {
+            sl_index_find_batch(self->view, sought, share, found, codes);
+        }
+        for (uint32_t i = 0; i < share; i++) {
+            struct sl_item_seen *item = &items[first + i];
+            if (codes[i] != SL_OK || found[i].group != 0) { /* parts go with their block */
+                item->code = codes[i] != SL_OK ? codes[i] : SL_ERR_NOT_FOUND;
+                continue;
+            }
+            *item = (struct sl_item_seen){.code = SL_OK,
+                                          .length_bytes = found[i].extent.length_bytes,
+                                          .in_memory = found[i].extent.generation != 0,
+                                          .on_disk = found[i].disk.valid != 0};
+        }
+    }
+    sl_leases_close(&leases);
+}
+
+static struct tr_removal *removal_new(struct transporter *self)
+{
+    for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
+        if (!self->removals[i].used) {
+            return &self->removals[i];
+        }
+    }
+    return NULL;
+}
+
+static sl_err removal_begin(struct transporter *self, const struct tr_peer *peer,
+                            const struct sl_msg *msg, struct sl_error *why)
+{
+    if (!sl_config_bool(self->env->config, SL_SET_peer_removes)) {
+        return sl_fail(why, SL_ERR_PERMISSION, "node %s lets no peer remove (peer_removes)",
+                       self->node);
+    }
+    struct tr_removal *removal = removal_new(self);
+    if (removal == NULL) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u removals of peers are on their way", TR_SEEKS_MAX);
+    }
+    struct sl_msg remove = {.type = SL_MSG_REMOVE, .trace_id = msg->trace_id};
+    remove.body.remove.keys = msg->body.peer_seek.keys;
+    remove.body.remove.heed_leases = msg->body.peer_seek.heed_leases;
+    sl_err err = sl_calls_send(
+        self->calls, "registrar", &remove, sl_deadline_ns(self->env->now_ns, msg->budget_ns),
+        tr_cookie(TR_CALL_REMOVAL, (uint32_t)(removal - self->removals)), NULL);
+    if (err != SL_OK) {
+        return sl_fail(why, err, "the registrar cannot be asked");
+    }
+    *removal = (struct tr_removal){.used = true,
+                                   .peer = tr_peer_number(self, peer),
+                                   .count = (uint32_t)msg->body.peer_seek.keys.count,
+                                   .incarnation = peer->incarnation,
+                                   .seq = msg->seq,
+                                   .op_id = msg->op_id,
+                                   .trace_id = msg->trace_id};
+    return SL_OK;
+}
+
+void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
+    uint64_t count = msg->body.peer_seek.keys.count;
+    struct sl_item_seen *items = NULL;
+    if (peer->incarnation == 0) {
+        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+    } else if (!tr_view(self)) {
+        reply.code = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
+    } else if (msg->body.peer_seek.remove) {
+        reply.code = removal_begin(self, peer, msg, &why);
+        if (reply.code == SL_OK) {
+            return; /* the registrar's answer goes on to the peer */
+        }
+    } else if ((items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items))) == NULL) {
+        reply.code = sl_fail(&why, SL_ERR_NO_MEMORY, "%u keys", (unsigned)count);
+    } else {
+        objects_look(self, &msg->body.peer_seek.keys, msg->body.peer_seek.lease, items);
+        reply.body.peer_seek_reply.items.at = items;
+        reply.body.peer_seek_reply.items.count = count;
+    }
+    reply.text = sl_text_of(why.text);
+    tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, msg->seq, &reply);
+    free(items);
+}
+
+void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_msg *answer)
+{
+    struct tr_removal *removal = &self->removals[index];
+    struct tr_peer *peer = &self->peers[removal->peer];
+    struct sl_msg reply = {.op_id = removal->op_id, .trace_id = removal->trace_id};
+    removal->used = false;
+    if (peer->incarnation != removal->incarnation) {
+        return; /* who asked is gone */
+    }
+    struct sl_item_seen *items = calloc(SL_MAX(removal->count, 1u), sizeof(*items));
+    bool answered = answer != NULL && answer->code == SL_OK &&
+                    answer->body.remove_reply.codes.count == removal->count;
+    if (!answered || items == NULL) {
+        reply.code = answer == NULL          ? SL_ERR_TIMEOUT
+                     : answer->code != SL_OK ? answer->code
+                     : items == NULL         ? SL_ERR_NO_MEMORY
+                                             : SL_ERR_PROTOCOL;
+    }
+    for (uint32_t i = 0; reply.code == SL_OK && i < removal->count; i++) {
+        items[i].code = answer->body.remove_reply.codes.at[i];
+    }
+    reply.body.peer_seek_reply.items.at = items;
+    reply.body.peer_seek_reply.items.count = reply.code == SL_OK ? removal->count : 0;
+    tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, removal->seq, &reply);
+    free(items);
+}

@@ -1,0 +1,729 @@
+/* actors/transporter/pull/trips.c - one question to one peer, and all that follows from its answer:
+ *
+ *   TR_PIN      the peer looks keys up and pins them for us
+ *   TR_RESERVE  the registrar gives extents; we are their writer
+ *   TR_READ     bytes come one-sidedly into the arena, digests are checked on the way
+ *   TR_COMMIT   the registrar makes them visible
+ *
+ * A unit leaves its trip when its fate is known, or goes back to the line for the next peer. Its
+ * parts stay together. Nothing is written into an extent whose claim ended (FENCE). */
+#include "actors/transporter/pull/pull.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TTL_SPARE_NS SL_NS_PER_S /* a reservation outlives the last moment it is used */
+
+static uint32_t trip_number(const struct transporter *self, const struct tr_trip *trip)
+{
+    return (uint32_t)(trip - self->trips);
+}
+
+/* The unit could not be had here: the next peer, if there is one and time. False: it has ended. */
+static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
+{
+    unit->asked |= UINT64_C(1) << peer;
+    if (code != SL_ERR_CANCELLED) {
+        unit->code = code;
+    }
+    if (unit->deadline_ns <= self->env->now_ns) {
+        tr_unit_end(self, unit, SL_ERR_TIMEOUT);
+        return false;
+    }
+    if (tr_unit_peers(self, unit) == 0) {
+        tr_unit_end(self, unit, unit->code);
+        return false;
+    }
+    tr_unit_queue(self, unit);
+    return true;
+}
+
+static void unit_again(struct transporter *self, struct tr_unit *unit)
+{
+    if (unit->deadline_ns <= self->env->now_ns) {
+        tr_unit_end(self, unit, SL_ERR_TIMEOUT);
+    } else {
+        tr_unit_queue(self, unit);
+    }
+}
+
+/* What the peer keeps pinned is not needed any more. Lost: the pins expire. */
+static void trip_unpin(struct transporter *self, struct tr_trip *trip)
+{
+    if (trip->pin_id == 0) {
+        return;
+    }
+    uint64_t seq = 0;
+    struct sl_msg unpin = {
+        .type = SL_MSG_PEER_UNPIN, .trace_id = trip->trace_id, .budget_ns = SL_NS_PER_S};
+    unpin.body.peer_unpin.pin_ids.at = &trip->pin_id;
+    unpin.body.peer_unpin.pin_ids.count = 1;
+    (void)tr_peer_ask(self, &self->peers[trip->peer], &unpin, &seq);
+    trip->pin_id = 0;
+}
+
+static void trip_end(struct transporter *self, struct tr_trip *trip)
+{
+    trip_unpin(self, trip);
+    if (trip->call_seq != 0) {
+        sl_calls_forget(self->calls, trip->call_seq);
+    }
+    sl_peer_health_over(&self->peers[trip->peer].health);
+    trip->phase = TR_FREE;
+    trip->unit_count = 0;
+    trip->call_seq = 0;
+    self->trips_open--;
+    self->env->ops->wake_at(self->env, 0); /* the line moves on */
+}
+
+/* Closes the gaps of units that left. */
+static void trip_close_up(struct tr_trip *trip)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        if (trip->units[i] != NULL) {
+            trip->units[kept++] = trip->units[i];
+        }
+    }
+    trip->unit_count = kept;
+}
+
+/* Every unit goes back to the line. */
+static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err code)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        (void)unit_back(self, trip->units[i], trip->peer, code);
+    }
+    trip_end(self, trip);
+}
+
+/* ---- TR_PIN ---- */
+
+static uint32_t peer_choose(uint64_t peers, uint64_t number)
+{
+    uint32_t turn = (uint32_t)(number % TR_PEERS_MAX);
+    uint64_t after = peers & ~((UINT64_C(1) << turn) - 1);
+    return (uint32_t)__builtin_ctzll(after != 0 ? after : peers);
+}
+
+static uint64_t trip_bytes_max(const struct transporter *self)
+{
+    /* What all trips may reserve together stays below half of the memory. */
+    const struct sl_config *config = self->env->config;
+    return SL_MIN(sl_config_u64(config, SL_SET_fetch_bytes),
+                  sl_config_u64(config, SL_SET_memory) / 2 / self->trip_max);
+}
+
+/* As many keys as fill a trip with values like the last ones of this peer: the rest goes in trips
+ * beside it. */
+static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer)
+{
+    uint64_t value_bytes = SL_MAX(self->peers[peer].value_bytes, UINT64_C(1));
+    return (uint32_t)SL_MAX(SL_MIN(trip_bytes_max(self) / value_bytes, (uint64_t)TR_KEYS_MAX),
+                            UINT64_C(1));
+}
+
+/* Takes from the line: the first unit, and those of the same FETCH that the same peer may have. */
+static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
+{
+    uint32_t part_count = 0;
+    uint64_t fetch_number = 0;
+    uint32_t part_max = TR_KEYS_MAX;
+    struct tr_unit **link = &self->queue_first;
+    while (*link != NULL) {
+        struct tr_unit *unit = *link;
+        uint64_t peers = tr_unit_peers(self, unit);
+        bool first = trip->unit_count == 0;
+        if (first) {
+            trip->peer = peers != 0 ? peer_choose(peers, unit->fetch_number) : 0;
+            trip->chain = unit->chain;
+            trip->trace_id = unit->trace_id;
+            fetch_number = unit->fetch_number;
+            part_max = unit->alone ? 1 : trip_parts_max(self, trip->peer);
+        }
+        bool fits = unit->fetch_number == fetch_number && !unit->alone &&
+                    part_count + unit->part_count <= part_max;
+        if (!first && (!fits || (peers >> trip->peer & 1) == 0)) {
+            link = &unit->next;
+            if (unit->fetch_number == fetch_number) {
+                break; /* their order is that of the chain */
+            }
+            continue;
+        }
+        *link = unit->next;
+        unit->queued = false;
+        if (peers == 0) {
+            tr_unit_end(self, unit, unit->code);
+            if (first) {
+                break; /* nothing was begun: the caller comes again */
+            }
+            continue;
+        }
+        trip->units[trip->unit_count++] = unit;
+        part_count += unit->part_count;
+        trip->deadline_ns = SL_MAX(trip->deadline_ns, unit->deadline_ns);
+    }
+    return part_count;
+}
+
+/* The last of the line after units were taken out of its middle. */
+static void queue_mend(struct transporter *self)
+{
+    struct tr_unit *unit = self->queue_first;
+    while (unit != NULL && unit->next != NULL) {
+        unit = unit->next;
+    }
+    self->queue_last = unit;
+}
+
+static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t part_count)
+{
+    struct sl_env *env = self->env;
+    struct tr_peer *peer = &self->peers[trip->peer];
+    struct sl_msg pin = {.type = SL_MSG_PEER_PIN, .trace_id = trip->trace_id};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        const struct tr_unit *unit = trip->units[i];
+        for (uint32_t k = 0; k < unit->part_count; k++) {
+            const struct tr_part *part = &unit->parts[k];
+            self->sought[count++] =
+                (struct sl_item_sought){.key = {.at = part->key, .length = part->key_length},
+                                        .part = unit->group_key != NULL};
+        }
+    }
+    SL_ASSERT(count == part_count);
+    uint64_t left_ns = sl_budget_ns(env->now_ns, trip->deadline_ns);
+    uint64_t wait_ns = SL_MIN(left_ns, sl_config_u64(env->config, SL_SET_peer_timeout));
+    pin.budget_ns = SL_MAX(wait_ns, UINT64_C(1));
+    pin.body.peer_pin = (struct sl_body_peer_pin){
+        .ttl_ns = SL_MAX(left_ns, UINT64_C(1)),
+        .bytes_max = trip->unit_count > 1 ? SL_MAX(trip_bytes_max(self), UINT64_C(1)) : UINT64_MAX,
+        .chain = trip->chain,
+    };
+    pin.body.peer_pin.items.at = self->sought;
+    pin.body.peer_pin.items.count = count;
+    trip->due_ns = sl_deadline_ns(env->now_ns, wait_ns);
+    sl_peer_health_asked(&peer->health);
+    sl_trace_event(env->metrics, env->now_ns, trip->trace_id, "pin", peer->name, count);
+    if (tr_peer_ask(self, peer, &pin, &trip->seq) != SL_OK) {
+        tr_peer_failed(self, peer);
+        trip_fail(self, trip, SL_ERR_UNREACHABLE);
+    }
+}
+
+void tr_trip_start(struct transporter *self)
+{
+    uint32_t index = 0;
+    while (self->trips[index].phase != TR_FREE) {
+        index++;
+    }
+    SL_ASSERT(index < self->trip_max);
+    struct tr_trip *trip = &self->trips[index];
+    trip->unit_count = 0;
+    trip->deadline_ns = 0;
+    trip->call_seq = trip->pin_id = trip->cookie = 0;
+    uint32_t part_count = trip_fill(self, trip);
+    queue_mend(self);
+    if (trip->unit_count == 0) {
+        return;
+    }
+    trip->phase = TR_PIN;
+    self->trips_open++;
+    sl_metric_add(self->env->metrics, self->metric.trips, 1);
+    pin_send(self, trip, part_count);
+}
+
+/* What the places of a unit's parts say of it. */
+static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer,
+                          const struct sl_item_place *places)
+{
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        if (places[k].code != SL_OK) {
+            return places[k].code < SL_ERR_COUNT ? (sl_err)places[k].code : SL_ERR_PROTOCOL;
+        }
+        if (places[k].arena >= TR_ARENAS_MAX || !peer->windows[places[k].arena].used) {
+            return SL_ERR_STALE; /* a later greeting brings its key */
+        }
+        if (places[k].length_bytes == 0) {
+            return SL_ERR_PROTOCOL;
+        }
+    }
+    return SL_OK;
+}
+
+static void places_keep(struct tr_unit *unit, const struct sl_item_place *places)
+{
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        part->ref = 0;
+        part->remote_arena = (uint32_t)places[k].arena;
+        part->remote_offset_bytes = places[k].offset_bytes;
+        part->length_bytes = places[k].length_bytes;
+        part->digest =
+            (struct sl_digest){.low = places[k].digest_low, .high = places[k].digest_high};
+    }
+}
+
+static void reserve_send(struct transporter *self, struct tr_trip *trip);
+
+static void places_taken(struct transporter *self, struct tr_trip *trip,
+                         const struct sl_item_place *places)
+{
+    const struct tr_peer *peer = &self->peers[trip->peer];
+    uint32_t at = 0, kept = 0;
+    bool gap = false, over = false; /* a unit of the chain is not here; nor anywhere */
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        sl_err code = places_code(unit, peer, &places[at]);
+        if (code == SL_OK) {
+            places_keep(unit, &places[at]);
+            kept++;
+        } else {
+            trip->units[i] = NULL;
+        }
+        at += unit->part_count;
+        if (code == SL_ERR_NOT_FOUND) {
+            sl_missing_note(self->missing, unit->hash, UINT64_C(1) << trip->peer,
+                            self->env->now_ns);
+        }
+        if (code == SL_ERR_LIMIT && (kept > 0 || (trip->unit_count > 1 && !unit->alone))) {
+            unit->alone = kept == 0; /* more than one answer holds: it goes by itself */
+            unit_again(self, unit);
+        } else if (code == SL_ERR_CANCELLED && over) {
+            tr_unit_end(self, unit, unit->code); /* nothing is wanted behind it */
+        } else if (code == SL_ERR_CANCELLED && gap) {
+            unit_again(self, unit); /* it was not looked for: this peer may have it */
+        } else if (code != SL_OK) {
+            bool goes_on = unit_back(self, unit, trip->peer, code);
+            gap = gap || (trip->chain && code == SL_ERR_NOT_FOUND);
+            over = over || (trip->chain && code == SL_ERR_NOT_FOUND && !goes_on);
+        }
+    }
+    trip_close_up(trip);
+}
+
+void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply)
+{
+    struct tr_trip *trip = NULL;
+    for (uint32_t i = 0; i < self->trip_max; i++) {
+        struct tr_trip *candidate = &self->trips[i];
+        if (candidate->phase == TR_PIN && candidate->seq == reply->reply_to &&
+            candidate->peer == tr_peer_number(self, peer)) {
+            trip = candidate;
+        }
+    }
+    const struct sl_body_peer_pin_reply *body = &reply->body.peer_pin_reply;
+    if (trip == NULL) { /* late: give back what it pinned */
+        struct tr_trip gone = {.peer = tr_peer_number(self, peer),
+                               .pin_id = reply->code == SL_OK ? body->pin_id : 0};
+        trip_unpin(self, &gone);
+        return;
+    }
+    uint64_t part_count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        part_count += trip->units[i]->part_count;
+    }
+    if (reply->code != SL_OK || body->items.count != part_count) {
+        tr_peer_failed(self, peer);
+        trip_fail(self, trip, reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL);
+        return;
+    }
+    trip->pin_id = body->pin_id;
+    trip->pins_until_ns = sl_deadline_ns(self->env->now_ns, body->ttl_ns);
+    places_taken(self, trip, body->items.at);
+    if (trip->unit_count == 0) { /* it works, it has nothing */
+        sl_peer_health_worked(&peer->health);
+        trip_end(self, trip);
+        return;
+    }
+    reserve_send(self, trip);
+}
+
+/* ---- TR_RESERVE ---- */
+
+static void reserve_send(struct transporter *self, struct tr_trip *trip)
+{
+    uint32_t want_count = 0, group_count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        const struct tr_unit *unit = trip->units[i];
+        if (unit->group_key != NULL) {
+            self->groups[group_count++] = (struct sl_item_group){
+                .key = {.at = unit->group_key, .length = unit->group_key_length},
+                .part_count = unit->part_count,
+                .transient_ns = unit->transient_ns,
+            };
+        }
+        for (uint32_t k = 0; k < unit->part_count; k++) {
+            const struct tr_part *part = &unit->parts[k];
+            self->wants[want_count++] = (struct sl_item_want){
+                .key = {.at = part->key, .length = part->key_length},
+                .length_bytes = part->length_bytes,
+                .group = unit->group_key != NULL ? group_count : 0,
+                .part_index = k,
+            };
+        }
+    }
+    struct sl_msg reserve = {.type = SL_MSG_RESERVE, .trace_id = trip->trace_id};
+    trip->op_id = reserve.op_id = self->next_op_id++;
+    reserve.body.reserve.wait = true;
+    reserve.body.reserve.ttl_ns = sl_budget_ns(self->env->now_ns, trip->deadline_ns) + TTL_SPARE_NS;
+    reserve.body.reserve.items.at = self->wants;
+    reserve.body.reserve.items.count = want_count;
+    reserve.body.reserve.groups.at = self->groups;
+    reserve.body.reserve.groups.count = group_count;
+    trip->phase = TR_RESERVE;
+    sl_err err = sl_calls_send(self->calls, "registrar", &reserve, trip->deadline_ns,
+                               tr_cookie(TR_CALL_TRIP, trip_number(self, trip)), &trip->call_seq);
+    if (err != SL_OK) {
+        trip->call_seq = 0;
+        trip_fail(self, trip, err);
+    }
+}
+
+/* Gives back the reserved parts of a unit that will not be committed. */
+static void unit_abort(struct transporter *self, struct tr_trip *trip, struct tr_unit *unit)
+{
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        if (part->ref != 0) {
+            self->claims[count++] =
+                (struct sl_item_claim){.ref = part->ref, .generation = part->generation};
+        }
+        part->ref = 0;
+    }
+    if (count == 0) {
+        return;
+    }
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
+    abort.body.abort.items.at = self->claims;
+    abort.body.abort.items.count = count;
+    /* Not sent: the reservation ends by itself, and we answer its fence. */
+    (void)sl_calls_send(self->calls, "registrar", &abort,
+                        sl_deadline_ns(self->env->now_ns, TR_CALL_NS), tr_cookie(TR_CALL_NOBODY, 0),
+                        NULL);
+}
+
+/* SL_OK: all parts are ours to fill. SL_ERR_EXISTS: all are there. */
+static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *grants)
+{
+    sl_err code = SL_OK;
+    uint32_t granted = 0, existing = 0;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        if (grants[k].code == SL_OK && grants[k].ref != 0 && grants[k].arena < TR_ARENAS_MAX) {
+            part->ref = (sl_ref)grants[k].ref;
+            part->generation = grants[k].generation;
+            part->arena = (uint32_t)grants[k].arena;
+            part->offset_bytes = grants[k].offset_bytes;
+            granted++;
+        } else if (grants[k].code == SL_ERR_EXISTS) {
+            existing++;
+        } else if (code == SL_OK) {
+            code = grants[k].code < SL_ERR_COUNT && grants[k].code != SL_OK ? (sl_err)grants[k].code
+                                                                            : SL_ERR_PROTOCOL;
+        }
+    }
+    if (code != SL_OK || granted == unit->part_count) {
+        return code;
+    }
+    return existing == unit->part_count ? SL_ERR_EXISTS : SL_ERR_BUSY;
+}
+
+static void read_post(struct transporter *self, struct tr_trip *trip);
+
+static void reserve_answered(struct transporter *self, struct tr_trip *trip,
+                             const struct sl_msg *reply)
+{
+    uint64_t part_count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        part_count += trip->units[i]->part_count;
+    }
+    if (reply == NULL || reply->code != SL_OK ||
+        reply->body.reserve_reply.items.count != part_count) {
+        sl_err code = reply == NULL          ? SL_ERR_TIMEOUT
+                      : reply->code != SL_OK ? reply->code
+                                             : SL_ERR_PROTOCOL;
+        for (uint32_t i = 0; i < trip->unit_count; i++) {
+            tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
+        }
+        trip_end(self, trip);
+        return;
+    }
+    const struct sl_item_grant *grants = reply->body.reserve_reply.items.at;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        sl_err code = grants_keep(unit, grants);
+        grants += unit->part_count;
+        if (code != SL_OK) {
+            trip->units[i] = NULL;
+            unit_abort(self, trip, unit);
+            tr_unit_end(self, unit, code); /* SL_ERR_EXISTS: somebody else brought it */
+        }
+    }
+    trip_close_up(trip);
+    if (trip->unit_count == 0) {
+        sl_peer_health_worked(&self->peers[trip->peer].health);
+        trip_end(self, trip);
+        return;
+    }
+    read_post(self, trip);
+}
+
+/* ---- TR_READ ---- */
+
+static bool unit_stands(struct transporter *self, struct tr_arena_looks *looks,
+                        const struct tr_unit *unit, uint32_t peer)
+{
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        const struct tr_part *part = &unit->parts[k];
+        if (!sl_index_claim_stands(self->view, part->ref, part->generation) ||
+            !self->peers[peer].windows[part->remote_arena].used ||
+            !tr_arena_looked(self, looks, part->arena) || !self->arenas[part->arena].registered) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint32_t pieces_make(struct transporter *self, const struct tr_trip *trip)
+{
+    const struct tr_peer *peer = &self->peers[trip->peer];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
+            struct tr_part *part = &trip->units[i]->parts[k];
+            self->pieces[count++] = (struct sl_fabric_piece){
+                .memory = self->arenas[part->arena].memory,
+                .key = peer->windows[part->remote_arena].key,
+                .offset_bytes = part->offset_bytes,
+                .remote_offset_bytes = part->remote_offset_bytes,
+                .length_bytes = part->length_bytes,
+                .digest = &part->digest,
+            };
+        }
+    }
+    return count;
+}
+
+static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err code)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        unit_abort(self, trip, trip->units[i]);
+    }
+    trip_fail(self, trip, code);
+}
+
+static void read_post(struct transporter *self, struct tr_trip *trip)
+{
+    struct sl_error why = {0};
+    struct tr_arena_looks looks = {0};
+    bool view = tr_view(self);
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        if (!view || !unit_stands(self, &looks, unit, trip->peer)) { /* its claim ended meanwhile */
+            trip->units[i] = NULL;
+            unit_abort(self, trip, unit);
+            tr_unit_end(self, unit, SL_ERR_STALE);
+        }
+    }
+    trip_close_up(trip);
+    if (trip->unit_count == 0) {
+        trip_end(self, trip);
+        return;
+    }
+    trip->cookie = self->next_op_id++;
+    const struct sl_fabric_transfer transfer = {
+        .verb = SL_FABRIC_READ,
+        .peer = self->peers[trip->peer].fabric_peer,
+        .pieces = self->pieces,
+        .piece_count = pieces_make(self, trip),
+        .deadline_ns = SL_MIN(trip->deadline_ns, trip->pins_until_ns),
+        .cookie = trip->cookie,
+    };
+    trip->phase = TR_READ;
+    sl_err err = sl_fabric_post(self->fabric, &transfer, &why);
+    self->env->ops->wake_at(self->env, 0);
+    if (err != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, trip->trace_id, "read from node %s: %s",
+                     self->peers[trip->peer].name, why.text);
+        trip_abandon(self, trip, err);
+    }
+}
+
+static struct tr_trip *trip_reading(struct transporter *self, uint64_t cookie)
+{
+    for (uint32_t i = 0; i < self->trip_max; i++) {
+        if (self->trips[i].phase == TR_READ && self->trips[i].cookie == cookie) {
+            return &self->trips[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether the end of a transfer says that its peer does not work. */
+static bool is_peers_fault(sl_err code)
+{
+    return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_CORRUPT ||
+           code == SL_ERR_PERMISSION;
+}
+
+static void commit_send(struct transporter *self, struct tr_trip *trip);
+
+void tr_trip_read(void *context, const struct sl_fabric_done *done)
+{
+    struct transporter *self = context;
+    struct tr_trip *trip = trip_reading(self, done->cookie);
+    SL_ASSERT(trip != NULL); /* a trip waits for its transfer, whatever happens */
+    struct tr_peer *peer = &self->peers[trip->peer];
+    const uint8_t *codes = done->pieces;
+    trip_unpin(self, trip);
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        sl_err code = SL_OK;
+        for (uint32_t k = 0; k < unit->part_count; k++) {
+            code = code == SL_OK ? (sl_err)codes[k] : code;
+        }
+        codes += unit->part_count;
+        if (code == SL_OK) {
+            peer->read_values += unit->part_count;
+            continue;
+        }
+        sl_metric_add(self->env->metrics, self->metric.digests_bad, code == SL_ERR_CORRUPT ? 1 : 0);
+        trip->units[i] = NULL;
+        unit_abort(self, trip, unit);
+        (void)unit_back(self, unit, trip->peer, code);
+    }
+    peer->read_bytes += done->moved_bytes;
+    if (done->code == SL_OK) {
+        peer->value_bytes = done->moved_bytes / SL_MAX(done->piece_count, 1u);
+    }
+    sl_metric_add(self->env->metrics, self->metric.bytes_read, done->moved_bytes);
+    if (is_peers_fault(done->code)) {
+        tr_peer_failed(self, peer);
+    } else if (done->code == SL_OK) {
+        sl_peer_health_worked(&peer->health);
+    }
+    trip_close_up(trip);
+    self->events.trip_read(self, trip_number(self, trip));
+    if (trip->unit_count == 0) {
+        trip_end(self, trip);
+    } else {
+        commit_send(self, trip);
+    }
+}
+
+/* ---- TR_COMMIT ---- */
+
+static void commit_send(struct transporter *self, struct tr_trip *trip)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
+            const struct tr_part *part = &trip->units[i]->parts[k];
+            self->claims[count++] = (struct sl_item_claim){.ref = part->ref,
+                                                           .generation = part->generation,
+                                                           .digest_low = part->digest.low,
+                                                           .digest_high = part->digest.high};
+        }
+    }
+    struct sl_msg commit = {
+        .type = SL_MSG_COMMIT, .op_id = trip->op_id, .trace_id = trip->trace_id};
+    commit.body.commit.tail_first = trip->chain;
+    commit.body.commit.items.at = self->claims;
+    commit.body.commit.items.count = count;
+    trip->phase = TR_COMMIT;
+    /* The bytes are here: they are made visible even when nobody waits for them any more. */
+    sl_err err = sl_calls_send(self->calls, "registrar", &commit,
+                               sl_deadline_ns(self->env->now_ns, TR_COMMIT_NS),
+                               tr_cookie(TR_CALL_TRIP, trip_number(self, trip)), &trip->call_seq);
+    if (err != SL_OK) {
+        trip->call_seq = 0;
+        trip_abandon(self, trip, err);
+    }
+}
+
+static void commit_answered(struct transporter *self, struct tr_trip *trip,
+                            const struct sl_msg *reply)
+{
+    bool whole = reply != NULL && reply->code == SL_OK;
+    const struct sl_u64s *codes = whole ? &reply->body.commit_reply.codes : NULL;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        sl_err code = whole ? SL_OK : reply == NULL ? SL_ERR_TIMEOUT : reply->code;
+        for (uint32_t k = 0; whole && k < unit->part_count; k++, at++) {
+            uint64_t said = at < codes->count ? codes->at[at] : SL_ERR_PROTOCOL;
+            code = code != SL_OK ? code : said < SL_ERR_COUNT ? (sl_err)said : SL_ERR_PROTOCOL;
+        }
+        if (code == SL_OK) {
+            sl_metric_add(self->env->metrics, self->metric.values_read, unit->part_count);
+        }
+        tr_unit_end(self, unit, code);
+    }
+    trip_end(self, trip);
+}
+
+void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply)
+{
+    SL_ASSERT(index < self->trip_max);
+    struct tr_trip *trip = &self->trips[index];
+    trip->call_seq = 0;
+    if (trip->phase == TR_RESERVE) {
+        reserve_answered(self, trip, reply);
+    } else if (trip->phase == TR_COMMIT) {
+        commit_answered(self, trip, reply);
+    }
+}
+
+/* ---- fences: claims that ended while we read into them ---- */
+
+static bool trip_reads(const struct tr_trip *trip, const struct sl_item_claim *claim)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
+            const struct tr_part *part = &trip->units[i]->parts[k];
+            if (part->ref == claim->ref && part->generation == claim->generation) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg)
+{
+    uint64_t trips = 0;
+    for (uint32_t i = 0; i < self->trip_max && self->trips != NULL; i++) {
+        const struct tr_trip *trip = &self->trips[i];
+        for (uint64_t c = 0; trip->phase == TR_READ && c < msg->body.fence.items.count; c++) {
+            if (trip_reads(trip, &msg->body.fence.items.at[c])) {
+                trips |= UINT64_C(1) << i;
+                (void)sl_fabric_cancel(self->fabric, trip->cookie);
+                break;
+            }
+        }
+    }
+    return trips;
+}
+
+/* ---- time ---- */
+
+uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; self->trips_open > 0 && i < self->trip_max; i++) {
+        struct tr_trip *trip = &self->trips[i];
+        if (trip->phase != TR_PIN) {
+            continue; /* the others end by their calls and transfers, which have deadlines */
+        }
+        if (trip->due_ns > now_ns) {
+            next_ns = SL_MIN(next_ns, trip->due_ns);
+            continue;
+        }
+        sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
+        tr_peer_failed(self, &self->peers[trip->peer]);
+        trip_fail(self, trip, SL_ERR_UNREACHABLE);
+    }
+    return next_ns;
+}

@@ -1,0 +1,444 @@
+/* actors/transporter/push/arrive.c - what was written under a ticket.
+ *
+ * A notice comes after all completions at the writer. The bytes are hashed where they lie, in the
+ * order of the notices and a slice a turn; then the ticket's owner is told, and its word is the
+ * acknowledgement. A batch of this node is copied on the way. */
+#include "actors/transporter/push/internal.h"
+
+#include "runtime/sl_copy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t arrival_index(const struct push *push, const struct push_arrival *arrival)
+{
+    return (uint32_t)(arrival - push->arrivals);
+}
+
+static bool is_of(const struct push_arrival *arrival, const struct push_ticket *ticket,
+                  const struct push *push)
+{
+    return arrival->phase != ARRIVAL_FREE && arrival->ticket_number == ticket->number &&
+           arrival->ticket == (uint32_t)(ticket - push->tickets);
+}
+
+/* ---- the line of those to be checked ---- */
+
+static void line_add(struct push *push, struct push_arrival *arrival)
+{
+    uint32_t index = arrival_index(push, arrival);
+    arrival->next = PUSH_NONE;
+    if (push->check_first == PUSH_NONE) {
+        push->check_first = index;
+    } else {
+        push->arrivals[push->check_last].next = index;
+    }
+    push->check_last = index;
+}
+
+static void line_remove(struct push *push, const struct push_arrival *arrival)
+{
+    uint32_t index = arrival_index(push, arrival), before = PUSH_NONE;
+    uint32_t *link = &push->check_first;
+    while (*link != PUSH_NONE && *link != index) {
+        before = *link;
+        link = &push->arrivals[*link].next;
+    }
+    if (*link == index) {
+        *link = arrival->next;
+        push->check_last = push->check_last == index ? before : push->check_last;
+    }
+}
+
+static void arrival_free(struct push *push, struct push_arrival *arrival)
+{
+    if (arrival->phase == ARRIVAL_CHECK) {
+        line_remove(push, arrival);
+    }
+    if (arrival->call_seq != 0) {
+        sl_calls_forget(push->calls, arrival->call_seq);
+    }
+    free(arrival->pieces);
+    *arrival = (struct push_arrival){0};
+}
+
+void push_arrivals_fini(struct push *push)
+{
+    for (uint32_t i = 0; push->arrivals != NULL && i < push->push_max; i++) {
+        free(push->arrivals[i].pieces);
+    }
+    free(push->arrivals);
+    push->arrivals = NULL;
+    push->check_first = push->check_last = PUSH_NONE;
+}
+
+static struct push_arrival *arrival_new(struct push *push, const struct push_ticket *ticket,
+                                        uint32_t piece_count, struct sl_error *why)
+{
+    uint32_t index = 0;
+    while (index < push->push_max && push->arrivals[index].phase != ARRIVAL_FREE) {
+        index++;
+    }
+    if (index == push->push_max) {
+        (void)sl_fail(why, SL_ERR_LIMIT, "%u batches are on their way", push->push_max);
+        return NULL;
+    }
+    struct push_arrival *arrival = &push->arrivals[index];
+    struct sl_item_arrived *pieces = calloc(SL_MAX(piece_count, 1u), sizeof(*pieces));
+    if (pieces == NULL) {
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u pieces", piece_count);
+        return NULL;
+    }
+    *arrival = (struct push_arrival){
+        .phase = ARRIVAL_CHECK,
+        .ticket = (uint32_t)(ticket - push->tickets),
+        .ticket_number = ticket->number,
+        .trace_id = ticket->trace_id,
+        .deadline_ns = ticket->deadline_ns,
+        .piece_count = piece_count,
+        .pieces = pieces,
+    };
+    sl_metric_add(push->self->env->metrics, push->metric.arrivals, 1);
+    line_add(push, arrival);
+    push_due(push, 0);
+    return arrival;
+}
+
+/* ---- its fate ---- */
+
+static void told_answer(struct push *push, struct tr_peer *peer, const struct push_arrival *arrival,
+                        sl_err code, const char *text)
+{
+    struct sl_msg reply = {.code = code, .op_id = arrival->op_id, .trace_id = arrival->trace_id};
+    reply.body.peer_push_reply.push = arrival->push;
+    if (code != SL_OK) {
+        reply.text = sl_text_of(text[0] != '\0' ? text : sl_err_text(code));
+    }
+    tr_peer_answer(push->self, peer, SL_MSG_PEER_PUSH, arrival->seq, &reply);
+}
+
+static void arrival_end(struct push *push, struct push_arrival *arrival, sl_err code,
+                        const char *text)
+{
+    struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    if (arrival->local) {
+        struct push_send *send = &push->sends[arrival->send];
+        bool waits = send->phase == SEND_LOCAL && send->number == arrival->push;
+        arrival_free(push, arrival);
+        if (waits) {
+            push_send_end(push, send, code, text);
+        }
+        return;
+    }
+    ticket->told[ticket->told_next++ % PUSH_TOLD_MAX] =
+        (struct push_told){.push = arrival->push, .code = code};
+    told_answer(push, &push->self->peers[ticket->peer], arrival, code, text);
+    arrival_free(push, arrival);
+}
+
+void push_arrivals_drop(struct push *push, const struct push_ticket *ticket, sl_err code,
+                        const char *text)
+{
+    for (uint32_t i = 0; i < push->push_max; i++) {
+        if (is_of(&push->arrivals[i], ticket, push)) {
+            arrival_end(push, &push->arrivals[i], code, text);
+        }
+    }
+}
+
+void push_arrivals_forget(struct push *push, const struct push_ticket *ticket)
+{
+    for (uint32_t i = 0; i < push->push_max; i++) {
+        if (is_of(&push->arrivals[i], ticket, push)) {
+            arrival_free(push, &push->arrivals[i]);
+        }
+    }
+}
+
+/* The hand-over has failed: the ticket ends, and with it everything under it. */
+static void arrival_fail(struct push *push, struct push_arrival *arrival, sl_err code,
+                         const char *text)
+{
+    struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    char kept[SL_ERROR_TEXT_BYTES]; /* the text may be the ticket's own */
+    (void)snprintf(kept, sizeof(kept), "%s", text);
+    push_ticket_end(push, ticket, code, kept);
+}
+
+/* ---- checked: tell the owner ---- */
+
+static sl_err ticket_is_whole(const struct push_ticket *ticket, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < ticket->part_count; i++) {
+        const struct push_part *part = &ticket->parts[i];
+        if (!sl_cover_whole(&part->cover, part->length_bytes)) {
+            return sl_fail(why, SL_ERR_INCOMPLETE,
+                           "of part %u %" PRIu64 " of %" PRIu64 " bytes have arrived", i,
+                           sl_cover_bytes(&part->cover), part->length_bytes);
+        }
+    }
+    return SL_OK;
+}
+
+/* What comes beside the last batch is none of the hand-over. */
+static void others_drop(struct push *push, const struct push_arrival *last)
+{
+    const struct push_ticket *ticket = &push->tickets[last->ticket];
+    for (uint32_t i = 0; i < push->push_max; i++) {
+        struct push_arrival *arrival = &push->arrivals[i];
+        if (arrival != last && is_of(arrival, ticket, push)) {
+            arrival_end(push, arrival, ticket->code, ticket->text);
+        }
+    }
+}
+
+static void arrival_tell(struct push *push, struct push_arrival *arrival)
+{
+    struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    struct sl_error why = {0};
+    struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED, .trace_id = ticket->trace_id};
+    struct sl_body_push_arrived *body = &msg.body.push_arrived;
+    sl_err err = arrival->last ? ticket_is_whole(ticket, &why) : SL_OK;
+    if (err != SL_OK) {
+        arrival_fail(push, arrival, err, why.text);
+        return;
+    }
+    line_remove(push, arrival);
+    arrival->phase = ARRIVAL_TELL;
+    body->handover = ticket->handover;
+    body->state = arrival->last ? 1 : 0;
+    body->layer = arrival->layer;
+    body->from =
+        sl_text_of(arrival->local ? push->self->node : push->self->peers[ticket->peer].name);
+    body->pieces.at = arrival->pieces;
+    body->pieces.count = arrival->piece_count;
+    err = sl_calls_send(push->calls, ticket->owner, &msg, arrival->deadline_ns,
+                        push_cookie(PUSH_CALL_ARRIVAL, arrival_index(push, arrival)),
+                        &arrival->call_seq);
+    if (err != SL_OK) {
+        arrival->call_seq = 0;
+        (void)sl_fail(&why, err, "%s cannot be told: %s", ticket->owner, sl_err_text(err));
+        arrival_fail(push, arrival, err, why.text);
+    } else if (arrival->last) {
+        push_ticket_complete(push, ticket);
+        others_drop(push, arrival);
+    }
+}
+
+void push_arrival_answered(struct push *push, uint32_t index, const struct sl_msg *reply)
+{
+    struct push_arrival *arrival = &push->arrivals[index];
+    if (arrival->phase != ARRIVAL_TELL) {
+        return;
+    }
+    struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    char text[SL_ERROR_TEXT_BYTES];
+    arrival->call_seq = 0;
+    if (reply != NULL && reply->code == SL_OK) {
+        arrival_end(push, arrival, SL_OK, "");
+        return;
+    }
+    if (reply == NULL) {
+        (void)snprintf(text, sizeof(text), "%s did not answer in time", ticket->owner);
+    } else {
+        (void)snprintf(text, sizeof(text), "%s refused: %.180s", ticket->owner,
+                       reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        ticket->quiet = true;
+    }
+    arrival_fail(push, arrival, reply == NULL ? SL_ERR_TIMEOUT : reply->code, text);
+}
+
+/* ---- PEER_PUSH ---- */
+
+/* A notice that came before: answered again, or waited for. */
+static bool notice_is_known(struct push *push, struct push_ticket *ticket, struct tr_peer *peer,
+                            const struct sl_msg *msg)
+{
+    uint64_t number = msg->body.peer_push.push;
+    for (uint32_t i = 0; i < PUSH_TOLD_MAX; i++) {
+        if (ticket->told[i].push == number) {
+            const struct push_arrival again = {
+                .push = number, .seq = msg->seq, .op_id = msg->op_id, .trace_id = msg->trace_id};
+            told_answer(push, peer, &again, ticket->told[i].code, "");
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < push->push_max; i++) {
+        struct push_arrival *arrival = &push->arrivals[i];
+        if (is_of(arrival, ticket, push) && !arrival->local && arrival->push == number) {
+            arrival->seq = msg->seq;
+            return true;
+        }
+    }
+    return false;
+}
+
+static sl_err notice_take(struct push *push, struct push_ticket *ticket, const struct sl_msg *msg,
+                          struct sl_error *why)
+{
+    const struct sl_body_peer_push *body = &msg->body.peer_push;
+    sl_err err = push_pieces_check(push, ticket, body->pieces.at, body->pieces.count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct push_arrival *arrival = arrival_new(push, ticket, (uint32_t)body->pieces.count, why);
+    if (arrival == NULL) {
+        return why->code;
+    }
+    arrival->last = body->last;
+    arrival->layer = body->layer;
+    arrival->push = body->push;
+    arrival->seq = msg->seq;
+    arrival->op_id = msg->op_id;
+    arrival->deadline_ns =
+        SL_MIN(arrival->deadline_ns, sl_deadline_ns(msg->received_ns, msg->budget_ns));
+    if (body->pieces.count > 0) {
+        memcpy(arrival->pieces, body->pieces.at, body->pieces.count * sizeof(*arrival->pieces));
+    }
+    return SL_OK;
+}
+
+void push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    const struct sl_body_peer_push *body = &msg->body.peer_push;
+    struct sl_error why = {0};
+    struct push_ticket *ticket = push_ticket_find(push, &body->ticket, &why);
+    const struct push_arrival refused = {
+        .push = body->push, .seq = msg->seq, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    bool bound = ticket != NULL && ticket->bound && !ticket->local &&
+                 ticket->peer == tr_peer_number(push->self, peer);
+    if (bound && notice_is_known(push, ticket, peer, msg)) {
+        return;
+    }
+    sl_err err = why.code;
+    if (ticket != NULL && (!bound || ticket->peer_incarnation != peer->incarnation)) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "node %s has not shown this ticket", peer->name);
+    } else if (ticket != NULL) {
+        err = push_ticket_take(push, ticket, peer, &why);
+        err = err == SL_OK ? notice_take(push, ticket, msg, &why) : err;
+    }
+    if (err != SL_OK) {
+        told_answer(push, peer, &refused, err, why.text);
+    }
+}
+
+/* ---- batches of this node ---- */
+
+sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct push_send *send,
+                         struct sl_error *why)
+{
+    push_arrived_of(push, send);
+    sl_err err = push_pieces_check(push, ticket, push->arrived, send->piece_count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct push_arrival *arrival = arrival_new(push, ticket, send->piece_count, why);
+    if (arrival == NULL) {
+        return why->code;
+    }
+    arrival->local = true;
+    arrival->last = send->last;
+    arrival->layer = send->layer;
+    arrival->send = (uint32_t)(send - push->sends);
+    arrival->push = send->number;
+    arrival->deadline_ns = SL_MIN(arrival->deadline_ns, send->deadline_ns);
+    if (send->piece_count > 0) {
+        memcpy(arrival->pieces, push->arrived, send->piece_count * sizeof(*arrival->pieces));
+    }
+    return SL_OK;
+}
+
+/* ---- checking, a slice a turn ---- */
+
+/* Hashes what is next of its piece; gives how many bytes. 0: it has failed. */
+static uint64_t slice_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
+{
+    const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
+    const struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    const struct push_part *part = &ticket->parts[piece->part];
+    struct sl_error why = {0};
+    uint64_t at = piece->part_offset_bytes + arrival->byte_at;
+    uint64_t length = SL_MIN(piece->length_bytes - arrival->byte_at, bytes_max);
+    unsigned char *to = push_at(push, part->arena, part->offset_bytes + at, length, &why);
+    const unsigned char *from = NULL;
+    if (to != NULL && arrival->local) {
+        const struct sl_item_pushed *source = &push->sends[arrival->send].pieces[arrival->piece_at];
+        from = push_at(push, source->arena, source->offset_bytes + arrival->byte_at, length, &why);
+    }
+    if (to == NULL || (arrival->local && from == NULL)) {
+        arrival_fail(push, arrival, why.code, why.text);
+        return 0;
+    }
+    if (from != NULL) {
+        sl_copy(to, from, length);
+    }
+    if (arrival->byte_at == 0) {
+        sl_digest_start(&push->digest);
+    }
+    sl_digest_feed(&push->digest, to, length);
+    return length;
+}
+
+static sl_err piece_arrived(struct push *push, struct push_arrival *arrival, struct sl_error *why)
+{
+    const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
+    struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
+    struct sl_digest want = {.low = piece->digest_low, .high = piece->digest_high};
+    if (!sl_digest_equal(sl_digest_finish(&push->digest), want)) {
+        sl_metric_add(push->self->env->metrics, push->metric.digests_bad, 1);
+        return sl_fail(why, SL_ERR_CORRUPT,
+                       "part %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64
+                       " do not match their digest",
+                       piece->part, piece->length_bytes, piece->part_offset_bytes);
+    }
+    sl_metric_add(push->self->env->metrics, push->metric.bytes_in, piece->length_bytes);
+    sl_err err = sl_cover_add(&part->cover, piece->part_offset_bytes, piece->length_bytes);
+    return err == SL_OK
+               ? SL_OK
+               : sl_fail(why, err, "part %" PRIu64 " comes in too many pieces", piece->part);
+}
+
+/* Goes on with the first of the line; gives how many bytes were looked at. */
+static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
+{
+    struct sl_error why = {0};
+    if (arrival->piece_at == arrival->piece_count) {
+        arrival_tell(push, arrival);
+        return 1;
+    }
+    if (arrival->local && (push->sends[arrival->send].phase != SEND_LOCAL ||
+                           push->sends[arrival->send].number != arrival->push)) {
+        arrival_free(push, arrival); /* its sender gave up: its sources are not read any more */
+        return 1;
+    }
+    uint64_t length = slice_check(push, arrival, bytes_max);
+    if (length == 0) {
+        return 1;
+    }
+    arrival->byte_at += length;
+    if (arrival->byte_at == arrival->pieces[arrival->piece_at].length_bytes) {
+        sl_err err = piece_arrived(push, arrival, &why);
+        if (err != SL_OK) {
+            arrival_fail(push, arrival, err, why.text);
+            return length;
+        }
+        arrival->piece_at++;
+        arrival->byte_at = 0;
+    }
+    return length;
+}
+
+void push_arrivals_step(struct push *push)
+{
+    uint64_t left = PUSH_SLICE;
+    while (push->check_first != PUSH_NONE && left > 0) {
+        struct push_arrival *arrival = &push->arrivals[push->check_first];
+        uint64_t looked = arrival_check(push, arrival, left);
+        left -= SL_MIN(looked, left);
+    }
+    if (push->check_first != PUSH_NONE) {
+        push_due(push, 0);
+    }
+}

@@ -1,0 +1,279 @@
+/* actors/transporter/push/internal.h - direct hand-over of blocks: the parts of it.
+ *
+ * tickets.c  decode: tickets for extents of this node, and their end
+ * arrive.c  decode: what was written under them: checked, told, acknowledged
+ * send.c    prefill: batches that are written under tickets of other nodes
+ * target.c  prefill: such a ticket, its keys, its end
+ *
+ * A ticket ends by PUSH_CLOSE, at its deadline, with its claims (FENCE), with its peer, or when
+ * something fails; whatever ends it, "over" is said after nothing lands any more. Both halves work
+ * without any fabric when prefill and decode are one node: then bytes are copied in the arena. */
+#ifndef SL_TRANSPORTER_PUSH_INTERNAL_H
+#define SL_TRANSPORTER_PUSH_INTERNAL_H
+
+#include "actors/transporter/push/cover.h"
+#include "actors/transporter/push/push.h"
+#include "actors/transporter/push/ticket.h"
+#include "actors/transporter/regions/regions.h"
+
+#define PUSH_NONE       UINT32_MAX
+#define PUSH_PIECES_MAX 512u         /* of a batch */
+#define PUSH_SLICE      (4 * SL_MIB) /* checked or copied in a turn */
+#define PUSH_SOON_NS    (5 * SL_NS_PER_MS)
+#define PUSH_LOOK_NS    (50 * SL_NS_PER_MS) /* at the health of peers */
+#define PUSH_ENDED_MAX  4096u /* batches that ended, remembered to know their repetitions */
+#define PUSH_TOLD_MAX   64u   /* the same, of a ticket */
+#define PUSH_COOKIE     (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
+
+/* ---- decode ---- */
+enum part_grant { GRANT_NO, GRANT_ASKED, GRANT_READY, GRANT_ENDS };
+struct push_part {
+    sl_ref ref;
+    uint32_t arena;
+    uint64_t generation, offset_bytes, length_bytes;
+    struct sl_cover cover;
+    uint32_t grant, key_bytes;
+    uint8_t state; /* enum part_grant */
+    void *key;
+};
+struct push_told {
+    uint64_t push; /* 0: none */
+    sl_err code;
+};
+/* OPEN -> ENDING: nothing more is taken, grants are being ended -> OVER: nothing lands any more */
+enum ticket_state { TICKET_FREE, TICKET_OPEN, TICKET_ENDING, TICKET_OVER };
+struct push_ticket {
+    uint8_t state; /* enum ticket_state */
+    bool bound;    /* to peer, or to this node itself (local) */
+    bool local;
+    bool complete; /* every byte is there; its owner is told so */
+    bool renewing; /* grants of the peer's earlier life are being ended */
+    bool closing;  /* PUSH_CLOSE waits */
+    bool quiet;    /* its owner ended it and need not be told */
+    uint64_t number, handover, deadline_ns, trace_id;
+    uint8_t secret[SL_TICKET_SECRET_BYTES];
+    char owner[TR_NAME_BYTES], from[TR_NAME_BYTES]; /* from: "": whoever comes first */
+    uint32_t peer;
+    uint64_t peer_incarnation;
+    uint32_t part_count, grants_open; /* live or ending */
+    struct push_part *parts;
+    uint64_t generation_min, generation_max; /* of its parts */
+    uint64_t asked_seq;                      /* PEER_TICKET that waits for granted(); 0: none */
+    uint32_t asked_first;
+    sl_err code; /* why it ends */
+    char text[SL_ERROR_TEXT_BYTES];
+    struct sl_return close_back;
+    uint64_t fences;                /* a bit each: those that wait for it */
+    uint64_t call_seq, tell_due_ns; /* OVER: its owner is told */
+    struct push_told told[PUSH_TOLD_MAX];
+    uint32_t told_next;
+};
+struct push_grant { /* by slot of the handle */
+    bool used;
+    uint32_t handle, ticket, part;
+};
+
+enum arrival_phase { ARRIVAL_FREE, ARRIVAL_CHECK, ARRIVAL_TELL };
+struct push_arrival {
+    uint8_t phase; /* enum arrival_phase */
+    bool last, local;
+    uint32_t ticket;
+    uint64_t ticket_number;
+    uint32_t send; /* local: who waits, and the number of its life */
+    uint64_t push; /* number of the batch at its sender */
+    uint64_t seq, op_id, trace_id, layer, deadline_ns, call_seq;
+    uint32_t piece_count, piece_at;
+    uint64_t byte_at; /* of the piece that is being checked */
+    struct sl_item_arrived *pieces;
+    uint32_t next; /* in the line of those to be checked */
+};
+
+/* ---- prefill ---- */
+struct push_door { /* where to write a part */
+    bool used;
+    uint32_t key;
+    uint64_t offset_bytes, length_bytes;
+};
+struct push_target {
+    bool used;
+    bool over;     /* nothing more is sent; kept so that late batches hear why */
+    bool complete; /* over, and all was acknowledged */
+    bool tell;     /* the other side has to hear that it is over */
+    struct sl_ticket ticket;
+    unsigned char bytes[SL_TICKET_BYTES_MAX];
+    uint32_t length_bytes, peer, sends; /* batches, those that only drain included */
+    uint64_t deadline_ns;
+    struct push_door *doors;      /* ticket.part_count */
+    uint32_t door_count;          /* used */
+    uint64_t ask_seq, ask_due_ns; /* PEER_TICKET; seq 0: none is out */
+    uint32_t failures;            /* links that broke in a row */
+    uint64_t end_seq, end_due_ns;
+    sl_err code;
+    char text[SL_ERROR_TEXT_BYTES];
+    bool aborting; /* PUSH_ABORT waits */
+    struct sl_return abort_back;
+};
+/* KEYS -> WRITE -> TURN (last: after all others) -> NOTICE; LOCAL: an arrival of this node works
+ * for it. ENDING: answered, its transfer is not over yet. */
+enum send_phase {
+    SEND_FREE,
+    SEND_KEYS,
+    SEND_WRITE,
+    SEND_TURN,
+    SEND_NOTICE,
+    SEND_LOCAL,
+    SEND_ENDING
+};
+struct push_send {
+    uint8_t phase;               /* enum send_phase */
+    bool last, local, under_way; /* under_way: a transfer reads its pieces */
+    uint32_t target;             /* local: the ticket */
+    uint64_t number;             /* of the batch; cookie of its transfer, too */
+    uint64_t layer, begun_ns, deadline_ns, due_ns, ticket_number;
+    struct sl_return back;
+    uint32_t piece_count;
+    struct sl_item_pushed *pieces;
+    uint64_t bytes;
+};
+struct push_ended {
+    uint64_t seq;
+    sl_err code;
+    char to[TR_NAME_BYTES];
+};
+
+struct push_metrics {
+    sl_metric tickets, expired, fenced, pushes, failed, bytes_out, bytes_in, arrivals, digests_bad,
+        refused;
+    sl_histogram push_ns;
+};
+
+struct push {
+    struct sl_digest_stream digest; /* of the piece that is being checked */
+    struct transporter *self;
+    struct sl_calls *calls;
+    uint64_t next_ticket, next_push, grace_ns;
+    uint64_t due_ns, look_ns;
+    bool look; /* at the health of peers, in this turn */
+    uint64_t looked_ns;
+    struct tr_arena_looks looks; /* of that time */
+
+    struct push_ticket *tickets;
+    uint32_t ticket_max, tickets_open, parts_open, parts_max;
+    struct push_grant *grants;
+    uint32_t grant_max;
+    struct push_arrival *arrivals;
+    uint32_t check_first, check_last; /* line of arrivals */
+
+    struct push_target *targets; /* ticket_max */
+    uint32_t targets_open, doors_open;
+    struct push_send *sends;
+    uint32_t push_max, sends_open;
+    struct push_ended ended[PUSH_ENDED_MAX];
+    uint32_t ended_next;
+
+    /* scratch of messages */
+    struct sl_item_door doors[PUSH_PIECES_MAX];
+    struct sl_item_arrived arrived[PUSH_PIECES_MAX];
+    struct sl_fabric_piece pieces[PUSH_PIECES_MAX];
+    struct push_metrics metric;
+};
+
+enum push_call { PUSH_CALL_ARRIVAL = 1, PUSH_CALL_OVER };
+static inline uint64_t push_cookie(enum push_call call, uint32_t index)
+{
+    return (uint64_t)call << 32 | index;
+}
+/* Wants to run at this time at the latest. */
+static inline void push_due(struct push *push, uint64_t at_ns)
+{
+    push->due_ns = SL_MIN(push->due_ns, at_ns);
+}
+static inline uint64_t push_now(const struct push *push)
+{
+    return push->self->env->now_ns;
+}
+
+/* ---- push.c ---- */
+/* The extent or source in this node's arena; NULL: why says what is wrong with it. */
+void *push_at(struct push *push, uint64_t arena, uint64_t offset_bytes, uint64_t length_bytes,
+              struct sl_error *why);
+/* A peer that does not answer any more, and why that is thought. */
+bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct sl_error *why);
+/* Answers a request of this node with the code and, if it is none, the text. */
+void push_reply(struct push *push, const struct sl_return *back, sl_err code, const char *text);
+void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
+                     const struct sl_msg *msg, sl_err code, const char *text);
+
+/* ---- tickets.c ---- */
+void push_open(struct push *push, const struct sl_msg *msg);
+void push_close(struct push *push, const struct sl_msg *msg);
+/* The ticket that is meant, whatever state it is in; NULL: why says that it is not here, or not of
+ * this node or life. */
+struct push_ticket *push_ticket_find(struct push *push, const struct sl_bytes *bytes,
+                                     struct sl_error *why);
+struct push_ticket *push_ticket_named(struct push *push, const struct sl_ticket *shown,
+                                      struct sl_error *why);
+/* Whoever comes first has it. peer NULL: this node itself. Errors: SL_ERR_PERMISSION, SL_ERR_BUSY,
+ * or what it ended with. */
+sl_err push_ticket_take(struct push *push, struct push_ticket *ticket, const struct tr_peer *peer,
+                        struct sl_error *why);
+/* Whether every claim of these pieces stands and they are within their parts. */
+sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
+                         const struct sl_item_arrived *pieces, uint64_t count,
+                         struct sl_error *why);
+/* It ends, once: the first reason counts. */
+void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text);
+/* All is there: nothing more is taken. */
+void push_ticket_complete(struct push *push, struct push_ticket *ticket);
+void push_ticket_told(struct push *push, uint32_t index);
+void push_ticket_shown(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
+void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
+void push_tickets_step(struct push *push, uint64_t now_ns);
+void push_tickets_fini(struct push *push);
+
+/* ---- arrive.c ---- */
+void push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
+/* Copies and checks a batch of this node. Errors: those that its PUSH_SEND is answered with. */
+sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct push_send *send,
+                         struct sl_error *why);
+void push_arrival_answered(struct push *push, uint32_t index, const struct sl_msg *reply);
+/* Of a ticket that ends: whoever waits for them hears code and text. quietly: nobody waits. */
+void push_arrivals_drop(struct push *push, const struct push_ticket *ticket, sl_err code,
+                        const char *text);
+void push_arrivals_forget(struct push *push, const struct push_ticket *ticket);
+void push_arrivals_step(struct push *push);
+void push_arrivals_fini(struct push *push);
+
+/* ---- target.c ---- */
+/* The target of this ticket, made when it is new. */
+sl_err push_target_get(struct push *push, const struct sl_ticket *ticket, struct push_target **out,
+                       struct sl_error *why);
+/* True: the parts of all pieces have keys. False: they are asked for. */
+bool push_target_ready(struct push *push, struct push_target *target, const struct push_send *send);
+/* Nothing more is sent under it; batches end with the code. tell: the other side hears it. */
+void push_target_over(struct push *push, struct push_target *target, sl_err code, const char *text,
+                      bool tell);
+/* The keys are worth nothing any more; they are asked for again, after a pause. */
+void push_target_renew(struct push *push, struct push_target *target);
+void push_target_left(struct push *push, struct push_target *target); /* a batch is gone */
+void push_target_keys(struct push *push, struct tr_peer *peer, const struct sl_msg *reply);
+void push_target_end_answered(struct push *push, const struct sl_msg *reply);
+void push_abort(struct push *push, const struct sl_msg *msg);
+void push_targets_step(struct push *push, uint64_t now_ns);
+void push_targets_fini(struct push *push);
+
+/* ---- send.c ---- */
+void push_send(struct push *push, const struct sl_msg *msg);
+/* Fills push->arrived with the pieces of this batch. */
+void push_arrived_of(struct push *push, const struct push_send *send);
+/* Goes on as far as it can. */
+void push_send_advance(struct push *push, struct push_send *send);
+/* The batch's fate is known. */
+void push_send_end(struct push *push, struct push_send *send, sl_err code, const char *text);
+void push_send_done(struct push *push, const struct sl_fabric_done *done);
+void push_send_acknowledged(struct push *push, struct tr_peer *peer, const struct sl_msg *reply);
+/* Batches of this node's own tickets that wait for their turn. */
+void push_sends_step(struct push *push, uint64_t now_ns);
+void push_sends_fini(struct push *push);
+
+#endif

@@ -1,0 +1,268 @@
+/* actors/transporter/push/push.c - direct hand-over: what comes in is handed to its part. */
+#include "actors/transporter/push/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void metrics_define(struct push *push)
+{
+    struct sl_metrics *page = push->self->env->metrics;
+    struct push_metrics *metric = &push->metric;
+    const struct {
+        sl_metric *metric;
+        const char *name;
+    } names[] = {
+        {&metric->tickets, "tickets_open"},     {&metric->expired, "tickets_expired"},
+        {&metric->fenced, "tickets_fenced"},    {&metric->pushes, "pushes"},
+        {&metric->failed, "pushes_failed"},     {&metric->bytes_out, "pushed_bytes"},
+        {&metric->bytes_in, "arrived_bytes"},   {&metric->arrivals, "arrivals"},
+        {&metric->digests_bad, "arrivals_bad"}, {&metric->refused, "tickets_refused"},
+    };
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        *names[i].metric = sl_metric_define(page, names[i].name);
+    }
+    metric->push_ns = sl_histogram_define(page, "push_ns");
+}
+
+sl_err tr_push_init(struct transporter *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    struct push *push = aligned_alloc(64, sl_align_up(sizeof(*push), 64)); /* a digest in it */
+    if (push == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for hand-overs");
+    }
+    memset(push, 0, sizeof(*push));
+    self->push = push;
+    push->self = self;
+    push->ticket_max = (uint32_t)sl_config_u64(config, SL_SET_tickets_max);
+    push->parts_max = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
+    push->push_max = (uint32_t)sl_config_u64(config, SL_SET_pushes_max);
+    push->grant_max = SL_FABRIC_SLOTS_MAX + 1;
+    push->next_push = self->env->ops->random_u64(self->env) >> 2 | 1;
+    push->check_first = push->check_last = PUSH_NONE;
+    push->due_ns = SL_NEVER_NS;
+    /* A peer that was never heard of may still be greeting. */
+    push->grace_ns = self->env->now_ns + 3 * SL_MAX(sl_config_u64(config, SL_SET_peer_heartbeat),
+                                                    sl_config_u64(config, SL_SET_peer_timeout));
+    push->tickets = calloc(push->ticket_max, sizeof(*push->tickets));
+    push->grants = calloc(push->grant_max, sizeof(*push->grants));
+    push->arrivals = calloc(push->push_max, sizeof(*push->arrivals));
+    push->targets = calloc(push->ticket_max, sizeof(*push->targets));
+    push->sends = calloc(push->push_max, sizeof(*push->sends));
+    if (push->tickets == NULL || push->grants == NULL || push->arrivals == NULL ||
+        push->targets == NULL || push->sends == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u tickets", push->ticket_max);
+    }
+    metrics_define(push);
+    return sl_calls_create(self->env, push->push_max + push->ticket_max, &push->calls, why);
+}
+
+void tr_push_fini(struct transporter *self)
+{
+    struct push *push = self->push;
+    if (push == NULL) {
+        return;
+    }
+    push_tickets_fini(push);
+    push_arrivals_fini(push);
+    push_targets_fini(push);
+    push_sends_fini(push);
+    if (push->calls != NULL) {
+        sl_calls_destroy(&push->calls);
+    }
+    free(push->grants);
+    free(push);
+    self->push = NULL;
+}
+
+/* ---- tools ---- */
+
+/* Looked at once a turn. */
+static bool arena_is_ours(struct push *push, uint32_t arena)
+{
+    if (push->looked_ns != push_now(push)) {
+        push->looked_ns = push_now(push);
+        push->looks = (struct tr_arena_looks){0};
+    }
+    return tr_arena_looked(push->self, &push->looks, arena);
+}
+
+void *push_at(struct push *push, uint64_t arena, uint64_t offset_bytes, uint64_t length_bytes,
+              struct sl_error *why)
+{
+    struct transporter *self = push->self;
+    if (arena >= TR_ARENAS_MAX) {
+        (void)sl_fail(why, SL_ERR_INVALID, "arena %" PRIu64 " cannot be", arena);
+        return NULL;
+    }
+    struct tr_arena *ours = &self->arenas[arena];
+    if (ours->arena == NULL) {
+        (void)sl_arena_attach(self->env->paths->shm_dir, (uint32_t)arena, true, &ours->arena, NULL);
+    }
+    if (ours->arena == NULL || !arena_is_ours(push, (uint32_t)arena)) {
+        self->env->ops->wake_at(self->env, 0);
+        (void)sl_fail(why, SL_ERR_BUSY, "arena %" PRIu64 " is not there", arena);
+        return NULL;
+    }
+    void *at = sl_arena_at(ours->arena, offset_bytes, length_bytes);
+    if (at == NULL) {
+        (void)sl_fail(why, SL_ERR_INVALID, "%" PRIu64 "+%" PRIu64 " is not within arena %" PRIu64,
+                      offset_bytes, length_bytes, arena);
+    }
+    return at;
+}
+
+bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct sl_error *why)
+{
+    uint64_t now_ns = push_now(push);
+    uint64_t silent_ns = now_ns - peer->heard_ns;
+    bool asked = peer->address[0] != '\0'; /* one that greeted us may not have answered us yet */
+    uint64_t first_ns = asked ? peer->health.heard_ns : peer->heard_ns;
+    bool gone = asked ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY
+                      : silent_ns > peer->health.limits.silence_ns;
+    if (!gone || (first_ns == 0 && now_ns < push->grace_ns)) {
+        return false;
+    }
+    if (first_ns == 0) {
+        (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s was never heard of", peer->name);
+    } else {
+        (void)sl_fail(why, SL_ERR_PEER_DIED, "node %s was last heard of %" PRIu64 " ms ago",
+                      peer->name, silent_ns / SL_NS_PER_MS);
+    }
+    return true;
+}
+
+void push_reply(struct push *push, const struct sl_return *back, sl_err code, const char *text)
+{
+    struct sl_msg reply = {.code = code};
+    if (code != SL_OK) {
+        reply.text = sl_text_of(text[0] != '\0' ? text : sl_err_text(code));
+    }
+    sl_return_reply(push->self->env, back, &reply);
+}
+
+void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
+                     const struct sl_msg *msg, sl_err code, const char *text)
+{
+    struct sl_msg reply = {.code = code, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    if (code != SL_OK) {
+        reply.text = sl_text_of(text);
+    }
+    tr_peer_answer(push->self, peer, type, msg->seq, &reply);
+}
+
+/* ---- what comes in ---- */
+
+bool tr_push_request(struct transporter *self, const struct sl_msg *msg)
+{
+    struct push *push = self->push;
+    if (push == NULL) {
+        return false;
+    }
+    switch (msg->type) {
+    case SL_MSG_PUSH_OPEN:
+        push_open(push, msg);
+        break;
+    case SL_MSG_PUSH_CLOSE:
+        push_close(push, msg);
+        break;
+    case SL_MSG_PUSH_SEND:
+        push_send(push, msg);
+        break;
+    case SL_MSG_PUSH_ABORT:
+        push_abort(push, msg);
+        break;
+    default:
+        return false;
+    }
+    push_due(push, 0);
+    return true;
+}
+
+static void call_ended(struct push *push, const struct sl_call *call, const struct sl_msg *reply)
+{
+    uint32_t index = (uint32_t)call->cookie;
+    if (call->cookie >> 32 == PUSH_CALL_ARRIVAL) {
+        push_arrival_answered(push, index, reply);
+    } else {
+        push_ticket_told(push, index);
+    }
+    push_due(push, 0);
+}
+
+void tr_push_answer(struct transporter *self, const struct sl_msg *msg)
+{
+    struct sl_call call;
+    if (self->push != NULL && sl_calls_match(self->push->calls, msg, &call)) {
+        call_ended(self->push, &call, msg);
+    }
+}
+
+void tr_push_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    struct push *push = self->push;
+    if (push == NULL) {
+        return;
+    }
+    switch (msg->type) {
+    case SL_MSG_PEER_TICKET:
+        push_ticket_shown(push, peer, msg);
+        break;
+    case SL_MSG_PEER_TICKET_REPLY:
+        push_target_keys(push, peer, msg);
+        break;
+    case SL_MSG_PEER_PUSH:
+        push_notice(push, peer, msg);
+        break;
+    case SL_MSG_PEER_PUSH_REPLY:
+        push_send_acknowledged(push, peer, msg);
+        break;
+    case SL_MSG_PEER_TICKET_END:
+        push_ticket_given_up(push, peer, msg);
+        break;
+    default: /* PEER_TICKET_END_REPLY */
+        push_target_end_answered(push, msg);
+        break;
+    }
+    push_due(push, 0);
+}
+
+bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done)
+{
+    if (self->push == NULL || (done->cookie & PUSH_COOKIE) == 0) {
+        return false;
+    }
+    push_send_done(self->push, done);
+    push_due(self->push, 0);
+    return true;
+}
+
+/* ---- time ---- */
+
+void tr_push_step(struct transporter *self, uint64_t now_ns)
+{
+    struct push *push = self->push;
+    struct sl_call call;
+    if (push == NULL) {
+        return;
+    }
+    while (sl_calls_expired(push->calls, now_ns, &call)) {
+        call_ended(push, &call, NULL);
+    }
+    if (push->due_ns <= now_ns) {
+        push->due_ns = SL_NEVER_NS;
+        push->look = push->look_ns <= now_ns;
+        push->look_ns = push->look ? now_ns + PUSH_LOOK_NS : push->look_ns;
+        push_tickets_step(push, now_ns);
+        push_arrivals_step(push);
+        push_targets_step(push, now_ns);
+        push_sends_step(push, now_ns);
+        if (self->peer_count > 0 && push->tickets_open + push->sends_open > 0) {
+            push_due(push, push->look_ns);
+        }
+    }
+    if (push->due_ns != SL_NEVER_NS) {
+        self->env->ops->wake_at(self->env, push->due_ns);
+    }
+}

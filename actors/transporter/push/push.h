@@ -1,0 +1,31 @@
+/* actors/transporter/push/push.h - direct hand-over, as the actor sees it. */
+#ifndef SL_TRANSPORTER_PUSH_PUSH_H
+#define SL_TRANSPORTER_PUSH_PUSH_H
+
+#include "actors/transporter/peers/peers.h"
+
+/* ---- push.c ---- */
+sl_err tr_push_init(struct transporter *self, struct sl_error *why);
+void tr_push_fini(struct transporter *self);
+/* False: not about hand-overs. */
+bool tr_push_request(struct transporter *self, const struct sl_msg *msg);
+void tr_push_answer(struct transporter *self, const struct sl_msg *msg);
+void tr_push_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_push_step(struct transporter *self, uint64_t now_ns);
+/* The fabric's news; false: not about hand-overs. */
+bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done);
+bool tr_push_granted(struct transporter *self, uint32_t grant);
+bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
+/* Grants of writing go with their link (verbs). */
+void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);
+/* A new life of the peer. */
+void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Ends the tickets of these claims. Gives how many are not over yet; fence: that waits for them, or
+ * TR_FENCES_MAX: none does. */
+uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
+
+/* ---- release.c ---- */
+void tr_release(struct transporter *self, const struct sl_msg *msg);
+void tr_release_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+
+#endif

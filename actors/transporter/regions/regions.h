@@ -1,0 +1,28 @@
+/* actors/transporter/regions/regions.h - this node's memory: regions of a NIC, index and arenas. */
+#ifndef SL_TRANSPORTER_REGIONS_REGIONS_H
+#define SL_TRANSPORTER_REGIONS_REGIONS_H
+
+#include "actors/transporter/state/state.h"
+
+/* ---- regions.c ---- */
+/* Chooses NIC and limit of a region, from settings and environment. Errors: SL_ERR_CONFIG. */
+sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
+void tr_regions_fini(struct transporter *self);
+void tr_regions(struct transporter *self, const struct sl_msg *msg); /* REGIONS */
+
+/* ---- memory.c ---- */
+/* Looks for index and arenas, and registers them with the fabric, when it is time. */
+void tr_memory_step(struct transporter *self, uint64_t now_ns);
+/* False: the index is not there. */
+bool tr_view(struct transporter *self);
+/* Whether the arena that is mapped still is the node's. */
+bool tr_arena_same(struct transporter *self, uint32_t arena);
+/* The same for who asks for many parts: each arena is looked at once. Zeroed: begins anew. */
+struct tr_arena_looks {
+    uint64_t looked, same; /* a bit an arena */
+};
+bool tr_arena_looked(struct transporter *self, struct tr_arena_looks *looks, uint32_t arena);
+void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
+void tr_memory_fini(struct transporter *self);
+
+#endif

@@ -1,0 +1,264 @@
+/* actors/transporter/state/state.h - the parts of the transporter: its peers, what it gives them
+ * (holder.c) and what it brings in from them (fetch.c, trips.c).
+ *
+ * A value that another node holds: FETCH makes a unit of every object and block; units travel in
+ * trips, one question to one peer each: PEER_PIN there, RESERVE here, one-sided read, COMMIT here,
+ * PEER_UNPIN there. A unit that a peer cannot give goes on to the next peer that may have it. */
+#ifndef SL_TRANSPORTER_STATE_STATE_H
+#define SL_TRANSPORTER_STATE_STATE_H
+
+#include "actors/transporter/control/control.h"
+#include "actors/transporter/control/health.h"
+#include "ipc/sl_arena.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+#include "runtime/directory/directory.h"
+#include "runtime/fabric/core/fabric.h"
+#include "runtime/fabric/core/plan.h"
+#include "runtime/sl_actor.h"
+
+#define TR_ARENAS_MAX     64u /* one a rank at most */
+#define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
+#define TR_NAME_BYTES     32u
+#define TR_KEYS_MAX       512u    /* of a trip: the parts of the largest block */
+#define TR_FETCHES_MAX    256u    /* open at once */
+#define TR_PARTS_MAX      131072u /* of all units on their way */
+#define TR_PIN_SETS_MAX   1024u   /* that peers have with us */
+#define TR_FENCES_MAX     64u
+#define TR_SEEKS_MAX      256u /* open at once, of ours and of peers */
+#define TR_SEEK_KEYS_MAX  4096u
+#define TR_TRIPS_MAX      64u
+#define TR_FRAMES_A_TURN  64u
+#define TR_MEMORY_NS      (20 * SL_NS_PER_MS) /* looks for the arena of a node that starts */
+#define TR_MEMORY_SEEN_NS SL_NS_PER_S         /* looks whether it still is the same */
+#define TR_HELLO_SOON_NS  (50 * SL_NS_PER_MS)
+#define TR_CALL_NS        (10 * SL_NS_PER_S)
+#define TR_COMMIT_NS      (2 * SL_NS_PER_S)
+
+struct transporter;
+
+/* ---- memory.c: this node's index and arenas ---- */
+struct tr_arena {
+    struct sl_arena *arena; /* NULL: not there yet */
+    uint32_t memory;        /* of the fabric */
+    bool added, registered;
+};
+
+/* ---- peers.c ---- */
+struct tr_grant { /* what the peer may read of ours */
+    bool used, ready;
+    uint32_t handle, key_bytes;
+    void *key;
+};
+struct tr_window { /* what we may read of it */
+    bool used;
+    uint32_t key, blob_bytes;
+    uint64_t length_bytes;
+    void *blob;
+};
+struct tr_peer {
+    char name[TR_NAME_BYTES];
+    char address[129]; /* "": it is not asked, it only asks us */
+    bool configured;   /* by the setting peers: its address stands */
+    bool member;       /* of the directory, where what it holds is told */
+    uint32_t fabric_peer;
+    struct sl_peer_health health;
+    uint64_t incarnation; /* 0: never heard of */
+    uint64_t heard_ns, hello_seq, hello_sent_ns, hello_due_ns, round_trip_ns;
+    void *blob; /* our fabric's address for it */
+    uint32_t blob_bytes;
+    struct tr_grant grants[TR_ARENAS_MAX];
+    struct tr_window windows[TR_ARENAS_MAX];
+    uint64_t read_bytes, read_values, failures, pinned;
+    uint64_t value_bytes; /* mean size of the last ones read */
+    bool complained;      /* its refusal was logged */
+};
+
+/* ---- holder.c ---- */
+struct tr_pin_set {
+    bool used, promoting;
+    uint32_t peer, count; /* of keys asked */
+    uint64_t number;      /* in the pin id */
+    uint64_t expires_ns, incarnation;
+    uint64_t seq, op_id, trace_id, bytes_max, call_seq; /* while promoting */
+    bool chain;
+    struct sl_item_sought *items; /* while promoting: a copy with its texts */
+    sl_pin *pins;                 /* pin_count */
+    uint32_t pin_count;
+};
+
+/* ---- fetch.c, trips.c ---- */
+struct tr_part {
+    const char *key;
+    uint16_t key_length;
+    uint32_t arena, remote_arena;
+    sl_ref ref; /* 0: nothing is reserved */
+    uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
+    struct sl_digest digest;
+};
+struct tr_wait {
+    struct tr_wait *next;
+    uint32_t fetch, unit_index;
+    uint64_t fetch_number;
+};
+struct tr_unit {                      /* an object, or a block with all its parts */
+    struct tr_unit *hash_next, *next; /* next: in the queue of those that wait for a trip */
+    uint64_t hash;
+    uint64_t asked; /* peers that could not give it */
+    uint64_t may;   /* peers that may have it, as far as the directory knows */
+    bool sure;      /* somebody has it, whatever the directory knows yet */
+    uint64_t deadline_ns, fetch_number, trace_id;
+    const char *group_key; /* NULL: an object */
+    uint16_t group_key_length;
+    bool chain, queued;
+    bool alone;  /* too large for a trip with others */
+    sl_err code; /* why it is not here so far */
+    uint64_t transient_ns;
+    struct tr_wait *waits;
+    uint32_t part_count;
+    struct tr_part parts[];
+};
+struct tr_fetch {
+    bool used;
+    uint64_t number, deadline_ns;
+    struct sl_return back;
+    uint32_t item_count, open;
+    uint32_t *unit_of;    /* item_count */
+    uint64_t *unit_codes; /* item_count at most */
+};
+enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COMMIT };
+struct tr_trip {
+    enum tr_phase phase;
+    uint32_t peer, unit_count;
+    uint64_t seq; /* of the PEER_PIN */
+    uint64_t call_seq, op_id, cookie, trace_id, pin_id;
+    uint64_t due_ns; /* TR_PIN: the answer */
+    uint64_t deadline_ns, pins_until_ns;
+    bool chain;
+    struct tr_unit *units[TR_KEYS_MAX];
+};
+/* ---- seek.c ---- */
+struct tr_seek { /* SEEK of a client of ours */
+    bool used, remove;
+    bool patient; /* who does not answer has had the time that a peer gets */
+    bool missed;  /* a peer that is there may not have heard of it */
+    struct sl_return back;
+    uint64_t due_ns; /* the peers' answers */
+    uint64_t waited; /* for these peers: a bit each */
+    uint64_t seqs[TR_PEERS_MAX];
+    struct sl_item_seen *items;
+    uint32_t count;
+};
+struct tr_removal { /* PEER_SEEK of a peer that removes */
+    bool used;
+    uint32_t peer, count;
+    uint64_t incarnation, seq, op_id, trace_id;
+};
+
+/* ---- finder.c: the directory as a reader has it; tests have one of their own ---- */
+struct tr_guide {
+    void *context;
+    sl_err (*lookup)(void *context, const struct sl_directory_lookup *lookup); /* NULL: none */
+    void (*flush)(void *context, uint64_t now_ns); /* what was asked goes out */
+    uint32_t (*members)(void *context, const struct sl_directory_member **out);
+};
+struct tr_batch; /* units whose holders are asked for */
+
+struct tr_fence {
+    bool used;
+    struct sl_return back;
+    uint64_t trips;   /* that still read into claims that it ends */
+    uint32_t tickets; /* under which peers may still write into them */
+};
+
+/* What a room tells those above it; transporter.c sets them. */
+struct tr_events {
+    void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer); /* a new life */
+    void (*trip_read)(struct transporter *self, uint32_t trip); /* it reads no more */
+    /* A ticket is over that the fences of these bits waited for. */
+    void (*ticket_over)(struct transporter *self, uint64_t fences);
+};
+
+struct tr_metrics {
+    sl_metric plans, regions;
+    sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
+    sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
+    sl_metric unanswered;
+    sl_metric seeks, keys_sought;
+    sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
+    sl_histogram fetch_ns, trip_ns;
+};
+
+struct transporter {
+    struct sl_env *env;
+    struct tr_events events;
+    struct sl_mr_limit limit;
+    char nic[SL_NIC_NAME_BYTES];  /* "": none */
+    struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
+    uint32_t chunk_capacity;
+    uint32_t chunk_count;
+    struct sl_fabric *fabric; /* NULL: off */
+    const char *fabric_name;
+    struct sl_directory_service *directory;
+    struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
+    bool drained;
+    bool whole_arena; /* a NIC wants every page there before it registers */
+
+    char node[TR_NAME_BYTES];
+    struct sl_control *control; /* NULL: this node is alone */
+    struct sl_codec *codec_in, *codec_out;
+    uint64_t next_seq, incarnation, next_op_id;
+    struct tr_peer *peers; /* TR_PEERS_MAX */
+    uint32_t peer_count;
+    struct tr_guide guide;
+    struct tr_batch *batches; /* one that fills, and SL_DIRECTORY_LOOKUPS_MAX on their way */
+    uint64_t members_due_ns, members_seen_ns;
+    uint64_t peers_file_due_ns;
+    uint64_t peers_file_digest; /* of what was taken in whole; 0: not yet */
+    uint64_t peers_file_seen;   /* digest of what was complained about */
+
+    struct sl_calls *calls;
+    struct sl_index_view *view; /* NULL: not there yet */
+    struct tr_arena arenas[TR_ARENAS_MAX];
+    uint64_t memory_due_ns;
+    bool memory_replaced; /* the node's arena was made anew: this process starts over */
+    struct sl_pins *pins;
+    bool pins_known; /* to a registrar */
+
+    struct tr_pin_set *pin_sets; /* TR_PIN_SETS_MAX */
+    uint64_t pin_number, pins_due_ns;
+    uint32_t pin_sets_open;
+    struct sl_item_place places[TR_KEYS_MAX];
+
+    struct tr_fetch *fetches; /* TR_FETCHES_MAX */
+    uint32_t fetch_open;
+    uint64_t fetch_number;
+    struct tr_unit **unit_heads; /* TR_UNIT_HEADS */
+    struct tr_unit *queue_first, *queue_last;
+    uint32_t parts_open;
+    struct sl_missing *missing;
+    struct tr_trip *trips; /* trip_max */
+    uint32_t trip_max, trips_open;
+    struct tr_fence fences[TR_FENCES_MAX];
+    struct tr_seek *seeks;       /* TR_SEEKS_MAX */
+    struct tr_removal *removals; /* TR_SEEKS_MAX */
+    uint32_t seeks_open;
+    /* scratch of messages */
+    struct sl_item_sought sought[TR_KEYS_MAX];
+    struct sl_item_want wants[TR_KEYS_MAX];
+    struct sl_item_group groups[TR_KEYS_MAX];
+    struct sl_item_claim claims[TR_KEYS_MAX];
+    struct sl_fabric_piece pieces[TR_KEYS_MAX];
+    struct sl_item_node nodes[TR_PEERS_MAX];
+    struct sl_item_window windows[TR_ARENAS_MAX];
+    struct sl_text promote_keys[TR_KEYS_MAX];
+    struct tr_metrics metric;
+};
+
+enum tr_call { TR_CALL_NOBODY = 1, TR_CALL_TRIP, TR_CALL_PROMOTE, TR_CALL_REMOVAL };
+static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
+{
+    return (uint64_t)call << 32 | index;
+}
+
+#endif

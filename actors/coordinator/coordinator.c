@@ -179,54 +179,15 @@ static void hello_seen(struct coordinator *self, const struct sl_msg *reply)
 
 static void op_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
+    const struct co_phase_ops *phase = &op->type->phases[op->phase];
     op->call_seq = 0;
-    if (op->phase == CO_FETCH) { /* without an answer the op goes on with what is here */
-        co_load_fetched(self, op, reply);
-        return;
-    }
-    if (reply == NULL) {
+    if (reply == NULL && !phase->unanswered) {
         co_reason(op, "deadline passed %s", co_phase_text(op->phase));
         co_op_end(self, op, SL_ERR_TIMEOUT);
         return;
     }
-    if (op->layers.pushing) {
-        co_layers_pushed(self, op, reply);
-        return;
-    }
-    switch (op->phase) {
-    case CO_KEYS:
-        co_op_keys(self, op, reply);
-        break;
-    case CO_OPEN:
-    case CO_CLOSE:
-    case CO_PUSH:
-        co_push_answer(self, op, reply);
-        break;
-    case CO_RESERVE:
-    case CO_COMMIT:
-        if (op->direct) {
-            co_push_answer(self, op, reply);
-        } else {
-            co_store_answer(self, op, reply);
-        }
-        break;
-    case CO_PROMOTE:
-        co_load_promoted(self, op, reply);
-        break;
-    case CO_FREE:
-    case CO_ENGINE:
-    case CO_AWAIT:
-    case CO_GREET:
-    case CO_LOOK:
-    case CO_FETCH:
-    case CO_COPY:
-    case CO_LAYERS:
-    case CO_SETTLE:
-    case CO_OTHERS:
-    case CO_ZOMBIE:
-    case CO_DONE:
-        SL_ASSERT(op->phase == CO_KEYS); /* an op in another phase has no call of its own */
-    }
+    SL_ASSERT(phase->reply != NULL); /* an op in another phase has no call of its own */
+    phase->reply(self, op, reply);
 }
 
 static void call_ended(struct coordinator *self, const struct sl_call *call,
@@ -280,55 +241,46 @@ static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
     }
 }
 
+static void process_died(struct coordinator *self, const struct sl_msg *msg)
+{
+    co_process_died(self, &msg->body.local_died);
+}
+
+static const struct {
+    uint32_t type;
+    void (*handle)(struct coordinator *self, const struct sl_msg *msg);
+} handlers[] = {
+    {SL_MSG_STORE, co_op_start},
+    {SL_MSG_LOAD, co_op_start},
+    {SL_MSG_CANCEL, co_cancel},
+    {SL_MSG_OP_FENCED, co_op_fenced},
+    {SL_MSG_LAYER_READY, co_layer_ready},
+    {SL_MSG_LAYER_WAIT, co_layer_wait},
+    {SL_MSG_ARRIVED, co_handover_arrived},
+    {SL_MSG_HANDOVER_END, co_handover_end},
+    {SL_MSG_HANDOVER_RELEASE, co_release_handle},
+    {SL_MSG_TICKET, co_handover_ticket},
+    {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},
+    {SL_MSG_LOCAL_DIED, process_died},
+};
+
 static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
 {
     struct coordinator *self = state;
-    switch (msg->type) {
-    case SL_MSG_STORE:
-    case SL_MSG_LOAD:
-        co_op_start(self, msg);
-        break;
-    case SL_MSG_CANCEL:
-        co_cancel(self, msg);
-        break;
-    case SL_MSG_OP_FENCED:
-        co_op_fenced(self, msg);
-        break;
-    case SL_MSG_LAYER_READY:
-        co_layer_ready(self, msg);
-        break;
-    case SL_MSG_LAYER_WAIT:
-        co_layer_wait(self, msg);
-        break;
-    case SL_MSG_ARRIVED:
-        co_handover_arrived(self, msg);
-        break;
-    case SL_MSG_HANDOVER_END:
-        co_handover_end(self, msg);
-        break;
-    case SL_MSG_HANDOVER_RELEASE:
-        co_release_handle(self, msg);
-        break;
-    case SL_MSG_TICKET:
-        co_handover_ticket(self, msg);
-        break;
-    case SL_MSG_PUSH_ARRIVED:
-        co_handover_push_arrived(self, msg);
-        break;
-    case SL_MSG_LOCAL_DIED:
-        co_process_died(self, &msg->body.local_died);
-        break;
-    default:
-        if (SL_MSG_IS_REPLY(msg->type)) {
-            reply_handle(self, msg);
-            break;
-        }
-        struct sl_error why = {0};
-        (void)sl_fail(&why, SL_ERR_UNSUPPORTED, "a coordinator does not answer %s",
-                      sl_msg_name(msg->type));
-        sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, &why);
-        break;
+    if (SL_MSG_IS_REPLY(msg->type)) {
+        reply_handle(self, msg);
+        return SL_OK;
     }
+    for (size_t i = 0; i < SL_COUNT(handlers); i++) {
+        if (handlers[i].type == msg->type) {
+            handlers[i].handle(self, msg);
+            return SL_OK;
+        }
+    }
+    struct sl_error why = {0};
+    (void)sl_fail(&why, SL_ERR_UNSUPPORTED, "a coordinator does not answer %s",
+                  sl_msg_name(msg->type));
+    sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, &why);
     return SL_OK;
 }
 

@@ -84,26 +84,18 @@ void co_rank_died(struct coordinator *self, struct sl_proc_id proc)
 
 /* ---- COPY ---- */
 
-static enum co_part_state copied_from(const struct co_op *op)
-{
-    return op->kind == CO_STORE ? CO_PART_GRANTED : CO_PART_PINNED;
-}
-
 static void slice_copied(struct coordinator *self, struct co_op *op)
 {
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
-                   op->kind == CO_STORE ? "copied out" : "copied in", "", op->slice_count);
+                   op->type->kind == CO_STORE ? "copied out" : "copied in", "", op->slice_count);
     if (co_by_layers(op)) {
         co_layers_copied(self, op);
-    } else if (op->kind == CO_STORE) {
-        co_store_copied(self, op);
     } else {
-        co_load_copied(self, op);
+        op->type->copied(self, op);
     }
 }
 
-static uint32_t rank_items(const struct co_op *op, uint32_t rank, enum co_part_state state,
-                           struct sl_item_piece *items)
+static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item_piece *items)
 {
     const struct co_engine *engine = op->engine;
     uint32_t count = 0;
@@ -111,7 +103,7 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, enum co_part_s
         for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
             const struct co_part *part = co_part_at(op, i, rank, pool);
             struct co_range range;
-            if (part->state != (uint8_t)state || !co_layers_range(op, rank, pool, &range)) {
+            if (part->state != op->type->copied_from || !co_layers_range(op, rank, pool, &range)) {
                 continue;
             }
             items[count++] = (struct sl_item_piece){
@@ -138,15 +130,14 @@ static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy
     uint32_t count = op->shares[rank].item_count, item = 0;
     bool chunked = co_layers_chunked(op), partial = co_layers_partial(op);
     bool whole = body->done.length == co_bits_bytes(count) &&
-                 (op->kind == CO_LOAD || chunked ||
+                 (op->type->kind == CO_LOAD || chunked ||
                   body->digests.length == (uint64_t)count * sizeof(struct sl_digest));
     uint64_t hash_at = 0;
     for (uint32_t i = 0; i < op->slice_count; i++) {
         for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
             struct co_part *part = co_part_at(op, i, rank, pool);
             struct co_range range;
-            if (part->state != (uint8_t)copied_from(op) ||
-                !co_layers_range(op, rank, pool, &range)) {
+            if (part->state != op->type->copied_from || !co_layers_range(op, rank, pool, &range)) {
                 continue;
             }
             bool copied = whole && item < count && co_bit(done, item);
@@ -155,7 +146,7 @@ static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy
             copied = copied && (!chunked || hash_at <= body->chunks.length);
             if (copied && chunked) {
                 co_layers_hashes(part, &range, hashes + hash_from);
-            } else if (copied && op->kind == CO_STORE) {
+            } else if (copied && op->type->kind == CO_STORE) {
                 memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
                        sizeof(part->digest));
             }
@@ -179,7 +170,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     struct sl_msg copy = {.type = SL_MSG_COPY, .op_id = op->id, .trace_id = op->trace_id};
     copy.body.copy = (struct sl_body_copy){.engine_id = op->engine_id,
                                            .rank = rank,
-                                           .out = op->kind == CO_STORE,
+                                           .out = op->type->kind == CO_STORE,
                                            .chunks = co_layers_chunked(op)};
     copy.body.copy.items.at = items;
     copy.body.copy.items.count = count;
@@ -213,17 +204,25 @@ static struct sl_item_piece *copy_items(struct co_op *op)
     return layers->items;
 }
 
-void co_copy_start(struct coordinator *self, struct co_op *op, enum co_part_state state)
+void co_copy_slice(struct coordinator *self, struct co_op *op)
+{
+    if (co_by_layers(op)) {
+        op->type->layers_begin(self, op);
+    } else {
+        co_op_enter(self, op, CO_COPY);
+    }
+}
+
+void co_copy_start(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     struct sl_item_piece *items = copy_items(op);
-    op->phase = CO_COPY;
     if (items == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
     for (uint32_t rank = 0; rank < engine->world; rank++) {
-        uint32_t count = rank_items(op, rank, state, items);
+        uint32_t count = rank_items(op, rank, items);
         if (count > 0) {
             rank_copy(self, op, rank, items, count);
         }
@@ -264,7 +263,7 @@ static void copy_answered(struct coordinator *self, struct co_op *op, uint32_t r
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
-    op->phase = CO_SETTLE;
+    co_op_enter(self, op, CO_SETTLE);
     co_fence_start(self, op, op->unsettled);
 }
 
@@ -459,7 +458,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
     }
     bool unknown = op == NULL;
     if (unknown) {
-        op = co_op_new(self, CO_UNKNOWN, msg);
+        op = co_op_new(self, &co_unknown_type, msg);
     }
     sl_err err = op != NULL ? waiter_add(op, msg) : SL_ERR_LIMIT;
     if (err != SL_OK) {
@@ -472,7 +471,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
         /* It is long over, or it was asked of a coordinator that died: whatever that one sent is
          * fenced now. */
         op->answered = true;
-        op->phase = CO_ZOMBIE;
+        co_op_enter(self, op, CO_ZOMBIE);
         uint64_t all =
             self->rank_count == CO_RANKS_MAX ? UINT64_MAX : rank_bit(self->rank_count) - 1;
         co_fence_start(self, op, all);
@@ -482,7 +481,8 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
 void co_cancel(struct coordinator *self, const struct sl_msg *msg)
 {
     struct co_op *op = co_op_find(self, msg->body.cancel.target_op);
-    bool mine = op != NULL && op->kind != CO_UNKNOWN && msg->sender.length == strlen(op->back.to) &&
+    bool mine = op != NULL && op->type->kind != CO_UNKNOWN &&
+                msg->sender.length == strlen(op->back.to) &&
                 memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
     if (!mine) {
         struct sl_error why = {0};

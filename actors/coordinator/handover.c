@@ -182,7 +182,7 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
 }
 
 /* Nothing lands in decode's extents any more, and nobody reads there: they go back. */
-static void claims_give(struct coordinator *self, struct co_handover *row)
+void co_handover_give(struct coordinator *self, struct co_handover *row)
 {
     if (row->claims != NULL) {
         co_claims_abort(self, 0, row->trace_id, row->claims, row->claim_count);
@@ -220,7 +220,7 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
         return;
     }
     if ((machine->loans & (SL_HANDOVER_TICKET | SL_HANDOVER_TARGET)) == 0) {
-        claims_give(self, row);
+        co_handover_give(self, row);
     }
     if (machine->loans == SL_HANDOVER_HELD && !row->ending) {
         row->ending = hold_end_send(self, row->id, (struct sl_digest){0}, row->trace_id,
@@ -309,7 +309,7 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
     op->hold_ns = hold_ns != 0 ? hold_ns : sl_config_u64(self->env->config, SL_SET_handover_hold);
     row->machine.limit_ns[SL_HANDOVER_COMMITTED] = op->hold_ns;
     sl_handover_lend(&row->machine,
-                     SL_HANDOVER_SOURCE | (op->direct ? 0u : (uint32_t)SL_HANDOVER_HELD));
+                     SL_HANDOVER_SOURCE | (op->type->push ? 0u : (uint32_t)SL_HANDOVER_HELD));
     row->send = op;
     row->sent_here = true;
     return SL_OK;
@@ -323,9 +323,8 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
         return SL_ERR_NO_MEMORY;
     }
     memcpy(bytes, ticket->bytes.at, ticket->bytes.length);
-    op->direct = true;
-    op->ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
-    op->ticket_receipt =
+    op->push.ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
+    op->push.receipt =
         (struct co_receipt){.known = true,
                             .block_end = (uint32_t)ticket->block_end,
                             .keys = {.low = ticket->keys_low, .high = ticket->keys_high}};
@@ -335,7 +334,7 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
                   ticket->first_block, op->first_block, op->first_block + op->block_count);
         return SL_ERR_INVALID;
     }
-    op->push_skip = (uint32_t)ticket->first_block - op->first_block;
+    op->push.skip = (uint32_t)ticket->first_block - op->first_block;
     return SL_OK;
 }
 
@@ -368,7 +367,7 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
 
 sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
-    bool store = op->kind == CO_STORE;
+    bool store = op->type->kind == CO_STORE;
     op->handover_id = store ? msg->body.store.handover_id : msg->body.load.handover_id;
     if (op->handover_id == 0) {
         return SL_OK;
@@ -378,8 +377,8 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
         if (kept != SL_OK) {
             return kept;
         }
-    } else if (!store) {
-        op->direct = msg->body.load.direct && op->block_count > 0;
+    } else if (op->block_count == 0) {
+        co_op_become(op, store ? &co_store_type : &co_load_type); /* nothing is to be pushed */
     }
     struct co_handover *row = handover_find(self, op->handover_id);
     row = row != NULL ? row : handover_new(self, op->handover_id, msg->trace_id);
@@ -396,7 +395,7 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
 void co_handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
     struct co_handover *row = op->handover;
-    if (op->kind == CO_LOAD && !op->answered && msg->body.load.receipt.count > 0 &&
+    if (op->type->kind == CO_LOAD && !op->answered && msg->body.load.receipt.count > 0 &&
         row->send == NULL && row->machine.state < SL_HANDOVER_COMMITTED) {
         receipt_keep(&row->receipt, &msg->body.load.receipt.at[0]);
         receipt_commits(self, row);
@@ -435,7 +434,7 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op)
     uint32_t block_tokens = op->engine->block_tokens;
     uint32_t wanted = (uint32_t)(((uint64_t)op->token_count + block_tokens - 1) / block_tokens);
     uint64_t given = (uint64_t)op->first_block + op->block_count;
-    if (given != wanted || (op->kind == CO_STORE && op->block_count == 0)) {
+    if (given != wanted || (op->type->kind == CO_STORE && op->block_count == 0)) {
         co_reason(op, "a hand-over of blocks up to %" PRIu64 ", the input has %u", given, wanted);
         co_op_end(self, op, SL_ERR_INVALID);
         return false;
@@ -446,11 +445,11 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op)
         co_op_end(self, op, SL_ERR_UNSUPPORTED);
         return false;
     }
-    if (op->ticket_receipt.known && !receipt_equal(&op->receipt, &op->ticket_receipt)) {
+    if (op->push.receipt.known && !receipt_equal(&op->receipt, &op->push.receipt)) {
         co_reason(op,
                   "decode's ticket is of %u blocks of keys %016" PRIx64
                   ", prefill's %u blocks have keys %016" PRIx64,
-                  op->ticket_receipt.block_end, op->ticket_receipt.keys.low, op->receipt.block_end,
+                  op->push.receipt.block_end, op->push.receipt.keys.low, op->receipt.block_end,
                   op->receipt.keys.low);
         co_op_end(self, op, SL_ERR_INVALID);
         return false;
@@ -458,48 +457,23 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op)
     return true;
 }
 
-void co_handover_await(struct coordinator *self, struct co_op *op)
+bool co_handover_is_committed(const struct co_op *op)
 {
-    struct co_handover *row = op->handover;
-    bool ticket = (row->machine.loans & SL_HANDOVER_TICKET) != 0;
-    if (op->direct && row->claims == NULL) {
-        co_push_start(self, op);
-        return;
+    return op->handover->machine.state >= SL_HANDOVER_COMMITTED;
+}
+
+bool co_handover_matches(struct coordinator *self, struct co_op *op)
+{
+    const struct co_receipt *receipt = &op->handover->receipt;
+    if (!op->receipt.known || receipt_equal(&op->receipt, receipt)) {
+        return true;
     }
-    op->phase = CO_AWAIT;
-    if (row->machine.state < SL_HANDOVER_COMMITTED && !op->push_over) {
-        if (op->direct && co_by_layers(op)) {
-            co_layers_go(self, op);
-        }
-        return; /* whoever commits it wakes us; time ends it otherwise */
-    }
-    if (op->direct && ticket) {
-        co_push_close(self, op);
-        return;
-    }
-    if (op->direct && row->arrived) {
-        co_push_load(self, op);
-        return;
-    }
-    if (op->direct) { /* prefill went through storage, or there is no ticket */
-        op->direct = false;
-        op->push_over = false;
-        op->slice_count = 0;
-        op->slice_total = 0;
-        claims_give(self, row);
-        co_handover_await(self, op);
-        return;
-    }
-    if (op->receipt.known && !receipt_equal(&op->receipt, &row->receipt)) {
-        co_reason(op,
-                  "prefill handed over %u blocks of keys %016" PRIx64
-                  ", decode's %u blocks have keys %016" PRIx64,
-                  row->receipt.block_end, row->receipt.keys.low, op->receipt.block_end,
-                  op->receipt.keys.low);
-        co_op_end(self, op, SL_ERR_HANDOVER);
-        return;
-    }
-    co_load_slice(self, op);
+    co_reason(op,
+              "prefill handed over %u blocks of keys %016" PRIx64
+              ", decode's %u blocks have keys %016" PRIx64,
+              receipt->block_end, receipt->keys.low, op->receipt.block_end, op->receipt.keys.low);
+    co_op_end(self, op, SL_ERR_HANDOVER);
+    return false;
 }
 
 /* ---- ends ---- */
@@ -512,10 +486,10 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
         /* What was pushed is committed by its arrival, perhaps before we hear of it. */
-        if (err == SL_OK || (err == SL_ERR_EXISTS && op->direct)) {
+        if (err == SL_OK || (err == SL_ERR_EXISTS && op->type->push)) {
             sl_metric_add(self->env->metrics, self->metric.handover_committed_count, 1);
             sides_wake(self, row);
-            if (op->direct && !row->received) { /* decode has it, elsewhere */
+            if (op->type->push && !row->received) { /* decode has it, elsewhere */
                 (void)handover_step(self, row, SL_HANDOVER_CONSUME);
             }
             return SL_OK;
@@ -564,7 +538,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
 
 sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    return op->kind == CO_STORE ? send_ended(self, op, code) : receive_ended(self, op, code);
+    return op->type->kind == CO_STORE ? send_ended(self, op, code) : receive_ended(self, op, code);
 }
 
 void co_handover_done(struct coordinator *self, struct co_op *op)
@@ -572,7 +546,7 @@ void co_handover_done(struct coordinator *self, struct co_op *op)
     struct co_handover *row = op->handover;
     op->handover = NULL;
     sl_handover_return(&row->machine,
-                       op->kind == CO_STORE ? SL_HANDOVER_SOURCE : SL_HANDOVER_TARGET);
+                       op->type->kind == CO_STORE ? SL_HANDOVER_SOURCE : SL_HANDOVER_TARGET);
     handover_settle(self, row);
 }
 
@@ -594,7 +568,7 @@ bool co_handover_failed(struct coordinator *self, struct co_op *op)
 static bool received_already(const struct coordinator *self, uint64_t id)
 {
     for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
-        if (op->kind == CO_LOAD && op->handover_id == id) {
+        if (op->type->kind == CO_LOAD && op->handover_id == id) {
             return op->code == SL_OK || op->code == SL_ERR_INCOMPLETE;
         }
     }
@@ -609,7 +583,7 @@ static bool failed_already(const struct coordinator *self, const struct co_hando
         return row->received && !row->sent_here && row->machine.state == SL_HANDOVER_ABORTED;
     }
     for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
-        if (op->kind == CO_LOAD && op->handover_id == id) {
+        if (op->type->kind == CO_LOAD && op->handover_id == id) {
             return op->code != SL_OK;
         }
     }
@@ -668,7 +642,7 @@ void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg)
     if (row == NULL || row->receive == NULL) {
         reply.code = SL_ERR_NOT_FOUND;
     } else if (row->ticket_bytes == 0) {
-        reply.code = row->receive->direct ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
+        reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
     } else {
         ticket = (struct sl_item_ticket){.bytes = {row->ticket, row->ticket_bytes},
                                          .first_block = row->receive->first_block,
@@ -687,7 +661,7 @@ static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_a
     uint64_t index = body->handover & 0xffff;
     struct co_handover *row = index < self->handover_max ? &self->handovers[index] : NULL;
     if (row == NULL || row->id == 0 || row->push_id != body->handover || row->receive == NULL ||
-        !row->receive->direct || row->machine.state > SL_HANDOVER_COMMITTED) {
+        !row->receive->type->push || row->machine.state > SL_HANDOVER_COMMITTED) {
         return SL_ERR_NOT_FOUND;
     }
     (void)handover_step(self, row, SL_HANDOVER_PRODUCE);

@@ -44,7 +44,7 @@ bool co_layers_partial(const struct co_op *op)
 
 bool co_layers_chunked(const struct co_op *op)
 {
-    return co_layers_partial(op) && op->kind == CO_STORE && !op->direct;
+    return co_layers_partial(op) && op->type == &co_store_type;
 }
 
 bool co_layers_range(const struct co_op *op, uint32_t rank, uint32_t pool, struct co_range *out)
@@ -105,7 +105,7 @@ sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg)
 {
     struct co_layers *layers = &op->layers;
     const struct sl_u64s *ends =
-        op->kind == CO_STORE ? &msg->body.store.layer_ends : &msg->body.load.layer_ends;
+        op->type->kind == CO_STORE ? &msg->body.store.layer_ends : &msg->body.load.layer_ends;
     layers->ends = co_arena_take(&op->life, ends->count, sizeof(*layers->ends));
     if (layers->ends == NULL) {
         return SL_ERR_NO_MEMORY;
@@ -115,7 +115,7 @@ sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg)
     }
     layers->entry_count = ends->count;
     layers->count = ends->count > 0 ? 1 : 0; /* how many is known with the engine */
-    if (op->kind == CO_STORE) {
+    if (op->type->kind == CO_STORE) {
         layers->ready = (uint32_t)msg->body.store.layers_ready;
     } else if (layers->count != 0 && msg->body.load.layers_in > 0) {
         /* A coordinator before us has told of so much: it holds, or the load fails. */
@@ -185,20 +185,20 @@ static void layers_are_ready(struct coordinator *self, struct co_op *op, uint32_
     }
     layers->ready = ready;
     if (op->phase == CO_LAYERS) {
-        co_layers_go(self, op);
+        op->type->layers_go(self, op);
     }
 }
 
 void co_layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
-    if (op->kind == CO_STORE) {
+    if (op->type->kind == CO_STORE) {
         layers_are_ready(self, op, (uint32_t)msg->body.store.layers_ready);
     }
 }
 
 /* ---- store ---- */
 
-static bool any_part(const struct co_op *op, enum co_part_state state)
+bool co_layers_any(const struct co_op *op, enum co_part_state state)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count;
     for (uint32_t i = 0; i < part_total; i++) {
@@ -209,16 +209,27 @@ static bool any_part(const struct co_op *op, enum co_part_state state)
     return false;
 }
 
-void co_layers_store(struct coordinator *self, struct co_op *op)
+static void copies_begin(struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     layers->done = layers->asked = layers->pushed = layers->push_end = 0;
     layers->push_failed = SL_OK;
-    if (!op->direct && !chunks_make(op)) {
+}
+
+void co_layers_begin_store(struct coordinator *self, struct co_op *op)
+{
+    copies_begin(op);
+    if (chunks_make(op)) {
+        co_op_enter(self, op, CO_LAYERS);
+    } else {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
-        return;
     }
-    co_layers_go(self, op);
+}
+
+void co_layers_begin_push(struct coordinator *self, struct co_op *op)
+{
+    copies_begin(op);
+    co_op_enter(self, op, CO_LAYERS);
 }
 
 /* All layers are copied: what came in ranges has its digest now. */
@@ -229,7 +240,7 @@ static void parts_finish(struct co_op *op, enum co_part_state from)
         struct co_part *part = &op->parts[i];
         if (part->state == (uint8_t)from) {
             part->state = CO_PART_COPIED;
-            part->digest = op->kind == CO_STORE
+            part->digest = op->type->kind == CO_STORE
                                ? sl_digest_of_chunks(part->chunks, part_chunks(op->engine, i))
                                : part->digest;
         }
@@ -248,28 +259,41 @@ static bool push_begin(struct coordinator *self, struct co_op *op)
     return co_push_layers(self, op);
 }
 
-static void store_go(struct coordinator *self, struct co_op *op)
+/* Takes all that became ready meanwhile. */
+static void copy_ready(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    bool all = layers->done == layers->count;
-    op->phase = CO_LAYERS;
-    if (op->direct) {
-        if (layers->pushed == layers->count) {
-            co_push_done(self, op);
-            return;
-        }
-        if (!layers->pushing && layers->pushed < layers->done && !push_begin(self, op)) {
-            return;
-        }
-    } else if (all || !any_part(op, CO_PART_GRANTED)) { /* or nothing is left to be copied */
+    if (layers->done < layers->ready) {
+        layers->asked = layers->ready;
+        co_op_enter(self, op, CO_COPY);
+    }
+}
+
+void co_layers_go_store(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    /* All layers are there, or nothing is left to be copied. */
+    if (layers->done == layers->count || !co_layers_any(op, CO_PART_GRANTED)) {
         parts_finish(op, CO_PART_GRANTED);
         co_store_copied(self, op);
+    } else {
+        copy_ready(self, op);
+    }
+}
+
+void co_layers_go_push(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    if (layers->pushed == layers->count) {
+        co_push_done(self, op);
+        return;
+    }
+    if (!layers->pushing && layers->pushed < layers->done && !push_begin(self, op)) {
         return;
     }
     /* What is copied and not pushed yet has one digest: that of one COPY. */
-    if (layers->done < layers->ready && (!op->direct || layers->push_end == layers->done)) {
-        layers->asked = layers->ready;
-        co_copy_start(self, op, CO_PART_GRANTED);
+    if (layers->push_end == layers->done) {
+        copy_ready(self, op);
     }
 }
 
@@ -282,7 +306,7 @@ void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct s
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
         layers->push_failed = reply->code;
         if (op->phase == CO_LAYERS) { /* else swappers still write to the extents */
-            co_push_failed(self, op, reply->code);
+            co_push_out_failed(self, op, reply->code);
         }
         return;
     }
@@ -294,13 +318,13 @@ void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct s
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "layers pushed",
                    "transporter", layers->pushed);
     if (op->phase == CO_LAYERS) {
-        co_layers_go(self, op);
+        co_layers_go_push(self, op);
     }
 }
 
 /* ---- load ---- */
 
-void co_layers_load(struct coordinator *self, struct co_op *op)
+void co_layers_begin_load(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     uint32_t end = op->at + op->slice_count;
@@ -313,7 +337,7 @@ void co_layers_load(struct coordinator *self, struct co_op *op)
         co_op_end(self, op, SL_ERR_INCOMPLETE);
         return;
     }
-    co_layers_go(self, op);
+    co_layers_go_load(self, op);
 }
 
 /* Up to where the next COPY goes. */
@@ -322,9 +346,6 @@ static uint32_t load_end(const struct co_op *op)
     const struct co_layers *layers = &op->layers;
     const struct co_engine *engine = op->engine;
     uint32_t end = layers->done + 1;
-    if (!layers->last && !op->direct) {
-        return layers->ready; /* nobody waits for these blocks alone */
-    }
     while (end < layers->ready && layers->done > 0) {
         uint64_t bytes = 0;
         for (uint32_t pool = 0; pool < engine->pool_count; pool++) { /* ranks have much the same */
@@ -340,21 +361,40 @@ static uint32_t load_end(const struct co_op *op)
     return end;
 }
 
-static void load_go(struct coordinator *self, struct co_op *op)
+static void copy_until(struct coordinator *self, struct co_op *op, uint32_t end)
 {
-    struct co_layers *layers = &op->layers;
+    op->layers.asked = end;
+    co_op_enter(self, op, CO_COPY);
+}
+
+static void load_finish(struct coordinator *self, struct co_op *op)
+{
+    parts_finish(op, CO_PART_PINNED);
+    co_load_copied(self, op);
+}
+
+void co_layers_go_load(struct coordinator *self, struct co_op *op)
+{
+    const struct co_layers *layers = &op->layers;
+    if (layers->done == layers->count) {
+        load_finish(self, op);
+    } else { /* nobody waits for the blocks of a slice that is not the last */
+        copy_until(self, op, layers->last ? load_end(op) : layers->ready);
+    }
+}
+
+void co_layers_go_arriving(struct coordinator *self, struct co_op *op)
+{
+    const struct co_layers *layers = &op->layers;
     const struct co_handover *row = op->handover;
-    bool open = op->direct && (row->machine.state < SL_HANDOVER_COMMITTED ||
-                               (row->machine.loans & SL_HANDOVER_TICKET) != 0);
+    bool open = row->machine.state < SL_HANDOVER_COMMITTED ||
+                (row->machine.loans & SL_HANDOVER_TICKET) != 0;
     if (layers->done == layers->count && !open) {
-        parts_finish(op, CO_PART_PINNED);
-        co_load_copied(self, op);
+        load_finish(self, op);
     } else if (layers->done < layers->ready) {
-        layers->asked = load_end(op);
-        co_copy_start(self, op, CO_PART_PINNED);
-    } else {
-        op->phase =
-            CO_AWAIT; /* direct: the next layers are on their way, or the word of the last */
+        copy_until(self, op, load_end(op));
+    } else { /* the next layers are on their way, or the word of the last */
+        co_op_enter(self, op, CO_AWAIT);
     }
 }
 
@@ -392,49 +432,48 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
     }
 }
 
-/* ---- both ---- */
+/* ---- copied ---- */
 
-void co_layers_go(struct coordinator *self, struct co_op *op)
+void co_layers_copied_store(struct coordinator *self, struct co_op *op)
 {
-    if (op->kind == CO_STORE) {
-        store_go(self, op);
-    } else {
-        load_go(self, op);
-    }
+    co_op_enter(self, op, CO_LAYERS);
 }
 
-static void store_copied(struct coordinator *self, struct co_op *op)
+/* All or nothing from the first layer on. False: the op was ended. */
+static bool all_copied(struct coordinator *self, struct co_op *op)
 {
-    sl_err failed = op->layers.push_failed;
-    op->phase = CO_LAYERS;
-    if (op->direct && failed == SL_OK && any_part(op, CO_PART_BROKEN)) {
-        co_reason(op, "a rank did not copy its part");
-        failed = SL_ERR_INCOMPLETE;
-    }
-    if (failed != SL_OK) {
-        co_push_failed(self, op, failed);
-    } else {
-        co_layers_go(self, op);
-    }
-}
-
-static void load_copied(struct coordinator *self, struct co_op *op)
-{
-    struct co_layers *layers = &op->layers;
-    if (any_part(op, CO_PART_BROKEN)) { /* all or nothing from the first layer on */
+    bool all = !co_layers_any(op, CO_PART_BROKEN);
+    if (!all) {
         co_reason(op, "a rank did not copy its part");
         co_op_end(self, op, SL_ERR_INCOMPLETE);
+    }
+    return all;
+}
+
+static void layers_told(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    layers->in = layers->done;
+    layers->block_count = op->at + op->slice_count;
+    co_layers_tell(self, op);
+}
+
+void co_layers_copied_load(struct coordinator *self, struct co_op *op)
+{
+    if (!all_copied(self, op)) {
         return;
     }
-    if (layers->last || op->direct) {
-        layers->in = layers->done;
-        layers->block_count = op->at + op->slice_count;
-        co_layers_tell(self, op);
+    if (op->layers.last) {
+        layers_told(self, op);
     }
-    if (op->direct) {
-        co_handover_await(self, op);
-    } else {
-        co_layers_go(self, op);
+    co_layers_go_load(self, op);
+}
+
+void co_layers_copied_arriving(struct coordinator *self, struct co_op *op)
+{
+    if (all_copied(self, op)) {
+        layers_told(self, op);
+        co_push_in_await(self, op);
     }
 }
 
@@ -444,11 +483,7 @@ void co_layers_copied(struct coordinator *self, struct co_op *op)
     sl_metric_add(self->env->metrics, self->metric.layers_copied_count,
                   layers->asked - layers->done);
     layers->done = layers->asked;
-    if (op->kind == CO_STORE) {
-        store_copied(self, op);
-    } else {
-        load_copied(self, op);
-    }
+    op->type->layers_copied(self, op);
 }
 
 /* Whoever was told of layers was told of so many blocks. */
@@ -456,7 +491,7 @@ sl_err co_layers_ended(struct co_op *op, sl_err code)
 {
     const struct co_layers *layers = &op->layers;
     bool holds = code == SL_OK && op->at == layers->block_count;
-    if (op->kind != CO_LOAD || layers->in == 0 || holds) {
+    if (op->type->kind != CO_LOAD || layers->in == 0 || holds) {
         return code;
     }
     co_reason(op, "%u of %u blocks that layers were told of are there", op->at,
@@ -538,14 +573,15 @@ static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg
                               struct sl_error *why)
 {
     struct co_op *op = co_op_find(self, body->target_op);
-    bool mine = op != NULL && op->kind != CO_UNKNOWN && msg->sender.length == strlen(op->back.to) &&
+    bool mine = op != NULL && op->type->kind != CO_UNKNOWN &&
+                msg->sender.length == strlen(op->back.to) &&
                 memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
     if (!mine) {
         (void)sl_fail(why, SL_ERR_NOT_FOUND, "no op %016" PRIx64 " of this client is known",
                       body->target_op);
         return NULL;
     }
-    if (!co_by_layers(op) || op->kind != kind) {
+    if (!co_by_layers(op) || op->type->kind != kind) {
         (void)sl_fail(why, SL_ERR_INVALID, "op %016" PRIx64 " is no %s by layers", body->target_op,
                       kind == CO_STORE ? "store" : "load");
         return NULL;

@@ -22,6 +22,8 @@ static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
     co_reason(op, "block %u: %s", op->first_block + op->at + block, why);
 }
 
+static void load_look(struct coordinator *self, struct co_op *op);
+
 void co_load_slice(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
@@ -51,13 +53,12 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
         return;
     }
     if (co_slice_make(self, op, count)) {
-        co_load_look(self, op);
+        load_look(self, op);
     }
 }
 
-static void load_wait(struct coordinator *self, struct co_op *op)
+static void look_later(struct coordinator *self, struct co_op *op)
 {
-    op->phase = CO_LOOK;
     co_wake(self, op, self->env->now_ns + op->poll_ns);
     op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
 }
@@ -205,7 +206,7 @@ static void load_short_of_pins(struct coordinator *self, struct co_op *op)
     op->slice_count = count;
     sl_metric_add(self->env->metrics, self->metric.pin_limit_count, 1);
     if (self->pins_taken > 0) {
-        load_wait(self, op); /* other loads hold them; they end */
+        co_op_enter(self, op, CO_LOOK); /* other loads hold them; they end */
         return;
     }
     load_incomplete(op, 0, "its parts are more than may be pinned at once");
@@ -233,7 +234,6 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     struct sl_msg promote = {.type = SL_MSG_PROMOTE};
     promote.body.promote.keys.at = keys;
     promote.body.promote.keys.count = op->asked_count;
-    op->phase = CO_PROMOTE;
     op->rounds++;
     sl_metric_add(self->env->metrics, self->metric.promote_count, op->asked_count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promote", "registrar",
@@ -287,14 +287,15 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
         op->call_seq = 0;
         return false;
     }
-    op->phase = CO_FETCH;
+    co_op_enter(self, op, CO_FETCH);
     op->asked_count = first; /* where the answer begins */
     sl_metric_add(self->env->metrics, self->metric.fetch_count, part_total);
     sl_trace_event(self->env->metrics, now_ns, op->trace_id, "fetch", "transporter", part_total);
     return true;
 }
 
-void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+/* Without an answer it goes on with what is here. */
+static void load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     uint32_t part_count = op->engine->part_count, first = op->asked_count, came = 0;
     uint32_t part_total = op->slice_count * part_count;
@@ -312,7 +313,7 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
                    came);
-    co_load_look(self, op);
+    load_look(self, op);
 }
 
 /* Goes on by what a look found. */
@@ -330,7 +331,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));
     op->last |= ends;
     if (look->stale && ++op->stale_rounds < CO_STALE_ROUNDS) {
-        load_wait(self, op);
+        co_op_enter(self, op, CO_LOOK);
         return;
     }
     if (look->waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
@@ -348,7 +349,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         whole++;
     }
     if (look->waiting < op->slice_count) {
-        load_promote(self, op);
+        co_op_enter(self, op, CO_PROMOTE);
         return;
     }
     if (whole < op->slice_count * op->engine->part_count) { /* an entry did not come to rest */
@@ -362,24 +363,20 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pinned", "",
                    op->slice_count);
-    if (co_by_layers(op)) {
-        co_layers_load(self, op);
-    } else {
-        co_copy_start(self, op, CO_PART_PINNED);
-    }
+    co_copy_slice(self, op);
 }
 
-void co_load_look(struct coordinator *self, struct co_op *op)
+static void load_look(struct coordinator *self, struct co_op *op)
 {
     if (!co_may_pin(self) || !co_view(self)) {
-        load_wait(self, op);
+        co_op_enter(self, op, CO_LOOK);
         return;
     }
     struct look look = slice_look(self, op);
     load_decide(self, op, &look);
 }
 
-void co_load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+static void load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     const struct sl_u64s *codes = &reply->body.promote_reply.codes;
     uint32_t part_count = op->engine->part_count;
@@ -398,21 +395,21 @@ void co_load_promoted(struct coordinator *self, struct co_op *op, const struct s
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promoted", "registrar",
                    op->asked_count);
     if (squeezed == op->slice_count) {
-        co_load_look(self, op);
+        load_look(self, op);
         return;
     }
     /* No room for all: what is there goes first, its pins then make way. */
     if (squeezed > 0) {
         slice_cut(self, op, squeezed);
-        co_load_look(self, op);
+        load_look(self, op);
     } else if (op->rounds < CO_PROMOTE_ROUNDS) {
         uint32_t count = SL_MAX(op->slice_count / 2, 1u);
         slice_cut(self, op, count);
         co_load_unpin(self, op, 0);
         op->slice_count = count;
-        load_wait(self, op);
+        co_op_enter(self, op, CO_LOOK);
     } else {
-        co_load_look(self, op);
+        load_look(self, op);
     }
 }
 
@@ -464,3 +461,64 @@ void co_load_note(struct coordinator *self, struct co_op *op)
         }
     }
 }
+
+/* ---- the type ---- */
+
+void co_load_await(struct coordinator *self, struct co_op *op)
+{
+    co_op_enter(self, op, CO_AWAIT);
+    if (!co_handover_is_committed(op)) {
+        return; /* whoever commits it wakes us; time ends it otherwise */
+    }
+    if (co_handover_matches(self, op)) {
+        co_load_slice(self, op);
+    }
+}
+
+static void load_go(struct coordinator *self, struct co_op *op)
+{
+    if (op->handover != NULL) {
+        co_load_await(self, op);
+    } else {
+        co_load_slice(self, op);
+    }
+}
+
+static void await_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    (void)now_ns;
+    co_load_await(self, op);
+}
+
+static void look_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    (void)now_ns;
+    load_look(self, op);
+}
+
+void co_load_done(struct coordinator *self, struct co_op *op)
+{
+    co_load_unpin(self, op, 0);
+    co_load_note(self, op);
+}
+
+static const struct co_phase_ops phases[CO_PHASES] = {
+    CO_PHASES_OF_ALL,
+    [CO_AWAIT] = {.tick = await_tick},
+    [CO_LOOK] = {.enter = look_later, .tick = look_tick},
+    [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted},
+    [CO_FETCH] = {.reply = load_fetched, .unanswered = true},
+    [CO_COPY] = {.enter = co_copy_start},
+};
+
+const struct co_type co_load_type = {
+    .kind = CO_LOAD,
+    .copied_from = CO_PART_PINNED,
+    .go = load_go,
+    .copied = co_load_copied,
+    .layers_begin = co_layers_begin_load,
+    .layers_copied = co_layers_copied_load,
+    .layers_go = co_layers_go_load,
+    .done = co_load_done,
+    .phases = phases,
+};

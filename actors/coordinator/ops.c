@@ -1,4 +1,4 @@
-/* actors/coordinator/ops.c - the table of ops: how they begin, end, and are remembered. */
+/* actors/coordinator/ops.c - the table of ops: how they change, end, and are remembered. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer takes a while to arrive: an op ends so much of its budget before its client's deadline.
- */
-#define ANSWER_SHARE  20u
-#define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
 /* Frames carry more than keys; what a part takes in a RESERVE or PROMOTE, with the longest common
  * keys. */
 #define PART_MESSAGE_BYTES 256u
@@ -108,6 +104,7 @@ const char *co_phase_text(enum co_phase phase)
         return "waiting for another op's blocks";
     case CO_FREE:
     case CO_DONE:
+    case CO_PHASES:
         break;
     }
     return "ended";
@@ -153,13 +150,40 @@ static void list_remove(struct co_op **first, struct co_op **last, struct co_op 
     *(op->newer != NULL ? &op->newer->older : last) = op->older;
 }
 
-/* Forgets a finished op. */
-static void op_recycle(struct coordinator *self, struct co_op *op)
+void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase)
+{
+    op->phase = phase;
+    if (op->type->phases[phase].enter != NULL) {
+        op->type->phases[phase].enter(self, op);
+    }
+}
+
+void co_op_become(struct co_op *op, const struct co_type *type)
+{
+    op->type = type;
+    op->slice_count = 0;
+    op->slice_total = 0;
+}
+
+static const struct co_phase_ops unknown_phases[CO_PHASES] = {
+    [CO_ZOMBIE] = {.tick = co_fence_tick},
+};
+
+static void unknown_done(struct coordinator *self, struct co_op *op)
+{
+    (void)self;
+    (void)op;
+}
+
+const struct co_type co_unknown_type = {
+    .kind = CO_UNKNOWN, .done = unknown_done, .phases = unknown_phases};
+
+void co_op_recycle(struct coordinator *self, struct co_op *op)
 {
     SL_ASSERT(op->phase == CO_DONE);
     list_remove(&self->done_first, &self->done_last, op);
     op_unhash(self, op);
-    op->phase = CO_FREE;
+    co_op_enter(self, op, CO_FREE);
     op->newer = self->free_first;
     self->free_first = op;
 }
@@ -174,23 +198,24 @@ static void op_clear(struct coordinator *self, struct co_op *op)
     *op = fresh;
 }
 
-struct co_op *co_op_new(struct coordinator *self, enum co_kind kind, const struct sl_msg *msg)
+struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
+                        const struct sl_msg *msg)
 {
     if (self->op_active == self->op_max) {
         return NULL;
     }
     if (self->free_first == NULL) {
-        op_recycle(self, self->done_first);
+        co_op_recycle(self, self->done_first);
     }
     struct co_op *op = self->free_first;
     self->free_first = op->newer;
     op_clear(self, op);
-    op->kind = kind;
+    op->type = type;
     op->trace_id = msg->trace_id;
     op->started_ns = self->env->now_ns;
     op->wake_ns = SL_NEVER_NS;
     op->poll_ns = CO_POLL_NS;
-    op->id = kind == CO_UNKNOWN ? msg->body.op_fenced.target_op : msg->op_id;
+    op->id = type->kind == CO_UNKNOWN ? msg->body.op_fenced.target_op : msg->op_id;
     struct co_op **chain = op_chain(self, op->id);
     op->hash_next = *chain;
     *chain = op;
@@ -200,7 +225,7 @@ struct co_op *co_op_new(struct coordinator *self, enum co_kind kind, const struc
     return op;
 }
 
-/* ---- beginning ---- */
+/* ---- reasons ---- */
 
 void co_reason(struct co_op *op, const char *format, ...)
 {
@@ -211,312 +236,6 @@ void co_reason(struct co_op *op, const char *format, ...)
     va_start(list, format);
     (void)vsnprintf(op->reason, sizeof(op->reason), format, list);
     va_end(list);
-}
-
-static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
-{
-    return msg->sender.length == strlen(op->back.to) &&
-           memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
-}
-
-/* An op of that id is known. False: it is over and was somebody else's; a new one may have the id.
- */
-static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
-{
-    struct sl_error why = {0};
-    bool mine = op->kind != CO_UNKNOWN && op->back.type == msg->type && from_client_of(op, msg);
-    if (!mine && op->phase == CO_DONE && op->kind != CO_UNKNOWN) {
-        op_recycle(self, op);
-        return false;
-    }
-    if (op->kind == CO_UNKNOWN) {
-        (void)sl_fail(&why, SL_ERR_CANCELLED, "op %016" PRIx64 " was fenced before it came",
-                      msg->op_id);
-        sl_reply_code(self->env, msg, SL_ERR_CANCELLED, &why);
-    } else if (!mine) {
-        (void)sl_fail(&why, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s", msg->op_id,
-                      op->back.to);
-        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
-    } else {
-        sl_metric_add(self->env->metrics, self->metric.repeated_count, 1);
-        sl_return_keep(msg, &op->back);
-        if (op->answered) {
-            co_op_answer(self, op);
-        } else {
-            if (co_by_layers(op)) {
-                co_layers_again(self, op, msg);
-            }
-            if (!op->answered && op->handover != NULL) {
-                co_handover_again(self, op, msg);
-            }
-        }
-    }
-    return true;
-}
-
-static sl_err op_bitmaps(struct co_op *op, uint32_t block_count)
-{
-    uint64_t bytes = SL_MAX(co_bits_bytes(block_count), UINT64_C(64));
-    if (bytes > op->bitmap_bytes) {
-        uint8_t *grown = realloc(op->stored, 2 * bytes); /* both bitmaps */
-        if (grown == NULL) {
-            return SL_ERR_NO_MEMORY;
-        }
-        op->stored = grown;
-        op->existed = grown + bytes;
-        op->bitmap_bytes = bytes;
-    }
-    memset(op->stored, 0, 2 * op->bitmap_bytes);
-    return SL_OK;
-}
-
-struct request { /* what STORE and LOAD have in common */
-    uint64_t engine_id, first_block;
-    struct sl_bytes tokens;
-    struct sl_text extras;
-    struct sl_u64s device_blocks;
-    bool partial;
-};
-
-static struct request request_of(const struct sl_msg *msg)
-{
-    const struct sl_body_store *store = &msg->body.store;
-    const struct sl_body_load *load = &msg->body.load;
-    if (msg->type == SL_MSG_STORE) {
-        bool by_layers = store->layer_ends.count > 0;
-        return (struct request){.engine_id = store->engine_id,
-                                .first_block = store->first_block,
-                                .tokens = store->tokens,
-                                .extras = store->extras,
-                                .device_blocks =
-                                    by_layers ? store->layered_blocks : store->device_blocks,
-                                .partial = store->partial};
-    }
-    return (struct request){.engine_id = load->engine_id,
-                            .first_block = load->first_block,
-                            .tokens = load->tokens,
-                            .extras = load->extras,
-                            .device_blocks = load->device_blocks,
-                            .partial = load->partial};
-}
-
-static sl_err request_check(const struct coordinator *self, const struct sl_msg *msg,
-                            const struct request *request, struct sl_error *why)
-{
-    if (msg->op_id == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "%s without an op id", sl_msg_name(msg->type));
-    }
-    if (request->tokens.length % 4 != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole number of u32",
-                       request->tokens.length);
-    }
-    for (uint64_t i = 0; i < request->device_blocks.count; i++) {
-        if (request->device_blocks.at[i] >= UINT32_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "device_blocks[%" PRIu64 "]: %" PRIu64, i,
-                           request->device_blocks.at[i]);
-        }
-    }
-    if (self->draining) {
-        return sl_fail(why, SL_ERR_DRAINING, "the coordinator takes no new ops");
-    }
-    return SL_OK;
-}
-
-/* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
-static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
-{
-    op->block_count = (uint32_t)request->device_blocks.count;
-    op->first_block = (uint32_t)request->first_block;
-    op->engine_id = request->engine_id;
-    op->partial = request->partial;
-    op->tokens = request->tokens;
-    op->token_count = (uint32_t)(request->tokens.length / 4);
-    op->extras = request->extras;
-    op->blocks = co_arena_take(&op->life, op->block_count, sizeof(*op->blocks));
-    if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
-        op->block_count = 0; /* the answer has no bitmaps */
-        return SL_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; i < op->block_count; i++) {
-        op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
-    }
-    return co_layers_keep(op, msg);
-}
-
-static sl_err op_keep_tokens(struct co_op *op)
-{
-    void *tokens = co_arena_take(&op->life, op->tokens.length, 1);
-    char *extras = co_arena_take(&op->life, op->extras.length + 1, 1);
-    if (tokens == NULL || extras == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    memcpy(tokens, op->tokens.at, op->tokens.length);
-    if (op->extras.length > 0) {
-        memcpy(extras, op->extras.at, op->extras.length);
-    }
-    op->tokens.at = tokens;
-    op->extras.at = extras;
-    return SL_OK;
-}
-
-static uint64_t op_deadline(const struct coordinator *self, const struct sl_msg *msg)
-{
-    uint64_t budget_ns = msg->budget_ns;
-    if (budget_ns == 0) {
-        budget_ns = sl_config_u64(self->env->config, SL_SET_op_timeout);
-    }
-    budget_ns -= SL_MIN(budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
-    return sl_deadline_ns(msg->received_ns, budget_ns);
-}
-
-void co_op_start(struct coordinator *self, const struct sl_msg *msg)
-{
-    struct sl_env *env = self->env;
-    struct sl_error why = {0};
-    struct request request = request_of(msg);
-    struct co_op *op = msg->op_id != 0 ? co_op_find(self, msg->op_id) : NULL;
-    if (op != NULL && op_start_again(self, op, msg)) {
-        return;
-    }
-    sl_err err = request_check(self, msg, &request, &why);
-    op = err == SL_OK ? co_op_new(self, msg->type == SL_MSG_STORE ? CO_STORE : CO_LOAD, msg) : NULL;
-    if (err == SL_OK && op == NULL) {
-        err = sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
-    }
-    if (err != SL_OK) {
-        sl_metric_add(env->metrics, self->metric.op_refused_count, 1);
-        sl_reply_code(env, msg, err, &why);
-        return;
-    }
-    sl_metric_add(env->metrics,
-                  op->kind == CO_STORE ? self->metric.store_count : self->metric.load_count, 1);
-    sl_trace_event(env->metrics, env->now_ns, op->trace_id,
-                   op->kind == CO_STORE ? "store begins" : "load begins", "",
-                   (uint32_t)request.device_blocks.count);
-    sl_return_keep(msg, &op->back);
-    op->deadline_ns = op_deadline(self, msg);
-    op->phase = CO_ENGINE;
-    env->ops->wake_at(env, op->deadline_ns);
-    err = op_keep(op, &request, msg);
-    if (err == SL_OK) {
-        err = co_handover_begin(self, op, msg);
-    }
-    if (err == SL_OK) {
-        err = co_engine_want(self, op->engine_id, op->trace_id, &op->engine);
-    }
-    if (err != SL_OK) {
-        co_op_end(self, op, err);
-        return;
-    }
-    op->engine->ops++;
-    if (op->engine->state == CO_ENGINE_KNOWN) {
-        co_op_engine_known(self, op);
-    } else if (op_keep_tokens(op) != SL_OK) {
-        co_op_end(self, op, SL_ERR_NO_MEMORY);
-    }
-}
-
-bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg)
-{
-    msg->op_id = op->id;
-    msg->trace_id = op->trace_id;
-    sl_err err = sl_calls_send(self->calls, to, msg, op->deadline_ns,
-                               co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)), &op->call_seq);
-    if (err != SL_OK) {
-        op->call_seq = 0;
-        co_reason(op, "%s to %s: %s", sl_msg_name(msg->type), to, sl_err_text(err));
-        co_op_end(self, op, err);
-    }
-    return err == SL_OK;
-}
-
-void co_op_engine_known(struct coordinator *self, struct co_op *op)
-{
-    const struct co_engine *engine = op->engine;
-    for (uint32_t i = 0; i < op->block_count; i++) {
-        if (op->blocks[i].device_block > engine->device_block_max) {
-            co_reason(op, "device_blocks[%u]: %u, the engine has %" PRIu64, i,
-                      op->blocks[i].device_block, engine->device_block_max + 1);
-            co_op_end(self, op, SL_ERR_INVALID);
-            return;
-        }
-    }
-    if (co_by_layers(op) && !co_layers_check(self, op)) {
-        return;
-    }
-    struct sl_msg keys = {.type = SL_MSG_KEYS};
-    keys.body.keys = (struct sl_body_keys){
-        .format = sl_text_of(engine->key_format),
-        .block_tokens = engine->block_tokens,
-        .tokens = op->tokens,
-        .extras = op->extras,
-        .seed = sl_text_of(engine->seed),
-        .partial = op->partial,
-    };
-    op->phase = CO_KEYS;
-    (void)co_op_call(self, op, "keyer", &keys);
-}
-
-void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    const struct sl_texts *keys = &reply->body.keys_reply.keys;
-    if (reply->code != SL_OK) {
-        co_reason(op, "keys: %s",
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
-        co_op_end(self, op, reply->code);
-        return;
-    }
-    const struct co_engine *engine = op->engine;
-    /* MODEL/BLOCK/RANK/POOL must fit into a key. */
-    uint64_t block_key_max =
-        SL_KEY_BYTES_MAX - strlen(engine->model) - sizeof("//63/") - sizeof(engine->pool_names[0]);
-    for (uint32_t i = 0; i < op->block_count; i++) {
-        uint64_t number = (uint64_t)op->first_block + i;
-        if (number >= keys->count) {
-            break; /* the format has no key for an incomplete last block, or there are more blocks
-                      than tokens */
-        }
-        struct sl_text key = keys->at[number];
-        char *kept =
-            key.length <= block_key_max ? co_arena_take(&op->life, key.length + 1, 1) : NULL;
-        if (kept == NULL) {
-            co_reason(op, "key of block %" PRIu64 " has %" PRIu64 " bytes", number, key.length);
-            co_op_end(self, op, key.length > block_key_max ? SL_ERR_INVALID : SL_ERR_NO_MEMORY);
-            return;
-        }
-        memcpy(kept, key.at, key.length);
-        op->blocks[i].key = (struct sl_key){.at = kept, .length = (uint32_t)key.length};
-    }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known", "keyer",
-                   (uint32_t)keys->count);
-    if (op->handover != NULL && !co_handover_keys(self, op)) {
-        return;
-    }
-    co_op_go(self, op);
-}
-
-/* Ranks of the op that may still work for a coordinator before us. */
-static uint64_t op_ungreeted(const struct coordinator *self, const struct co_op *op)
-{
-    uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
-                                                                                : CO_RANKS_MAX;
-    return self->ungreeted & (world == CO_RANKS_MAX ? UINT64_MAX : (UINT64_C(1) << world) - 1);
-}
-
-void co_op_go(struct coordinator *self, struct co_op *op)
-{
-    if (op_ungreeted(self, op) != 0) {
-        op->phase = CO_GREET;
-        co_wake(self, op, self->env->now_ns + CO_POLL_NS);
-    } else if (op->kind == CO_STORE && op->direct) {
-        co_push_start(self, op);
-    } else if (op->kind == CO_STORE) {
-        co_store_slice(self, op);
-    } else if (op->handover != NULL) {
-        co_handover_await(self, op);
-    } else {
-        co_load_slice(self, op);
-    }
 }
 
 /* ---- slices ---- */
@@ -583,7 +302,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
         reply.text = sl_text_of(op->reason);
     }
     struct sl_item_receipt receipt;
-    if (op->kind == CO_STORE) {
+    if (op->type->kind == CO_STORE) {
         reply.body.store_reply = (struct sl_body_store_reply){
             .block_count = op->block_count,
             .stored = {.at = op->stored, .length = co_bits_bytes(op->block_count)},
@@ -619,7 +338,7 @@ static void op_account(struct coordinator *self, struct co_op *op)
     const struct co_metrics *metric = &self->metric;
     uint64_t took_ns = self->env->now_ns - op->started_ns;
     uint32_t stored = 0, existed = 0;
-    if (op->kind == CO_STORE) {
+    if (op->type->kind == CO_STORE) {
         stored = co_bits_count(op->stored, op->block_count);
         existed = co_bits_count(op->existed, op->block_count);
         sl_histogram_add(page, metric->store_ns, took_ns);
@@ -642,7 +361,7 @@ static void op_account(struct coordinator *self, struct co_op *op)
     }
     enum sl_log_level level = op->code == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN;
     level = op->code == SL_ERR_CANCELLED || op->code == SL_ERR_PEER_DIED ? SL_LOG_INFO : level;
-    if (op->kind == CO_STORE) {
+    if (op->type->kind == CO_STORE) {
         sl_log_write(self->env->log, level, op->trace_id,
                      "store of %u blocks for %s: %u stored, %u existed, %" PRIu64 " us%s%s",
                      op->block_count, op->back.to, stored, existed, took_ns / SL_NS_PER_US,
@@ -656,8 +375,8 @@ static void op_account(struct coordinator *self, struct co_op *op)
                      op->reason);
     }
     sl_trace_event(page, self->env->now_ns, op->trace_id,
-                   op->kind == CO_STORE ? "store ended" : "load ended", sl_err_name(op->code),
-                   op->kind == CO_STORE ? stored + existed : op->at);
+                   op->type->kind == CO_STORE ? "store ended" : "load ended", sl_err_name(op->code),
+                   op->type->kind == CO_STORE ? stored + existed : op->at);
 }
 
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
@@ -671,14 +390,12 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         sl_calls_forget(self->calls, op->call_seq);
         op->call_seq = 0;
     }
-    bool pushes = op->phase == CO_PUSH ||
-                  (co_by_layers(op) && op->kind == CO_STORE && op->direct && !op->push_over);
-    if (pushes && code != SL_OK) {
-        co_push_abort(self, op, code);
+    if (op->type->failed != NULL && code != SL_OK) {
+        op->type->failed(self, op, code);
     }
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
-    op->unsettled |= op_ungreeted(self, op);
+    op->unsettled |= co_op_ungreeted(self, op);
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {
@@ -700,7 +417,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.zombie_count, 1);
-    op->phase = CO_ZOMBIE;
+    co_op_enter(self, op, CO_ZOMBIE);
     if (!fencing) { /* else they are in flight already */
         co_fence_start(self, op, ranks);
     }
@@ -708,16 +425,11 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
 
 void co_op_done(struct coordinator *self, struct co_op *op)
 {
-    if (op->kind == CO_STORE) {
-        co_store_abort(self, op);
-    } else if (op->kind == CO_LOAD) {
-        co_load_unpin(self, op, 0);
-        co_load_note(self, op);
-    }
+    op->type->done(self, op);
     if (op->handover != NULL) {
         co_handover_done(self, op);
     }
-    op->phase = CO_DONE;
+    co_op_enter(self, op, CO_DONE);
     co_waiters_answer(self, op, SL_OK, true);
     co_engine_release(op);
     co_arena_reset(&op->work);
@@ -733,8 +445,8 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     if (self->draining && self->op_active == 0) {
         self->env->ops->finish(self->env);
     }
-    if (op->kind == CO_UNKNOWN) {
-        op_recycle(self, op); /* asked again, it is fenced again */
+    if (op->type->kind == CO_UNKNOWN) {
+        co_op_recycle(self, op); /* asked again, it is fenced again */
     }
 }
 
@@ -759,13 +471,13 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     waiters_expire(self, op, now_ns);
     co_layers_expire(self, op, now_ns);
-    if (op->kind == CO_UNKNOWN && op->waiter_count == 0) {
+    if (op->type->kind == CO_UNKNOWN && op->waiter_count == 0) {
         /* It was only there for those who asked; a rank that is away must not keep it. */
         co_fence_forget(self, op);
         co_op_done(self, op);
         return;
     }
-    if (!op->answered && op->kind != CO_UNKNOWN && now_ns >= op->deadline_ns) {
+    if (!op->answered && op->type->kind != CO_UNKNOWN && now_ns >= op->deadline_ns) {
         char ranks[64] = "";
         for (uint32_t rank = 0; rank < CO_RANKS_MAX && ranks[0] == '\0'; rank++) {
             if (op->shares[rank].call_seq != 0) {
@@ -784,15 +496,7 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
     if (op->handover != NULL && !op->answered && co_handover_failed(self, op)) {
         return;
     }
-    if (op->phase == CO_GREET) {
-        co_op_go(self, op);
-    } else if (op->phase == CO_AWAIT) {
-        co_handover_await(self, op);
-    } else if (op->phase == CO_LOOK) {
-        co_load_look(self, op);
-    } else if (op->phase == CO_OTHERS) {
-        co_store_poll(self, op);
-    } else if (op->phase == CO_SETTLE || op->phase == CO_ZOMBIE) {
-        co_fence_tick(self, op, now_ns);
+    if (op->type->phases[op->phase].tick != NULL) {
+        op->type->phases[op->phase].tick(self, op, now_ns);
     }
 }

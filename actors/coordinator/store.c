@@ -46,7 +46,7 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
     return count;
 }
 
-static bool store_reserve(struct coordinator *self, struct co_op *op)
+static void store_reserve(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
@@ -55,7 +55,7 @@ static bool store_reserve(struct coordinator *self, struct co_op *op)
     char(*writers)[16] = co_arena_take(&op->work, engine->world, sizeof(*writers));
     if (items == NULL || groups == NULL || writers == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
-        return false;
+        return;
     }
     for (uint32_t rank = 0; rank < engine->world; rank++) {
         (void)snprintf(writers[rank], sizeof(writers[rank]), "swapper.%u", rank & 0xff);
@@ -96,8 +96,7 @@ static bool store_reserve(struct coordinator *self, struct co_op *op)
         reserve.body.reserve.hold_ns =
             sl_deadline_ns(sl_budget_ns(self->env->now_ns, op->deadline_ns), op->hold_ns);
     }
-    op->phase = CO_RESERVE;
-    return co_op_call(self, op, "registrar", &reserve);
+    (void)co_op_call(self, op, "registrar", &reserve);
 }
 
 void co_store_slice(struct coordinator *self, struct co_op *op)
@@ -115,14 +114,14 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
     }
     uint32_t count = slice_choose(self, op);
     if (count > 0) {
-        (void)(co_slice_make(self, op, count) && store_reserve(self, op));
+        if (co_slice_make(self, op, count)) {
+            co_op_enter(self, op, CO_RESERVE);
+        }
         return;
     }
     for (uint32_t i = 0; i < op->block_count; i++) {
         if (op->blocks[i].fate == CO_BLOCK_BUSY) {
-            op->phase = CO_OTHERS;
-            op->poll_ns = CO_POLL_NS;
-            co_wake(self, op, self->env->now_ns + op->poll_ns);
+            co_op_enter(self, op, CO_OTHERS);
             return;
         }
     }
@@ -239,50 +238,52 @@ static void store_reserved(struct coordinator *self, struct co_op *op, const str
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "reserved", "registrar",
                    op->slice_count);
     abort_broken(self, op, CO_PART_GRANTED); /* all parts or none */
-    if (co_by_layers(op)) {
-        co_layers_store(self, op);
-    } else {
-        co_copy_start(self, op, CO_PART_GRANTED);
-    }
+    co_copy_slice(self, op);
 }
 
 /* ---- COPY_REPLYs, then COMMIT ---- */
 
 void co_store_copied(struct coordinator *self, struct co_op *op)
 {
-    if (op->direct && !co_by_layers(op)) {
-        co_push_copied(self, op);
-        return;
-    }
-    uint32_t part_count = op->engine->part_count;
+    uint32_t part_count = op->engine->part_count, whole = 0;
     abort_broken(self, op, CO_PART_COPIED);
+    for (uint32_t i = 0; i < op->slice_count; i++) {
+        if (op->parts[i * part_count].state == CO_PART_COPIED) {
+            whole++;
+        } else if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
+            block_fail(op, op->slice[i], "a rank did not copy its part");
+        }
+    }
+    if (whole == 0) {
+        co_store_slice(self, op);
+    } else {
+        co_op_enter(self, op, CO_COMMIT);
+    }
+}
+
+static void commit_send(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_count = op->engine->part_count;
     struct sl_item_claim *claims =
         co_arena_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
     uint32_t count = 0;
-    for (uint32_t i = 0; i < op->slice_count; i++) {
-        const struct co_part *parts = &op->parts[i * part_count];
-        if (parts[0].state != CO_PART_COPIED || claims == NULL) {
-            if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
-                block_fail(op, op->slice[i], "a rank did not copy its part");
-            }
-            continue;
-        }
-        for (uint32_t k = 0; k < part_count; k++) {
-            claims[count++] = (struct sl_item_claim){.ref = parts[k].ref,
-                                                     .generation = parts[k].generation,
-                                                     .digest_low = parts[k].digest.low,
-                                                     .digest_high = parts[k].digest.high};
-        }
-    }
-    if (count == 0) {
-        co_store_slice(self, op);
+    if (claims == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
+    }
+    for (uint32_t i = 0; i < op->slice_count * part_count; i++) {
+        const struct co_part *part = &op->parts[i];
+        if (op->parts[i / part_count * part_count].state == CO_PART_COPIED) {
+            claims[count++] = (struct sl_item_claim){.ref = part->ref,
+                                                     .generation = part->generation,
+                                                     .digest_low = part->digest.low,
+                                                     .digest_high = part->digest.high};
+        }
     }
     struct sl_msg commit = {.type = SL_MSG_COMMIT};
     commit.body.commit.tail_first = true;
     commit.body.commit.items.at = claims;
     commit.body.commit.items.count = count;
-    op->phase = CO_COMMIT;
     (void)co_op_call(self, op, "registrar", &commit);
 }
 
@@ -324,15 +325,6 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
     co_store_slice(self, op);
 }
 
-void co_store_answer(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    if (op->phase == CO_RESERVE) {
-        store_reserved(self, op, reply);
-    } else {
-        store_committed(self, op, reply);
-    }
-}
-
 void co_store_abort(struct coordinator *self, struct co_op *op)
 {
     abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
@@ -343,7 +335,7 @@ void co_store_abort(struct coordinator *self, struct co_op *op)
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
 {
     struct co_op *op = co_op_find(self, reply->op_id);
-    if (op == NULL || op->phase != CO_DONE || (op->kind != CO_STORE && !op->direct)) {
+    if (op == NULL || op->phase != CO_DONE || (op->type->kind != CO_STORE && !op->type->push)) {
         return;
     }
     uint64_t count = reply->body.reserve_reply.items.count;
@@ -388,7 +380,13 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
     }
 }
 
-void co_store_poll(struct coordinator *self, struct co_op *op)
+static void others_await(struct coordinator *self, struct co_op *op)
+{
+    op->poll_ns = CO_POLL_NS;
+    co_wake(self, op, self->env->now_ns + op->poll_ns);
+}
+
+static void others_poll(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     bool view = co_view(self);
     bool open = false, busy = false;
@@ -404,5 +402,26 @@ void co_store_poll(struct coordinator *self, struct co_op *op)
         return;
     }
     op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
-    co_wake(self, op, self->env->now_ns + op->poll_ns);
+    co_wake(self, op, now_ns + op->poll_ns);
 }
+
+static const struct co_phase_ops phases[CO_PHASES] = {
+    CO_PHASES_OF_ALL,
+    [CO_RESERVE] = {.enter = store_reserve, .reply = store_reserved},
+    [CO_COPY] = {.enter = co_copy_start},
+    [CO_LAYERS] = {.enter = co_layers_go_store},
+    [CO_COMMIT] = {.enter = commit_send, .reply = store_committed},
+    [CO_OTHERS] = {.enter = others_await, .tick = others_poll},
+};
+
+const struct co_type co_store_type = {
+    .kind = CO_STORE,
+    .copied_from = CO_PART_GRANTED,
+    .go = co_store_slice,
+    .copied = co_store_copied,
+    .layers_begin = co_layers_begin_store,
+    .layers_copied = co_layers_copied_store,
+    .layers_go = co_layers_go_store,
+    .done = co_store_abort,
+    .phases = phases,
+};

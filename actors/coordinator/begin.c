@@ -1,0 +1,340 @@
+/* actors/coordinator/begin.c - how ops begin: the request, the engine's registration, the keys. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer takes a while to arrive: an op ends so much of its budget before its client's deadline.
+ */
+#define ANSWER_SHARE  20u
+#define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
+
+static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
+{
+    return msg->sender.length == strlen(op->back.to) &&
+           memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
+}
+
+/* An op of that id is known. False: it is over and was somebody else's; a new one may have the id.
+ */
+static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    bool mine =
+        op->type->kind != CO_UNKNOWN && op->back.type == msg->type && from_client_of(op, msg);
+    if (!mine && op->phase == CO_DONE && op->type->kind != CO_UNKNOWN) {
+        co_op_recycle(self, op);
+        return false;
+    }
+    if (op->type->kind == CO_UNKNOWN) {
+        (void)sl_fail(&why, SL_ERR_CANCELLED, "op %016" PRIx64 " was fenced before it came",
+                      msg->op_id);
+        sl_reply_code(self->env, msg, SL_ERR_CANCELLED, &why);
+    } else if (!mine) {
+        (void)sl_fail(&why, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s", msg->op_id,
+                      op->back.to);
+        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
+    } else {
+        sl_metric_add(self->env->metrics, self->metric.repeated_count, 1);
+        sl_return_keep(msg, &op->back);
+        if (op->answered) {
+            co_op_answer(self, op);
+        } else {
+            if (co_by_layers(op)) {
+                co_layers_again(self, op, msg);
+            }
+            if (!op->answered && op->handover != NULL) {
+                co_handover_again(self, op, msg);
+            }
+        }
+    }
+    return true;
+}
+
+static sl_err op_bitmaps(struct co_op *op, uint32_t block_count)
+{
+    uint64_t bytes = SL_MAX(co_bits_bytes(block_count), UINT64_C(64));
+    if (bytes > op->bitmap_bytes) {
+        uint8_t *grown = realloc(op->stored, 2 * bytes); /* both bitmaps */
+        if (grown == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        op->stored = grown;
+        op->existed = grown + bytes;
+        op->bitmap_bytes = bytes;
+    }
+    memset(op->stored, 0, 2 * op->bitmap_bytes);
+    return SL_OK;
+}
+
+struct request { /* what STORE and LOAD have in common */
+    uint64_t engine_id, first_block;
+    struct sl_bytes tokens;
+    struct sl_text extras;
+    struct sl_u64s device_blocks;
+    bool partial;
+};
+
+static struct request request_of(const struct sl_msg *msg)
+{
+    const struct sl_body_store *store = &msg->body.store;
+    const struct sl_body_load *load = &msg->body.load;
+    if (msg->type == SL_MSG_STORE) {
+        bool by_layers = store->layer_ends.count > 0;
+        return (struct request){.engine_id = store->engine_id,
+                                .first_block = store->first_block,
+                                .tokens = store->tokens,
+                                .extras = store->extras,
+                                .device_blocks =
+                                    by_layers ? store->layered_blocks : store->device_blocks,
+                                .partial = store->partial};
+    }
+    return (struct request){.engine_id = load->engine_id,
+                            .first_block = load->first_block,
+                            .tokens = load->tokens,
+                            .extras = load->extras,
+                            .device_blocks = load->device_blocks,
+                            .partial = load->partial};
+}
+
+static sl_err request_check(const struct coordinator *self, const struct sl_msg *msg,
+                            const struct request *request, struct sl_error *why)
+{
+    if (msg->op_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "%s without an op id", sl_msg_name(msg->type));
+    }
+    if (request->tokens.length % 4 != 0) {
+        return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole number of u32",
+                       request->tokens.length);
+    }
+    for (uint64_t i = 0; i < request->device_blocks.count; i++) {
+        if (request->device_blocks.at[i] >= UINT32_MAX) {
+            return sl_fail(why, SL_ERR_INVALID, "device_blocks[%" PRIu64 "]: %" PRIu64, i,
+                           request->device_blocks.at[i]);
+        }
+    }
+    if (self->draining) {
+        return sl_fail(why, SL_ERR_DRAINING, "the coordinator takes no new ops");
+    }
+    return SL_OK;
+}
+
+/* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
+static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
+{
+    op->block_count = (uint32_t)request->device_blocks.count;
+    op->first_block = (uint32_t)request->first_block;
+    op->engine_id = request->engine_id;
+    op->partial = request->partial;
+    op->tokens = request->tokens;
+    op->token_count = (uint32_t)(request->tokens.length / 4);
+    op->extras = request->extras;
+    op->blocks = co_arena_take(&op->life, op->block_count, sizeof(*op->blocks));
+    if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
+        op->block_count = 0; /* the answer has no bitmaps */
+        return SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
+    }
+    return co_layers_keep(op, msg);
+}
+
+static sl_err op_keep_tokens(struct co_op *op)
+{
+    void *tokens = co_arena_take(&op->life, op->tokens.length, 1);
+    char *extras = co_arena_take(&op->life, op->extras.length + 1, 1);
+    if (tokens == NULL || extras == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    memcpy(tokens, op->tokens.at, op->tokens.length);
+    if (op->extras.length > 0) {
+        memcpy(extras, op->extras.at, op->extras.length);
+    }
+    op->tokens.at = tokens;
+    op->extras.at = extras;
+    return SL_OK;
+}
+
+static uint64_t op_deadline(const struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t budget_ns = msg->budget_ns;
+    if (budget_ns == 0) {
+        budget_ns = sl_config_u64(self->env->config, SL_SET_op_timeout);
+    }
+    budget_ns -= SL_MIN(budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
+    return sl_deadline_ns(msg->received_ns, budget_ns);
+}
+
+/* Only a hand-over is pushed. */
+static const struct co_type *type_of(const struct sl_msg *msg)
+{
+    const struct sl_body_store *store = &msg->body.store;
+    const struct sl_body_load *load = &msg->body.load;
+    if (msg->type == SL_MSG_STORE) {
+        bool push = store->handover_id != 0 && store->ticket.count > 0;
+        return push ? &co_push_out_type : &co_store_type;
+    }
+    bool push = load->handover_id != 0 && load->direct && load->device_blocks.count > 0;
+    return push ? &co_push_in_type : &co_load_type;
+}
+
+void co_op_start(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct sl_env *env = self->env;
+    struct sl_error why = {0};
+    struct request request = request_of(msg);
+    struct co_op *op = msg->op_id != 0 ? co_op_find(self, msg->op_id) : NULL;
+    if (op != NULL && op_start_again(self, op, msg)) {
+        return;
+    }
+    sl_err err = request_check(self, msg, &request, &why);
+    op = err == SL_OK ? co_op_new(self, type_of(msg), msg) : NULL;
+    if (err == SL_OK && op == NULL) {
+        err = sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
+    }
+    if (err != SL_OK) {
+        sl_metric_add(env->metrics, self->metric.op_refused_count, 1);
+        sl_reply_code(env, msg, err, &why);
+        return;
+    }
+    sl_metric_add(env->metrics,
+                  op->type->kind == CO_STORE ? self->metric.store_count : self->metric.load_count,
+                  1);
+    sl_trace_event(env->metrics, env->now_ns, op->trace_id,
+                   op->type->kind == CO_STORE ? "store begins" : "load begins", "",
+                   (uint32_t)request.device_blocks.count);
+    sl_return_keep(msg, &op->back);
+    op->deadline_ns = op_deadline(self, msg);
+    co_op_enter(self, op, CO_ENGINE);
+    env->ops->wake_at(env, op->deadline_ns);
+    err = op_keep(op, &request, msg);
+    if (err == SL_OK) {
+        err = co_handover_begin(self, op, msg);
+    }
+    if (err == SL_OK) {
+        err = co_engine_want(self, op->engine_id, op->trace_id, &op->engine);
+    }
+    if (err != SL_OK) {
+        co_op_end(self, op, err);
+        return;
+    }
+    op->engine->ops++;
+    if (op->engine->state == CO_ENGINE_KNOWN) {
+        co_op_engine_known(self, op);
+    } else if (op_keep_tokens(op) != SL_OK) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+    }
+}
+
+bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg)
+{
+    msg->op_id = op->id;
+    msg->trace_id = op->trace_id;
+    sl_err err = sl_calls_send(self->calls, to, msg, op->deadline_ns,
+                               co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)), &op->call_seq);
+    if (err != SL_OK) {
+        op->call_seq = 0;
+        co_reason(op, "%s to %s: %s", sl_msg_name(msg->type), to, sl_err_text(err));
+        co_op_end(self, op, err);
+    }
+    return err == SL_OK;
+}
+
+void co_op_engine_known(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        if (op->blocks[i].device_block > engine->device_block_max) {
+            co_reason(op, "device_blocks[%u]: %u, the engine has %" PRIu64, i,
+                      op->blocks[i].device_block, engine->device_block_max + 1);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return;
+        }
+    }
+    if (co_by_layers(op) && !co_layers_check(self, op)) {
+        return;
+    }
+    co_op_enter(self, op, CO_KEYS);
+}
+
+void co_op_ask_keys(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    struct sl_msg keys = {.type = SL_MSG_KEYS};
+    keys.body.keys = (struct sl_body_keys){
+        .format = sl_text_of(engine->key_format),
+        .block_tokens = engine->block_tokens,
+        .tokens = op->tokens,
+        .extras = op->extras,
+        .seed = sl_text_of(engine->seed),
+        .partial = op->partial,
+    };
+    (void)co_op_call(self, op, "keyer", &keys);
+}
+
+void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    const struct sl_texts *keys = &reply->body.keys_reply.keys;
+    if (reply->code != SL_OK) {
+        co_reason(op, "keys: %s",
+                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_op_end(self, op, reply->code);
+        return;
+    }
+    const struct co_engine *engine = op->engine;
+    /* MODEL/BLOCK/RANK/POOL must fit into a key. */
+    uint64_t block_key_max =
+        SL_KEY_BYTES_MAX - strlen(engine->model) - sizeof("//63/") - sizeof(engine->pool_names[0]);
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        uint64_t number = (uint64_t)op->first_block + i;
+        if (number >= keys->count) {
+            break; /* the format has no key for an incomplete last block, or there are more blocks
+                      than tokens */
+        }
+        struct sl_text key = keys->at[number];
+        char *kept =
+            key.length <= block_key_max ? co_arena_take(&op->life, key.length + 1, 1) : NULL;
+        if (kept == NULL) {
+            co_reason(op, "key of block %" PRIu64 " has %" PRIu64 " bytes", number, key.length);
+            co_op_end(self, op, key.length > block_key_max ? SL_ERR_INVALID : SL_ERR_NO_MEMORY);
+            return;
+        }
+        memcpy(kept, key.at, key.length);
+        op->blocks[i].key = (struct sl_key){.at = kept, .length = (uint32_t)key.length};
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known", "keyer",
+                   (uint32_t)keys->count);
+    if (op->handover != NULL && !co_handover_keys(self, op)) {
+        return;
+    }
+    co_op_go(self, op);
+}
+
+uint64_t co_op_ungreeted(const struct coordinator *self, const struct co_op *op)
+{
+    uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
+                                                                                : CO_RANKS_MAX;
+    return self->ungreeted & (world == CO_RANKS_MAX ? UINT64_MAX : (UINT64_C(1) << world) - 1);
+}
+
+void co_op_go(struct coordinator *self, struct co_op *op)
+{
+    if (co_op_ungreeted(self, op) != 0) {
+        co_op_enter(self, op, CO_GREET);
+    } else {
+        op->type->go(self, op);
+    }
+}
+
+void co_op_greet(struct coordinator *self, struct co_op *op)
+{
+    co_wake(self, op, self->env->now_ns + CO_POLL_NS);
+}
+
+void co_op_greet_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+{
+    (void)now_ns;
+    co_op_go(self, op);
+}

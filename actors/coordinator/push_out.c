@@ -1,0 +1,211 @@
+/* actors/coordinator/push_out.c - the type of a STORE that is pushed: prefill's side. Its blocks
+ * are copied into extents of this node and written from there under decode's ticket. */
+#include "actors/coordinator/internal.h"
+
+#define BATCH_PIECES 512u
+
+static void out_go(struct coordinator *self, struct co_op *op)
+{
+    co_push_start(self, op, op->push.skip);
+}
+
+/* Nothing more is to be read for it. Nobody acknowledges what comes late. */
+static void out_abort(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    struct sl_msg abort = {.type = SL_MSG_PUSH_ABORT, .trace_id = op->trace_id};
+    op->push.over = true;
+    abort.body.push_abort.ticket = op->push.ticket;
+    abort.body.push_abort.code = (uint64_t)code;
+    abort.body.push_abort.text = sl_text_of(op->reason);
+    (void)sl_calls_send(self->calls, "transporter.0", &abort,
+                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                        co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+}
+
+void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    if (op->call_seq != 0) { /* by layers: others of it may be on their way */
+        sl_calls_forget(self->calls, op->call_seq);
+        op->call_seq = 0;
+    }
+    op->layers.pushing = false;
+    out_abort(self, op, code);
+    co_store_abort(self, op);
+    if (!co_push_falls_back(self)) {
+        co_op_end(self, op, code);
+        return;
+    }
+    co_push_fallback_note(self, op);
+    co_op_become(op, &co_store_type);
+    sl_handover_lend(&op->handover->machine, SL_HANDOVER_HELD);
+    co_store_slice(self, op);
+}
+
+static void out_reserved(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    sl_err err = co_push_granted(op, reply);
+    if (err != SL_OK) {
+        co_push_out_failed(self, op, err);
+    } else {
+        co_copy_slice(self, op);
+    }
+}
+
+static void batch_send(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t part_total = op->slice_count * engine->part_count;
+    uint32_t from = op->asked_count, count = SL_MIN(part_total - from, BATCH_PIECES);
+    struct sl_item_pushed *pieces = co_arena_take(&op->work, count, sizeof(*pieces));
+    if (pieces == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct co_part *part = &op->parts[from + i];
+        uint32_t k = (from + i) % engine->part_count;
+        pieces[i] = (struct sl_item_pushed){
+            .part = from + i,
+            .arena = part->arena,
+            .offset_bytes = part->offset_bytes,
+            .length_bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count],
+            .digest_low = part->digest.low,
+            .digest_high = part->digest.high};
+    }
+    op->asked_count = from + count;
+    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
+    push.body.push_send.ticket = op->push.ticket;
+    push.body.push_send.last = op->asked_count == part_total;
+    push.body.push_send.pieces.at = pieces;
+    push.body.push_send.pieces.count = count;
+    (void)co_op_call(self, op, "transporter.0", &push);
+}
+
+static void out_copied(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    for (uint32_t i = 0; i < part_total; i++) {
+        if (op->parts[i].state != CO_PART_COPIED) {
+            co_reason(op, "a rank did not copy its part");
+            co_push_out_failed(self, op, SL_ERR_INCOMPLETE);
+            return;
+        }
+    }
+    op->asked_count = 0;
+    co_op_enter(self, op, CO_PUSH);
+}
+
+static void batch_sent(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    if (reply->code != SL_OK) {
+        co_reason(op, "push: %s",
+                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_push_out_failed(self, op, reply->code);
+    } else if (op->asked_count < op->slice_count * op->engine->part_count) {
+        batch_send(self, op);
+    } else {
+        co_push_done(self, op);
+    }
+}
+
+void co_push_done(struct coordinator *self, struct co_op *op)
+{
+    sl_metric_add(self->env->metrics, self->metric.handover_pushed_count, 1);
+    op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
+    co_op_end(self, op, SL_OK);
+}
+
+/* ---- by layers ---- */
+
+bool co_push_layers(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    struct co_layers *layers = &op->layers;
+    uint32_t part_total = op->slice_count * engine->part_count, count = 0;
+    if (layers->pieces == NULL) {
+        layers->pieces = co_arena_take(&op->life, BATCH_PIECES, sizeof(*layers->pieces));
+    }
+    if (layers->pieces == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    for (; op->asked_count < part_total; op->asked_count++) {
+        const struct co_part *part = &op->parts[op->asked_count];
+        uint32_t k = op->asked_count % engine->part_count;
+        struct co_range range;
+        if (!co_layers_between(op, k / engine->pool_count, k % engine->pool_count, layers->pushed,
+                               layers->push_end, &range)) {
+            continue; /* also behind the last piece: a batch is never empty */
+        }
+        if (count == BATCH_PIECES) {
+            break;
+        }
+        layers->pieces[count++] =
+            (struct sl_item_pushed){.part = op->asked_count,
+                                    .part_offset_bytes = range.from,
+                                    .arena = part->arena,
+                                    .offset_bytes = part->offset_bytes + range.from,
+                                    .length_bytes = range.end - range.from,
+                                    .digest_low = part->pushed_digest.low,
+                                    .digest_high = part->pushed_digest.high};
+    }
+    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
+    push.body.push_send.ticket = op->push.ticket;
+    push.body.push_send.layer = layers->push_end; /* 1 + the last one in it */
+    push.body.push_send.last = op->asked_count == part_total && layers->push_end == layers->count;
+    push.body.push_send.pieces.at = layers->pieces;
+    push.body.push_send.pieces.count = count;
+    layers->pushing = true;
+    return co_op_call(self, op, "transporter.0", &push);
+}
+
+static void layers_enter(struct coordinator *self, struct co_op *op)
+{
+    sl_err failed = op->layers.push_failed;
+    if (failed == SL_OK && co_layers_any(op, CO_PART_BROKEN)) {
+        co_reason(op, "a rank did not copy its part");
+        failed = SL_ERR_INCOMPLETE;
+    }
+    if (failed != SL_OK) {
+        co_push_out_failed(self, op, failed);
+    } else {
+        co_layers_go_push(self, op);
+    }
+}
+
+/* ---- the type ---- */
+
+/* What was sent may be read yet. */
+static void out_ended(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    if (op->phase == CO_PUSH || (co_by_layers(op) && !op->push.over)) {
+        out_abort(self, op, code);
+    }
+}
+
+/* By layers a PUSH_SEND is in flight while others are copied. */
+static const struct co_phase_ops phases[CO_PHASES] = {
+    [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys},
+    [CO_GREET] = {.enter = co_op_greet, .tick = co_op_greet_tick},
+    [CO_RESERVE] = {.enter = co_push_reserve, .reply = out_reserved},
+    [CO_COPY] = {.enter = co_copy_start, .reply = co_layers_pushed},
+    [CO_LAYERS] = {.enter = layers_enter, .reply = co_layers_pushed},
+    [CO_SETTLE] = {.reply = co_layers_pushed, .tick = co_fence_tick},
+    [CO_PUSH] = {.enter = batch_send, .reply = batch_sent},
+    [CO_ZOMBIE] = {.tick = co_fence_tick},
+};
+
+const struct co_type co_push_out_type = {
+    .kind = CO_STORE,
+    .push = true,
+    .copied_from = CO_PART_GRANTED,
+    .go = out_go,
+    .push_failed = co_push_out_failed,
+    .copied = out_copied,
+    .layers_begin = co_layers_begin_push,
+    .layers_copied = co_layers_copied_store,
+    .layers_go = co_layers_go_push,
+    .failed = out_ended,
+    .done = co_store_abort,
+    .phases = phases,
+};

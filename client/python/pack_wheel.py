@@ -39,16 +39,16 @@ STATIC = ("*/libcrypto.a", "*/libpcre2-8.a", "/usr/include/xxhash.h")
 class Distribution(NamedTuple):
     name: str
     summary: str
-    readme: str  # under client/python
+    readme: str  # under client
     more: str = ""  # lines of METADATA
     scripts: tuple = ()  # (name, function, program of the wheel that it needs, or None)
 
 
 DISTRIBUTIONS = {
-    "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "README.md"),
+    "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "python/README.md"),
     "mooncake": Distribution(
         "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
-        "howto/README.md",
+        "mooncake/howto/README.md",
         "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
         (("mooncake_master", "mooncake.cli:main", "mooncake_master"),
          ("mooncake_client", "mooncake.cli:main_client", "mooncake_client"),
@@ -160,7 +160,7 @@ def pack(package, stage, directory, version):
     for name, text in licences:
         wheel.add(f"{about}/licenses/{name}", text)
     more = distribution.more + "".join(f"License-File: {name}\n" for name, _ in licences)
-    readme = read(os.path.join(HERE, distribution.readme)).decode()
+    readme = read(os.path.join(ROOT, "client", distribution.readme)).decode()
     wheel.add(f"{about}/METADATA", METADATA.format(name=distribution.name, version=version, summary=distribution.summary,
                                                    more=more, readme=readme).encode())
     wheel.add(f"{about}/WHEEL", WHEEL.format(tag=tag).encode())

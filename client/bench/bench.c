@@ -1,0 +1,433 @@
+/* client/bench/bench.c - sluicectl bench: measures get, put and exists, each beside its physical
+ * limit, in the same run. */
+#include "client/bench/bench.h"
+#include "client/bench/commands.h"
+#include "client/bench/kinds.h"
+#include "ipc/sl_arena.h"
+#include "ipc/sl_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_MAX        50000000u
+#define EXISTS_KEYS     100000u
+#define TABLE_KEYS      1000000u /* of exists, where the node's index has room */
+#define INDEX_KEY_BYTES 400u     /* of index a key, at most, for keys of ours */
+#define EXISTS_BYTES    64u
+#define SIZE_STANDARD   (256 * SL_KIB)
+#define BULK_KEYS_MAX   4096u /* a call, when it is not measured: filling and removing */
+#define BULK_BYTES      (64 * SL_MIB)
+#define SECONDS_MAX     3600
+#define PIECES_MAX      4096u
+
+/* ---- set-up ---- */
+
+static sl_err sizes_choose(const struct ctl *ctl, struct bench *bench, struct sl_error *why)
+{
+    struct sl_arena *arena = NULL;
+    sl_err err = sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t capacity = SL_MAX(sl_arena_data_bytes(arena) / sl_extent_space(bench->size_bytes), 1);
+    sl_arena_close(&arena);
+    /* More than four times the cache, whatever the size of a value. */
+    uint64_t walk_keys = 4 * bench->cache_bytes / bench->size_bytes + 1;
+    bench->evicting = bench->kind == BENCH_PUT && bench->keys == 0;
+    if (bench->evicting) {
+        bench->keys = capacity;
+    } else if (bench->keys == 0) {
+        /* With room to spare: nothing is evicted while we measure. */
+        uint64_t keys = bench->kind == BENCH_EXISTS ? EXISTS_KEYS : walk_keys;
+        bench->keys = SL_MAX(SL_MIN(keys, capacity / 4 * 3), 1);
+    }
+    if (bench->keys > KEYS_MAX || bench->keys > capacity) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "%ju keys of %ju bytes do not fit the node's memory, which has room for %ju",
+                       (uintmax_t)bench->keys, (uintmax_t)bench->size_bytes, (uintmax_t)capacity);
+    }
+    bench->batch = SL_MIN(bench->batch, bench->keys);
+    bench->bulk =
+        SL_MIN(SL_MAX(BULK_BYTES / bench->size_bytes, 1), SL_MIN(BULK_KEYS_MAX, bench->keys));
+    uint64_t walked = bench->kind == BENCH_EXISTS ? bench->bulk : SL_MIN(bench->keys, walk_keys);
+    bench->walk_bytes = walked * bench->size_bytes;
+    return SL_OK;
+}
+
+static sl_err arrays_make(struct bench *bench, struct sl_error *why)
+{
+    uint64_t calls = SL_MAX(bench->batch, bench->bulk);
+    uint64_t texts = bench->kind == BENCH_EXISTS ? bench->keys : calls;
+    bench->key_texts = malloc(texts * BENCH_KEY_BYTES);
+    bench->asked = calloc(calls, sizeof *bench->asked);
+    bench->buffers = calloc(calls, sizeof *bench->buffers);
+    bench->lengths = calloc(calls, sizeof *bench->lengths);
+    bench->codes = calloc(calls, sizeof *bench->codes);
+    bench->items = bench->pieces == 0 ? NULL : calloc(calls, sizeof *bench->items);
+    bench->piece_room =
+        bench->pieces == 0 ? NULL : calloc(calls * bench->pieces, sizeof *bench->piece_room);
+    bool all = (bench->pieces == 0 || (bench->items != NULL && bench->piece_room != NULL)) &&
+               bench->key_texts != NULL && bench->asked != NULL && bench->buffers != NULL &&
+               bench->lengths != NULL && bench->codes != NULL;
+    for (uint32_t i = 0; i < BENCH_SIDES; i++) {
+        bench->rates[i] = calloc(BENCH_ROUNDS_MAX, sizeof *bench->rates[i]);
+        all = all && bench->rates[i] != NULL;
+    }
+    if (!all) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %ju keys", (uintmax_t)bench->keys);
+    }
+    for (uint64_t i = 0; bench->kind == BENCH_EXISTS && i < bench->keys; i++) {
+        bench_key_write(i, &bench->key_texts[i * BENCH_KEY_BYTES]);
+    }
+    return bench_limit_open(bench, why);
+}
+
+static void bench_free(struct bench *bench)
+{
+    bench_limit_close(bench);
+    for (uint32_t i = 0; i < BENCH_SIDES; i++) {
+        free(bench->rates[i]);
+    }
+    free(bench->key_texts);
+    free(bench->asked);
+    free(bench->items);
+    free(bench->piece_room);
+    free(bench->buffers);
+    free(bench->lengths);
+    free(bench->codes);
+    sl_client_close(&bench->client);
+}
+
+/* ---- result ---- */
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
+static double median(const struct bench *bench, enum bench_side side, enum bench_side divisor)
+{
+    uint32_t count = bench->round_count;
+    double *values = calloc(SL_MAX(count, 1), sizeof *values);
+    if (values == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = bench->rates[side][i];
+        if (divisor != BENCH_SIDES) {
+            values[i] = values[i] / SL_MAX(bench->rates[divisor][i], 1e-9);
+        }
+    }
+    qsort(values, count, sizeof *values, by_value);
+    double middle = count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
+    free(values);
+    return middle;
+}
+
+struct result { /* of one side */
+    double ops_per_s, bytes_per_s;
+    double ratio;      /* of the operation to it, by rounds */
+    double call_ratio; /* by single calls */
+    double p50_us, p99_us;
+};
+
+static struct result result_of(const struct bench *bench, enum bench_side side)
+{
+    double bytes = bench->kind == BENCH_EXISTS ? 0 : (double)bench->size_bytes;
+    double ops_per_s = median(bench, side, BENCH_SIDES);
+    double op_ns = (double)ctl_histogram_quantile(&bench->calls_ns[BENCH_SIDE_OP], 0.5);
+    double p50_ns = (double)ctl_histogram_quantile(&bench->calls_ns[side], 0.5);
+    double scale = /* a turn of the probe is no batch */
+        bench->kind == BENCH_EXISTS && side != BENCH_SIDE_OP ? (double)bench->batch / BENCH_PROBES
+                                                             : 1;
+    return (struct result){
+        .ops_per_s = ops_per_s,
+        .bytes_per_s = ops_per_s * bytes,
+        .ratio = median(bench, BENCH_SIDE_OP, side),
+        .call_ratio = p50_ns * scale / SL_MAX(op_ns, 1),
+        .p50_us = p50_ns / 1e3,
+        .p99_us = (double)ctl_histogram_quantile(&bench->calls_ns[side], 0.99) / 1e3,
+    };
+}
+
+static const char *state_of(const struct bench *bench)
+{
+    if (bench->kind != BENCH_PUT) {
+        return "all keys in memory";
+    }
+    return bench->evicting ? "memory full, the oldest are evicted"
+                           : "memory free, keys are removed";
+}
+
+static void print_json(const struct ctl *ctl, const char *name, const struct bench *bench)
+{
+    struct result op = result_of(bench, BENCH_SIDE_OP);
+    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
+    json_t *row = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:{s:s, s:f, s:f}, s:f, s:f, s:I, s:I, "
+        "s:I}",
+        "bench", name, "state", state_of(bench), "size_bytes", (json_int_t)bench->size_bytes,
+        "batch", (json_int_t)bench->batch, "pieces", (json_int_t)SL_MAX(bench->pieces, 1), "keys",
+        (json_int_t)bench->keys, "ops_per_s", op.ops_per_s, "bytes_per_s", op.bytes_per_s, "p50_us",
+        op.p50_us, "p99_us", op.p99_us, "baseline", "name", bench_limit_name(bench), "ops_per_s",
+        base.ops_per_s, "bytes_per_s", base.bytes_per_s, "ratio", base.ratio, "call_ratio",
+        base.call_ratio, "llc_bytes", (json_int_t)bench->cache_bytes, "walk_bytes",
+        (json_int_t)bench->walk_bytes, "rounds", (json_int_t)bench->round_count);
+    if (bench_copy_name(bench) != NULL) {
+        struct result copy = result_of(bench, BENCH_SIDE_COPY);
+        (void)json_object_set_new(row, "copy",
+                                  json_pack("{s:s, s:f, s:f, s:f, s:f}", "name",
+                                            bench_copy_name(bench), "ops_per_s", copy.ops_per_s,
+                                            "bytes_per_s", copy.bytes_per_s, "ratio", copy.ratio,
+                                            "call_ratio", copy.call_ratio));
+    }
+    ctl_give_json(ctl, row);
+}
+
+static void print_side(const char *name, const struct result *side)
+{
+    (void)printf("  %-32s %14.0f /s %10.0f MB/s   ratio %.3f, of single calls %.3f\n", name,
+                 side->ops_per_s, side->bytes_per_s / 1e6, side->ratio, side->call_ratio);
+}
+
+static void print_text(const char *name, const struct bench *bench)
+{
+    char size[32], walk[32], cache[32];
+    struct result op = result_of(bench, BENCH_SIDE_OP);
+    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
+    (void)printf("%s of %s, %ju keys, %ju a call; %s; walking over %s, last-level cache %s, "
+                 "%u rounds\n",
+                 name, ctl_size_text(bench->size_bytes, size), (uintmax_t)bench->keys,
+                 (uintmax_t)bench->batch, state_of(bench), ctl_size_text(bench->walk_bytes, walk),
+                 ctl_size_text(bench->cache_bytes, cache), bench->round_count);
+    (void)printf("  %-32s %14.0f /s %10.0f MB/s   a call: p50 %.2f us, p99 %.2f us\n", name,
+                 op.ops_per_s, op.bytes_per_s / 1e6, op.p50_us, op.p99_us);
+    print_side(bench_limit_name(bench), &base);
+    if (bench_copy_name(bench) != NULL) {
+        struct result copy = result_of(bench, BENCH_SIDE_COPY);
+        print_side(bench_copy_name(bench), &copy);
+    }
+}
+
+/* One line of the table of all. */
+static void print_row(const char *name, const struct bench *bench)
+{
+    char size[32], rate[32] = "";
+    struct result op = result_of(bench, BENCH_SIDE_OP);
+    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
+    if (bench->kind != BENCH_EXISTS) {
+        (void)snprintf(rate, sizeof rate, "%.0f MB/s", op.bytes_per_s / 1e6);
+    }
+    (void)printf("%-7s %9s x %-4ju %11.0f /s %11s %10.2f us %10.2f us   ", name,
+                 ctl_size_text(bench->size_bytes, size), (uintmax_t)bench->batch, op.ops_per_s,
+                 rate, op.p50_us, op.p99_us);
+    (void)printf("%.2f (%.2f) of %s", base.ratio, base.call_ratio,
+                 bench->kind == BENCH_EXISTS ? "a bare table" : "memcpy");
+    if (bench_copy_name(bench) != NULL) {
+        struct result copy = result_of(bench, BENCH_SIDE_COPY);
+        (void)printf(", %.2f (%.2f) of the fastest copy", copy.ratio, copy.call_ratio);
+    }
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+static int bench_run(struct ctl *ctl, struct bench *bench, const char *name,
+                     void (*print)(const char *name, const struct bench *bench))
+{
+    struct sl_error why = {0};
+    sl_err err = ctl_open(ctl, false, &bench->client, &why);
+    if (err == SL_OK) {
+        err = sizes_choose(ctl, bench, &why);
+    }
+    if (err == SL_OK) {
+        err = arrays_make(bench, &why);
+    }
+    if (err == SL_OK) {
+        err = bench_measure(bench, &why);
+    }
+    if (err != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        print_json(ctl, name, bench);
+    } else {
+        print(name, bench);
+    }
+    return CTL_FINE;
+}
+
+/* ---- all in one run ---- */
+
+static const char *const kind_names[] = {"get", "put", "exists"};
+
+/* A million, or as many as the node's index has room for. */
+static uint64_t table_keys(const struct ctl *ctl)
+{
+    struct sl_index_view *view = NULL;
+    struct sl_index_stats stats = {0};
+    if (sl_index_view_open(ctl->paths.shm_dir, &view, NULL) == SL_OK) {
+        sl_index_view_stats(view, &stats);
+        sl_index_view_close(&view);
+    }
+    return SL_MAX(SL_MIN(TABLE_KEYS, stats.record_bytes_max / INDEX_KEY_BYTES), 1);
+}
+
+static int bench_all(struct ctl *ctl, uint64_t measure_ns)
+{
+    static const struct {
+        enum bench_kind kind;
+        uint64_t size_bytes, batch;
+    } rows[] = {
+        {BENCH_EXISTS, EXISTS_BYTES, 256}, {BENCH_GET, 4 * SL_KIB, 1},
+        {BENCH_GET, 256 * SL_KIB, 1},      {BENCH_GET, SL_MIB, 1},
+        {BENCH_GET, 4 * SL_MIB, 1},        {BENCH_PUT, 4 * SL_KIB, 1},
+        {BENCH_PUT, 256 * SL_KIB, 1},      {BENCH_PUT, SL_MIB, 1},
+        {BENCH_PUT, 4 * SL_MIB, 1},
+    };
+    int code = CTL_FINE;
+    ctl->rows = ctl->json ? json_array() : NULL;
+    if (!ctl->json) {
+        (void)printf("%-7s %9s x %-4s %14s %11s %13s %13s   ratio of rates (of single calls)\n", "",
+                     "size", "keys", "keys", "bytes", "p50 a call", "p99 a call");
+    }
+    for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_FINE; i++) {
+        struct bench bench = {.cache_bytes = bench_cache_bytes(),
+                              .kind = rows[i].kind,
+                              .size_bytes = rows[i].size_bytes,
+                              .batch = rows[i].batch,
+                              .keys = rows[i].kind == BENCH_EXISTS ? table_keys(ctl) : 0,
+                              .measure_ns = measure_ns};
+        code = bench_run(ctl, &bench, kind_names[rows[i].kind], print_row);
+        bench_free(&bench);
+    }
+    if (code == CTL_FINE) {
+        code = ctl_bench_queue(ctl, 0, measure_ns);
+    }
+    if (ctl->rows != NULL) {
+        ctl_print_json(ctl->rows);
+        ctl->rows = NULL;
+    }
+    return code;
+}
+
+/* ---- arguments ---- */
+
+static bool seconds_read(const char *text, uint64_t *ns)
+{
+    char *end = NULL;
+    double seconds = text == NULL ? 2.0 : strtod(text, &end);
+    if (text != NULL && (end == text || *end != '\0' || !(seconds > 0) || seconds > SECONDS_MAX)) {
+        return false;
+    }
+    *ns = (uint64_t)(seconds * 1e9);
+    return true;
+}
+
+static int bench_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct bench bench = {.cache_bytes = bench_cache_bytes()};
+    const char *seconds = NULL;
+    uint64_t total_bytes = 0;
+    const struct ctl_option options[] = {
+        {.name = "size", .size = &bench.size_bytes}, {.name = "total", .size = &total_bytes},
+        {.name = "batch", .count = &bench.batch},    {.name = "keys", .count = &bench.keys},
+        {.name = "pieces", .count = &bench.pieces},  {.name = "seconds", .text = &seconds}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    const char *word = ctl->word_count == 1 ? ctl->words[0] : "";
+    bool all = strcmp(word, "all") == 0, queue = strcmp(word, "queue") == 0;
+    if (strcmp(word, "disk") == 0) {
+        return ctl_bench_disk(ctl, bench.size_bytes, total_bytes);
+    }
+    if (strcmp(word, "gpu") == 0) {
+        return ctl_bench_gpu(ctl, total_bytes);
+    }
+    size_t kind = 0;
+    while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
+        kind++;
+    }
+    if (kind == SL_COUNT(kind_names) && !queue && !all) {
+        return ctl_wrong(ctl, "one of all, get, put, exists, queue, disk, gpu");
+    }
+    if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
+        return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
+    }
+    if (bench.pieces != 0 && (kind > BENCH_PUT || bench.pieces > PIECES_MAX)) {
+        return ctl_wrong(ctl, "--pieces is of get and put, at most %u", PIECES_MAX);
+    }
+    if (!seconds_read(seconds, &bench.measure_ns)) {
+        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
+                         SECONDS_MAX);
+    }
+    if (all) {
+        return bench_all(ctl, bench.measure_ns);
+    }
+    if (queue) {
+        return ctl_bench_queue(ctl, bench.size_bytes, bench.measure_ns);
+    }
+    bench.kind = (enum bench_kind)kind;
+    bool exists = bench.kind == BENCH_EXISTS;
+    bench.size_bytes = bench.size_bytes != 0 ? bench.size_bytes
+                       : exists              ? EXISTS_BYTES
+                                             : SIZE_STANDARD;
+    bench.batch = bench.batch != 0 ? bench.batch : exists ? 256 : 1;
+    if (bench.pieces > bench.size_bytes) {
+        return ctl_wrong(ctl, "--pieces: a value has %ju bytes", (uintmax_t)bench.size_bytes);
+    }
+    if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
+        return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
+    }
+    code = bench_run(ctl, &bench, word, print_text);
+    bench_free(&bench);
+    return code;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_bench = {
+    .name = "bench",
+    .summary = "measure, beside the physical limit",
+    .help = "bench all [--seconds S]\n"
+            "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"
+            "                                      [--seconds S]\n"
+            "       sluicectl bench queue [--size N] [--seconds S]\n"
+            "       sluicectl bench disk [--size N] [--total SIZE]\n"
+            "       sluicectl bench gpu [--rank GPU] [--total SIZE]\n"
+            "\n"
+            "Measures the client library, and in the same run, in turns of 5 ms, its limits: memcpy of the\n"
+            "same sizes between faulted mappings and the fastest copy routine, or a bare hash-table probe\n"
+            "(exists). Both sides walk over more than four times the last-level cache where the node's\n"
+            "memory allows it (walk_bytes, llc_bytes). Rates are medians of the turns, ratios medians of\n"
+            "the ratios of neighbouring turns; p50 and p99 are of one call, a batch.\n"
+            "\n"
+            "  all     exists with a million keys, get and put of 4KiB to 4MiB, queue: a table. WHAT THE\n"
+            "          NODE HOLDS IS EVICTED\n"
+            "  get     into the caller's buffers; all keys are in memory\n"
+            "  put     with the digest, of new keys only. Without --keys into a full memory, as a cache is:\n"
+            "          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With --keys N\n"
+            "          into free memory; after N puts the keys are removed, which is not timed\n"
+            "  exists  in the shared index\n"
+            "  queue   round trips of one frame between two processes through shared memory, beside\n"
+            "          ZeroMQ; needs no node\n"
+            "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
+            "  gpu     scattered pieces of 4, 16 and 64 KiB between a GPU (--rank N: the Nth) and pinned\n"
+            "          memory, 1,000 to 100,000 of them, by every way, beside one copy of the same bytes\n"
+            "          and a copy a piece; with digests too; and where which way is fastest, which is\n"
+            "          kept for the swapper. --total: bytes of memory of each side (default 7GiB). Needs\n"
+            "          no node\n"
+            "\n"
+            "Removes its keys.\n"
+            "\n"
+            "  --size N          bytes of a value (default 256KiB; exists, queue: 64)\n"
+            "  --batch N         keys a call (default 1; exists: 256)\n"
+            "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
+            "                    bounded by memory; a million keys want --index-memory 400MiB of the node)\n"
+            "  --pieces N        get, put: each value from or into so many pieces (default: one buffer)\n"
+            "  --seconds S       of measuring (default 2)"
+            CTL_HELP_COMMON,
+    .run = bench_command,
+};
+/* clang-format on */

@@ -1,0 +1,15 @@
+/* client/bench/kinds.h - the benches that are not of the client: a disk, a GPU, a queue. Each gives
+ * the exit code. */
+#ifndef SL_CLIENT_BENCH_KINDS_H
+#define SL_CLIENT_BENCH_KINDS_H
+
+#include "client/command/command.h"
+
+/* size_bytes 0: the four standard sizes; total_bytes 0: twice the memory of the node. */
+int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes);
+/* total_bytes: of device and of pinned memory, 0: 7 GiB. */
+int ctl_bench_gpu(struct ctl *ctl, uint64_t total_bytes);
+/* Frames of size_bytes (0: 64), measured for measure_ns in all. */
+int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns);
+
+#endif

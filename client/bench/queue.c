@@ -1,0 +1,333 @@
+/* client/bench/queue.c - round trips between two processes over a fast lane, beside the same
+ * over ZeroMQ in the same run: with both sides awake, and with both asleep between frames. Needs no
+ * node. */
+#include "client/bench/histogram.h"
+#include "client/bench/kinds.h"
+#include "ipc/sl_mailbox.h"
+#include "ipc/sl_queue.h"
+#include "runtime/sl_clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROUNDS          3u /* of every case, one after the other: the median counts */
+#define START_NS        (10 * SL_NS_PER_S)
+#define ANSWER_NS       (10 * SL_NS_PER_S)
+#define AWAKE_NS        SL_NS_PER_S /* longer than any answer takes */
+#define MESSAGES        1024u
+#define SIZE_DEFAULT    64u
+#define WARM_UP_DIVISOR 10u
+
+/* How frames travel, and how both sides wait for them. */
+struct way {
+    const char *name;
+    bool lane;
+    bool awake;
+};
+enum { LANE_AWAKE, ZMQ_AWAKE, LANE_ASLEEP, ZMQ_ASLEEP, WAY_COUNT };
+static const struct way ways[WAY_COUNT] = {
+    [LANE_AWAKE] = {"queue, awake", true, true},
+    [ZMQ_AWAKE] = {"zeromq, both sides polling", false, true},
+    [LANE_ASLEEP] = {"queue, asleep", true, false},
+    [ZMQ_ASLEEP] = {"zeromq, both sides sleeping", false, false},
+};
+
+struct cell {
+    double ops_per_s, p50_us, p99_us;
+};
+struct bench_queue {
+    char directory[32];
+    uint64_t ring_bytes, size_bytes, measure_ns;
+    unsigned char *bytes;
+    struct cell cells[WAY_COUNT][ROUNDS];
+    struct cell medians[WAY_COUNT];
+};
+
+/* One core for each side when both are awake; the first two that we may use. */
+static void pin(uint32_t side)
+{
+    cpu_set_t may;
+    cpu_set_t one;
+    uint32_t seen = 0;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0 || CPU_COUNT(&may) < 2) {
+        return;
+    }
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &may) && seen++ == side) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            (void)sched_setaffinity(0, sizeof(one), &one);
+            return;
+        }
+    }
+}
+
+static sl_err mailbox_open(const struct bench_queue *bench, const struct way *way, bool serves,
+                           struct sl_mailbox **out, struct sl_error *why)
+{
+    const struct sl_mailbox_options options = {
+        .runtime_dir = bench->directory,
+        .name = serves ? "echo" : "asker",
+        .bind = serves,
+        .queue_messages = MESSAGES,
+        .message_bytes_max = SL_MAX(bench->size_bytes, SL_KIB),
+        .ring_bytes = way->lane ? bench->ring_bytes : 0,
+        .lanes_max = 1,
+        .spin_ns = way->lane && way->awake ? AWAKE_NS : 0,
+        .spin_anyway = true,
+    };
+    return sl_mailbox_open(&options, out, why);
+}
+
+/* The next frame; awake by looking again and again, else by sleeping. */
+static sl_err next_frame(struct sl_mailbox *mailbox, const struct way *way, const char **from,
+                         const void **frame, size_t *length_bytes, uint64_t deadline_ns)
+{
+    for (;;) {
+        if (way->lane && way->awake) {
+            (void)sl_mailbox_spin(mailbox, deadline_ns);
+        } else if (!way->awake) {
+            (void)sl_mailbox_wait(mailbox, sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns));
+        }
+        if (sl_mailbox_receive(mailbox, from, frame, length_bytes) == SL_OK) {
+            return SL_OK;
+        }
+        if (sl_clock_monotonic_ns() >= deadline_ns) {
+            return SL_ERR_TIMEOUT;
+        }
+    }
+}
+
+/* The other side: a process that sends back what comes, until it is killed. */
+static _Noreturn void echo(const struct bench_queue *bench, const struct way *way)
+{
+    struct sl_mailbox *mailbox = NULL;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (mailbox_open(bench, way, true, &mailbox, NULL) != SL_OK) {
+        _exit(1);
+    }
+    if (way->awake && way->lane) {
+        pin(1); /* ZeroMQ's own threads find the core that suits them best */
+    }
+    for (;;) {
+        const char *from = NULL;
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        if (next_frame(mailbox, way, &from, &frame, &length_bytes,
+                       sl_clock_monotonic_ns() + ANSWER_NS) == SL_OK) {
+            (void)sl_mailbox_send(mailbox, from, frame, length_bytes, true);
+        }
+    }
+}
+
+/* Until the way that is measured stands. */
+static sl_err reach(struct sl_mailbox *mailbox, const struct way *way, struct sl_error *why)
+{
+    uint64_t deadline_ns = sl_clock_monotonic_ns() + START_NS;
+    while (sl_clock_monotonic_ns() < deadline_ns) {
+        sl_err err = sl_mailbox_connect(mailbox, "echo", 10 * SL_NS_PER_MS);
+        if (err == SL_OK && (!way->lane || sl_mailbox_attached(mailbox, "echo"))) {
+            return SL_OK;
+        }
+        (void)sl_mailbox_wait(mailbox, SL_NS_PER_MS);
+    }
+    return sl_fail(why, SL_ERR_UNREACHABLE, "%s: the other process is not reachable", way->name);
+}
+
+static sl_err round_trip(const struct bench_queue *bench, struct sl_mailbox *mailbox,
+                         const struct way *way, struct sl_error *why)
+{
+    const char *from = NULL;
+    const void *frame = NULL;
+    size_t length_bytes = 0;
+    sl_err err = sl_mailbox_send(mailbox, "echo", bench->bytes, bench->size_bytes, false);
+    if (err != SL_OK) {
+        return sl_fail(why, err, "%s: not sent: %s", way->name, sl_err_text(err));
+    }
+    err =
+        next_frame(mailbox, way, &from, &frame, &length_bytes, sl_clock_monotonic_ns() + ANSWER_NS);
+    if (err != SL_OK) {
+        return sl_fail(why, err, "%s: no answer within 10 s", way->name);
+    }
+    if (length_bytes != bench->size_bytes) {
+        return sl_fail(why, SL_ERR_CORRUPT, "%s: %zu bytes came back", way->name, length_bytes);
+    }
+    return SL_OK;
+}
+
+static sl_err ask(const struct bench_queue *bench, const struct way *way, struct cell *out,
+                  struct sl_error *why)
+{
+    struct sl_mailbox *mailbox = NULL;
+    struct ctl_histogram *trips_ns = calloc(1, sizeof(*trips_ns));
+    sl_err err = trips_ns == NULL ? sl_fail(why, SL_ERR_NO_MEMORY, "histogram") : SL_OK;
+    if (err == SL_OK) {
+        err = mailbox_open(bench, way, false, &mailbox, why);
+    }
+    if (err == SL_OK) {
+        err = reach(mailbox, way, why);
+    }
+    uint64_t start_ns = sl_clock_monotonic_ns();
+    uint64_t warm_ns = start_ns + bench->measure_ns / WARM_UP_DIVISOR;
+    while (err == SL_OK && sl_clock_monotonic_ns() < warm_ns) {
+        err = round_trip(bench, mailbox, way, why);
+    }
+    uint64_t count = 0;
+    uint64_t now_ns = start_ns = sl_clock_monotonic_ns();
+    while (err == SL_OK && now_ns - start_ns < bench->measure_ns) {
+        uint64_t before_ns = now_ns;
+        err = round_trip(bench, mailbox, way, why);
+        now_ns = sl_clock_monotonic_ns();
+        ctl_histogram_add(trips_ns, now_ns - before_ns);
+        count++;
+    }
+    if (err == SL_OK) {
+        *out = (struct cell){
+            .ops_per_s = (double)count * 1e9 / (double)(now_ns - start_ns),
+            .p50_us = (double)ctl_histogram_quantile(trips_ns, 0.5) / 1e3,
+            .p99_us = (double)ctl_histogram_quantile(trips_ns, 0.99) / 1e3,
+        };
+    }
+    sl_mailbox_close(&mailbox);
+    free(trips_ns);
+    return err;
+}
+
+static sl_err cell_measure(const struct bench_queue *bench, const struct way *way, struct cell *out,
+                           struct sl_error *why)
+{
+    pid_t pid = fork(); /* no thread runs here: the last mailbox is closed */
+    if (pid < 0) {
+        return sl_fail_os(why, errno, "fork");
+    }
+    if (pid == 0) {
+        echo(bench, way);
+    }
+    cpu_set_t before;
+    bool pins = way->awake && way->lane && sched_getaffinity(0, sizeof(before), &before) == 0;
+    if (pins) {
+        pin(0);
+    }
+    sl_err err = ask(bench, way, out, why);
+    if (pins) {
+        (void)sched_setaffinity(0, sizeof(before), &before);
+    }
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return err;
+}
+
+static int by_ops(const void *a, const void *b)
+{
+    double left = ((const struct cell *)a)->ops_per_s;
+    double right = ((const struct cell *)b)->ops_per_s;
+    return left < right ? -1 : left > right;
+}
+
+/* Every way in turn, so that what else the machine does meets all of them. */
+static sl_err measure(struct bench_queue *bench, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    for (uint32_t round = 0; err == SL_OK && round < ROUNDS; round++) {
+        for (uint32_t way = 0; err == SL_OK && way < WAY_COUNT; way++) {
+            err = cell_measure(bench, &ways[way], &bench->cells[way][round], why);
+        }
+    }
+    for (uint32_t way = 0; err == SL_OK && way < WAY_COUNT; way++) {
+        qsort(bench->cells[way], ROUNDS, sizeof(bench->cells[way][0]), by_ops);
+        bench->medians[way] = bench->cells[way][ROUNDS / 2];
+    }
+    return err;
+}
+
+static void situation_print(const struct ctl *ctl, const struct bench_queue *bench, uint32_t way,
+                            uint32_t baseline, json_t *rows)
+{
+    const struct cell *mine = &bench->medians[way];
+    const struct cell *other = &bench->medians[baseline];
+    /* Of the medians: a time slice that another process takes from a spinning pair is no property
+     * of either transport. */
+    double ratio = other->p50_us / mine->p50_us;
+    if (ctl->json) {
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:f, s:f, s:f, s:{s:s, s:f, s:f, s:f}, s:f}", "situation",
+                            ways[way].awake ? "awake" : "asleep", "ops_per_s", mine->ops_per_s,
+                            "p50_us", mine->p50_us, "p99_us", mine->p99_us, "baseline", "name",
+                            ways[baseline].name, "ops_per_s", other->ops_per_s, "p50_us",
+                            other->p50_us, "p99_us", other->p99_us, "ratio", ratio));
+        return;
+    }
+    const uint32_t both[] = {way, baseline};
+    for (uint32_t i = 0; i < SL_COUNT(both); i++) {
+        const struct cell *cell = &bench->medians[both[i]];
+        (void)printf("  %-28s %10.0f round trips/s   p50 %.2f us, p99 %.2f us\n",
+                     ways[both[i]].name, cell->ops_per_s, cell->p50_us, cell->p99_us);
+    }
+    (void)printf("  ratio of the medians %.2f\n", ratio);
+}
+
+static void bench_print(const struct ctl *ctl, const struct bench_queue *bench)
+{
+    json_t *rows = ctl->json ? json_array() : NULL;
+    if (!ctl->json) {
+        (void)printf("round trip of %ju bytes between two processes\n",
+                     (uintmax_t)bench->size_bytes);
+    }
+    /* On few cores ZeroMQ's own threads want the ones that pollers burn: the better way counts. */
+    bool polling = bench->medians[ZMQ_AWAKE].p50_us < bench->medians[ZMQ_ASLEEP].p50_us;
+    situation_print(ctl, bench, LANE_AWAKE, polling ? ZMQ_AWAKE : ZMQ_ASLEEP, rows);
+    situation_print(ctl, bench, LANE_ASLEEP, ZMQ_ASLEEP, rows);
+    if (ctl->json) {
+        ctl_give_json(ctl, json_pack("{s:s, s:I, s:I, s:o}", "bench", "queue", "size_bytes",
+                                     (json_int_t)bench->size_bytes, "batch", (json_int_t)1,
+                                     "situations", rows));
+    }
+}
+
+int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns)
+{
+    struct sl_error why = {0};
+    size_bytes = size_bytes != 0 ? size_bytes : SIZE_DEFAULT;
+    struct bench_queue bench = {
+        .directory = "/tmp/sluice-bench-XXXXXX",
+        .ring_bytes = sl_config_u64(ctl->config, SL_SET_queue_bytes),
+        .size_bytes = size_bytes,
+        .measure_ns = measure_ns / (WAY_COUNT * ROUNDS),
+    };
+    if (!sl_queue_bytes_are_fit(bench.ring_bytes) ||
+        size_bytes > sl_queue_frame_bytes_max(bench.ring_bytes)) {
+        return ctl_wrong(ctl, "--size is at most an eighth of the setting queue_bytes, which is a "
+                              "power of two");
+    }
+    bench.bytes = calloc(1, SL_MAX(size_bytes, 1));
+    sl_err err = bench.bytes == NULL
+                     ? sl_fail(&why, SL_ERR_NO_MEMORY, "%ju bytes", (uintmax_t)size_bytes)
+                     : SL_OK;
+    if (err == SL_OK && mkdtemp(bench.directory) == NULL) {
+        err = sl_fail_os(&why, errno, "make '%s'", bench.directory);
+    }
+    if (err == SL_OK) {
+        err = measure(&bench, &why);
+        static const char *const left[] = {"echo.sock", "echo.attach"}; /* of a killed process */
+        for (uint32_t i = 0; i < SL_COUNT(left); i++) {
+            char path[64];
+            (void)snprintf(path, sizeof(path), "%s/%s", bench.directory, left[i]);
+            (void)unlink(path);
+        }
+        (void)rmdir(bench.directory);
+    }
+    free(bench.bytes);
+    if (err != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    bench_print(ctl, &bench);
+    return CTL_FINE;
+}

@@ -1,0 +1,291 @@
+/* client/bench/replay.c - plays a trace as an engine of N ranks would, and reports. */
+#include "client/bench/commands.h"
+#include "client/bench/replay_engine.h"
+#include "runtime/keys/sl_keys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE_KEPT_S   600 /* pages of ended replays serve `trace` for so long */
+#define SPEED_STEP_NS (20 * SL_NS_PER_MS)
+#define WORLD_MAX     64u
+#define POOLS_MAX     8u
+#define DEVICE_MAX    (1u << 24) /* blocks */
+
+static int options_check(struct ctl *ctl, struct replay_options *options, const char *speed,
+                         const char *progress)
+{
+    struct sl_error why;
+    if (ctl->word_count != 1) {
+        return ctl_wrong(ctl, "one trace");
+    }
+    options->trace_path = ctl->words[0];
+    if (options->ranks < 1 || options->ranks > WORLD_MAX || options->pools < 1 ||
+        options->pools > POOLS_MAX) {
+        return ctl_wrong(ctl, "1 to %u ranks, 1 to %u pools", WORLD_MAX, POOLS_MAX);
+    }
+    if (options->layers < 1 || options->layers > REPLAY_LAYERS_MAX ||
+        options->block_bytes < options->layers || options->block_bytes > SL_VALUE_BYTES_MAX) {
+        return ctl_wrong(ctl, "1 to %u layers, and --block-bytes at least as many, at most 1 GiB",
+                         REPLAY_LAYERS_MAX);
+    }
+    if (sl_keys_format_check(options->key_format, &why) != SL_OK) {
+        return ctl_wrong(ctl, "%s", why.text);
+    }
+    if (options->limit == 0 || options->op_timeout_ns == 0 || options->device_blocks > DEVICE_MAX) {
+        return ctl_wrong(ctl, "--limit and --op-timeout are above 0, --device-blocks at most %u",
+                         DEVICE_MAX);
+    }
+    char *end = NULL;
+    options->speed = speed == NULL ? 0 : strtod(speed, &end);
+    if (speed != NULL &&
+        (end == speed || *end != '\0' || !(options->speed > 0) || options->speed > 1e9)) {
+        return ctl_wrong(ctl, "--speed '%s' is not a number above 0", speed);
+    }
+    if (strcmp(progress, "auto") != 0 && strcmp(progress, "on") != 0 &&
+        strcmp(progress, "off") != 0) {
+        return ctl_wrong(ctl, "--progress is auto, on or off");
+    }
+    options->progress = strcmp(progress, "on") == 0 ||
+                        (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO) == 1);
+    return CTL_FINE;
+}
+
+/* Removes the pages of replays that ended long ago. */
+static void pages_tidy(const struct ctl *ctl)
+{
+    DIR *directory = opendir(ctl->paths.shm_dir);
+    if (directory == NULL) {
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        struct stat about;
+        struct sl_proc_id proc;
+        char *end = NULL;
+        if (strncmp(entry->d_name, "metrics.client.", 15) != 0) {
+            continue;
+        }
+        unsigned long pid = strtoul(entry->d_name + 15, &end, 10);
+        if (*end == '.' && pid <= UINT32_MAX &&
+            sl_proc_id_of((uint32_t)pid, &proc, NULL) == SL_ERR_NOT_FOUND &&
+            fstatat(dirfd(directory), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            time(NULL) - about.st_mtime > PAGE_KEPT_S) {
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+        }
+    }
+    (void)closedir(directory);
+}
+
+struct evictions {
+    uint64_t blocks;
+};
+
+/* Every block that left the node: by eviction without a disk copy, by removal, by its time to live,
+ * by a bad disk. What was evicted from memory to disk is still there. */
+static bool page_evictions(void *context, struct sl_metrics_view *view)
+{
+    struct evictions *evictions = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    if (strcmp(summary.actor, "registrar") == 0) {
+        evictions->blocks += ctl_page_metric(view, "dropped_count");
+    }
+    return true;
+}
+
+static uint64_t evicted_so_far(const struct replay *replay)
+{
+    struct evictions evictions = {0};
+    for (uint32_t i = 0; i < replay->side_count; i++) {
+        (void)ctl_pages(replay->sides[i].ctl, page_evictions, &evictions);
+    }
+    return evictions.blocks;
+}
+
+/* Keeps the trace's own times. */
+static void wait_for_time(const struct replay *replay, const struct replay_request *request,
+                          uint64_t started_ns)
+{
+    if (replay->options.speed <= 0) {
+        return;
+    }
+    double offset_ms = (double)(request->timestamp_ms - replay->trace.requests[0].timestamp_ms) /
+                       replay->options.speed;
+    uint64_t due_ns = started_ns + (uint64_t)(offset_ms * 1e6);
+    for (uint64_t now_ns; (now_ns = sl_clock_monotonic_ns()) < due_ns;) {
+        uint64_t step_ns = SL_MIN(due_ns - now_ns, SPEED_STEP_NS);
+        struct timespec pause = {.tv_nsec = (long)step_ns};
+        (void)nanosleep(&pause, NULL);
+        sl_metrics_beat(replay->side->metrics, now_ns);
+    }
+}
+
+static void play(struct replay *replay)
+{
+    uint64_t evicted_before = evicted_so_far(replay);
+    uint64_t started_ns = sl_clock_monotonic_ns();
+    for (uint64_t i = replay->options.first; i < replay->trace.request_count; i++) {
+        const struct replay_request *request = &replay->trace.requests[i];
+        if (request->timestamp_ms >= replay->trace.requests[0].timestamp_ms) {
+            wait_for_time(replay, request, started_ns);
+        }
+        replay->side = &replay->sides[i % replay->side_count];
+        replay_request_play(replay, request);
+        replay_published_wait(replay);
+        replay_window_note(replay, started_ns, i + 1 == replay->trace.request_count);
+        replay_progress(replay, i + 1, started_ns, i + 1 == replay->trace.request_count);
+    }
+    struct replay_report *report = &replay->report;
+    uint64_t evicted_after = evicted_so_far(replay);
+    report->wall_ns = sl_clock_monotonic_ns() - started_ns;
+    report->evicted =
+        evicted_after >= evicted_before ? evicted_after - evicted_before : evicted_after;
+    report->lost = report->misses_of_acknowledged > report->evicted
+                       ? report->misses_of_acknowledged - report->evicted
+                       : 0;
+}
+
+static int report_write(const struct ctl *ctl, const struct replay *replay)
+{
+    const char *path = replay->options.json_path;
+    if (path == NULL || strcmp(path, "-") != 0) {
+        replay_print(replay);
+    }
+    if (path == NULL) {
+        return CTL_FINE;
+    }
+    json_t *object = replay_json(replay);
+    if (strcmp(path, "-") == 0) {
+        ctl_print_json(object);
+        return CTL_FINE;
+    }
+    int failed = json_dump_file(object, path, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    int os_code = errno;
+    json_decref(object);
+    if (failed != 0) {
+        struct sl_error why;
+        (void)sl_fail_os(&why, os_code, "write '%s'", path);
+        return ctl_failed(ctl, &why);
+    }
+    return CTL_FINE;
+}
+
+/* Twice the longest request by default: so many may still be lent to an op that is not fenced. */
+static int devices_size(struct ctl *ctl, struct replay *replay)
+{
+    struct replay_options *options = &replay->options;
+    if (replay->trace.request_count <= options->first) {
+        return ctl_wrong(ctl, "'%s' has %ju requests, no number %ju", options->trace_path,
+                         (uintmax_t)replay->trace.request_count, (uintmax_t)options->first);
+    }
+    if (options->device_blocks == 0) {
+        options->device_blocks = 2 * (uint64_t)replay->trace.blocks_max;
+    }
+    if (options->device_blocks < replay->trace.blocks_max) {
+        return ctl_wrong(ctl, "the longest request has %u blocks, --device-blocks is %ju",
+                         replay->trace.blocks_max, (uintmax_t)options->device_blocks);
+    }
+    return CTL_FINE;
+}
+
+static int replay_run(struct ctl *ctl, struct replay *replay)
+{
+    struct sl_error why = {0};
+    if (replay_trace_read(replay->options.trace_path, replay->options.limit, REPLAY_BLOCK_TOKENS,
+                          &replay->trace, &why) != SL_OK) {
+        (void)ctl_failed(ctl, &why);
+        return why.code == SL_ERR_INVALID || why.code == SL_ERR_NOT_FOUND ? CTL_WRONG_USE : CTL_NO;
+    }
+    int code = devices_size(ctl, replay);
+    if (code != CTL_FINE) {
+        return code;
+    }
+    pages_tidy(ctl);
+    if (replay_engine_open(replay, ctl, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    play(replay);
+    code = report_write(ctl, replay);
+    const struct replay_report *report = &replay->report;
+    bool good = report->mismatches == 0 && report->errors == 0 && report->lost == 0;
+    return code != CTL_FINE ? code : good ? CTL_FINE : CTL_NO;
+}
+
+static int replay_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    const char *speed = NULL;
+    const char *progress = "auto";
+    struct replay *replay = calloc(1, sizeof *replay);
+    if (replay == NULL) {
+        return CTL_NO;
+    }
+    replay->options = (struct replay_options){.key_format = "sluice",
+                                              .ranks = 1,
+                                              .pools = 1,
+                                              .layers = 4,
+                                              .block_bytes = 4096,
+                                              .limit = UINT64_MAX,
+                                              .op_timeout_ns = 2 * SL_NS_PER_S};
+    struct replay_options *asked = &replay->options;
+    const struct ctl_option options[] = {{.name = "ranks", .count = &asked->ranks},
+                                         {.name = "pools", .count = &asked->pools},
+                                         {.name = "layers", .count = &asked->layers},
+                                         {.name = "block-bytes", .size = &asked->block_bytes},
+                                         {.name = "key-format", .text = &asked->key_format},
+                                         {.name = "limit", .count = &asked->limit},
+                                         {.name = "speed", .text = &speed},
+                                         {.name = "device-blocks", .count = &asked->device_blocks},
+                                         {.name = "op-timeout", .duration = &asked->op_timeout_ns},
+                                         {.name = "json", .text = &asked->json_path},
+                                         {.name = "progress", .text = &progress},
+                                         {.name = "first", .count = &asked->first},
+                                         {.name = "also", .text = &asked->also},
+                                         {.name = "published", .duration = &asked->published_ns},
+                                         {.name = "window", .count = &asked->window}};
+    if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        code = options_check(ctl, asked, speed, progress);
+        if (code == CTL_FINE) {
+            code = replay_run(ctl, replay);
+        }
+    }
+    replay_engine_close(replay);
+    free(replay);
+    return code;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_replay = {
+    .name = "replay",
+    .summary = "play a trace as an engine would",
+    .help = "replay TRACE [OPTIONS]\n"
+            "\n"
+            "For every request: loads the longest known prefix into device blocks, checks every byte, computes what is missing,\n"
+            "stores it. Code 0: everything was replayed, no wrong byte, nothing lost, no error.\n"
+            "\n"
+            "  --ranks N           ranks of the engine (default 1)\n"
+            "  --pools N           pools of a rank (default 1)\n"
+            "  --layers N          layers of a pool (default 4); a part is cut into as many pieces, the remainder in the last\n"
+            "  --block-bytes SIZE  one part: one rank, one pool (default 4096)\n"
+            "  --key-format F      (default sluice)\n"
+            "  --limit N           only the first N requests\n"
+            "  --speed X           keep the trace's times, X times as fast (default: as fast as possible)\n"
+            "  --device-blocks N   blocks of each device (default: twice the longest request)\n"
+            "  --op-timeout T      deadline of an op (default 2s)\n"
+            "  --json OUT          the report as JSON, to a file, - is standard output\n"
+            "  --progress auto|on|off\n"
+            "  --first N           begin with request N of them, counted from 0\n"
+            "  --also FILES        config files of more nodes, separated by commas: requests go to the nodes in turn\n"
+            "  --published T       after each request wait until the directory knows what its node holds, T at most\n"
+            "  --window N          report hits for every N requests too\n"
+            "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
+            "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
+    .run = replay_command,
+};
+/* clang-format on */

@@ -1,0 +1,49 @@
+/* client/bench/replay_content.c */
+#include "client/bench/replay_content.h"
+
+#include <xxhash.h>
+
+#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+
+/* The finaliser of splitmix64: every bit of the input reaches every bit of the output. */
+static inline uint64_t mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint32_t replay_token(uint64_t hash_id, uint32_t j)
+{
+    return (uint32_t)(mix((hash_id << 16) + j + GOLDEN) >> 32);
+}
+
+void replay_tokens(const uint32_t *hash_ids, uint32_t hash_count, uint32_t block_tokens,
+                   uint32_t token_count, uint32_t *tokens)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < hash_count; i++) {
+        for (uint32_t j = 0; j < block_tokens && at < token_count; j++) {
+            tokens[at++] = replay_token(hash_ids[i], j);
+        }
+    }
+}
+
+uint64_t replay_chain(uint64_t parent, const uint32_t *tokens, uint32_t count)
+{
+    return XXH3_64bits_withSeed(tokens, (size_t)count * sizeof *tokens, parent + GOLDEN);
+}
+
+void replay_part(uint64_t chain, uint32_t rank, uint32_t pool, uint64_t *part,
+                 uint64_t length_bytes)
+{
+    uint64_t seed = mix(chain ^ mix(((uint64_t)rank << 32 | pool) + GOLDEN));
+    uint64_t words = (length_bytes + 7) / 8;
+    for (uint64_t i = 0; i < words; i++) {
+        /* One multiplication a word is enough to tell positions apart, and keeps up with the
+         * memory. */
+        uint64_t z = seed + i * GOLDEN;
+        z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+        part[i] = z ^ (z >> 32);
+    }
+}

@@ -1,0 +1,172 @@
+/* client/bench/replay_trace.c */
+#include "client/bench/replay_trace.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The array with room for `needed` items, moved if it must; NULL: out of memory, the old one stays.
+ */
+static void *room_make(void *array, uint64_t *room, uint64_t needed, size_t item_bytes)
+{
+    if (array != NULL && needed <= *room) {
+        return array;
+    }
+    uint64_t wanted = SL_MAX(needed, SL_MAX(*room * 2, 1024));
+    void *larger = realloc(array, wanted * item_bytes);
+    if (larger != NULL) {
+        *room = wanted;
+    }
+    return larger;
+}
+
+static sl_err number_of(const json_t *object, const char *name, uint64_t low, uint64_t high,
+                        bool needed, uint64_t *out, struct sl_error *why)
+{
+    const json_t *value = json_object_get(object, name);
+    if (value == NULL && !needed) {
+        *out = 0;
+        return SL_OK;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        (uint64_t)json_integer_value(value) < low || (uint64_t)json_integer_value(value) > high) {
+        return sl_fail(why, SL_ERR_INVALID, "%s must be a whole number from %ju to %ju", name,
+                       (uintmax_t)low, (uintmax_t)high);
+    }
+    *out = (uint64_t)json_integer_value(value);
+    return SL_OK;
+}
+
+static sl_err ids_take(struct replay_trace *trace, const json_t *ids, struct sl_error *why)
+{
+    size_t count = json_array_size(ids);
+    if (trace->id_count + count > REPLAY_IDS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u hash_ids in all", REPLAY_IDS_MAX);
+    }
+    uint32_t *grown =
+        room_make(trace->ids, &trace->id_room, trace->id_count + count, sizeof *trace->ids);
+    if (grown == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju hash_ids",
+                       (uintmax_t)trace->id_count);
+    }
+    trace->ids = grown;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > UINT32_MAX) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "hash_ids[%zu] must be a whole number from 0 to %ju", i,
+                           (uintmax_t)UINT32_MAX);
+        }
+        trace->ids[trace->id_count + i] = (uint32_t)json_integer_value(id);
+    }
+    return SL_OK;
+}
+
+static sl_err object_take(struct replay_trace *trace, const json_t *object, uint32_t block_tokens,
+                          struct sl_error *why)
+{
+    uint64_t timestamp_ms = 0;
+    uint64_t input_length = 0;
+    const json_t *ids = json_object_get(object, "hash_ids");
+    if (!json_is_object(object) || !json_is_array(ids) || json_array_size(ids) == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "hash_ids must be a list that is not empty");
+    }
+    sl_err err = number_of(object, "timestamp", 0, INT64_MAX, false, &timestamp_ms, why);
+    if (err == SL_OK) {
+        err = number_of(object, "input_length", 1, 1u << 26, true, &input_length, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    size_t count = json_array_size(ids);
+    if (count != (input_length + block_tokens - 1) / block_tokens) {
+        return sl_fail(why, SL_ERR_INVALID, "%zu hash_ids of %u tokens do not fit input_length %ju",
+                       count, block_tokens, (uintmax_t)input_length);
+    }
+    if (trace->request_count == REPLAY_REQUESTS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u requests", REPLAY_REQUESTS_MAX);
+    }
+    struct replay_request *grown = room_make(trace->requests, &trace->request_room,
+                                             trace->request_count + 1, sizeof *trace->requests);
+    if (grown == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju requests",
+                       (uintmax_t)trace->request_count);
+    }
+    trace->requests = grown;
+    err = ids_take(trace, ids, why);
+    if (err == SL_OK) {
+        trace->requests[trace->request_count++] =
+            (struct replay_request){.timestamp_ms = timestamp_ms,
+                                    .first_id = trace->id_count,
+                                    .id_count = (uint32_t)count,
+                                    .input_length = (uint32_t)input_length};
+        trace->id_count += count;
+        trace->blocks_max = SL_MAX(trace->blocks_max, (uint32_t)count);
+    }
+    return err;
+}
+
+sl_err replay_trace_line(struct replay_trace *trace, const char *line, uint64_t length_bytes,
+                         uint32_t block_tokens, struct sl_error *why)
+{
+    json_error_t fault;
+    json_t *object = json_loadb(line, length_bytes, JSON_REJECT_DUPLICATES, &fault);
+    if (object == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "not JSON: %s (column %d)", fault.text, fault.column);
+    }
+    sl_err err = object_take(trace, object, block_tokens, why);
+    json_decref(object);
+    return err;
+}
+
+static sl_err lines_read(FILE *in, uint64_t limit, uint32_t block_tokens,
+                         struct replay_trace *trace, uint64_t *number, struct sl_error *why)
+{
+    char *line = NULL;
+    size_t room = 0;
+    sl_err err = SL_OK;
+    for (ssize_t length; err == SL_OK && trace->request_count < limit &&
+                         (length = getline(&line, &room, in)) >= 0;) {
+        ++*number;
+        if ((size_t)length > REPLAY_LINE_BYTES_MAX) {
+            err = sl_fail(why, SL_ERR_LIMIT, "over %u bytes", REPLAY_LINE_BYTES_MAX);
+        } else if (strspn(line, " \t\r\n") < (size_t)length) {
+            err = replay_trace_line(trace, line, (uint64_t)length, block_tokens, why);
+        }
+    }
+    free(line);
+    return err;
+}
+
+sl_err replay_trace_read(const char *path, uint64_t limit, uint32_t block_tokens,
+                         struct replay_trace *out, struct sl_error *why)
+{
+    bool standard = strcmp(path, "-") == 0;
+    FILE *in = standard ? stdin : fopen(path, "re");
+    if (in == NULL) {
+        return sl_fail_os(why, errno, "open '%s'", path);
+    }
+    struct replay_trace trace = {0};
+    struct sl_error reason = {0};
+    uint64_t number = 0;
+    sl_err err = lines_read(in, limit, block_tokens, &trace, &number, &reason);
+    if (!standard) {
+        (void)fclose(in);
+    }
+    if (err != SL_OK) {
+        replay_trace_free(&trace);
+        return sl_fail(why, err, "%.100s:%ju: %.100s", path, (uintmax_t)number, reason.text);
+    }
+    *out = trace;
+    return SL_OK;
+}
+
+void replay_trace_free(struct replay_trace *trace)
+{
+    free(trace->requests);
+    free(trace->ids);
+    *trace = (struct replay_trace){0};
+}

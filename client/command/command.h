@@ -1,0 +1,99 @@
+/* client/command/command.h - what the commands of sluicectl share. */
+#ifndef SL_CLIENT_COMMAND_COMMAND_H
+#define SL_CLIENT_COMMAND_COMMAND_H
+
+#include "client/lib/sluice.h"
+#include "runtime/sl_config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+enum ctl_exit { CTL_FINE = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
+
+#define CTL_SETTINGS_MAX 64u
+#define CTL_PAGES_MAX    1024u
+
+/* Where the help of a command ends. */
+/* clang-format off */
+#define CTL_HELP_COMMON \
+    "\n" \
+    "  --json            answer as JSON\n" \
+    "  --instance NAME   the node meant (default: $SLUICE_INSTANCE or \"default\")\n" \
+    "  --config FILE, --runtime-dir DIR, --shm-dir DIR and all other settings: sluicectl config --help\n" \
+    "Exit codes: 0 fine, 1 no (not found, failed), 2 wrong use, 3 node not reachable."
+/* clang-format on */
+
+struct ctl {
+    const struct ctl_command *command;
+    struct sl_config *config; /* all sources, the command line included */
+    struct sl_paths paths;
+    const char *config_file;
+    const char *settings[CTL_SETTINGS_MAX + 1]; /* "name=value" from the command line */
+    char *setting_texts[CTL_SETTINGS_MAX];      /* owned */
+    uint32_t setting_count;
+    bool json;
+    json_t *rows; /* an array that collects what would be printed as JSON; NULL: print it */
+    char **words; /* arguments that are no options */
+    int word_count;
+};
+
+/* An option of a command: with value (text != NULL) or without (flag). Parsed: at most one of the
+ * others is set. */
+struct ctl_option {
+    const char *name; /* without the dashes */
+    bool *flag;
+    const char **text;
+    uint64_t *count;    /* decimal */
+    uint64_t *size;     /* as sizes in the settings */
+    uint64_t *duration; /* as durations in the settings */
+};
+
+struct ctl_command {
+    const char *name;
+    const char *summary;
+    const char *help; /* usage, options, examples */
+    int (*run)(struct ctl *ctl, int argc, char **argv);
+};
+
+/* ---- arguments.c ---- */
+/* Parses options and settings; words and options may be mixed. `--json` is taken as a flag unless
+ * the command has an option of that name. False: *exit_code says how to end (--help was printed, or
+ * the use was wrong). */
+bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *options,
+               uint32_t option_count, int *exit_code);
+/* Opens the node that was parsed. */
+sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out,
+                struct sl_error *why);
+
+/* A word as a key; borrowed. */
+struct sl_object_key ctl_key(const char *word);
+
+/* ---- output.c ---- */
+/* Wrong use: prints and gives CTL_WRONG_USE. */
+int ctl_wrong(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
+/* A failed call: prints, with --json as an object too, and gives the exit code of its error. */
+int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
+/* Prints and frees. */
+void ctl_print_json(json_t *object);
+/* The same, or appends it to ctl->rows. */
+void ctl_give_json(const struct ctl *ctl, json_t *object);
+/* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
+json_t *ctl_json_bytes(const char *bytes, size_t length);
+json_t *ctl_json_u64(uint64_t value);
+/* Writes bytes for people: control characters are escaped. */
+void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
+/* "4.0 KiB" */
+const char *ctl_size_text(uint64_t bytes, char out[32]);
+
+/* ---- pages.c ---- */
+/* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,
+ * CTL_PAGES_MAX at most. */
+struct sl_metrics_view;
+uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_metrics_view *view),
+                   void *context);
+/* There is none: no node, or one of another build. Gives the error, never SL_OK. */
+sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why);
+/* The value of the metric of that name; 0: the page has none. */
+uint64_t ctl_page_metric(const struct sl_metrics_view *view, const char *wanted);
+
+#endif

@@ -1,0 +1,113 @@
+/* client/command/output.c - how commands say what happened. */
+#include "client/command/command.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ctl_wrong(const struct ctl *ctl, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fprintf(stderr, "sluicectl %s: ", ctl->command->name);
+    /* The analyser loses va_start when it checks several files in one run. */
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
+    (void)vfprintf(stderr, format, arguments);
+    (void)fprintf(stderr, "; see: sluicectl %s --help\n", ctl->command->name);
+    va_end(arguments);
+    return CTL_WRONG_USE;
+}
+
+static int exit_code_of(sl_err code)
+{
+    switch (code) {
+    case SL_ERR_UNREACHABLE:
+    case SL_ERR_TIMEOUT:
+    case SL_ERR_FOREIGN:
+    case SL_ERR_VERSION:
+        return CTL_UNREACHABLE;
+    case SL_ERR_INVALID:
+    case SL_ERR_CONFIG:
+        return CTL_WRONG_USE;
+    default:
+        return CTL_NO;
+    }
+}
+
+int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "sluicectl %s: %s (%s)\n", ctl->command->name, why->text,
+                  sl_err_text(why->code));
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:s, s:s}", "error", sl_err_name(why->code), "text", why->text));
+    }
+    return exit_code_of(why->code);
+}
+
+void ctl_print_json(json_t *object)
+{
+    if (object != NULL) {
+        (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12) | JSON_ENCODE_ANY);
+        (void)fputc('\n', stdout);
+        json_decref(object);
+    }
+}
+
+void ctl_give_json(const struct ctl *ctl, json_t *object)
+{
+    if (ctl->rows != NULL) {
+        (void)json_array_append_new(ctl->rows, object);
+    } else {
+        ctl_print_json(object);
+    }
+}
+
+json_t *ctl_json_u64(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+json_t *ctl_json_bytes(const char *bytes, size_t length)
+{
+    json_t *text = json_stringn(bytes, length);
+    if (text != NULL) {
+        return text;
+    }
+    char *hex = malloc(2 * length + 5);
+    if (hex == NULL) {
+        return json_null();
+    }
+    memcpy(hex, "hex:", 5);
+    for (size_t i = 0; i < length; i++) {
+        (void)snprintf(&hex[4 + 2 * i], 3, "%02x", (unsigned)(unsigned char)bytes[i]);
+    }
+    text = json_string(hex);
+    free(hex);
+    return text;
+}
+
+void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)bytes[i];
+        if (byte < 0x20 || byte == 0x7f || byte == '\\') {
+            (void)fprintf(out, "\\x%02x", byte);
+        } else {
+            (void)fputc(byte, out);
+        }
+    }
+}
+
+const char *ctl_size_text(uint64_t bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < SL_COUNT(units)) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return out;
+}

@@ -1,0 +1,73 @@
+/* client/command/pages.c - the metrics pages of a node, as files: nobody is asked anything. */
+#include "client/command/command.h"
+#include "runtime/sl_metrics.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_metrics_view *view),
+                   void *context)
+{
+    char *names[CTL_PAGES_MAX];
+    uint32_t count = 0;
+    uint32_t opened = 0;
+    DIR *directory = opendir(ctl->paths.shm_dir);
+    if (directory == NULL) {
+        return 0;
+    }
+    for (const struct dirent *entry;
+         count < CTL_PAGES_MAX && (entry = readdir(directory)) != NULL;) {
+        if (strncmp(entry->d_name, "metrics.", 8) == 0) {
+            names[count] = strdup(entry->d_name);
+            count += names[count] != NULL;
+        }
+    }
+    (void)closedir(directory);
+    qsort(names, count, sizeof *names, by_name);
+    bool going = true;
+    for (uint32_t i = 0; i < count; i++) {
+        char path[1400];
+        struct sl_metrics_view *view = NULL;
+        (void)snprintf(path, sizeof path, "%s/%s", ctl->paths.shm_dir, names[i]);
+        free(names[i]);
+        if (going &&
+            sl_metrics_view_open(path, &view, NULL) == SL_OK) { /* a page being made is left out */
+            opened++;
+            going = each(context, view);
+            sl_metrics_view_close(&view);
+        }
+    }
+    return opened;
+}
+
+sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why)
+{
+    char path[1400];
+    struct sl_metrics_view *view = NULL;
+    (void)snprintf(path, sizeof path, "%s/metrics.registrar", ctl->paths.shm_dir);
+    sl_err err = sl_metrics_view_open(path, &view, why);
+    sl_metrics_view_close(&view);
+    return err == SL_ERR_VERSION
+               ? err
+               : sl_fail(why, SL_ERR_UNREACHABLE,
+                         "no node runs under the name '%s' (no pages in %.150s)",
+                         sl_config_text(ctl->config, SL_SET_instance), ctl->paths.shm_dir);
+}
+
+uint64_t ctl_page_metric(const struct sl_metrics_view *view, const char *wanted)
+{
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value = 0;
+    for (uint32_t i = 0; sl_metrics_view_metric(view, i, name, &value); i++) {
+        if (strcmp(name, wanted) == 0) {
+            return value;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* client/ctl/config.c - the settings in force, for people and for the supervisor. */
+#include "client/ctl/commands.h"
+#include "runtime/sl_disk_place.h"
+
+#include <string.h>
+
+/* In single quotes for a shell, whatever is in it. */
+static void print_quoted(const char *text)
+{
+    (void)putchar('\'');
+    for (; *text != '\0'; text++) {
+        if (*text == '\'') {
+            (void)fputs("'\\''", stdout);
+        } else {
+            (void)putchar(*text);
+        }
+    }
+    (void)putchar('\'');
+}
+
+#define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
+static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
+
+/* Places are given as they come out, not as they were set. */
+static const char *place_of(const struct ctl *ctl, enum sl_setting setting)
+{
+    switch (setting) {
+    case SL_SET_runtime_dir:
+        return ctl->paths.runtime_dir;
+    case SL_SET_shm_dir:
+        return ctl->paths.shm_dir;
+    case SL_SET_log_dir:
+        return ctl->paths.log_dir;
+    case SL_SET_disk_path: /* several stand as they were set */
+        return ctl->paths.disk_count == 1 ? ctl->paths.disk_dirs[0]
+                                          : sl_config_text(ctl->config, setting);
+    default:
+        return sl_config_text(ctl->config, setting);
+    }
+}
+
+static void value_text(const struct ctl *ctl, enum sl_setting setting, char *out, size_t room)
+{
+    switch (kinds[setting]) {
+    case SL_SETTING_TEXT:
+        (void)snprintf(out, room, "%s", place_of(ctl, setting));
+        break;
+    case SL_SETTING_BOOL:
+        (void)snprintf(out, room, "%s", sl_config_bool(ctl->config, setting) ? "true" : "false");
+        break;
+    default:
+        (void)snprintf(out, room, "%ju", (uintmax_t)sl_config_u64(ctl->config, setting));
+        break;
+    }
+}
+
+/* As it can be read again, whatever the environment is by then: a line of name=value. */
+static void print_plain(enum sl_setting setting, const struct ctl *ctl)
+{
+    char text[1100];
+    uint64_t value = kinds[setting] == SL_SETTING_TEXT ? 0 : sl_config_u64(ctl->config, setting);
+    value_text(ctl, setting, text, sizeof text);
+    (void)printf("%s=", sl_setting_name(setting));
+    if (kinds[setting] == SL_SETTING_DURATION) {
+        (void)printf("%juns\n", (uintmax_t)value);
+    } else if (kinds[setting] == SL_SETTING_RATIO) {
+        (void)printf("%ju.%06ju\n", (uintmax_t)(value / 1000000), (uintmax_t)(value % 1000000));
+    } else {
+        (void)printf("%s\n", text);
+    }
+}
+
+/* Whether the node of these settings could have its disk tier; says on standard error what is in
+ * the way. */
+static int disks_check(const struct ctl *ctl)
+{
+    struct sl_error why = {0};
+    uint32_t bad = 0;
+    sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
+    if (why.code != SL_OK) {
+        (void)fprintf(stderr, "%s%s\n", why.text,
+                      err != SL_OK              ? ""
+                      : why.code == SL_ERR_BUSY ? ": the tierer tries again"
+                                                : ": going on with the other disks");
+    }
+    return err == SL_OK ? CTL_FINE : CTL_NO;
+}
+
+static int config_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    bool shell = false, plain = false, check = false;
+    const struct ctl_option options[] = {{.name = "shell", .flag = &shell},
+                                         {.name = "plain", .flag = &plain},
+                                         {.name = "check", .flag = &check}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        if (code == CTL_FINE) { /* --help */
+            (void)printf("\nSettings come, in rising order, from their defaults, a config file "
+                         "(lines of name = value), "
+                         "the environment\n(SLUICE_NAME) and the command line (--name VALUE).\n\n");
+            sl_config_print_help(stdout);
+        }
+        return code;
+    }
+    if (ctl->word_count != 0) {
+        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+    }
+    if (check) {
+        return disks_check(ctl);
+    }
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        enum sl_setting setting = (enum sl_setting)i;
+        char text[1100];
+        if (plain && !ctl->json) {
+            print_plain(setting, ctl);
+            continue;
+        }
+        value_text(ctl, setting, text, sizeof text);
+        if (ctl->json) {
+            (void)json_object_set_new(object, sl_setting_name(setting),
+                                      json_pack("{s:o, s:s}", "value",
+                                                ctl_json_bytes(text, strlen(text)), "source",
+                                                sl_config_source(ctl->config, setting)));
+        } else if (shell) {
+            (void)printf("S_%s=", sl_setting_name(setting));
+            print_quoted(text);
+            (void)putchar('\n');
+        } else {
+            (void)printf("%-22s %-34s # %s\n", sl_setting_name(setting), text,
+                         sl_config_source(ctl->config, setting));
+        }
+    }
+    if (ctl->json) {
+        ctl_print_json(object);
+    } else {
+        json_decref(object);
+    }
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_config = {
+    .name = "config",
+    .summary = "print the settings in force",
+    .help = "config [--shell | --plain | --check] [SETTINGS]\n"
+            "\n"
+            "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
+            "\n"
+            "  --shell           as shell assignments S_name='value'\n"
+            "  --plain           as lines name=value\n"
+            "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
+            "                    Makes directories that are missing. Code 1 and the reason: the node cannot start",
+    .run = config_command,
+};
+/* clang-format on */

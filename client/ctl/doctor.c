@@ -1,0 +1,339 @@
+/* client/ctl/doctor.c - sluicectl doctor: whether this machine can run the node that the settings
+ * describe, and how to mend what is in the way. It changes nothing but for a file of one page that
+ * it makes and removes in the directory of the disk tier. */
+#include "client/ctl/doctor.h"
+#include "client/ctl/commands.h"
+
+#include "ipc/sl_huge.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_metrics.h"
+#include "runtime/sl_priority.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Actors that wait so long, and so much of their lives (a part in so many), are kept from working.
+ */
+#define CORE_WAIT_NS    (2 * SL_NS_PER_S)
+#define CORE_WAIT_SHARE 20u
+
+static const char *const level_names[] = {"ok", "warn", "fail"};
+
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
+                const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    doctor->count[level]++;
+    if (doctor->ctl->json) {
+        (void)json_array_append_new(doctor->lines,
+                                    json_pack("{s:s, s:s, s:o, s:s}", "check", check, "level",
+                                              level_names[level], "text",
+                                              ctl_json_bytes(text, strlen(text)), "mend", mend));
+        return;
+    }
+    (void)printf("%-5s%-14s", level_names[level], check);
+    ctl_print_bytes(stdout, text, strlen(text));
+    (void)printf("\n");
+    if (mend[0] != '\0') {
+        (void)printf("%19s-> %s\n", "", mend);
+    }
+}
+
+/* ---- helpers ---- */
+
+bool doctor_parent(const char *path, char out[1100])
+{
+    struct stat status;
+    (void)snprintf(out, 1100, "%s", path);
+    while (stat(out, &status) != 0) {
+        char *slash = strrchr(out, '/');
+        if (slash == NULL) {
+            return false;
+        }
+        slash[slash == out] = '\0';
+        if (slash == out && stat(out, &status) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t doctor_free_bytes(const char *path)
+{
+    struct statvfs status;
+    return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
+}
+
+/* Whether the registrar whose metrics page lies in this directory is alive. */
+static bool registrar_lives(const char *shm_dir)
+{
+    char path[1200];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary = {0};
+    (void)snprintf(path, sizeof(path), "%s/metrics.registrar", shm_dir);
+    if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
+        return false;
+    }
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
+}
+
+/* ---- memory ---- */
+
+static void doctor_memory(struct doctor *doctor)
+{
+    char parent[1100], a[32], b[32], c[32];
+    const char *shm_dir = doctor->ctl->paths.shm_dir;
+    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory) +
+                    sl_config_u64(doctor->config, SL_SET_index_memory);
+    if (!doctor_parent(shm_dir, parent)) {
+        doctor_say(doctor, DOCTOR_FAIL, "memory", "mount a tmpfs there, or set shm_dir",
+                   "no directory above '%s' exists", shm_dir);
+        return;
+    }
+    uint64_t own = sl_dir_used_bytes(shm_dir), left = doctor_free_bytes(parent);
+    bool enough = left + own >= want;
+    doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "memory",
+               enough ? "" : "mount -o remount,size=N /dev/shm, or set memory lower",
+               "%s free at %s, %s there already, memory and index_memory want %s",
+               ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
+}
+
+static void doctor_huge_pages(struct doctor *doctor)
+{
+    char parent[1100], why[SL_HUGE_TEXT_BYTES] = "";
+    if (!doctor_parent(doctor->ctl->paths.shm_dir, parent)) {
+        return;
+    }
+    bool huge = sl_huge_pages(parent, why);
+    doctor_say(doctor, huge ? DOCTOR_OK : DOCTOR_WARN, "huge_pages",
+               huge ? ""
+                    : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or mount "
+                      "the tmpfs with huge=advise",
+               "%s", why);
+}
+
+/* ---- cores: how long the actors of the node that runs were kept waiting for one ---- */
+
+struct core_waits {
+    uint32_t actor_count;
+    bool late; /* the worst one: any that is late is worse than those that are not */
+    char worst[32];
+    uint64_t worst_ns, worst_life_ns;
+};
+
+static bool core_wait_of(void *context, struct sl_metrics_view *view)
+{
+    struct core_waits *waits = context;
+    struct sl_metrics_summary summary = {0};
+    uint64_t wait_ns = 0;
+    sl_metrics_view_summary(view, &summary);
+    if (summary.proc.pid == 0 || !sl_proc_alive(summary.proc) ||
+        strncmp(summary.actor, "client.", 7) == 0 ||
+        sl_core_wait_ns(summary.proc.pid, &wait_ns, NULL) != SL_OK) {
+        return true;
+    }
+    uint64_t life_ns = sl_clock_monotonic_ns() - summary.started_ns;
+    waits->actor_count++;
+    bool late = wait_ns > CORE_WAIT_NS && wait_ns > life_ns / CORE_WAIT_SHARE;
+    if (late > waits->late || (late == waits->late && wait_ns >= waits->worst_ns)) {
+        waits->late = late;
+        (void)snprintf(waits->worst, sizeof(waits->worst), "%s", summary.actor);
+        waits->worst_ns = wait_ns;
+        waits->worst_life_ns = life_ns;
+    }
+    return true;
+}
+
+static void doctor_cores(struct doctor *doctor)
+{
+    struct core_waits waits = {0};
+    (void)ctl_pages(doctor->ctl, core_wait_of, &waits);
+    if (waits.actor_count == 0) {
+        return;
+    }
+    bool late = waits.late;
+    doctor_say(doctor, late ? DOCTOR_WARN : DOCTOR_OK, "cores",
+               late ? "leave the node a core, raise its CPU limit, start it with CAP_SYS_NICE or "
+                      "LimitNICE=, or sysctl kernel.sched_autogroup_enabled=0"
+                    : "",
+               "%s was ready to run and had no core for %.2f s of its %.0f s", waits.worst,
+               (double)waits.worst_ns / SL_NS_PER_S, (double)waits.worst_life_ns / SL_NS_PER_S);
+}
+
+/* ---- limits ---- */
+
+static void doctor_descriptors(struct doctor *doctor)
+{
+    struct rlimit limit = {0};
+    /* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. */
+    uint64_t want = 8 * sl_config_u64(doctor->config, SL_SET_clients_max) +
+                    sl_config_u64(doctor->config, SL_SET_fabric_connections_max) + 64;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t least = 512; /* the actors of a small node */
+    enum doctor_level level = limit.rlim_cur >= want   ? DOCTOR_OK
+                              : limit.rlim_cur < least ? DOCTOR_FAIL
+                                                       : DOCTOR_WARN;
+    doctor_say(doctor, level, "descriptors",
+               level == DOCTOR_OK ? "" : "ulimit -n, or LimitNOFILE= of the unit",
+               "%llu descriptors a process, clients_max and fabric_connections_max may want %llu",
+               (unsigned long long)limit.rlim_cur, (unsigned long long)want);
+}
+
+static bool verbs_wanted(const struct doctor *doctor)
+{
+    return strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+}
+
+static void doctor_memlock(struct doctor *doctor)
+{
+    struct rlimit limit = {0};
+    char a[32], b[32];
+    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory);
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    bool enough = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= want;
+    bool needed = verbs_wanted(doctor);
+    doctor_say(doctor, enough || !needed ? DOCTOR_OK : DOCTOR_FAIL, "memlock",
+               enough || !needed ? "" : "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
+               "%s may be locked%s%s",
+               limit.rlim_cur == RLIM_INFINITY ? "any memory" : ctl_size_text(limit.rlim_cur, a),
+               needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
+               needed ? ctl_size_text(want, b) : "");
+}
+
+static void doctor_io_uring(struct doctor *doctor)
+{
+    struct io_uring ring;
+    bool needed = sl_config_u64(doctor->config, SL_SET_disk) > 0 ||
+                  strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0;
+    int result = io_uring_queue_init(8, &ring, 0);
+    if (result == 0) {
+        io_uring_queue_exit(&ring);
+        doctor_say(doctor, DOCTOR_OK, "io_uring", "", "there");
+        return;
+    }
+    doctor_say(doctor, needed ? DOCTOR_FAIL : DOCTOR_WARN, "io_uring",
+               "sysctl kernel.io_uring_disabled=0; in a container allow io_uring_setup, _enter and "
+               "_register",
+               "%s: no disk tier and no tcp fabric", strerror(-result));
+}
+
+/* ---- files with secrets: every setting that ends in _file ---- */
+
+static void doctor_key_files(struct doctor *doctor)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        const char *name = sl_setting_name((enum sl_setting)i);
+        size_t length = strlen(name);
+        if (length < 6 || strcmp(name + length - 5, "_file") != 0) {
+            continue;
+        }
+        const char *path = sl_config_text(doctor->config, (enum sl_setting)i);
+        struct stat status;
+        if (path[0] == '\0') {
+            continue;
+        }
+        count++;
+        if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
+            doctor_say(doctor, DOCTOR_FAIL, "key_files", "make it, or correct the setting",
+                       "%s: '%s': %s", name, path, strerror(errno));
+        } else if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) {
+            doctor_say(doctor, DOCTOR_FAIL, "key_files", "chmod 600 FILE",
+                       "%s: others than its owner can read '%s'", name, path);
+        } else {
+            doctor_say(doctor, DOCTOR_OK, "key_files", "", "%s: '%s'", name, path);
+        }
+    }
+    if (count == 0) {
+        doctor_say(doctor, DOCTOR_OK, "key_files", "", "none is configured");
+    }
+}
+
+/* ---- what earlier nodes left ---- */
+
+static void doctor_leftovers(struct doctor *doctor)
+{
+    char base[1100], path[1400], a[32];
+    uint32_t found = 0;
+    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
+    DIR *directory = opendir(base);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
+        if (entry->d_name[0] == '.' || sl_dir_used_bytes(path) == 0 || registrar_lives(path)) {
+            continue;
+        }
+        found++;
+        doctor_say(doctor, DOCTOR_WARN, "leftovers",
+                   "start this instance to use it again, or remove the directory",
+                   "'%s' holds %s, and no registrar of it lives", path,
+                   ctl_size_text(sl_dir_used_bytes(path), a));
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    if (found == 0) {
+        doctor_say(doctor, DOCTOR_OK, "leftovers", "", "none in %s", base);
+    }
+}
+
+static int doctor_command(struct ctl *ctl, int argc, char **argv)
+{
+    static void (*const checks[])(struct doctor *) = {
+        doctor_node,      doctor_memory,   doctor_huge_pages, doctor_cores,     doctor_descriptors,
+        doctor_memlock,   doctor_io_uring, doctor_disk,       doctor_verbs,     doctor_ports,
+        doctor_key_files, doctor_cluster,  doctor_directory,  doctor_leftovers,
+    };
+    int code;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count != 0) {
+        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+    }
+    struct doctor doctor = {
+        .ctl = ctl, .config = ctl->config, .paths = ctl->paths, .lines = json_array()};
+    doctor.running = registrar_lives(ctl->paths.shm_dir);
+    for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
+        checks[i](&doctor);
+    }
+    sl_config_destroy(&doctor.given);
+    bool fine = doctor.count[DOCTOR_FAIL] == 0;
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:b, s:b, s:o}", "ok", fine, "running", doctor.running, "checks",
+                                 doctor.lines));
+    } else {
+        json_decref(doctor.lines);
+        (void)printf("%u ok, %u to look at, %u in the way\n", doctor.count[DOCTOR_OK],
+                     doctor.count[DOCTOR_WARN], doctor.count[DOCTOR_FAIL]);
+    }
+    return fine ? CTL_FINE : CTL_NO;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_doctor = {
+    .name = "doctor",
+    .summary = "check the machine for the node that the settings describe",
+    .help = "doctor\n"
+            "\n"
+            "One line a check: memory, huge pages, limits, io_uring, disk, NICs, ports, key files, keys of nodes, the directory, leftovers;\n"
+            "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing."
+            CTL_HELP_COMMON,
+    .run = doctor_command,
+};
+/* clang-format on */

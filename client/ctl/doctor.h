@@ -1,0 +1,37 @@
+/* client/ctl/doctor.h - what the checks of `sluicectl doctor` share. */
+#ifndef SL_CLIENT_CTL_DOCTOR_H
+#define SL_CLIENT_CTL_DOCTOR_H
+
+#include "client/command/command.h"
+
+enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
+
+struct doctor {
+    const struct ctl *ctl;
+    const struct sl_config *config; /* of the node that runs; else what was asked */
+    struct sl_paths paths;
+    struct sl_config *given; /* owned: what the node that runs was given; NULL: none, or unknown */
+    bool as_is;              /* nothing but what the node that runs was given is looked at */
+    bool running;            /* this instance's registrar lives: what it uses is its own */
+    json_t *lines;
+    uint32_t count[3]; /* by level */
+};
+
+/* One line: what was looked at, what was found, and how to mend it ("": nothing to mend). */
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
+                const char *format, ...) SL_PRINTF(5, 6);
+
+/* doctor_net.c */
+void doctor_verbs(struct doctor *doctor);
+void doctor_ports(struct doctor *doctor);
+void doctor_directory(struct doctor *doctor);
+/* doctor_disk.c */
+void doctor_node(struct doctor *doctor); /* finds the settings of the node that runs: first */
+void doctor_disk(struct doctor *doctor);
+/* The next directory above that exists; false: none. */
+bool doctor_parent(const char *path, char out[1100]);
+uint64_t doctor_free_bytes(const char *path);
+/* doctor_cluster.c */
+void doctor_cluster(struct doctor *doctor);
+
+#endif

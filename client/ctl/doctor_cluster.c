@@ -1,0 +1,156 @@
+/* client/ctl/doctor_cluster.c - sluicectl doctor: this node among others - its name, its keys, and
+ * those of the nodes it lets in. */
+#include "client/ctl/doctor.h"
+
+#include "ipc/sl_cluster.h"
+#include "ipc/sl_curve.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECK "cluster_keys"
+
+/* NODE.secret. True: fine, *own is its public half. */
+static bool secret_check(struct doctor *doctor, const char *keys, const char *node,
+                         char own[SL_CURVE_TEXT_BYTES])
+{
+    char path[1300], mend[1500];
+    struct stat status;
+    struct sl_curve_pair pair = {0};
+    struct sl_error why = {0};
+    (void)snprintf(path, sizeof(path), "%.1100s/%s.secret", keys, node);
+    sl_err err = sl_curve_load(keys, node, &pair, &why);
+    memcpy(own, pair.public_text, SL_CURVE_TEXT_BYTES);
+    explicit_bzero(&pair, sizeof(pair));
+    if (err == SL_OK) {
+        return true;
+    }
+    if (stat(path, &status) != 0) {
+        (void)snprintf(mend, sizeof(mend), "sluicectl keygen '%.1100s' %s, or set node_name", keys,
+                       node);
+    } else if (status.st_uid != geteuid() || (status.st_mode & 077u) != 0) {
+        (void)snprintf(mend, sizeof(mend), "chown %u '%s', chmod 600 '%.100s'", (unsigned)geteuid(),
+                       path, path);
+    } else {
+        (void)snprintf(mend, sizeof(mend),
+                       "remove '%s', sluicectl keygen, and copy the new %s.pub to all peers", path,
+                       node);
+    }
+    doctor_say(doctor, DOCTOR_FAIL, CHECK, mend, "%s", why.text);
+    return false;
+}
+
+/* Counts the keys of other nodes; what is no key is said. */
+static uint32_t others_count(struct doctor *doctor, const char *keys, const char *node)
+{
+    char text[SL_CURVE_TEXT_BYTES], name[64];
+    uint32_t count = 0;
+    DIR *files = opendir(keys);
+    for (const struct dirent *file = files != NULL ? readdir(files) : NULL; file != NULL;
+         file = readdir(files)) {
+        struct sl_error why = {0};
+        size_t length = strlen(file->d_name);
+        if (length <= 4 || length - 4 >= sizeof(name) ||
+            strcmp(file->d_name + length - 4, ".pub") != 0) {
+            continue;
+        }
+        (void)snprintf(name, sizeof(name), "%.*s", (int)length - 4, file->d_name);
+        if (sl_curve_load_public(keys, name, text, &why) != SL_OK) {
+            doctor_say(doctor, DOCTOR_WARN, CHECK, "copy it anew from its node, or remove it", "%s",
+                       why.text);
+        } else if (strcmp(name, node) != 0) {
+            count++;
+        }
+    }
+    if (files != NULL) {
+        (void)closedir(files);
+    }
+    return count;
+}
+
+/* Every NAME@... of the setting has its NAME.pub. */
+static bool peers_check(struct doctor *doctor, const char *keys, const char *node)
+{
+    bool good = true;
+    char key[SL_CURVE_TEXT_BYTES], name[SL_CLUSTER_NAME_BYTES];
+    for (const char *at = sl_config_text(doctor->config, SL_SET_peers); *at != '\0';) {
+        at += strspn(at, " ,");
+        size_t length = strcspn(at, "@,");
+        struct sl_error why = {0};
+        (void)snprintf(name, sizeof(name), "%.*s", (int)SL_MIN(length, sizeof(name) - 1), at);
+        if (at[length] == '@' && strcmp(name, node) != 0 &&
+            sl_curve_load_public(keys, name, key, &why) != SL_OK) {
+            good = false;
+            doctor_say(doctor, DOCTOR_FAIL, CHECK, "copy NAME.pub from that node, as it was made",
+                       "peer %s: %s", name, why.text);
+        }
+        at += strcspn(at, ",");
+    }
+    return good;
+}
+
+static void keys_check(struct doctor *doctor, const char *keys, const char *node)
+{
+    char own[SL_CURVE_TEXT_BYTES], told[SL_CURVE_TEXT_BYTES];
+    struct stat status;
+    if (stat(keys, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "sluicectl keygen DIRECTORY NODE makes it",
+                   "'%s': %s", keys, strerror(errno == 0 ? ENOTDIR : errno));
+        return;
+    }
+    if ((status.st_mode & 022u) != 0) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "chmod 700 DIRECTORY",
+                   "others than its owner can put keys into '%s': who has one there is let in",
+                   keys);
+        return;
+    }
+    if (!secret_check(doctor, keys, node, own)) {
+        return;
+    }
+    if (sl_curve_load_public(keys, node, told, NULL) == SL_OK && strcmp(own, told) != 0) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK,
+                   "remove both, sluicectl keygen, and copy the new .pub to all peers",
+                   "'%s/%s.pub' is not the public half of %s.secret", keys, node, node);
+        return;
+    }
+    if (!peers_check(doctor, keys, node)) {
+        return;
+    }
+    uint32_t others = others_count(doctor, keys, node);
+    doctor_say(doctor, others > 0 ? DOCTOR_OK : DOCTOR_WARN, CHECK,
+               others > 0 ? "" : "copy the NAME.pub of each peer there",
+               "node %s has its own pair in '%s', and the keys of %u others", node, keys, others);
+}
+
+void doctor_cluster(struct doctor *doctor)
+{
+    char node[SL_CLUSTER_NAME_BYTES];
+    struct sl_error why = {0};
+    const struct sl_config *config = doctor->config;
+    const char *keys = sl_config_text(config, SL_SET_cluster_keys);
+    if (!sl_cluster_wanted(config)) {
+        doctor_say(doctor, DOCTOR_OK, CHECK, "",
+                   "no other nodes (cluster_listen, peers, directory)");
+        return;
+    }
+    if (strcmp(sl_config_text(config, SL_SET_fabric), "off") == 0) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "fabric = tcp, or verbs",
+                   "other nodes are configured, and nothing that carries bytes");
+    }
+    if (sl_cluster_name(config, node, &why) != SL_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "set node_name", "%s", why.text);
+    } else if (sl_config_bool(config, SL_SET_cluster_plaintext)) {
+        doctor_say(doctor, DOCTOR_WARN, CHECK, "cluster_plaintext = false, and cluster_keys",
+                   "plaintext: whoever reaches this node may read all of its memory");
+    } else if (keys[0] == '\0') {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK,
+                   "sluicectl keygen DIRECTORY NODE, and cluster_keys = DIRECTORY",
+                   "cluster_keys is not set: node %s has no keys", node);
+    } else {
+        keys_check(doctor, keys, node);
+    }
+}

@@ -1,0 +1,348 @@
+/* client/ctl/doctor_net.c - sluicectl doctor: NICs, ports, the cluster directory. What there is of
+ * NICs is read from sysfs, so no library has to be there for it. */
+#include "client/ctl/doctor.h"
+
+#include "ipc/sl_cluster.h"
+#include "runtime/directory/options.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SYSFS     "/sys/class/infiniband"
+#define GIDS_MAX  256u
+#define MTU_SMALL 4200 /* a path MTU of 4096 and its headers fit */
+
+/* First line of a file; "" when there is none. */
+static void line_read(const char *path, char out[64])
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (file != NULL) {
+        if (fgets(out, 64, file) == NULL) {
+            out[0] = '\0';
+        }
+        (void)fclose(file);
+    }
+    out[strcspn(out, "\n")] = '\0';
+}
+
+/* Entries of a directory but dot files, each given to fn; gives their count. */
+static uint32_t each_entry(struct doctor *doctor, const char *path,
+                           void (*fn)(struct doctor *doctor, const char *path, const char *name))
+{
+    uint32_t count = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        if (entry->d_name[0] != '.') {
+            fn(doctor, path, entry->d_name);
+            count++;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return count;
+}
+
+/* Counts the GIDs of a port that a peer can be reached by. */
+static uint32_t gids_usable(const char *port, bool infiniband)
+{
+    char path[512], gid[64], type[64];
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i < GIDS_MAX; i++) {
+        (void)snprintf(path, sizeof(path), "%s/gids/%u", port, i);
+        line_read(path, gid);
+        if (gid[0] == '\0') {
+            break;
+        }
+        (void)snprintf(path, sizeof(path), "%s/gid_attrs/types/%u", port, i);
+        line_read(path, type);
+        bool null = strspn(gid, "0:") == strlen(gid);
+        bool link_local = strncmp(gid, "fe80", 4) == 0;
+        usable += !null && (infiniband || (!link_local && strcmp(type, "RoCE v2") == 0));
+    }
+    return usable;
+}
+
+static void verbs_port(struct doctor *doctor, const char *ports, const char *name)
+{
+    char port[256], path[512], state[64], layer[64], netdev[64], mtu[64];
+    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+    enum doctor_level bad = wanted ? DOCTOR_FAIL : DOCTOR_WARN;
+    (void)snprintf(port, sizeof(port), "%.180s/%.60s", ports, name);
+    (void)snprintf(path, sizeof(path), "%s/state", port);
+    line_read(path, state);
+    (void)snprintf(path, sizeof(path), "%s/link_layer", port);
+    line_read(path, layer);
+    (void)snprintf(path, sizeof(path), "%s/gid_attrs/ndevs/0", port);
+    line_read(path, netdev);
+    bool infiniband = strcmp(layer, "InfiniBand") == 0;
+    const char *shown = port + sizeof(SYSFS);
+    if (strstr(state, "ACTIVE") == NULL) {
+        doctor_say(doctor, bad, "nic", "connect it, or ip link set DEVICE up", "%s: state '%s'",
+                   shown, state);
+        return;
+    }
+    uint32_t usable = gids_usable(port, infiniband);
+    doctor_say(doctor, usable > 0 ? DOCTOR_OK : bad, "nic",
+               usable > 0 ? "" : "give its network device an address; the NIC must speak RoCE v2",
+               "%s: active, %s, %u usable GIDs", shown, layer, usable);
+    if (infiniband || netdev[0] == '\0') {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.60s/mtu", netdev);
+    line_read(path, mtu);
+    bool small = strtol(mtu, NULL, 10) < MTU_SMALL;
+    doctor_say(doctor, small ? DOCTOR_WARN : DOCTOR_OK, "mtu",
+               small ? "ip link set DEVICE mtu 9000, on switches and peers too" : "",
+               "%s: %s bytes%s", netdev, mtu,
+               small ? ": packets of 1024 bytes instead of 4096" : "");
+}
+
+static void verbs_device(struct doctor *doctor, const char *devices, const char *name)
+{
+    char ports[256];
+    (void)snprintf(ports, sizeof(ports), "%.60s/%.100s/ports", devices, name);
+    if (each_entry(doctor, ports, verbs_port) == 0) {
+        doctor_say(doctor, DOCTOR_WARN, "nic", "", "%s has no ports", name);
+    }
+}
+
+void doctor_verbs(struct doctor *doctor)
+{
+    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+    uint32_t devices = each_entry(doctor, SYSFS, verbs_device);
+    if (devices == 0) {
+        doctor_say(doctor, wanted ? DOCTOR_FAIL : DOCTOR_OK, "nic",
+                   wanted ? "load the NIC's driver (modprobe mlx5_ib, or rdma_rxe for a test), or "
+                            "set fabric = tcp"
+                          : "",
+                   "no RDMA device%s", wanted ? ", and fabric = verbs" : "");
+    }
+    if (!wanted) {
+        return;
+    }
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    doctor_say(doctor, library != NULL ? DOCTOR_OK : DOCTOR_FAIL, "libibverbs",
+               library != NULL ? "" : "deploy/install (libibverbs-dev ibverbs-providers)", "%s",
+               library != NULL ? "there" : dlerror());
+    if (library != NULL) {
+        (void)dlclose(library);
+    }
+}
+
+/* ---- ports ---- */
+
+/* IP or IP:PORT, as the fabric takes it. */
+static bool address_parse(const char *text, struct sockaddr_storage *out, socklen_t *length,
+                          uint16_t *port)
+{
+    char host[130];
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    const char *end = strchr(text, ']');
+    const char *colon = strrchr(text, ':');
+    bool bracket = text[0] == '[' && end != NULL;
+    if (!bracket && inet_pton(AF_INET6, text, &v6.sin6_addr) == 1) {
+        colon = NULL; /* all of it is the address */
+    } else if (bracket && colon < end) {
+        colon = NULL;
+    }
+    const char *from = text + bracket;
+    size_t host_length = bracket         ? (size_t)(end - from)
+                         : colon != NULL ? (size_t)(colon - from)
+                                         : strlen(from);
+    (void)snprintf(host, sizeof(host), "%.*s", (int)SL_MIN(host_length, 128u), from);
+    unsigned long number = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
+    *port = (uint16_t)SL_MIN(number, 65535u);
+    v4.sin_port = v6.sin6_port = htons(*port);
+    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
+        memcpy(out, &v4, sizeof(v4));
+        *length = sizeof(v4);
+    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
+        memcpy(out, &v6, sizeof(v6));
+        *length = sizeof(v6);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* cluster_listen may also be at an interface's name, or at *. */
+static bool interface_parse(const char *text, struct sockaddr_storage *out, socklen_t *length,
+                            uint16_t *port)
+{
+    char name[IF_NAMESIZE];
+    const char *colon = strrchr(text, ':');
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (colon == NULL || (size_t)(colon - text) >= sizeof(name)) {
+        return false;
+    }
+    memcpy(name, text, (size_t)(colon - text));
+    name[colon - text] = '\0';
+    *port = (uint16_t)SL_MIN(strtoul(colon + 1, NULL, 10), 65535u);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(*port)};
+    found = strcmp(name, "*") == 0;
+    if (!found && getifaddrs(&all) != 0) {
+        return false;
+    }
+    for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
+        if (at->ifa_addr != NULL && at->ifa_addr->sa_family == AF_INET &&
+            strcmp(at->ifa_name, name) == 0) {
+            memcpy(&v4.sin_addr,
+                   &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr,
+                   sizeof(v4.sin_addr));
+            found = true;
+        }
+    }
+    freeifaddrs(all);
+    memcpy(out, &v4, sizeof(v4));
+    *length = sizeof(v4);
+    return found;
+}
+
+/* Errors: errno of bind or listen; 0: it is free. */
+static int port_try(const struct sockaddr_storage *address, socklen_t length)
+{
+    const int on = 1;
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int os_code = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (bind(fd, (const struct sockaddr *)address, length) != 0 || listen(fd, 1) != 0) {
+            os_code = errno;
+        }
+        (void)close(fd);
+    }
+    return os_code;
+}
+
+static void port_check(struct doctor *doctor, enum sl_setting setting, bool control)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = 0;
+    uint16_t port = 0;
+    const char *name = sl_setting_name(setting), *text = sl_config_text(doctor->config, setting);
+    bool good = address_parse(text, &address, &length, &port) ||
+                (control && interface_parse(text, &address, &length, &port));
+    if (!good || (control && port == 0)) {
+        doctor_say(doctor, DOCTOR_FAIL, "ports",
+                   control ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
+                           : "fabric_address = IP or IP:PORT",
+                   "%s: '%s' is no address of this machine", name, text);
+        return;
+    }
+    int os_code = port_try(&address, length);
+    bool own = os_code == EADDRINUSE && doctor->running;
+    doctor_say(doctor, os_code == 0 || own ? DOCTOR_OK : DOCTOR_FAIL, "ports",
+               os_code == 0 || own        ? ""
+               : os_code == EADDRNOTAVAIL ? "it must be an address of this machine (ip addr)"
+               : os_code == EADDRINUSE    ? "choose another port, or end who has it (ss -ltnp)"
+               : os_code == EACCES        ? "ports below 1024 are not for everybody: choose another"
+                                          : "see the error",
+               "%s %s: %s", name, text,
+               own            ? "in use, by this node it seems"
+               : os_code == 0 ? "free"
+                              : strerror(os_code));
+}
+
+/* What the directory tells others of where this node is. */
+static void told_check(struct doctor *doctor)
+{
+    bool any = false;
+    const char *listen = sl_config_text(doctor->config, SL_SET_cluster_listen);
+    const char *told = sl_config_text(doctor->config, SL_SET_cluster_address);
+    const char *address = told[0] != '\0' ? told : listen;
+    if (sl_cluster_is_guided(doctor->config) && (!sl_cluster_address(address, &any) || any)) {
+        doctor_say(doctor, DOCTOR_FAIL, "ports",
+                   "cluster_address = IP:PORT at which other nodes reach this one",
+                   "%s: '%s' is no address that the directory can tell others",
+                   told[0] != '\0' ? "cluster_address" : "cluster_listen", address);
+    }
+}
+
+void doctor_ports(struct doctor *doctor)
+{
+    bool fabric = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0 &&
+                  sl_config_text(doctor->config, SL_SET_fabric_address)[0] != '\0';
+    bool control = sl_config_text(doctor->config, SL_SET_cluster_listen)[0] != '\0';
+    if (fabric) {
+        port_check(doctor, SL_SET_fabric_address, false);
+    }
+    if (control) {
+        port_check(doctor, SL_SET_cluster_listen, true);
+        told_check(doctor);
+    }
+    if (!fabric && !control) {
+        doctor_say(doctor, DOCTOR_OK, "ports", "", "nothing listens on a network");
+    }
+}
+
+/* ---- the directory ---- */
+
+struct probe {
+    bool up, failed;
+    char why[SL_ERROR_TEXT_BYTES];
+};
+
+static void probe_link(void *context, bool up, const struct sl_error *why)
+{
+    struct probe *probe = context;
+    probe->up = up;
+    probe->failed = !up;
+    if (!up) {
+        (void)snprintf(probe->why, sizeof(probe->why), "%s", why->text);
+    }
+}
+
+static void probe_found(void *context, uint64_t cookie, sl_err code,
+                        const struct sl_directory_found *found, uint32_t count)
+{
+    (void)context, (void)cookie, (void)code, (void)found, (void)count; /* nothing is looked up */
+}
+
+void doctor_directory(struct doctor *doctor)
+{
+    static const char mend[] =
+        "start redis-server there, and check directory_url, directory_password_file and firewalls";
+    char password[SL_DIRECTORY_PASSWORD_BYTES];
+    struct sl_directory_options options;
+    struct sl_directory *directory = NULL;
+    struct sl_error why = {0};
+    struct probe probe = {0};
+    sl_err err = sl_directory_options_from(doctor->config, &options, password, &why);
+    if (err == SL_OK && options.kind == SL_DIRECTORY_EMBEDDED) {
+        doctor_say(doctor, DOCTOR_OK, "directory", "", "embedded: this node alone");
+        return;
+    }
+    options.events =
+        (struct sl_directory_events){.context = &probe, .found = probe_found, .link = probe_link};
+    if (err == SL_OK) {
+        err = sl_directory_open(&options, &directory, &why);
+    }
+    explicit_bzero(password, sizeof(password));
+    if (err != SL_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "directory", "correct the setting", "%s", why.text);
+        return;
+    }
+    while (!probe.up && !probe.failed) { /* the first attempt ends by directory_timeout */
+        sl_directory_step(directory, sl_clock_monotonic_ns());
+        struct pollfd fd = {.fd = sl_directory_fd(directory), .events = POLLIN};
+        (void)poll(&fd, 1, 5);
+    }
+    doctor_say(doctor, probe.up ? DOCTOR_OK : DOCTOR_FAIL, "directory", probe.up ? "" : mend, "%s",
+               probe.up ? "redis answers" : probe.why);
+    sl_directory_close(&directory);
+}

@@ -1,0 +1,64 @@
+/* client/ctl/main.c - sluicectl: which commands there are, and main. */
+#include "client/bench/commands.h"
+#include "client/ctl/commands.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As --help lists them. */
+static const struct ctl_command *const commands[] = {
+    &ctl_put,           &ctl_get,      &ctl_exists, &ctl_prefetch, &ctl_rm,     &ctl_ls,
+    &ctl_stat,          &ctl_explain,  &ctl_flush,  &ctl_status,   &ctl_tiers,  &ctl_pools,
+    &ctl_contributions, &ctl_nodes,    &ctl_keygen, &ctl_trace,    &ctl_keys,   &ctl_messages,
+    &ctl_config,        &ctl_workload, &ctl_bench,  &ctl_doctor,   &ctl_replay, &ctl_pd_demo,
+};
+
+static void usage(FILE *out)
+{
+    (void)fprintf(out, "usage: sluicectl COMMAND [ARGUMENTS]\n\n");
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        (void)fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    }
+    (void)fprintf(out, "\nsluicectl COMMAND --help says more. Exit codes: 0 fine, 1 no, 2 wrong "
+                       "use, 3 node not reachable.\n");
+}
+
+int main(int argc, char **argv)
+{
+    (void)signal(SIGPIPE, SIG_DFL); /* `sluicectl ls | head` ends quietly */
+    if (argc < 2) {
+        usage(stderr);
+        return CTL_WRONG_USE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return CTL_FINE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("sluicectl %s\n", SL_VERSION);
+        return CTL_FINE;
+    }
+    struct ctl ctl = {0};
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        if (strcmp(argv[1], commands[i]->name) == 0) {
+            ctl.command = commands[i];
+        }
+    }
+    if (ctl.command == NULL) {
+        (void)fprintf(stderr, "sluicectl: unknown command '%s'\n", argv[1]);
+        usage(stderr);
+        return CTL_WRONG_USE;
+    }
+    int code = ctl.command->run(&ctl, argc - 1, argv + 1);
+    for (uint32_t i = 0; i < ctl.setting_count; i++) {
+        free(ctl.setting_texts[i]);
+    }
+    sl_config_destroy(&ctl.config);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        (void)fprintf(stderr, "sluicectl: cannot write to standard output\n");
+        return code == CTL_FINE ? CTL_NO : code;
+    }
+    return code;
+}

@@ -1,0 +1,132 @@
+/* client/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys. */
+#include "client/ctl/commands.h"
+#include "ipc/sl_curve.h"
+
+#include <string.h>
+
+static json_t *node_json(const struct sl_node_info *node)
+{
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", node->name,
+        "address", node->address, "source", node->source, "state", node->state, "link", node->link,
+        "incarnation", ctl_json_u64(node->incarnation), "round_trip_ns",
+        ctl_json_u64(node->round_trip_ns), "heard_ago_ns", ctl_json_u64(node->heard_ago_ns),
+        "read_bytes", ctl_json_u64(node->read_bytes), "read_values",
+        ctl_json_u64(node->read_values), "failures", ctl_json_u64(node->failures), "pinned_values",
+        ctl_json_u64(node->pinned_values));
+}
+
+static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
+                       uint32_t count)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        (void)json_array_append_new(rows, node_json(&nodes[i]));
+    }
+    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o}", "name", self->name, "listen", self->listen,
+                             "fabric", self->fabric, "nodes", rows));
+}
+
+static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
+                        uint32_t count)
+{
+    char bytes[32];
+    if (self->name[0] == '\0') {
+        (void)printf("this node has no peers, and nobody can ask it (settings peers, directory, "
+                     "cluster_listen)\n");
+        return;
+    }
+    (void)printf("this node: %s, asked at %s; %s\n", self->name,
+                 self->listen[0] != '\0' ? self->listen : "nowhere", self->fabric);
+    (void)printf("%-20s %-10s %-10s %9s %9s %11s %8s %8s  %-19s %-9s %s\n", "NODE", "STATE", "LINK",
+                 "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sl_node_info *node = &nodes[i];
+        (void)printf("%-20s %-10s %-10s %6.0f us %7.1f s %11s %8ju %8ju  %-19ju %-9s %s\n",
+                     node->name, node->state, node->link, (double)node->round_trip_ns / 1e3,
+                     (double)node->heard_ago_ns / 1e9, ctl_size_text(node->read_bytes, bytes),
+                     (uintmax_t)node->read_values, (uintmax_t)node->failures,
+                     (uintmax_t)node->incarnation, node->source, node->address);
+    }
+}
+
+static int nodes_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    uint32_t count = 0;
+    struct sl_error why = {0};
+    struct sl_cluster_info self;
+    struct sl_node_info nodes[SL_NODES_MAX];
+    struct sl_client *client = NULL;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count > 0) {
+        return ctl_wrong(ctl, "nodes takes no arguments");
+    }
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    if (err == SL_OK) {
+        err = sl_nodes(client, &self, nodes, &count, 0, &why);
+    }
+    sl_client_close(&client);
+    if (err != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        nodes_json(&self, nodes, count);
+    } else {
+        nodes_print(&self, nodes, count);
+    }
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_nodes = {
+    .name = "nodes",
+    .summary = "the nodes this one knows",
+    .help = "nodes\n"
+            "\n"
+            "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
+            "from us, we do not ask it), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
+            "it, failures, incarnation (when its transporter started)."
+            CTL_HELP_COMMON,
+    .run = nodes_command,
+};
+/* clang-format on */
+
+static int keygen_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    struct sl_error why = {0};
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    if (ctl->word_count != 2) {
+        return ctl_wrong(ctl, "a directory and the name of the node");
+    }
+    if (sl_curve_make(ctl->words[0], ctl->words[1], &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:s, s:s}", "directory", ctl->words[0], "node", ctl->words[1]));
+    } else {
+        (void)printf("made %s/%s.secret (keep it here) and %s/%s.pub (copy it to its peers)\n",
+                     ctl->words[0], ctl->words[1], ctl->words[0], ctl->words[1]);
+    }
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_keygen = {
+    .name = "keygen",
+    .summary = "make a node's keys",
+    .help = "keygen DIRECTORY NODE\n"
+            "\n"
+            "Makes DIRECTORY/NODE.secret (0600) and DIRECTORY/NODE.pub. A node with `cluster_keys = DIRECTORY` and\n"
+            "`node_name = NODE` proves by the secret who it is; who may connect to it is whose NAME.pub lies in its directory.\n"
+            "Copy each node's .pub to its peers, and no .secret anywhere.\n"
+            "\n"
+            "  --json            answer as JSON",
+    .run = keygen_command,
+};
+/* clang-format on */

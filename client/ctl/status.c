@@ -1,0 +1,246 @@
+/* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked
+ * anything. */
+#include "client/ctl/commands.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STUCK_NS (2 * SL_NS_PER_S)
+#define STARTING_PATIENCE \
+    10u /* an actor that starts has no loop that turns, only steps that it tells */
+#define COUNTERS_IN_TABLE 4u
+
+static const char *health_text(enum sl_health health)
+{
+    static const char *const texts[] = {"starting", "ready", "degraded", "draining", "stopped"};
+    return (size_t)health < SL_COUNT(texts) ? texts[health] : "?";
+}
+
+static bool alive(struct sl_proc_id proc)
+{
+    struct sl_proc_id now;
+    return proc.pid != 0 && sl_proc_id_of(proc.pid, &now, NULL) == SL_OK &&
+           sl_proc_id_equal(proc, now);
+}
+
+struct status {
+    const struct ctl *ctl;
+    uint64_t now_ns;
+    bool metrics, silent_asked;
+    uint64_t silent_ms;
+    json_t *actors;
+    uint32_t shown;
+    bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
+};
+
+static uint64_t silence_ns(const struct status *status, const struct sl_metrics_summary *summary)
+{
+    uint64_t last_ns = SL_MAX(summary->last_beat_ns, summary->started_ns);
+    return status->now_ns > last_ns ? status->now_ns - last_ns : 0;
+}
+
+static json_t *metrics_json(const struct sl_metrics_view *view,
+                            const struct sl_metrics_summary *summary)
+{
+    json_t *counters = json_object();
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value;
+    for (uint32_t i = 0; i < summary->metric_count; i++) {
+        if (sl_metrics_view_metric(view, i, name, &value)) {
+            (void)json_object_set_new(counters, name, ctl_json_u64(value));
+        }
+    }
+    return counters;
+}
+
+static json_t *histograms_json(const struct sl_metrics_view *view,
+                               const struct sl_metrics_summary *summary)
+{
+    json_t *histograms = json_object();
+    struct sl_histogram_summary row;
+    for (uint32_t i = 0; i < summary->histogram_count; i++) {
+        if (sl_metrics_view_histogram(view, i, &row)) {
+            (void)json_object_set_new(histograms, row.name,
+                                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "count",
+                                                (json_int_t)row.count, "sum", (json_int_t)row.sum,
+                                                "p50", (json_int_t)row.p50, "p90",
+                                                (json_int_t)row.p90, "p99", (json_int_t)row.p99,
+                                                "max", (json_int_t)row.max));
+        }
+    }
+    return histograms;
+}
+
+static void page_json(struct status *status, const struct sl_metrics_view *view,
+                      const struct sl_metrics_summary *summary)
+{
+    bool living = alive(summary->proc);
+    uint64_t silent_ns = silence_ns(status, summary);
+    json_t *actor = json_pack(
+        "{s:s, s:I, s:b, s:s, s:s, s:b, s:f, s:f, s:I, s:o}", "name", summary->actor, "pid",
+        (json_int_t)summary->proc.pid, "alive", living, "health", health_text(summary->health),
+        "reason", summary->reason, "stuck", living && silent_ns > STUCK_NS, "uptime_s",
+        living ? (double)(status->now_ns - SL_MIN(status->now_ns, summary->started_ns)) / 1e9 : 0.0,
+        "silent_s", (double)silent_ns / 1e9, "incarnation", (json_int_t)summary->incarnation,
+        "counters", metrics_json(view, summary));
+    if (status->metrics && actor != NULL) {
+        (void)json_object_set_new(actor, "histograms", histograms_json(view, summary));
+    }
+    (void)json_array_append_new(status->actors, actor);
+}
+
+static void page_metrics(const struct sl_metrics_view *view,
+                         const struct sl_metrics_summary *summary)
+{
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value;
+    struct sl_histogram_summary row;
+    for (uint32_t i = 0; i < summary->metric_count; i++) {
+        if (sl_metrics_view_metric(view, i, name, &value)) {
+            (void)printf("    %-40s %ju\n", name, (uintmax_t)value);
+        }
+    }
+    for (uint32_t i = 0; i < summary->histogram_count; i++) {
+        if (sl_metrics_view_histogram(view, i, &row)) {
+            (void)printf("    %-40s count %ju, p50 %ju, p90 %ju, p99 %ju, max %ju\n", row.name,
+                         (uintmax_t)row.count, (uintmax_t)row.p50, (uintmax_t)row.p90,
+                         (uintmax_t)row.p99, (uintmax_t)row.max);
+        }
+    }
+}
+
+static void page_row(struct status *status, const struct sl_metrics_view *view,
+                     const struct sl_metrics_summary *summary)
+{
+    bool living = alive(summary->proc);
+    bool stuck = living && silence_ns(status, summary) > STUCK_NS;
+    double uptime_s =
+        living ? (double)(status->now_ns - SL_MIN(status->now_ns, summary->started_ns)) / 1e9 : 0;
+    if (status->shown == 0) {
+        (void)printf("%-20s %8s %-9s %9s %6s  %s\n", "ACTOR", "PID", "HEALTH", "UPTIME", "STARTS",
+                     "COUNTERS");
+    }
+    (void)printf("%-20s %8u %-9s %8.1fs %6ju ", summary->actor, summary->proc.pid,
+                 !living ? "dead"
+                 : stuck ? "stuck"
+                         : health_text(summary->health),
+                 uptime_s, (uintmax_t)summary->incarnation);
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value;
+    uint32_t printed = 0;
+    for (uint32_t i = 0;
+         !status->metrics && i < summary->metric_count && printed < COUNTERS_IN_TABLE; i++) {
+        if (sl_metrics_view_metric(view, i, name, &value) && value != 0) {
+            (void)printf(" %s=%ju", name, (uintmax_t)value);
+            printed++;
+        }
+    }
+    (void)printf("%s%s\n", summary->reason[0] == '\0' ? "" : "  -- ", summary->reason);
+    if (status->metrics) {
+        page_metrics(view, summary);
+    }
+}
+
+static bool page_show(void *context, struct sl_metrics_view *view)
+{
+    struct status *status = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    bool client = strncmp(summary.actor, "client.", 7) == 0;
+    if (client && !alive(summary.proc)) {
+        return true; /* kept for `trace` alone */
+    }
+    if (status->silent_asked) {
+        uint64_t patience = summary.health == SL_HEALTH_STARTING ? STARTING_PATIENCE : 1;
+        if (!client && alive(summary.proc) &&
+            silence_ns(status, &summary) / patience > status->silent_ms * SL_NS_PER_MS) {
+            (void)printf("%s\n", summary.actor);
+        }
+    } else if (status->ctl->json) {
+        page_json(status, view, &summary);
+    } else {
+        page_row(status, view, &summary);
+    }
+    status->shown++;
+    return true;
+}
+
+static bool page_ready(void *context, struct sl_metrics_view *view)
+{
+    struct status *status = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    bool ready = summary.health == SL_HEALTH_READY || summary.health == SL_HEALTH_DEGRADED;
+    for (int i = 0; ready && i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+        if (strcmp(status->ctl->words[i], summary.actor) == 0) {
+            status->ready[i] = alive(summary.proc);
+        }
+    }
+    return true;
+}
+
+/* Answers with names also when there is no node at all: none of them is ready then. */
+static int not_ready(struct status *status)
+{
+    (void)ctl_pages(status->ctl, page_ready, status);
+    for (int i = 0; i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+        if (!status->ready[i]) {
+            (void)printf("%s\n", status->ctl->words[i]);
+        }
+    }
+    return CTL_FINE;
+}
+
+static int status_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    bool names_asked = false;
+    struct status status = {.ctl = ctl, .silent_ms = UINT64_MAX, .now_ns = sl_clock_monotonic_ns()};
+    const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
+                                         {.name = "not-ready", .flag = &names_asked},
+                                         {.name = "silent-ms", .count = &status.silent_ms}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if (ctl->word_count > 0 && !names_asked) {
+        return ctl_wrong(ctl, "names go with --not-ready");
+    }
+    if (names_asked) {
+        return not_ready(&status);
+    }
+    status.silent_asked = status.silent_ms != UINT64_MAX;
+    status.actors = json_array();
+    uint32_t pages = ctl_pages(ctl, page_show, &status);
+    if (pages == 0) {
+        struct sl_error why;
+        json_decref(status.actors);
+        (void)ctl_no_pages(ctl, &why);
+        return ctl_failed(ctl, &why);
+    }
+    if (ctl->json && !status.silent_asked) {
+        ctl_print_json(json_pack("{s:s, s:o}", "instance",
+                                 sl_config_text(ctl->config, SL_SET_instance), "actors",
+                                 status.actors));
+    } else {
+        json_decref(status.actors);
+    }
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_status = {
+    .name = "status",
+    .summary = "actors, health, counters",
+    .help = "status [--metrics] [--not-ready NAME...] [--silent-ms N]\n"
+            "\n"
+            "Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
+            "\n"
+            "  --metrics         all counters and histograms\n"
+            "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
+            "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"
+            CTL_HELP_COMMON,
+    .run = status_command,
+};
+/* clang-format on */

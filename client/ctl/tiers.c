@@ -1,0 +1,217 @@
+/* client/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came from
+ * it, how long it takes, and whether it is well. Read from metrics pages; nobody is disturbed. */
+#include "client/ctl/commands.h"
+#include "runtime/sl_metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TIERERS_MAX 64u
+
+struct tiers {
+    /* memory, from the registrar */
+    uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
+    /* blocks that loads got, from the coordinator */
+    uint64_t from_memory, from_disk, from_remote;
+    char registrar_reason[SL_METRICS_REASON_BYTES];
+    struct tierer_row {
+        char name[32], reason[SL_METRICS_REASON_BYTES];
+        enum sl_health health;
+        uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
+            values_written, corrupt, io_errors, emptied;
+        struct sl_histogram_summary read, write;
+    } tierers[TIERERS_MAX];
+    uint32_t tierer_count;
+};
+
+static void histogram_of(const struct sl_metrics_view *view,
+                         const struct sl_metrics_summary *summary, const char *wanted,
+                         struct sl_histogram_summary *out)
+{
+    struct sl_histogram_summary row;
+    for (uint32_t i = 0; i < summary->histogram_count; i++) {
+        if (sl_metrics_view_histogram(view, i, &row) && strcmp(row.name, wanted) == 0) {
+            *out = row;
+        }
+    }
+}
+
+static void tierer_read(const struct sl_metrics_view *view,
+                        const struct sl_metrics_summary *summary, struct tierer_row *row)
+{
+    (void)snprintf(row->name, sizeof row->name, "%s", summary->actor);
+    (void)snprintf(row->reason, sizeof row->reason, "%s", summary->reason);
+    row->health = summary->health;
+    row->used_bytes = ctl_page_metric(view, "disk_used_bytes");
+    row->live_bytes = ctl_page_metric(view, "live_bytes");
+    row->live_values = ctl_page_metric(view, "live_values");
+    row->segments = ctl_page_metric(view, "segments");
+    row->queued = ctl_page_metric(view, "queued_requests");
+    row->in_flight = ctl_page_metric(view, "requests_in_flight");
+    row->values_read = ctl_page_metric(view, "values_read");
+    row->values_written = ctl_page_metric(view, "values_written");
+    row->corrupt = ctl_page_metric(view, "corrupt_count");
+    row->io_errors = ctl_page_metric(view, "io_error_count");
+    row->emptied = ctl_page_metric(view, "emptied_segments");
+    histogram_of(view, summary, "read_ns", &row->read);
+    histogram_of(view, summary, "write_ns", &row->write);
+}
+
+static bool page_read(void *context, struct sl_metrics_view *view)
+{
+    struct tiers *tiers = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    if (strcmp(summary.actor, "registrar") == 0) {
+        tiers->used_bytes = ctl_page_metric(view, "used_bytes");
+        tiers->usable_bytes = ctl_page_metric(view, "usable_bytes");
+        tiers->object_count = ctl_page_metric(view, "object_count");
+        tiers->disk_object_count = ctl_page_metric(view, "disk_object_count");
+        tiers->pending = ctl_page_metric(view, "write_behind_pending_count");
+        (void)snprintf(tiers->registrar_reason, sizeof tiers->registrar_reason, "%s",
+                       summary.reason);
+    } else if (strcmp(summary.actor, "coordinator") == 0) {
+        tiers->from_memory = ctl_page_metric(view, "blocks_from_memory");
+        tiers->from_disk = ctl_page_metric(view, "blocks_from_disk");
+        tiers->from_remote = ctl_page_metric(view, "blocks_from_remote");
+    } else if (strncmp(summary.actor, "tierer.", 7) == 0 && tiers->tierer_count < TIERERS_MAX) {
+        tierer_read(view, &summary, &tiers->tierers[tiers->tierer_count++]);
+    }
+    return true;
+}
+
+static double share(uint64_t part, const struct tiers *tiers)
+{
+    uint64_t whole = tiers->from_memory + tiers->from_disk + tiers->from_remote;
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+/* Of what loads got from disk, by what each one read. */
+static double disk_share(const struct tierer_row *row, const struct tiers *tiers)
+{
+    uint64_t read = 0;
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        read += tiers->tierers[i].values_read;
+    }
+    double part = read > 0 ? (double)row->values_read / (double)read : 0;
+    return share(tiers->from_disk, tiers) * part;
+}
+
+static const char *health_name(enum sl_health health)
+{
+    static const char *const texts[] = {"starting", "ready", "degraded", "draining", "stopped"};
+    return (size_t)health < SL_COUNT(texts) ? texts[health] : "?";
+}
+
+static json_t *times_json(const struct sl_histogram_summary *times)
+{
+    return json_pack("{s:f, s:f, s:I}", "p50_us", (double)times->p50 / 1e3, "p99_us",
+                     (double)times->p99 / 1e3, "count", (json_int_t)times->count);
+}
+
+static void tiers_json(const struct tiers *tiers)
+{
+    json_t *disks = json_array();
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        const struct tierer_row *row = &tiers->tierers[i];
+        (void)json_array_append_new(
+            disks,
+            json_pack(
+                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                "name", row->name, "health", health_name(row->health), "reason", row->reason,
+                "used_bytes", (json_int_t)row->used_bytes, "live_bytes",
+                (json_int_t)row->live_bytes, "objects", (json_int_t)row->live_values, "segments",
+                (json_int_t)row->segments, "queued_requests", (json_int_t)row->queued,
+                "requests_in_flight", (json_int_t)row->in_flight, "values_read",
+                (json_int_t)row->values_read, "values_written", (json_int_t)row->values_written,
+                "corrupt", (json_int_t)row->corrupt, "io_errors", (json_int_t)row->io_errors,
+                "emptied_segments", (json_int_t)row->emptied, "read", times_json(&row->read),
+                "write", times_json(&row->write)));
+    }
+    ctl_print_json(json_pack(
+        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f}}", "memory",
+        "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
+        (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
+        "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
+        share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
+        (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk, "share_percent",
+        share(tiers->from_disk, tiers), "tierers", disks, "remote", "blocks_loaded",
+        (json_int_t)tiers->from_remote, "share_percent", share(tiers->from_remote, tiers)));
+}
+
+static void tiers_print(const struct tiers *tiers)
+{
+    char a[32], b[32];
+    (void)printf("%-12s %-9s %11s %11s %10s %8s  %s\n", "TIER", "HEALTH", "BYTES", "OF", "OBJECTS",
+                 "LOADS", "");
+    (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%\n", "memory", "ready",
+                 ctl_size_text(tiers->used_bytes, a), ctl_size_text(tiers->usable_bytes, b),
+                 (uintmax_t)tiers->object_count, share(tiers->from_memory, tiers));
+    for (uint32_t i = 0; i < tiers->tierer_count; i++) {
+        const struct tierer_row *row = &tiers->tierers[i];
+        (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%  queue %ju, in flight %ju; read p50 %.0f "
+                     "us, p99 %.0f us; write p50 %.0f us; errors %ju, corrupt %ju%s%s\n",
+                     row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
+                     ctl_size_text(row->used_bytes, b), (uintmax_t)row->live_values,
+                     disk_share(row, tiers), (uintmax_t)row->queued, (uintmax_t)row->in_flight,
+                     (double)row->read.p50 / 1e3, (double)row->read.p99 / 1e3,
+                     (double)row->write.p50 / 1e3, (uintmax_t)row->io_errors,
+                     (uintmax_t)row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
+        if (row->emptied > 0) {
+            (void)printf("%-12s began empty: it had been away while others served (%ju segments "
+                         "removed)\n",
+                         row->name, (uintmax_t)row->emptied);
+        }
+    }
+    (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
+                 share(tiers->from_remote, tiers));
+    if (tiers->pending > 0) {
+        (void)printf("%ju objects wait to be written to disk\n", (uintmax_t)tiers->pending);
+    }
+    if (tiers->registrar_reason[0] != '\0') {
+        (void)printf("the node: %s\n", tiers->registrar_reason);
+    }
+}
+
+static int row_order(const void *left, const void *right)
+{
+    return strverscmp(((const struct tierer_row *)left)->name,
+                      ((const struct tierer_row *)right)->name);
+}
+
+static int tiers_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    struct tiers *tiers = calloc(1, sizeof *tiers);
+    if (tiers == NULL || ctl_pages(ctl, page_read, tiers) == 0) {
+        struct sl_error why;
+        bool memory = tiers != NULL;
+        free(tiers);
+        (void)(memory ? ctl_no_pages(ctl, &why) : sl_fail(&why, SL_ERR_NO_MEMORY, "no memory"));
+        return ctl_failed(ctl, &why);
+    }
+    qsort(tiers->tierers, tiers->tierer_count, sizeof(tiers->tierers[0]), row_order);
+    if (ctl->json) {
+        tiers_json(tiers);
+    } else {
+        tiers_print(tiers);
+    }
+    free(tiers);
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_tiers = {
+    .name = "tiers",
+    .summary = "what each tier holds, gives and takes",
+    .help = "tiers\n"
+            "\n"
+            "Memory, each disk and remote: bytes, objects, share of the loaded blocks, queue, latency, errors, health.\n"
+            "Reads the actors' metrics pages and disturbs nobody."
+            CTL_HELP_COMMON,
+    .run = tiers_command,
+};
+/* clang-format on */

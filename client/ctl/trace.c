@@ -1,0 +1,323 @@
+/* client/ctl/trace.c - one op's path through the actors: flight recorders and logs, merged in time
+ * order. */
+#include "client/ctl/commands.h"
+#include "runtime/sl_metrics.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENTS_MAX         (1u << 22) /* of all pages together */
+#define LOG_LINE_BYTES_MAX (64 * 1024u)
+#define LOG_FILES_MAX      1024u
+#define ACTOR_LETTERS      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-?"
+
+struct event {
+    uint64_t at_ns, trace_id;
+    char actor[32];
+    char peer[16];
+    char what[24];
+    char *log_text; /* owned; NULL: of a flight recorder */
+    uint32_t value;
+};
+
+struct trace {
+    const struct ctl *ctl;
+    uint64_t trace_id; /* 0: all */
+    struct event *events;
+    size_t count, room;
+    bool full;
+};
+
+static struct event *event_add(struct trace *trace)
+{
+    if (trace->count == trace->room) {
+        size_t room = trace->room == 0 ? 1024 : trace->room * 2;
+        struct event *larger =
+            room > EVENTS_MAX ? NULL : realloc(trace->events, room * sizeof *larger);
+        if (larger == NULL) {
+            trace->full = true;
+            return NULL;
+        }
+        trace->events = larger;
+        trace->room = room;
+    }
+    struct event *event = &trace->events[trace->count++];
+    *event = (struct event){0};
+    return event;
+}
+
+static bool page_collect(void *context, struct sl_metrics_view *view)
+{
+    struct trace *trace = context;
+    struct sl_metrics_summary summary;
+    struct sl_trace_record *records = NULL;
+    size_t count = 0;
+    sl_metrics_view_summary(view, &summary);
+    if (sl_metrics_view_events(view, trace->trace_id, &records, &count, NULL) != SL_OK) {
+        return true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct event *event = records[i].trace_id == 0 ? NULL : event_add(trace);
+        if (event != NULL) {
+            event->at_ns = records[i].at_ns;
+            event->trace_id = records[i].trace_id;
+            event->value = records[i].value;
+            (void)snprintf(event->actor, sizeof event->actor, "%s", summary.actor);
+            (void)snprintf(event->peer, sizeof event->peer, "%.*s", (int)sizeof records[i].peer,
+                           records[i].peer);
+            (void)snprintf(event->what, sizeof event->what, "%.*s", (int)sizeof records[i].what,
+                           records[i].what);
+        }
+    }
+    free(records);
+    return true;
+}
+
+static void line_collect(struct trace *trace, const char *line, const char *wanted)
+{
+    if (strstr(line, wanted) == NULL) {
+        return;
+    }
+    json_t *object = json_loads(line, 0, NULL);
+    const char *id = json_string_value(json_object_get(object, "trace"));
+    const char *text = json_string_value(json_object_get(object, "msg"));
+    const char *actor = json_string_value(json_object_get(object, "actor"));
+    struct event *event =
+        id != NULL && text != NULL && strcmp(id, wanted) == 0 ? event_add(trace) : NULL;
+    if (event != NULL) {
+        event->at_ns = (uint64_t)json_integer_value(json_object_get(object, "ns"));
+        event->trace_id = trace->trace_id;
+        event->log_text = strdup(text);
+        (void)snprintf(event->actor, sizeof event->actor, "%s", actor == NULL ? "?" : actor);
+        event->actor[strspn(event->actor, ACTOR_LETTERS)] = '\0';
+        (void)snprintf(event->what, sizeof event->what, "log");
+    }
+    json_decref(object);
+}
+
+static void logs_collect(struct trace *trace)
+{
+    char wanted[17];
+    (void)snprintf(wanted, sizeof wanted, "%016jx", (uintmax_t)trace->trace_id);
+    DIR *directory = opendir(trace->ctl->paths.log_dir);
+    char *line = directory == NULL ? NULL : malloc(LOG_LINE_BYTES_MAX);
+    uint32_t files = 0;
+    for (const struct dirent *entry;
+         line != NULL && files < LOG_FILES_MAX && (entry = readdir(directory)) != NULL;) {
+        char path[1400];
+        const char *suffix = strrchr(entry->d_name, '.');
+        if (suffix == NULL || strcmp(suffix, ".jsonl") != 0) {
+            continue;
+        }
+        (void)snprintf(path, sizeof path, "%s/%s", trace->ctl->paths.log_dir, entry->d_name);
+        FILE *file = fopen(path, "re");
+        files++;
+        while (file != NULL && fgets(line, LOG_LINE_BYTES_MAX, file) != NULL) {
+            line_collect(trace, line, wanted);
+        }
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+    }
+    free(line);
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct event *left = a, *right = b;
+    return left->at_ns < right->at_ns ? -1 : left->at_ns > right->at_ns;
+}
+
+static int by_id_and_time(const void *a, const void *b)
+{
+    const struct event *left = a, *right = b;
+    return left->trace_id != right->trace_id ? (left->trace_id < right->trace_id ? -1 : 1)
+                                             : by_time(a, b);
+}
+
+static void trace_free(struct trace *trace)
+{
+    for (size_t i = 0; i < trace->count; i++) {
+        free(trace->events[i].log_text);
+    }
+    free(trace->events);
+}
+
+static int show_one(struct trace *trace)
+{
+    char id[17];
+    (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)trace->trace_id);
+    if (trace->count > 0) {
+        qsort(trace->events, trace->count, sizeof *trace->events, by_time);
+    }
+    json_t *events = json_array();
+    for (size_t i = 0; i < trace->count; i++) {
+        const struct event *event = &trace->events[i];
+        double offset_us = (double)(event->at_ns - trace->events[0].at_ns) / 1e3;
+        if (trace->ctl->json) {
+            json_t *shown =
+                json_pack("{s:I, s:f, s:s, s:s}", "at_ns", (json_int_t)event->at_ns, "offset_us",
+                          offset_us, "actor", event->actor, "what", event->what);
+            if (event->log_text != NULL) {
+                (void)json_object_set_new(shown, "text", json_string(event->log_text));
+            } else {
+                (void)json_object_set_new(shown, "peer",
+                                          ctl_json_bytes(event->peer, strlen(event->peer)));
+                (void)json_object_set_new(shown, "value", ctl_json_u64(event->value));
+            }
+            (void)json_array_append_new(events, shown);
+        } else if (event->log_text != NULL) {
+            (void)printf("%12.1f us  %-18s log: ", offset_us, event->actor);
+            ctl_print_bytes(stdout, event->log_text, strlen(event->log_text));
+            (void)fputc('\n', stdout);
+        } else {
+            (void)printf("%12.1f us  %-18s %-24s %-16s %u\n", offset_us, event->actor, event->what,
+                         event->peer, event->value);
+        }
+    }
+    if (trace->ctl->json) {
+        ctl_print_json(json_pack("{s:s, s:o}", "trace", id, "events", events));
+    } else {
+        json_decref(events);
+    }
+    if (trace->count == 0) {
+        (void)fprintf(stderr, "sluicectl trace: nobody remembers trace %s\n", id);
+    }
+    return trace->count > 0 ? CTL_FINE : CTL_NO;
+}
+
+/* A run of events of one id in the sorted array. */
+struct op_row {
+    size_t first, count;
+    uint64_t start_ns, end_ns;
+};
+
+static int by_end(const void *a, const void *b) /* the latest first */
+{
+    const struct op_row *left = a, *right = b;
+    return left->end_ns > right->end_ns ? -1 : left->end_ns < right->end_ns;
+}
+
+static int by_duration(const void *a, const void *b) /* the longest first */
+{
+    const struct op_row *left = a, *right = b;
+    uint64_t l = left->end_ns - left->start_ns, r = right->end_ns - right->start_ns;
+    return l > r ? -1 : l < r;
+}
+
+static int show_rows(struct trace *trace, const struct op_row *rows, size_t count)
+{
+    json_t *ops = json_array();
+    for (size_t i = 0; i < count; i++) {
+        char id[17];
+        const struct event *first = &trace->events[rows[i].first];
+        double duration_us = (double)(rows[i].end_ns - rows[i].start_ns) / 1e3;
+        (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)first->trace_id);
+        if (trace->ctl->json) {
+            (void)json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:I, s:s, s:s}", "trace",
+                                                       id, "at_ns", (json_int_t)rows[i].start_ns,
+                                                       "duration_us", duration_us, "events",
+                                                       (json_int_t)rows[i].count, "actor",
+                                                       first->actor, "what", first->what));
+        } else {
+            (void)printf("%s %12.1f us %4zu events  %-18s %s\n", id, duration_us, rows[i].count,
+                         first->actor, first->what);
+        }
+    }
+    if (trace->ctl->json) {
+        ctl_print_json(json_pack("{s:o}", "ops", ops));
+    } else {
+        json_decref(ops);
+    }
+    return CTL_FINE;
+}
+
+static int show_many(struct trace *trace, uint64_t wanted, bool slow)
+{
+    if (trace->count > 0) {
+        qsort(trace->events, trace->count, sizeof *trace->events, by_id_and_time);
+    }
+    struct op_row *rows = malloc((trace->count + 1) * sizeof *rows);
+    size_t count = 0;
+    if (rows == NULL) {
+        return CTL_NO;
+    }
+    for (size_t i = 0; i < trace->count; i++) {
+        if (i == 0 || trace->events[i].trace_id != trace->events[i - 1].trace_id) {
+            rows[count++] = (struct op_row){.first = i, .start_ns = trace->events[i].at_ns};
+        }
+        rows[count - 1].count++;
+        rows[count - 1].end_ns = trace->events[i].at_ns;
+    }
+    qsort(rows, count, sizeof *rows, slow ? by_duration : by_end);
+    int code = show_rows(trace, rows, SL_MIN(count, wanted));
+    free(rows);
+    return code;
+}
+
+static bool id_of(const char *text, uint64_t *out)
+{
+    size_t digits = strspn(text, "0123456789abcdefABCDEF");
+    if (digits == 0 || digits > 16 || text[digits] != '\0') {
+        return false;
+    }
+    *out = strtoull(text, NULL, 16);
+    return *out != 0;
+}
+
+static int trace_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    uint64_t last = 0;
+    uint64_t slow = 0;
+    struct trace trace = {.ctl = ctl};
+    const struct ctl_option options[] = {{.name = "last", .count = &last},
+                                         {.name = "slow", .count = &slow}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if ((ctl->word_count == 1) + (last > 0) + (slow > 0) != 1 || ctl->word_count > 1) {
+        return ctl_wrong(ctl, "one of ID, --last N, --slow N");
+    }
+    if (ctl->word_count == 1 && !id_of(ctl->words[0], &trace.trace_id)) {
+        return ctl_wrong(ctl, "'%s' is no trace id: up to 16 hex digits, not 0", ctl->words[0]);
+    }
+    if (ctl_pages(ctl, page_collect, &trace) == 0) {
+        struct sl_error why;
+        (void)ctl_no_pages(ctl, &why);
+        return ctl_failed(ctl, &why);
+    }
+    if (trace.trace_id != 0) {
+        logs_collect(&trace);
+        code = show_one(&trace);
+    } else {
+        code = show_many(&trace, SL_MAX(last, slow), slow > 0);
+    }
+    if (trace.full) {
+        (void)fprintf(stderr, "sluicectl trace: more than %u events: some are left out\n",
+                      EVENTS_MAX);
+    }
+    trace_free(&trace);
+    return code;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_trace = {
+    .name = "trace",
+    .summary = "show an op's path through the actors",
+    .help = "trace ID | --last N | --slow N\n"
+            "\n"
+            "Merges the flight recorders of all actors (dead and stopped ones too) with their logs.\n"
+            "\n"
+            "  ID                16 hex digits: all events in time order, offsets in us\n"
+            "  --last N          the N most recent ops\n"
+            "  --slow N          the N slowest ops still remembered"
+            CTL_HELP_COMMON,
+    .run = trace_command,
+};
+/* clang-format on */

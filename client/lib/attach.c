@@ -1,0 +1,379 @@
+/* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
+ * node. */
+#include "client/lib/gpu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ATTACH_NS_DEFAULT (2 * SL_NS_PER_S)
+#define ATTACH_RETRY_NS   (20 * SL_NS_PER_MS)
+#define CHECK_EVERY_NS \
+    (100 * SL_NS_PER_MS) /* how late a replaced node may be noticed by a reader */
+#define ACCESS_RING 4096u
+
+struct sl_attachment *sl_client_attachment(const struct sl_client *client)
+{
+    return atomic_load_explicit(&client->current, memory_order_acquire);
+}
+
+void sl_attachment_close(struct sl_attachment *attachment)
+{
+    if (attachment == NULL) {
+        return;
+    }
+    sl_pins_destroy(&attachment->pins);
+    for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
+        struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
+        sl_gpu_forget(arena);
+        sl_arena_close(&arena);
+    }
+    sl_client_leases_close(attachment);
+    sl_index_view_close(&attachment->view);
+    free(attachment);
+}
+
+static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, struct sl_error *why)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "pins.%s", client->name);
+    uint64_t bytes_max = sl_config_u64(client->config, SL_SET_client_pin_bytes_max);
+    struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_relaxed);
+    const struct sl_pins_options options = {
+        .shm_dir = client->paths.shm_dir,
+        .name = name,
+        .slot_count = (uint32_t)sl_config_u64(client->config, SL_SET_client_pins_max),
+        .access_count = ACCESS_RING,
+        .self = client->self,
+        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_arena_data_bytes(arena) / 2,
+    };
+    return sl_pins_create(&options, &at->pins, why);
+}
+
+struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why)
+{
+    struct sl_attachment *at = calloc(1, sizeof *at);
+    if (at == NULL) {
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "attach: %zu bytes", sizeof *at);
+        return NULL;
+    }
+    struct sl_arena *arena = NULL;
+    sl_err err = sl_index_view_open(client->paths.shm_dir, &at->view, why);
+    if (err == SL_OK) {
+        err = sl_arena_attach(client->paths.shm_dir, 0, !client->read_only, &arena, why);
+    }
+    /* Both of one life of the node. */
+    if (err == SL_OK && sl_index_view_current(at->view, client->paths.shm_dir) != SL_OK) {
+        sl_arena_close(&arena);
+        err = sl_fail(why, SL_ERR_NOT_FOUND, "the index in %s is being replaced",
+                      client->paths.shm_dir);
+    }
+    if (err == SL_OK) {
+        atomic_store_explicit(&at->arenas[0], arena, memory_order_release);
+        err = sl_client_leases_follow(client, at, why);
+        if (err == SL_OK && !client->read_only) {
+            err = pins_open(client, at, why);
+        }
+    }
+    if (err == SL_OK) {
+        return at;
+    }
+    if (err == SL_ERR_NOT_FOUND) {
+        (void)sl_fail(why, SL_ERR_UNREACHABLE, "no node runs under the name '%s' (nothing in %s)",
+                      client->instance, client->paths.shm_dir);
+    }
+    sl_attachment_close(at);
+    return NULL;
+}
+
+static sl_err attachment_add(struct sl_client *client, struct sl_error *why)
+{
+    if (client->attachment_count == SL_CLIENT_ATTACHMENTS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "the node was replaced %u times: close this client and open another",
+                       SL_CLIENT_ATTACHMENTS_MAX);
+    }
+    struct sl_error reason = {0};
+    struct sl_attachment *at = sl_attachment_open(client, &reason);
+    if (at == NULL) {
+        if (why != NULL) {
+            *why = reason;
+        }
+        return reason.code;
+    }
+    at->number = client->attachment_count;
+    client->attachments[client->attachment_count++] = at;
+    atomic_store_explicit(&client->current, at, memory_order_release);
+    return SL_OK;
+}
+
+/* A clock of a few milliseconds' grain that costs a tenth of the exact one: every look-up asks it.
+ */
+static uint64_t coarse_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why)
+{
+    uint64_t now_ns = coarse_ns();
+    uint64_t checked_ns = atomic_load_explicit(&client->checked_ns, memory_order_relaxed);
+    if (!force && now_ns - checked_ns < CHECK_EVERY_NS) {
+        return SL_OK;
+    }
+    atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
+    struct sl_attachment *at = sl_client_attachment(client);
+    sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
+    if (err == SL_ERR_NOT_FOUND) {
+        return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
+    }
+    if (err == SL_OK && client->leases) {
+        pthread_mutex_lock(&client->lock);
+        err = sl_client_leases_follow(client, at, why);
+        pthread_mutex_unlock(&client->lock);
+    }
+    if (err == SL_OK || err == SL_ERR_VERSION) {
+        return err;
+    }
+    pthread_mutex_lock(&client->lock);
+    err = SL_OK;
+    if (at == sl_client_attachment(client)) { /* nobody was faster */
+        err = attachment_add(client, why);
+    }
+    pthread_mutex_unlock(&client->lock);
+    return err;
+}
+
+void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
+                      uint64_t offset_bytes, uint64_t length_bytes)
+{
+    if (arena >= SL_CLIENT_ARENAS_MAX) {
+        return NULL;
+    }
+    struct sl_arena *mapped = atomic_load_explicit(&at->arenas[arena], memory_order_acquire);
+    if (mapped == NULL) {
+        pthread_mutex_lock(&client->lock);
+        mapped = atomic_load_explicit(&at->arenas[arena], memory_order_acquire);
+        if (mapped == NULL && sl_arena_attach(client->paths.shm_dir, arena, !client->read_only,
+                                              &mapped, NULL) == SL_OK) {
+            atomic_store_explicit(&at->arenas[arena], mapped, memory_order_release);
+        }
+        pthread_mutex_unlock(&client->lock);
+    }
+    return mapped == NULL ? NULL : sl_arena_map(mapped, offset_bytes, length_bytes);
+}
+
+const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena)
+{
+    return arena >= SL_CLIENT_ARENAS_MAX
+               ? NULL
+               : atomic_load_explicit(&at->arenas[arena], memory_order_acquire);
+}
+
+/* ---- open, close ---- */
+
+static sl_err settings_load(struct sl_client *client, const struct sl_client_options *options,
+                            struct sl_error *why)
+{
+    sl_err err = sl_config_create(&client->config, why);
+    if (err == SL_OK) {
+        err = sl_config_load(client->config, options->config, 0, NULL, NULL, why);
+    }
+    for (const char *const *at = options->settings; err == SL_OK && at != NULL && *at != NULL;
+         at++) {
+        const char *equals = strchr(*at, '=');
+        char name[64];
+        if (equals == NULL || (size_t)(equals - *at) >= sizeof name) {
+            return sl_fail(why, SL_ERR_CONFIG, "setting '%.64s' is not name=value", *at);
+        }
+        memcpy(name, *at, (size_t)(equals - *at));
+        name[equals - *at] = '\0';
+        err = sl_config_set(client->config, name, equals + 1, "settings", why);
+    }
+    if (err == SL_OK && options->instance != NULL) {
+        err = sl_config_set(client->config, "instance", options->instance, "instance", why);
+    }
+    if (err == SL_OK) {
+        err = sl_paths_from(client->config, &client->paths, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    (void)snprintf(client->instance, sizeof client->instance, "%s",
+                   sl_config_text(client->config, SL_SET_instance));
+    client->op_timeout_ns = sl_config_u64(client->config, SL_SET_op_timeout);
+    client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
+    client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
+    return SL_OK;
+}
+
+static sl_err talk_open(struct sl_client *client, struct sl_error *why)
+{
+    client->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->kick_fd < 0) {
+        return sl_fail_os(why, errno, "eventfd");
+    }
+    client->orphans = calloc(SL_CLIENT_ORPHANS_MAX, sizeof *client->orphans);
+    if (client->orphans == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "client: %u claims", SL_CLIENT_ORPHANS_MAX);
+    }
+    client->next_seq = sl_client_random();
+    client->next_op_id = sl_client_random() & ~UINT64_C(0xffffffff);
+    client->next_op_id |= UINT64_C(1) << 32; /* never 0 */
+    sl_err err = sl_codec_create(client->message_bytes_max, &client->codec, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_mailbox_options options = {.runtime_dir = client->paths.runtime_dir,
+                                         .name = client->name};
+    sl_mailbox_options_from(client->config, &options);
+    return sl_mailbox_open(&options, &client->mailbox, why);
+}
+
+static bool node_starts(const struct sl_client *client)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s/registrar.sock", client->paths.runtime_dir);
+    return access(path, F_OK) == 0;
+}
+
+/* A node that is just starting has its socket before its memory: worth waiting for. */
+static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+{
+    for (;;) {
+        sl_err err = attachment_add(client, why);
+        if (err != SL_ERR_UNREACHABLE || sl_clock_monotonic_ns() >= deadline_ns ||
+            !node_starts(client)) {
+            return err;
+        }
+        sl_client_sleep(ATTACH_RETRY_NS);
+    }
+}
+
+/* Tells a fork without a system call a call. NULL: the system cannot. */
+static const volatile unsigned char *ours_page(void)
+{
+    unsigned char *page =
+        mmap(NULL, SL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(page, SL_PAGE_BYTES, MADV_WIPEONFORK) != 0) {
+        (void)munmap(page, SL_PAGE_BYTES);
+        return NULL;
+    }
+    *page = 1;
+    return page;
+}
+
+bool sl_client_is_ours(const struct sl_client *client)
+{
+    return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
+}
+
+static struct sl_client *client_new(void)
+{
+    static _Atomic uint32_t opened; /* clients of this process, for their names */
+    struct sl_client *client = calloc(1, sizeof *client);
+    if (client == NULL) {
+        return NULL;
+    }
+    client->kick_fd = -1;
+    client->self = sl_proc_id_self();
+    client->ours = ours_page();
+    uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
+    pthread_mutex_init(&client->lock, NULL);
+    pthread_mutex_init(&client->contributing, NULL);
+    atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
+    return client;
+}
+
+sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
+                      struct sl_error *why)
+{
+    if (options == NULL || out == NULL || options->api_version != SLUICE_API_VERSION) {
+        return sl_fail(why, options != NULL && out != NULL ? SL_ERR_VERSION : SL_ERR_INVALID,
+                       "client options: api_version must be %d", SLUICE_API_VERSION);
+    }
+    struct sl_client *client = client_new();
+    if (client == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
+    }
+    client->read_only = options->read_only;
+    client->leases = options->leases;
+    uint64_t deadline_ns =
+        sl_deadline_ns(sl_clock_monotonic_ns(),
+                       options->timeout_ns == 0 ? ATTACH_NS_DEFAULT : options->timeout_ns);
+    sl_err err = settings_load(client, options, why);
+    if (err == SL_OK) {
+        err = attach_until(client, deadline_ns, why);
+    }
+    if (err == SL_OK && !client->read_only) {
+        err = talk_open(client, why);
+        if (err == SL_OK) {
+            err = sl_client_greet(client, deadline_ns, why);
+        }
+    }
+    if (err != SL_OK) {
+        sl_client_close(&client);
+        return err;
+    }
+    *out = client;
+    return SL_OK;
+}
+
+/* Said once: when it gets lost, the registrar takes them back after their time. */
+static void grants_give_back(struct sl_client *client)
+{
+    struct sl_msg msg = {.type = SL_MSG_ABORT};
+    sl_ahead_forget(client);
+    if (client->orphan_count > 0) {
+        msg.body.abort.items.at = client->orphans;
+        msg.body.abort.items.count = client->orphan_count;
+        sl_client_tell(client, "registrar", &msg, SL_NS_PER_S);
+    }
+}
+
+void sl_client_close(struct sl_client **client)
+{
+    struct sl_client *gone = client == NULL ? NULL : *client;
+    if (gone == NULL) {
+        return;
+    }
+    if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
+        sl_client_contributions_end(gone);
+        grants_give_back(gone);
+    }
+    sl_mailbox_close(&gone->mailbox);
+    sl_codec_destroy(&gone->codec);
+    for (uint32_t i = 0; i < gone->attachment_count; i++) {
+        sl_attachment_close(gone->attachments[i]);
+    }
+    if (gone->kick_fd >= 0) {
+        (void)close(gone->kick_fd);
+    }
+    sl_log_close(&gone->log);
+    sl_config_destroy(&gone->config);
+    pthread_mutex_destroy(&gone->lock);
+    pthread_mutex_destroy(&gone->contributing);
+    if (gone->ours != NULL) {
+        (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
+    }
+    free(gone->orphans);
+    free(gone);
+    *client = NULL;
+}
+
+const char *sl_client_instance(const struct sl_client *client)
+{
+    return client->instance;
+}

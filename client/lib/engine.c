@@ -1,0 +1,454 @@
+/* client/lib/engine.c - an engine: its pools' memory, and its registration at the node. */
+#include "client/lib/engine.h"
+#include "client/lib/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENGINE_END_NS    (200 * SL_NS_PER_MS)
+#define WORLD_MAX        64u
+#define POOLS_MAX        8u
+#define LAYERS_MAX       4096u
+#define REGIONS_MAX      65536u
+#define BLOCK_TOKENS_MAX 65536u
+
+/* ---- what the options must be ---- */
+
+static bool pool_name_fine(const char *name)
+{
+    size_t length = name == NULL ? 0 : strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    return length >= 1 && length <= 31 && name[length] == '\0';
+}
+
+static sl_err layer_check(const struct sl_engine_pool *pool, uint32_t number, uint64_t block_count,
+                          uint64_t *part_bytes, struct sl_error *why)
+{
+    const struct sl_engine_layer *layer = &pool->layers[number];
+    uint64_t last_start;
+    uint64_t end;
+    if (layer->piece_bytes == 0 || layer->piece_bytes > layer->block_stride_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: piece of %ju bytes, stride %ju",
+                       pool->name, number, (uintmax_t)layer->piece_bytes,
+                       (uintmax_t)layer->block_stride_bytes);
+    }
+    if (__builtin_mul_overflow(block_count - 1, layer->block_stride_bytes, &last_start) ||
+        __builtin_add_overflow(last_start, layer->piece_bytes, &end) || end > layer->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: %ju blocks do not fit %ju bytes",
+                       pool->name, number, (uintmax_t)block_count, (uintmax_t)layer->length_bytes);
+    }
+    if (__builtin_add_overflow(layer->offset_bytes, layer->length_bytes, &end) ||
+        end > pool->memory_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: ends at %ju of %ju bytes",
+                       pool->name, number, (uintmax_t)(layer->offset_bytes + layer->length_bytes),
+                       (uintmax_t)pool->memory_bytes);
+    }
+    if (__builtin_add_overflow(*part_bytes, layer->piece_bytes, part_bytes) ||
+        *part_bytes > SL_VALUE_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s: a part is larger than %ju bytes", pool->name,
+                       (uintmax_t)SL_VALUE_BYTES_MAX);
+    }
+    return SL_OK;
+}
+
+static sl_err pool_check(const struct sl_engine_options *options, uint32_t number,
+                         struct sl_error *why)
+{
+    const struct sl_engine_pool *pool = &options->pools[number];
+    if (!pool_name_fine(pool->name)) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %u: its name must be 1 to 31 of [a-z0-9_-]",
+                       number);
+    }
+    for (uint32_t i = 0; i < number; i++) {
+        if (strcmp(options->pools[i].name, pool->name) == 0) {
+            return sl_fail(why, SL_ERR_INVALID, "pool %s: named twice", pool->name);
+        }
+    }
+    if (pool->layer_count == 0 || pool->layer_count > LAYERS_MAX || pool->layers == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s: 1 to %u layers, not %u", pool->name,
+                       LAYERS_MAX, pool->layer_count);
+    }
+    uint64_t part_bytes = 0;
+    for (uint32_t i = 0; i < pool->layer_count; i++) {
+        sl_err err = layer_check(pool, i, options->block_count, &part_bytes, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
+static sl_err options_check(const struct sl_engine_options *options, struct sl_error *why)
+{
+    size_t name_bytes = options->name == NULL ? 0 : strlen(options->name);
+    size_t format_bytes = options->key_format == NULL ? 0 : strlen(options->key_format);
+    uint64_t region_count = 0;
+    if (name_bytes < 1 || name_bytes > 63) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: its name must have 1 to 63 bytes");
+    }
+    if (format_bytes < 1 || format_bytes > 31) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: key_format must have 1 to 31 bytes");
+    }
+    if (options->seed != NULL && strlen(options->seed) > 255) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: seed has over 255 bytes");
+    }
+    if (options->block_tokens == 0 || options->block_tokens > BLOCK_TOKENS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: block_tokens %u, 1 to %u",
+                       options->block_tokens, BLOCK_TOKENS_MAX);
+    }
+    if (options->world == 0 || options->world > WORLD_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: world %u, 1 to %u", options->world, WORLD_MAX);
+    }
+    if (options->block_count == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: block_count is 0");
+    }
+    if (options->pool_count == 0 || options->pool_count > POOLS_MAX || options->pools == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: %u pools, 1 to %u", options->pool_count,
+                       POOLS_MAX);
+    }
+    for (uint32_t i = 0; i < options->pool_count; i++) {
+        sl_err err = pool_check(options, i, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        region_count += (uint64_t)options->pools[i].layer_count * options->world;
+    }
+    if (region_count > REGIONS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "engine: %ju regions of ranks, pools and layers, at most %u",
+                       (uintmax_t)region_count, REGIONS_MAX);
+    }
+    return SL_OK;
+}
+
+/* ---- memory ---- */
+
+static sl_err memory_make(const struct sl_engine *engine, struct sl_engine_memory *memory,
+                          struct sl_error *why)
+{
+    memory->fd = memfd_create(engine->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memory->fd < 0) {
+        return sl_fail_os(why, errno, "memfd_create '%s'", engine->name);
+    }
+    if (ftruncate(memory->fd, (off_t)memory->length_bytes) != 0) {
+        return sl_fail_os(why, errno, "engine memory of %ju bytes",
+                          (uintmax_t)memory->length_bytes);
+    }
+    /* Whoever maps it may rely on its size. */
+    if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        return sl_fail_os(why, errno, "seal engine memory");
+    }
+    return SL_OK;
+}
+
+static sl_err memory_borrow(int fd, struct sl_engine_memory *memory, struct sl_error *why)
+{
+    struct stat about;
+    memory->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (memory->fd < 0 || fstat(memory->fd, &about) != 0) {
+        return sl_fail_os(why, errno, "descriptor %d of engine memory", fd);
+    }
+    if ((uint64_t)about.st_size < memory->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d has %ju bytes, the pool %ju", fd,
+                       (uintmax_t)about.st_size, (uintmax_t)memory->length_bytes);
+    }
+    return SL_OK;
+}
+
+static sl_err memory_of_pool(const struct sl_pool *pool, uint32_t rank,
+                             struct sl_engine_memory *memory, struct sl_error *why)
+{
+    if (pool == NULL || pool->rank != rank) {
+        return sl_fail(why, SL_ERR_INVALID, "rank %u: no pool, or one of rank %u", rank,
+                       pool == NULL ? 0 : pool->rank);
+    }
+    if (pool->length_bytes < memory->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s has %ju bytes, not %ju",
+                       pool->deployment, pool->rank, pool->name, (uintmax_t)pool->length_bytes,
+                       (uintmax_t)memory->length_bytes);
+    }
+    memory->from = pool;
+    memory->base = pool->at;
+    return SL_OK;
+}
+
+static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine_pool *pool,
+                          uint32_t rank, struct sl_engine_memory *memory, struct sl_error *why)
+{
+    memory->length_bytes = pool->memory_bytes;
+    if (pool->from != NULL) {
+        return memory_of_pool(pool->from[rank], rank, memory, why);
+    }
+    sl_err err = pool->fds == NULL ? memory_make(engine, memory, why)
+                                   : memory_borrow(pool->fds[rank], memory, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    void *base =
+        mmap(NULL, memory->length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+    if (base == MAP_FAILED) {
+        return sl_fail_os(why, errno, "map %ju bytes of engine memory",
+                          (uintmax_t)memory->length_bytes);
+    }
+    memory->base = base;
+    return SL_OK;
+}
+
+static void memories_close(struct sl_engine *engine)
+{
+    for (uint32_t i = 0; engine->memories != NULL && i < engine->world * engine->pool_count; i++) {
+        struct sl_engine_memory *memory = &engine->memories[i];
+        if (memory->base != NULL && memory->from == NULL) {
+            (void)munmap(memory->base, memory->length_bytes);
+        }
+        if (memory->fd >= 0) {
+            (void)close(memory->fd);
+        }
+    }
+    free(engine->memories);
+    engine->memories = NULL;
+}
+
+static sl_err memories_open(struct sl_engine *engine, const struct sl_engine_options *options,
+                            struct sl_error *why)
+{
+    uint32_t count = engine->world * engine->pool_count;
+    engine->memories = calloc(count, sizeof *engine->memories);
+    if (engine->memories == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %u memories", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        engine->memories[i].fd = -1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sl_err err = memory_open(engine, &options->pools[i % engine->pool_count],
+                                 i / engine->pool_count, &engine->memories[i], why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- registration ---- */
+
+/* Where the memory is, for the swapper. Of a pool it is our own descriptor where we have one, so
+ * that it can be mapped also when its maker is gone. */
+static struct sl_item_region memory_handle(const struct sl_engine *engine,
+                                           const struct sl_engine_memory *memory)
+{
+    const struct sl_pool *pool = memory->from;
+    struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
+                                    .pid = engine->client->self.pid,
+                                    .fd = (uint64_t)memory->fd};
+    if (pool == NULL) {
+        return region;
+    }
+    region.pool_epoch = pool->epoch;
+    region.offset_bytes = pool->memory.offset_bytes;
+    region.handle_kind = (uint64_t)pool->memory.kind;
+    if (pool->fd >= 0) {
+        region.fd = (uint64_t)pool->fd;
+    } else if (pool->memory.kind == SL_POOL_MEMORY_CUDA_IPC) {
+        region.fd = 0;
+        region.handle =
+            (struct sl_bytes){.at = pool->memory.handle, .length = sizeof pool->memory.handle};
+    } else {
+        region.pid = pool->memory.pid;
+        region.fd = (uint64_t)pool->memory.fd;
+    }
+    return region;
+}
+
+static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_options *options,
+                           struct sl_error *why)
+{
+    uint32_t per_rank = 0;
+    for (uint32_t p = 0; p < options->pool_count; p++) {
+        per_rank += options->pools[p].layer_count;
+    }
+    SL_ASSERT(per_rank > 0 && engine->world > 0); /* options_check */
+    engine->regions = calloc((size_t)per_rank * engine->world, sizeof *engine->regions);
+    if (engine->regions == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "engine: regions");
+    }
+    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+        const struct sl_engine_pool *pool = &options->pools[i % engine->pool_count];
+        for (uint32_t l = 0; l < pool->layer_count; l++) {
+            struct sl_item_region region = memory_handle(engine, &engine->memories[i]);
+            if (__builtin_add_overflow(region.offset_bytes, pool->layers[l].offset_bytes,
+                                       &region.offset_bytes)) {
+                return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: its offset overflows",
+                               pool->name, l);
+            }
+            region.rank = i / engine->pool_count;
+            region.pool = i % engine->pool_count;
+            region.layer = l;
+            region.length_bytes = pool->layers[l].length_bytes;
+            region.block_stride_bytes = pool->layers[l].block_stride_bytes;
+            region.piece_bytes = pool->layers[l].piece_bytes;
+            region.block_count = options->block_count;
+            engine->regions[engine->region_count++] = region;
+        }
+    }
+    return SL_OK;
+}
+
+static void registered(void *context, const struct sl_msg *reply)
+{
+    if (reply->code == SL_OK) {
+        *(uint64_t *)context = reply->body.engine_register_reply.engine_id;
+    }
+}
+
+static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
+                                struct sl_error *why)
+{
+    struct sl_item_pool pools[POOLS_MAX];
+    for (uint32_t i = 0; i < engine->pool_count; i++) {
+        pools[i] = (struct sl_item_pool){.name = sl_text_of(engine->pool_names[i]),
+                                         .kind = engine->pool_kinds[i]};
+    }
+    uint64_t id = 0;
+    struct sl_client_call call = {
+        .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &id};
+    call.msg.type = SL_MSG_ENGINE_REGISTER;
+    call.msg.op_id = sl_client_op_id(engine->client);
+    call.msg.body.engine_register.pid = engine->client->self.pid;
+    call.msg.body.engine_register.start_time = engine->client->self.start_time;
+    call.msg.body.engine_register.name = sl_text_of(engine->name);
+    call.msg.body.engine_register.model = sl_text_of(engine->identity);
+    call.msg.body.engine_register.key_format = sl_text_of(engine->key_format);
+    call.msg.body.engine_register.seed = sl_text_of(engine->seed);
+    call.msg.body.engine_register.block_tokens = engine->block_tokens;
+    call.msg.body.engine_register.world = engine->world;
+    call.msg.body.engine_register.pools.at = pools;
+    call.msg.body.engine_register.pools.count = engine->pool_count;
+    call.msg.body.engine_register.regions.at = engine->regions;
+    call.msg.body.engine_register.regions.count = engine->region_count;
+    sl_err err = sl_client_call(engine->client, &call, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (id == 0) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave the engine no id");
+    }
+    atomic_store_explicit(&engine->id, id, memory_order_release);
+    return SL_OK;
+}
+
+sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
+{
+    sl_err err = sl_client_reattach(engine->client, false, why);
+    uint32_t number = sl_client_attachment(engine->client)->number;
+    if (err != SL_OK || number == atomic_load_explicit(&engine->attachment, memory_order_acquire)) {
+        return err;
+    }
+    /* The node was started anew: it has never heard of this engine. */
+    err = sl_client_greet(engine->client, deadline_ns, why);
+    if (err == SL_OK) {
+        err = registration_send(engine, deadline_ns, why);
+    }
+    if (err == SL_OK) {
+        atomic_store_explicit(&engine->attachment, number, memory_order_release);
+    }
+    return err;
+}
+
+static void engine_free(struct sl_engine *engine)
+{
+    memories_close(engine);
+    free(engine->regions);
+    free(engine);
+}
+
+static struct sl_engine *engine_new(struct sl_client *client,
+                                    const struct sl_engine_options *options)
+{
+    struct sl_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) {
+        return NULL;
+    }
+    engine->client = client;
+    engine->world = options->world;
+    engine->pool_count = options->pool_count;
+    engine->block_tokens = options->block_tokens;
+    (void)snprintf(engine->name, sizeof engine->name, "%s", options->name);
+    (void)snprintf(engine->key_format, sizeof engine->key_format, "%s", options->key_format);
+    (void)snprintf(engine->seed, sizeof engine->seed, "%s",
+                   options->seed == NULL ? "" : options->seed);
+    for (uint32_t i = 0; i < options->pool_count; i++) {
+        (void)snprintf(engine->pool_names[i], sizeof engine->pool_names[i], "%s",
+                       options->pools[i].name);
+        engine->pool_kinds[i] = options->pools[i].kind;
+    }
+    sl_model_identity(options, engine->identity);
+    return engine;
+}
+
+sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
+                          uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why)
+{
+    uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
+    sl_err err = sl_client_talks(client, why);
+    if (err == SL_OK) {
+        err = options_check(options, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_engine *engine = engine_new(client, options);
+    if (engine == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %zu bytes", sizeof *engine);
+    }
+    err = memories_open(engine, options, why);
+    if (err == SL_OK) {
+        err = regions_fill(engine, options, why);
+    }
+    if (err == SL_OK) {
+        err = sl_client_greet(client, deadline_ns, why);
+    }
+    if (err == SL_OK) {
+        atomic_store_explicit(&engine->attachment, sl_client_attachment(client)->number,
+                              memory_order_relaxed);
+        err = registration_send(engine, deadline_ns, why);
+    }
+    if (err != SL_OK) {
+        engine_free(engine);
+        return err;
+    }
+    *out = engine;
+    return SL_OK;
+}
+
+void sl_engine_end(struct sl_engine **engine)
+{
+    struct sl_engine *gone = engine == NULL ? NULL : *engine;
+    if (gone == NULL) {
+        return;
+    }
+    struct sl_client_call call = {
+        .to = "registrar", .deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ENGINE_END_NS)};
+    call.msg.type = SL_MSG_ENGINE_END;
+    call.msg.body.engine_end.engine_id = atomic_load_explicit(&gone->id, memory_order_acquire);
+    (void)sl_client_call(gone->client, &call, NULL); /* unheard, it ends with this process */
+    engine_free(gone);
+    *engine = NULL;
+}
+
+void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool)
+{
+    return rank < engine->world && pool < engine->pool_count
+               ? engine->memories[rank * engine->pool_count + pool].base
+               : NULL;
+}
+
+const char *sl_engine_model_identity(const struct sl_engine *engine)
+{
+    return engine->identity;
+}

@@ -1,0 +1,48 @@
+/* client/lib/engine.h - an engine as libsluice keeps it. */
+#ifndef SL_CLIENT_LIB_ENGINE_H
+#define SL_CLIENT_LIB_ENGINE_H
+
+#include "client/lib/internal.h"
+#include "cuda/sl_device.h"
+
+#define SL_ENGINE_OPS_MAX 256u
+
+/* Memory of one rank's pool, mapped here. */
+struct sl_engine_memory {
+    void *base;
+    uint64_t length_bytes;
+    int fd;
+    const struct sl_pool *from; /* of the table of pools, which has the mapping; NULL: ours */
+};
+
+struct sl_engine {
+    struct sl_client *client; /* borrowed; outlives the engine */
+    _Atomic uint64_t id;
+    _Atomic uint32_t attachment; /* number of the one it is registered in */
+    _Atomic uint32_t ops;        /* in flight or not yet released */
+    uint32_t world, pool_count, block_tokens;
+    char name[64], key_format[32], seed[256], identity[33];
+    char pool_names[8][32];
+    uint64_t pool_kinds[8];
+    struct sl_engine_memory *memories; /* [world][pool_count] */
+    struct sl_item_region *regions;
+    uint32_t region_count;
+};
+
+/* Registers it again when the node was started anew. */
+sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
+
+/* ---- op.c, for handover.c ---- */
+struct sl_handover_side {
+    uint64_t id, hold_ns;
+    const struct sl_item_receipt *receipt; /* decode's; NULL: it comes later */
+    const struct sl_item_ticket *ticket;   /* prefill's; NULL: through storage */
+    bool direct;                           /* decode's */
+};
+sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                bool store, const struct sl_handover_side *side, struct sl_op **op,
+                                struct sl_error *why);
+/* Under the client's lock: a call in flight that waits for this receipt carries it from now on. */
+bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_receipt *receipt);
+
+#endif

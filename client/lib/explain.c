@@ -1,0 +1,57 @@
+/* client/lib/explain.c - asking the registrar why something is a miss. */
+#include "client/lib/internal.h"
+
+#include <string.h>
+
+struct asked {
+    struct sl_story *stories;
+    uint32_t count;
+    bool answered;
+};
+
+static void stories_taken(void *context, const struct sl_msg *reply)
+{
+    struct asked *asked = context;
+    if (reply->code != SL_OK || reply->body.explain_reply.items.count != asked->count) {
+        return;
+    }
+    for (uint32_t i = 0; i < asked->count; i++) {
+        const struct sl_item_story *item = &reply->body.explain_reply.items.at[i];
+        struct sl_story *story = &asked->stories[i];
+        *story = (struct sl_story){.ago_ns = item->ago_ns};
+        story->code = item->code < SL_ERR_COUNT ? (sl_err)item->code : SL_ERR_PROTOCOL;
+        sl_client_text_take(story->text, sizeof story->text, &item->text);
+    }
+    asked->answered = true;
+}
+
+sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                  struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why)
+{
+    if (count == 0 || count > SL_EXPLAIN_KEYS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "explain: %u keys, 1 to %u are possible", count,
+                       SL_EXPLAIN_KEYS_MAX);
+    }
+    struct sl_text texts[SL_EXPLAIN_KEYS_MAX];
+    sl_err err = sl_client_keys_check("explain", keys, count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        texts[i] = (struct sl_text){.at = keys[i].at, .length = keys[i].length};
+    }
+    struct asked asked = {.stories = stories, .count = count};
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+                                  .answered = stories_taken,
+                                  .context = &asked};
+    call.msg.type = SL_MSG_EXPLAIN;
+    call.msg.body.explain.keys.at = texts;
+    call.msg.body.explain.keys.count = count;
+    err = sl_client_greet(client, call.deadline_ns, why);
+    err = err == SL_OK ? sl_client_call(client, &call, why) : err;
+    if (err == SL_OK && !asked.answered) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered another count");
+    }
+    return err;
+}

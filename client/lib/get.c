@@ -1,0 +1,567 @@
+/* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
+ * promoted first, what is not here at all is asked of other nodes where there are any. */
+#include "client/lib/cold.h"
+#include "client/lib/internal.h"
+#include "client/lib/pieces.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUP_COUNT    32u /* look-ups side by side */
+#define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
+
+/* What one reader wants of one key: a copy, or a pin. */
+struct wanted {
+    struct sl_object_key key;
+    const struct sl_piece *pieces; /* copy */
+    uint32_t piece_count;
+    bool whole;
+    bool devices; /* there may be device memory */
+    uint64_t *length_bytes;
+    struct sl_view *view; /* pin, or NULL */
+    /* Where copies to device memory gather that the caller carries out, and looks at the entry
+     * again; NULL: they are carried out at once. */
+    struct sl_gpu_copies *later;
+};
+
+static void lookup_taken(void *context, const struct sl_msg *reply)
+{
+    sl_err *code = context;
+    if (reply->code == SL_OK && reply->body.lookup_reply.items.count == 1) {
+        uint64_t answer = reply->body.lookup_reply.items.at[0].code;
+        *code = answer == SL_ERR_NOT_FOUND ? SL_ERR_NOT_FOUND : SL_OK;
+    }
+}
+
+/* Asks the registrar about a key that our own look-up could not settle: SL_OK means look again. */
+static sl_err ask_lookup(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
+                         struct sl_error *why)
+{
+    if (client->read_only) {
+        return sl_fail(why, SL_ERR_BUSY, "the index is busy and a read-only client cannot ask");
+    }
+    sl_err err = sl_client_greet(client, deadline_ns, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_err code = SL_ERR_BUSY;
+    const struct sl_text asked = {.at = key.at, .length = key.length};
+    struct sl_client_call call = {
+        .to = "registrar", .deadline_ns = deadline_ns, .answered = lookup_taken, .context = &code};
+    call.msg.type = SL_MSG_LOOKUP;
+    call.msg.body.lookup.keys.at = &asked;
+    call.msg.body.lookup.keys.count = 1;
+    err = sl_client_call(client, &call, why);
+    return err != SL_OK ? err : code;
+}
+
+/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn. */
+static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
+                   struct sl_attachment **at, struct sl_entry *entry, struct sl_error *why)
+{
+    if (key.at == NULL || key.length == 0 || key.length > SL_KEY_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes, not %u", SL_KEY_BYTES_MAX,
+                       key.length);
+    }
+    (void)sl_client_reattach(client, false,
+                             NULL); /* memory of a node that is gone answers no longer */
+    for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+        *at = sl_client_attachment(client);
+        sl_err err = sl_client_look(client, *at, key, entry);
+        if (err == SL_OK) {
+            return SL_OK;
+        }
+        (void)sl_client_reattach(client, err == SL_ERR_BUSY, NULL);
+        if (sl_client_attachment(client) != *at) {
+            continue;
+        }
+        if (err == SL_ERR_BUSY) {
+            err = ask_lookup(client, key, deadline_ns, why);
+        }
+        if (err != SL_OK) {
+            return err == SL_ERR_NOT_FOUND ? sl_fail(why, err, "no object under this key") : err;
+        }
+    }
+    return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
+}
+
+sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry)
+{
+    struct sl_attachment *at = NULL;
+    return find(client, key, sl_client_deadline(client, 0), &at, entry, NULL);
+}
+
+void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bool fine = keys[i].at != NULL && keys[i].length <= SL_KEY_BYTES_MAX;
+        out[i] = fine ? (struct sl_key){.at = keys[i].at, .length = keys[i].length}
+                      : (struct sl_key){.at = "", .length = 0};
+    }
+}
+
+/* Into pieces of which some lie in device memory. */
+static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
+                                const struct sl_arena *arena, uint64_t length_bytes,
+                                struct sl_error *why)
+{
+    struct sl_gpu_copies now = {0};
+    struct sl_gpu_copies *copies = want->later != NULL ? want->later : &now;
+    uint32_t before = copies->count;
+    sl_err err =
+        sl_pieces_scatter_later(want->pieces, want->piece_count, from, arena, length_bytes, copies);
+    if (err != SL_OK) {
+        copies->count = before;
+        err = sl_fail(why, err, "get: %u pieces", want->piece_count);
+    } else if (copies == &now) {
+        err = sl_gpu_copies_run(copies, false, why);
+    }
+    sl_gpu_copies_free(&now);
+    return err;
+}
+
+static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
+                       const struct sl_entry *entry, const struct wanted *want,
+                       struct sl_error *why)
+{
+    uint64_t length_bytes = entry->extent.length_bytes;
+    if (want->length_bytes != NULL) {
+        *want->length_bytes = length_bytes;
+    }
+    sl_err err = sl_pieces_fit(want->pieces, want->piece_count, want->whole, length_bytes, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    void *from =
+        sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
+    if (from != NULL && want->devices && sl_pieces_on_device(want->pieces, want->piece_count)) {
+        err = scatter_on_device(want, from, sl_client_arena(at, entry->extent.arena), length_bytes,
+                                why);
+    } else if (from != NULL) {
+        sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
+    }
+    if (!sl_index_unchanged(at->view, entry)) {
+        return SL_ERR_STALE;
+    }
+    if (err == SL_OK && sl_client_lease_over(entry)) {
+        return sl_fail(why, SL_ERR_LEASE_OVER, "the lease ended while %ju bytes were copied",
+                       (uintmax_t)length_bytes);
+    }
+    return from != NULL ? err
+                        : sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
+}
+
+static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
+                      const struct sl_entry *entry, const struct wanted *want, struct sl_error *why)
+{
+    sl_pin pin = 0;
+    sl_err err = sl_pins_take(at->pins, at->view, entry, &pin);
+    if (err == SL_ERR_LIMIT) {
+        return sl_fail(why, err, "pins: %ju bytes are pinned by this client",
+                       (uintmax_t)sl_pins_pinned_bytes(at->pins));
+    }
+    if (err != SL_OK) {
+        return SL_ERR_STALE; /* changed since it was found: look again */
+    }
+    const void *bytes = sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes,
+                                        entry->extent.length_bytes);
+    if (bytes == NULL) {
+        sl_pins_give(at->pins, pin);
+        return sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
+    }
+    *want->view = (struct sl_view){.at = bytes,
+                                   .length_bytes = entry->extent.length_bytes,
+                                   .private_pin = ((uint64_t)at->number << 32) | pin};
+    return SL_OK;
+}
+
+/* Before the copy: after it, the atomic would wait for its stores. */
+static void note_access(const struct sl_attachment *at, const struct sl_entry *entry)
+{
+    if (at->pins != NULL && entry->extent.generation != 0) {
+        sl_pins_note_access(at->pins, entry->ref, entry->extent.generation);
+    }
+}
+
+/* What is done with an entry that was found: SL_OK, an answer, SL_ERR_INCOMPLETE when the value is
+ * on disk alone, SL_ERR_STALE when it changed meanwhile. */
+static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
+                         const struct wanted *want, const struct sl_entry *entry,
+                         struct sl_error *why)
+{
+    if (entry->extent.generation == 0) {
+        if (want->length_bytes != NULL) {
+            *want->length_bytes = entry->extent.length_bytes;
+        }
+        sl_err err = want->view != NULL
+                         ? SL_OK
+                         : sl_pieces_fit(want->pieces, want->piece_count, want->whole,
+                                         entry->extent.length_bytes, why);
+        return err != SL_OK ? err : SL_ERR_INCOMPLETE;
+    }
+    return want->view != NULL ? pin_out(client, at, entry, want, why)
+                              : copy_out(client, at, entry, want, why);
+}
+
+/* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
+ */
+static sl_err read_now(struct sl_client *client, const struct wanted *want, uint64_t deadline_ns,
+                       struct sl_entry *entry, struct sl_error *why)
+{
+    for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+        struct sl_attachment *at = NULL;
+        sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
+        if (err == SL_OK && at != NULL) { /* the one goes with the other */
+            note_access(at, entry);
+            err = read_found(client, at, want, entry, why);
+        }
+        if (err != SL_ERR_STALE) {
+            return err;
+        }
+    }
+    return sl_fail(why, SL_ERR_BUSY, "the value kept changing while it was read");
+}
+
+struct reading {
+    struct sl_client *client;
+    uint64_t deadline_ns;
+    struct sl_error *why;
+    sl_err *codes; /* SL_ERR_INCOMPLETE: to be promoted */
+    uint32_t count;
+    /* Either keys, with one buffer or view each, or items. */
+    const struct sl_object_key *keys;
+    const struct sl_buffer *buffers;
+    struct sl_view *views;
+    const struct sl_pieces *items;
+    bool whole;
+    bool devices;      /* there may be device memory */
+    uint64_t *lengths; /* may be NULL */
+};
+
+static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
+{
+    return reading->items != NULL ? reading->items[item].key : reading->keys[item];
+}
+
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry);
+
+struct fetching {
+    uint64_t *codes; /* count */
+    uint64_t count;
+};
+
+static void fetching_taken(void *context, const struct sl_msg *reply)
+{
+    const struct fetching *fetching = context;
+    const struct sl_u64s *codes = &reply->body.fetch_reply.codes;
+    if (reply->code == SL_OK && codes->count == fetching->count) {
+        memcpy(fetching->codes, codes->at, codes->count * sizeof *codes->at);
+    }
+}
+
+/* Asks other nodes for what is nowhere here, and reads what came. Whatever goes wrong on that way
+ * leaves the miss that it was. */
+static void reading_fetch(struct reading *reading, uint32_t missing)
+{
+    uint32_t asked = 0;
+    struct sl_item_asked *items = calloc(missing, sizeof *items);
+    struct fetching fetching = {.codes = calloc(missing, sizeof *fetching.codes), .count = missing};
+    for (uint32_t i = 0; items != NULL && i < reading->count; i++) {
+        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
+            struct sl_object_key key = key_of(reading, i);
+            items[asked++].key = (struct sl_text){.at = key.at, .length = key.length};
+        }
+    }
+    struct sl_client_call call = {.to = "transporter.0",
+                                  .deadline_ns = reading->deadline_ns,
+                                  .answered = fetching_taken,
+                                  .context = &fetching};
+    call.msg.type = SL_MSG_FETCH;
+    call.msg.body.fetch.items.at = items;
+    call.msg.body.fetch.items.count = asked;
+    for (uint32_t i = 0; fetching.codes != NULL && i < missing; i++) {
+        fetching.codes[i] = SL_ERR_NOT_FOUND;
+    }
+    if (items != NULL && fetching.codes != NULL &&
+        sl_client_call(reading->client, &call, NULL) == SL_OK) {
+        struct sl_entry entry;
+        asked = 0;
+        for (uint32_t i = 0; i < reading->count; i++) {
+            if (reading->codes[i] != SL_ERR_NOT_FOUND) {
+                continue;
+            }
+            uint64_t code = fetching.codes[asked++];
+            if (code == SL_OK || code == SL_ERR_EXISTS) {
+                reading->codes[i] = reading_read(reading, i, &entry);
+            }
+        }
+    }
+    free(items);
+    free(fetching.codes);
+}
+
+/* Whether other nodes may have what this one has not: shared memory says so. */
+static bool may_fetch(struct sl_client *client)
+{
+    return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
+}
+
+/* What is wanted of one item. *one serves for a buffer. */
+static struct wanted want_of(const struct reading *reading, uint32_t item, struct sl_piece *one)
+{
+    struct wanted want = {.key = key_of(reading, item),
+                          .devices = reading->devices,
+                          .length_bytes =
+                              reading->lengths == NULL ? NULL : &reading->lengths[item]};
+    if (reading->items != NULL) {
+        want.pieces = reading->items[item].at;
+        want.piece_count = reading->items[item].count;
+        want.whole = reading->whole;
+    } else if (reading->views != NULL) {
+        want.view = &reading->views[item];
+    } else {
+        *one = (struct sl_piece){.at = reading->buffers[item].at,
+                                 .length_bytes = reading->buffers[item].length_bytes};
+        want.pieces = one;
+        want.piece_count = 1;
+        want.whole = true;
+    }
+    return want;
+}
+
+/* One item, looked up here with all second thoughts. */
+static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry)
+{
+    struct sl_piece one;
+    const struct wanted want = want_of(reading, item, &one);
+    return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
+}
+
+/* Copies to devices that a group of look-ups left to be done together. */
+struct left {
+    struct sl_gpu_copies copies;
+    bool of[GROUP_COUNT]; /* whether some are of this item */
+};
+
+static void group_finish(const struct reading *reading, uint32_t first, uint32_t share,
+                         struct left *left, struct sl_attachment *at, struct sl_entry *entries)
+{
+    sl_err err = sl_gpu_copies_run(&left->copies, false, reading->why);
+    for (uint32_t i = 0; i < share; i++) {
+        if (left->of[i] && !sl_index_unchanged(at->view, &entries[i])) {
+            reading->codes[first + i] = reading_read(reading, first + i, &entries[i]);
+        } else if (left->of[i]) {
+            reading->codes[first + i] =
+                err == SL_OK && sl_client_lease_over(&entries[i]) ? SL_ERR_LEASE_OVER : err;
+        }
+    }
+}
+
+/* Several look-ups at once, their cache misses side by side; then the copies. What is not simply
+ * there is looked up again by itself. */
+static void reading_group(const struct reading *reading, uint32_t first, uint32_t share)
+{
+    struct sl_key keys[GROUP_COUNT];
+    struct sl_entry entries[GROUP_COUNT];
+    sl_err found[GROUP_COUNT];
+    struct left left = {0};
+    (void)sl_client_reattach(reading->client, false, NULL);
+    struct sl_attachment *at = sl_client_attachment(reading->client);
+    for (uint32_t i = 0; i < share; i++) {
+        struct sl_object_key key = key_of(reading, first + i);
+        sl_client_keys_look(&key, 1, &keys[i]);
+    }
+    sl_client_look_batch(reading->client, at, keys, share, entries, found);
+    for (uint32_t i = 0; i < share; i++) {
+        if (found[i] == SL_OK) {
+            note_access(at, &entries[i]);
+        }
+    }
+    for (uint32_t i = 0; i < share; i++) {
+        struct sl_piece one;
+        struct wanted want = want_of(reading, first + i, &one);
+        uint32_t before = left.copies.count;
+        want.later = &left.copies;
+        sl_err err = found[i] == SL_OK
+                         ? read_found(reading->client, at, &want, &entries[i], reading->why)
+                         : SL_ERR_STALE;
+        left.of[i] = err == SL_OK && left.copies.count > before;
+        if (err != SL_OK) {
+            left.copies.count = before;
+        }
+        if (err == SL_ERR_STALE) {
+            want.later = NULL;
+            err = read_now(reading->client, &want, reading->deadline_ns, &entries[i], reading->why);
+        }
+        reading->codes[first + i] = err;
+    }
+    if (left.copies.count > 0) {
+        group_finish(reading, first, share, &left, at, entries);
+    }
+    sl_gpu_copies_free(&left.copies);
+}
+
+static struct sl_object_key reading_key(const void *reading, uint32_t item)
+{
+    return key_of(reading, item);
+}
+
+static sl_err reading_again(const void *reading, uint32_t item)
+{
+    struct sl_entry entry;
+    return reading_read(reading, item, &entry);
+}
+
+static sl_err reading_carry_out(struct reading *reading)
+{
+    bool all_now = true;
+    uint32_t missing = 0;
+    reading->devices = reading->views == NULL && sl_gpu_present();
+    for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
+        uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
+        if (share == 1) {
+            struct sl_entry entry;
+            reading->codes[first] = reading_read(reading, first, &entry);
+        } else {
+            reading_group(reading, first, share);
+        }
+    }
+    for (uint32_t i = 0; i < reading->count; i++) {
+        missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
+    }
+    if (missing > 0 && may_fetch(reading->client)) {
+        reading_fetch(reading, missing);
+    }
+    for (uint32_t i = 0; i < reading->count; i++) {
+        all_now = all_now && reading->codes[i] != SL_ERR_INCOMPLETE;
+    }
+    if (all_now) {
+        return SL_OK;
+    }
+    struct sl_cold cold = {.client = reading->client,
+                           .deadline_ns = reading->deadline_ns,
+                           .why = reading->why,
+                           .codes = reading->codes,
+                           .count = reading->count,
+                           .key = reading_key,
+                           .read = reading_again,
+                           .items = reading};
+    return sl_cold_read(&cold);
+}
+
+sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
+                    sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+{
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .keys = keys,
+                              .buffers = buffers,
+                              .lengths = lengths};
+    return reading_carry_out(&reading);
+}
+
+sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why)
+{
+    if (items == NULL && count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
+    }
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .items = items,
+                              .whole = whole,
+                              .lengths = lengths};
+    return reading_carry_out(&reading);
+}
+
+sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,
+                           struct sl_view *views, uint32_t count, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err err = sl_client_talks(client, why); /* a read-only client has no pins */
+    if (err != SL_OK) {
+        return err;
+    }
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        views[i] = (struct sl_view){0};
+    }
+    /* A registrar must know our pin segment before it is relied on. */
+    struct sl_attachment *at = sl_client_attachment(client);
+    if (at->number != client->greeted_attachment) {
+        err = sl_client_greet(client, sl_client_deadline(client, timeout_ns), why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    struct reading reading = {.client = client,
+                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .why = why,
+                              .codes = codes,
+                              .count = count,
+                              .keys = keys,
+                              .views = views};
+    return reading_carry_out(&reading);
+}
+
+/* One item's code with its text: the text of the code where nobody worded one. */
+static sl_err settled(sl_err err, sl_err code, struct sl_error *why)
+{
+    if (err != SL_OK || code == SL_OK) {
+        return err;
+    }
+    return why != NULL && why->code == code ? code
+                                            : sl_fail(why, code, "get: %s", sl_err_text(code));
+}
+
+sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
+              uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    struct sl_error reason = {0};
+    sl_err err = sl_get_batch(client, &key, &buffer, 1, length_bytes, &code, timeout_ns, &reason);
+    err = settled(err, code, &reason);
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
+    }
+    return err;
+}
+
+sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
+                     uint64_t timeout_ns, struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    struct sl_error reason = {0};
+    sl_err err = sl_get_pinned_batch(client, &key, out, 1, &code, timeout_ns, &reason);
+    err = settled(err, code, &reason);
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
+    }
+    return err;
+}
+
+void sl_view_release(struct sl_client *client, struct sl_view *view)
+{
+    uint32_t number = (uint32_t)(view->private_pin >> 32);
+    sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
+    if (pin != 0 && number < SL_CLIENT_ATTACHMENTS_MAX && client->attachments[number] != NULL) {
+        sl_pins_give(client->attachments[number]->pins, pin);
+    }
+    *view = (struct sl_view){0};
+}

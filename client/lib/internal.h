@@ -1,0 +1,237 @@
+/* client/lib/internal.h - what the files of libsluice share. */
+#ifndef SL_CLIENT_LIB_INTERNAL_H
+#define SL_CLIENT_LIB_INTERNAL_H
+
+#include "client/lib/sluice.h"
+#include "ipc/sl_leases.h"
+#include "ipc/sl_mailbox.h"
+#include "ipc/sl_msg.h"
+#include "ipc/sl_pins.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_config.h"
+#include "runtime/sl_log.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define SL_CLIENT_ARENAS_MAX 16u
+/* How often one client may find its node replaced; mappings of the old ones stay until close. */
+#define SL_CLIENT_ATTACHMENTS_MAX 64u
+#define SL_CLIENT_CALLS_MAX       1024u
+#define SL_CLIENT_OLD_LEASES_MAX  8u
+/* Reserves given up whose answer may still come: their grants are handed back then. */
+#define SL_CLIENT_GIVEN_UP_MAX 64u
+#define SL_CLIENT_ORPHANS_MAX  65536u
+#define SL_CLIENT_CANCEL_NS    (200 * SL_NS_PER_MS)
+#define SL_AHEAD_CLASSES       4u
+/* Of a put's terms, as in RESERVE. */
+#define SL_TERMS_CONTRIBUTIONS_MAX 16u
+#define SL_TERMS_COPIES_MAX        16u
+#define SL_TERMS_NAME_BYTES_MAX    255u
+#define SL_AHEAD_EXTENTS_MAX       256u
+
+/* The shared memory of one life of the node. Read by many threads without a lock; never freed
+ * before close. */
+struct sl_attachment {
+    struct sl_index_view *view;
+    _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
+    struct sl_pins *pins;                                    /* NULL: read-only */
+    uint32_t number;                                         /* its place in the client's list */
+    _Atomic(struct sl_leases *) leases; /* NULL: none asked for, or the node has none */
+    struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
+    uint32_t old_leases_count;
+};
+
+/* An extent granted ahead of use: ours to write to as long as its grant stands. */
+struct sl_ahead_extent {
+    uint64_t generation, offset_bytes;
+    uint32_t ref, arena, attachment;
+};
+/* Those of one size: a ring, oldest first. */
+struct sl_ahead_class {
+    uint64_t space_bytes; /* 0: unused */
+    uint64_t used_ns;     /* when a value of this size was put */
+    uint64_t short_ns;    /* when the registrar last answered, */
+    uint32_t short_of;    /* and how many it would not have given */
+    uint32_t first, count;
+    struct sl_ahead_extent extents[SL_AHEAD_EXTENTS_MAX];
+};
+
+/* Memory that this client lends to the node. */
+struct sl_client_contribution {
+    struct sl_client_contribution *next;
+    char name[256];
+    uint64_t length_bytes;
+    bool lasting;
+};
+
+/* A request on its way. The caller lends it, with msg and all that msg points at, until it is done.
+ */
+struct sl_client_call {
+    struct sl_client_call *next;
+    const char *to;
+    struct sl_msg msg;
+    uint64_t deadline_ns;
+    /* Called under the client's lock with a borrowed reply whose code is SL_OK, or whose body may
+     * matter anyway. */
+    void (*answered)(void *context, const struct sl_msg *reply);
+    void *context;
+    /* state */
+    uint64_t seq, began_ns, next_send_ns, retry_ns;
+    bool ever_sent, silenced, done;
+    bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
+    uint64_t connects; /* ... connections came to stand since it was first sent */
+    sl_err code;
+    struct sl_error why;
+};
+
+struct sl_client {
+    struct sl_config *config;
+    struct sl_paths paths;
+    char instance[64];
+    char name[32];
+    struct sl_proc_id self;
+    /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
+    const volatile unsigned char *ours;
+    bool read_only, leases;
+    uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
+
+    _Atomic(struct sl_attachment *) current;
+    pthread_mutex_t contributing; /* both of these; taken before lock */
+    struct sl_client_contribution *contributions;
+    _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
+
+    _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
+
+    pthread_mutex_t lock; /* all below */
+    bool polling;         /* a thread waits at the descriptors, without the lock, */
+    const struct sl_client_call *polled_for; /* for this call, */
+    uint64_t polled_until_ns;                /* so long at most */
+    int kick_fd;                             /* wakes it */
+    struct sl_log *log;                      /* NULL until there is something to say */
+    struct sl_client_waiter *waiters;        /* threads that wait meanwhile */
+    struct sl_attachment *attachments[SL_CLIENT_ATTACHMENTS_MAX];
+    uint32_t attachment_count;
+    uint64_t greeted_generation; /* boot generation of the registrar that knows us */
+    uint32_t greeted_attachment;
+    struct sl_mailbox *mailbox;
+    struct sl_codec *codec;
+    struct sl_client_call *calls;
+    uint32_t call_count;
+    uint64_t next_seq, next_op_id;
+    uint64_t given_up[SL_CLIENT_GIVEN_UP_MAX]; /* seq of reserves, a ring */
+    uint32_t given_up_next;
+    struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
+    uint32_t orphan_count;
+    struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
+    _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
+    struct sl_pool *pools;      /* that this client has */
+};
+
+/* ---- attach.c ---- */
+/* Whether this process opened it, and no fork of that process did. */
+bool sl_client_is_ours(const struct sl_client *client);
+struct sl_attachment *sl_client_attachment(const struct sl_client *client);
+/* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
+ * a moment ago. */
+sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
+/* NULL: no such arena, or out of its bounds. */
+void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
+                      uint64_t offset_bytes, uint64_t length_bytes);
+/* The arena in which bytes were found. */
+const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
+struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why);
+void sl_attachment_close(struct sl_attachment *attachment);
+
+/* ---- leases.c ---- */
+/* Maps the node's leases when the client wants them and they are there, or others than before.
+ * Under the client's lock, or before others know the attachment. */
+/* Errors: SL_ERR_VERSION (the node's leases are of another build: looked-up keys would not be
+ * kept). Whatever else is in the way is looked at again in a moment. */
+sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
+                               struct sl_error *why);
+void sl_client_leases_close(struct sl_attachment *at);
+/* sl_index_find and sl_index_find_batch (entries may be NULL), leasing what they find. */
+sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment *at,
+                      struct sl_object_key key, struct sl_entry *entry);
+void sl_client_look_batch(const struct sl_client *client, const struct sl_attachment *at,
+                          const struct sl_key *keys, uint32_t count, struct sl_entry *entries,
+                          sl_err *codes);
+/* Whether the lease of this look-up has ended. */
+bool sl_client_lease_over(const struct sl_entry *entry);
+
+/* ---- get.c ---- */
+/* A look-up with all second thoughts. Errors: SL_ERR_INVALID, SL_ERR_NOT_FOUND, SL_ERR_BUSY. */
+sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry);
+/* For a look-up: what is no key becomes one that nothing is found under. */
+void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out);
+
+/* ---- call.c ---- */
+uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns);
+uint64_t sl_client_random(void);
+uint64_t sl_client_op_id(struct sl_client *client);
+sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
+/* Puts the call on its way; it ends by its deadline whatever happens. Errors: SL_ERR_LIMIT, those
+ * of encode. */
+sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
+                            struct sl_error *why);
+/* Waits until it is done or until_ns has passed: true when done. */
+bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, uint64_t until_ns);
+/* Takes back a call that is not done. */
+void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call);
+/* start and wait; the result is the reply's code, or why there was none. */
+sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
+/* Sends once, without waiting for an answer. False: it could not be sent now. */
+bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+                    uint64_t budget_ns);
+/* Of a reply, into a field of to_bytes: cut where it does not fit, ended by a NUL. */
+void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from);
+/* Keys as the table of messages takes them. what: of whom the text speaks. Errors: SL_ERR_INVALID.
+ */
+sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
+                            struct sl_error *why);
+/* Says hello to the registrar when it does not know us (yet, or any more). */
+sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
+void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
+void sl_client_sleep(uint64_t ns);
+
+/* ---- ahead.c ---- */
+/* A value of this size was put. */
+void sl_ahead_note(struct sl_client *client, uint64_t space_bytes, uint64_t now_ns);
+/* Whether it pays to ask for extents of this size for a batch of count. */
+bool sl_ahead_warm(struct sl_client *client, uint64_t space_bytes, uint32_t count, uint64_t now_ns);
+/* How many to ask for so that a batch of count finds its extents. */
+uint32_t sl_ahead_missing(struct sl_client *client, uint64_t space_bytes, uint32_t count);
+/* Takes one; false: none. It has to be pinned before it is written to. */
+bool sl_ahead_take(struct sl_client *client, uint64_t space_bytes, struct sl_attachment *at,
+                   struct sl_ahead_extent *out);
+/* Puts one back that was not used. */
+void sl_ahead_give(struct sl_client *client, uint64_t space_bytes,
+                   const struct sl_ahead_extent *extent);
+/* The answer to a PUBLISH that asked for some. Under the client's lock. */
+void sl_ahead_arrived(struct sl_client *client, uint64_t space_bytes, uint32_t asked,
+                      const struct sl_msg *reply, const struct sl_attachment *at);
+/* All are to be given back. */
+void sl_ahead_forget(struct sl_client *client);
+
+/* ---- memory.c ---- */
+/* Where [at, +length) lies: as it was registered, else as the driver says. *gpu: of device memory.
+ * Any thread. */
+enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
+/* Memory of the allocator comes and goes. */
+sl_err sl_memory_ours_add(void *at, uint64_t length_bytes);
+/* Gives its length. False: it is not there. */
+bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
+
+/* ---- contribute.c ---- */
+/* Tells a registrar that may not know of it what this client contributes. Errors: those of calls
+ * that are not answered. */
+sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns,
+                                  struct sl_error *why);
+/* The client is about to be closed: takes back what does not last, as far as that is quick. */
+void sl_client_contributions_end(struct sl_client *client);
+
+/* ---- identity.c ---- */
+void sl_model_identity(const struct sl_engine_options *options, char out[33]);
+
+#endif

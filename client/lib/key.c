@@ -1,0 +1,18 @@
+/* client/lib/key.c - what can be a key, and a digest for what cannot. */
+#include "client/lib/internal.h"
+
+#include <openssl/evp.h>
+
+bool sl_key_fine(struct sl_object_key key)
+{
+    return key.at != NULL && key.length >= 1 && key.length <= SL_KEY_BYTES_MAX &&
+           sl_text_is_clean(key.at, key.length);
+}
+
+sl_err sl_sha256(const void *at, uint64_t length_bytes, unsigned char digest[SL_SHA256_BYTES],
+                 struct sl_error *why)
+{
+    return EVP_Digest(at, length_bytes, digest, NULL, EVP_sha256(), NULL) == 1
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "sha-256 of %ju bytes", (uintmax_t)length_bytes);
+}

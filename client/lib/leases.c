@@ -1,0 +1,77 @@
+/* client/lib/leases.c - look-ups that lease what they find, where the client asked for leases
+ * and the node has them. */
+#include "client/lib/internal.h"
+
+/* The leases of this attachment; NULL: look-ups lease nothing. */
+static const struct sl_leases *leases_of(const struct sl_client *client,
+                                         const struct sl_attachment *at)
+{
+    return client->leases ? atomic_load_explicit(&at->leases, memory_order_acquire) : NULL;
+}
+
+sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
+                               struct sl_error *why)
+{
+    const char *shm_dir = client->paths.shm_dir;
+    if (!client->leases || client->read_only || sl_index_view_lease_ttl(at->view) == 0) {
+        return SL_OK;
+    }
+    struct sl_leases *old = atomic_load_explicit(&at->leases, memory_order_acquire);
+    if (old != NULL && sl_leases_current(old, shm_dir) == SL_OK) {
+        return SL_OK;
+    }
+    struct sl_leases *fresh = NULL;
+    struct sl_error reason = {0};
+    sl_err err = at->old_leases_count == SL_CLIENT_OLD_LEASES_MAX
+                     ? SL_ERR_LIMIT
+                     : sl_leases_open(shm_dir, at->view, &fresh, &reason);
+    if (err == SL_ERR_VERSION) {
+        return sl_fail(why, err, "%s", reason.text);
+    }
+    if (err != SL_OK) {
+        return SL_OK;
+    }
+    if (old != NULL) { /* other threads may be at it */
+        at->old_leases[at->old_leases_count++] = old;
+    }
+    atomic_store_explicit(&at->leases, fresh, memory_order_release);
+    return SL_OK;
+}
+
+void sl_client_leases_close(struct sl_attachment *at)
+{
+    struct sl_leases *leases = atomic_load_explicit(&at->leases, memory_order_relaxed);
+    sl_leases_close(&leases);
+    for (uint32_t i = 0; i < at->old_leases_count; i++) {
+        sl_leases_close(&at->old_leases[i]);
+    }
+}
+
+sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment *at,
+                      struct sl_object_key key, struct sl_entry *entry)
+{
+    const struct sl_leases *leases = leases_of(client, at);
+    if (leases == NULL) {
+        return sl_index_find(at->view, key.at, key.length, entry);
+    }
+    const struct sl_key asked = {.at = key.at, .length = key.length};
+    uint64_t end_ns = 0;
+    return sl_leases_find(leases, &asked, sl_clock_monotonic_ns(), entry, &end_ns);
+}
+
+void sl_client_look_batch(const struct sl_client *client, const struct sl_attachment *at,
+                          const struct sl_key *keys, uint32_t count, struct sl_entry *entries,
+                          sl_err *codes)
+{
+    const struct sl_leases *leases = leases_of(client, at);
+    if (leases == NULL) {
+        sl_index_find_batch(at->view, keys, count, entries, codes);
+    } else {
+        sl_leases_find_batch(leases, keys, count, sl_clock_monotonic_ns(), entries, NULL, codes);
+    }
+}
+
+bool sl_client_lease_over(const struct sl_entry *entry)
+{
+    return entry->lease_end_ns != 0 && sl_clock_monotonic_ns() > entry->lease_end_ns;
+}

@@ -1,0 +1,92 @@
+/* client/lib/look.c - looking only: what is there, how large it is, and all there is. */
+#include "client/lib/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
+{
+    struct sl_entry entry;
+    return sl_client_find(client, key, &entry);
+}
+
+#define EXISTS_GROUP 256u
+
+sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes)
+{
+    if (count > SL_BATCH_MAX) {
+        return SL_ERR_INVALID;
+    }
+    (void)sl_client_reattach(client, false, NULL);
+    const struct sl_attachment *at = sl_client_attachment(client);
+    for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
+        struct sl_key asked[EXISTS_GROUP];
+        uint32_t share = SL_MIN(count - first, EXISTS_GROUP);
+        sl_client_keys_look(&keys[first], share, asked);
+        sl_client_look_batch(client, at, asked, share, NULL, &codes[first]);
+        for (uint32_t i = first; i < first + share; i++) {
+            if (codes[i] == SL_ERR_BUSY) {
+                codes[i] = sl_exists(client, keys[i]);
+            }
+        }
+    }
+    return SL_OK;
+}
+
+sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out)
+{
+    struct sl_entry entry = {0};
+    sl_err err = sl_client_find(client, key, &entry);
+    if (err == SL_OK) {
+        *out = (struct sl_object_info){.key = key,
+                                       .length_bytes = entry.extent.length_bytes,
+                                       .in_memory = entry.extent.generation != 0,
+                                       .on_disk = entry.disk.valid != 0,
+                                       .digest_low = entry.digest.low,
+                                       .digest_high = entry.digest.high};
+    }
+    return err;
+}
+
+sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes)
+{
+    struct sl_object_info info;
+    sl_err err = sl_stat(client, key, &info);
+    if (err == SL_OK) {
+        *length_bytes = info.length_bytes;
+    }
+    return err;
+}
+
+sl_err sl_list(struct sl_client *client, const char *prefix,
+               bool (*each)(void *context, const struct sl_object_info *info), void *context,
+               struct sl_error *why)
+{
+    char *key = malloc(SL_KEY_BYTES_MAX + 1);
+    if (key == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "list");
+    }
+    (void)sl_client_reattach(client, true, NULL);
+    const struct sl_attachment *at = sl_client_attachment(client);
+    size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
+    struct sl_entry entry;
+    uint64_t cursor = 0;
+    while (sl_index_scan(at->view, &cursor, &entry, key)) {
+        if (entry.key_length < prefix_bytes ||
+            memcmp(key, prefix == NULL ? "" : prefix, prefix_bytes) != 0) {
+            continue;
+        }
+        const struct sl_object_info info = {.key = {.at = key, .length = entry.key_length},
+                                            .length_bytes = entry.extent.length_bytes,
+                                            .in_memory = entry.extent.generation != 0,
+                                            .on_disk = entry.disk.valid != 0,
+                                            .digest_low = entry.digest.low,
+                                            .digest_high = entry.digest.high};
+        if (!each(context, &info)) {
+            break;
+        }
+    }
+    free(key);
+    return SL_OK;
+}

@@ -1,0 +1,238 @@
+/* client/lib/memory.c - what memory of this process was registered, and where it lies.
+ *
+ * Registrations are kept in the order of their starts; next to them, for look-ups, the spans that
+ * they make up together: none touches another of its place, and no two overlap. A change makes the
+ * spans anew: registrations are seldom, look-ups are one a piece. */
+#include "client/lib/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct range {
+    uintptr_t from, end;
+    enum sl_place place;
+    int gpu;
+};
+
+struct ranges {
+    struct range *at;
+    uint32_t count, room;
+};
+
+static struct {
+    pthread_rwlock_t lock;
+    struct ranges registered; /* by start; equal starts in the order in which they came */
+    struct ranges ours;       /* of the allocator, by start; also registered */
+    struct ranges spans;      /* room for every registration */
+} table = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+/* ---- sorted ranges ---- */
+
+/* The first range that starts behind at. */
+static uint32_t behind(const struct ranges *ranges, uintptr_t at)
+{
+    uint32_t low = 0;
+    for (uint32_t high = ranges->count; low < high;) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ranges->at[middle].from <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool ranges_reserve(struct ranges *ranges, uint32_t count)
+{
+    if (count <= ranges->room) {
+        return true;
+    }
+    uint32_t room = SL_MAX(16, 2 * ranges->room);
+    struct range *larger = realloc(ranges->at, room * sizeof *larger);
+    if (larger == NULL) {
+        return false;
+    }
+    ranges->at = larger;
+    ranges->room = room;
+    return true;
+}
+
+/* Room for it was made before. */
+static void ranges_insert(struct ranges *ranges, struct range range)
+{
+    uint32_t at = behind(ranges, range.from);
+    memmove(&ranges->at[at + 1], &ranges->at[at], (ranges->count - at) * sizeof *ranges->at);
+    ranges->at[at] = range;
+    ranges->count++;
+}
+
+/* Takes out the last one that starts there. */
+static bool ranges_take(struct ranges *ranges, uintptr_t from, struct range *out)
+{
+    uint32_t at = behind(ranges, from);
+    if (at == 0 || ranges->at[at - 1].from != from) {
+        return false;
+    }
+    *out = ranges->at[at - 1];
+    memmove(&ranges->at[at - 1], &ranges->at[at], (ranges->count - at) * sizeof *ranges->at);
+    ranges->count--;
+    return true;
+}
+
+/* Takes out all that start in [from, end). */
+static void ranges_drop(struct ranges *ranges, uintptr_t from, uintptr_t end)
+{
+    uint32_t first = from == 0 ? 0 : behind(ranges, from - 1);
+    uint32_t next = behind(ranges, end - 1);
+    memmove(&ranges->at[first], &ranges->at[next], (ranges->count - next) * sizeof *ranges->at);
+    ranges->count -= next - first;
+}
+
+/* ---- spans ---- */
+
+static bool same_place(const struct range *a, const struct range *b)
+{
+    return a->place == b->place && a->gpu == b->gpu;
+}
+
+/* Joins what touches. Where ranges of different places overlap, the one that started first has the
+ * bytes: there is no telling. */
+static void spans_make(void)
+{
+    struct ranges *spans = &table.spans;
+    spans->count = 0;
+    for (uint32_t i = 0; i < table.registered.count; i++) {
+        struct range next = table.registered.at[i];
+        struct range *last = spans->count == 0 ? NULL : &spans->at[spans->count - 1];
+        if (last != NULL && next.from <= last->end && same_place(last, &next)) {
+            last->end = SL_MAX(last->end, next.end);
+            continue;
+        }
+        if (last != NULL && next.from < last->end) {
+            next.from = last->end;
+        }
+        if (next.from < next.end) {
+            spans->at[spans->count++] = next;
+        }
+    }
+}
+
+static sl_err registered_add(struct range range)
+{
+    if (!ranges_reserve(&table.registered, table.registered.count + 1) ||
+        !ranges_reserve(&table.spans, table.registered.count + 1)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    ranges_insert(&table.registered, range);
+    spans_make();
+    return SL_OK;
+}
+
+static const struct range *span_of(uintptr_t from, uint64_t length_bytes)
+{
+    uint32_t at = behind(&table.spans, from);
+    const struct range *span = at == 0 ? NULL : &table.spans.at[at - 1];
+    return span != NULL && from < span->end && length_bytes <= span->end - from ? span : NULL;
+}
+
+/* ---- registering ---- */
+
+sl_err sl_memory_register(const void *at, uint64_t length_bytes, struct sl_error *why)
+{
+    if (at == NULL || length_bytes == 0 || length_bytes > UINTPTR_MAX - (uintptr_t)at) {
+        return sl_fail(why, SL_ERR_INVALID, "memory: %ju bytes at %p are none",
+                       (uintmax_t)length_bytes, at);
+    }
+    struct range range = {.from = (uintptr_t)at, .end = (uintptr_t)at + length_bytes};
+    int last_gpu = 0;
+    range.place = sl_gpu_place(at, &range.gpu);
+    enum sl_place last = sl_gpu_place((const unsigned char *)at + (length_bytes - 1), &last_gpu);
+    bool device = range.place == SL_PLACE_DEVICE || last == SL_PLACE_DEVICE;
+    if (device && (last != range.place || last_gpu != range.gpu)) {
+        return sl_fail(why, SL_ERR_INVALID, "memory: %ju bytes at %p are not of one device",
+                       (uintmax_t)length_bytes, at);
+    }
+    pthread_rwlock_wrlock(&table.lock);
+    uint32_t ours = behind(&table.ours, range.from);
+    if (!device && ours > 0 && range.end <= table.ours.at[ours - 1].end) {
+        range.place = SL_PLACE_OURS;
+    }
+    sl_err err = registered_add(range);
+    pthread_rwlock_unlock(&table.lock);
+    return err == SL_OK ? SL_OK : sl_fail(why, err, "memory: a table of registrations");
+}
+
+sl_err sl_memory_unregister(const void *at, struct sl_error *why)
+{
+    struct range gone;
+    struct range ours = {0};
+    pthread_rwlock_wrlock(&table.lock);
+    bool found = ranges_take(&table.registered, (uintptr_t)at, &gone);
+    uint32_t allocated = behind(&table.ours, (uintptr_t)at);
+    if (allocated > 0 && table.ours.at[allocated - 1].from == (uintptr_t)at) {
+        ours = table.ours.at[allocated - 1];
+    }
+    /* The allocator's own registration came first and stays to the end. */
+    uint32_t before = behind(&table.registered, (uintptr_t)at);
+    if (found && ours.from != 0 &&
+        (before == 0 || table.registered.at[before - 1].from != (uintptr_t)at)) {
+        ranges_insert(&table.registered, gone);
+        found = false;
+    }
+    spans_make();
+    pthread_rwlock_unlock(&table.lock);
+    return found ? SL_OK
+                 : sl_fail(why, SL_ERR_NOT_FOUND, "memory: nothing is registered at %p", at);
+}
+
+sl_err sl_memory_find(const void *at, uint64_t length_bytes, struct sl_place_info *out)
+{
+    pthread_rwlock_rdlock(&table.lock);
+    const struct range *span = span_of((uintptr_t)at, length_bytes);
+    if (span != NULL) {
+        *out = (struct sl_place_info){.place = span->place, .gpu = span->gpu};
+    }
+    pthread_rwlock_unlock(&table.lock);
+    return span != NULL ? SL_OK : SL_ERR_NOT_FOUND;
+}
+
+enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu)
+{
+    struct sl_place_info info;
+    if (sl_memory_find(at, length_bytes, &info) == SL_OK) {
+        *gpu = info.gpu;
+        return info.place;
+    }
+    return sl_gpu_place(at, gpu);
+}
+
+/* ---- the allocator's ---- */
+
+sl_err sl_memory_ours_add(void *at, uint64_t length_bytes)
+{
+    const struct range range = {
+        .from = (uintptr_t)at, .end = (uintptr_t)at + length_bytes, .place = SL_PLACE_OURS};
+    pthread_rwlock_wrlock(&table.lock);
+    sl_err err = ranges_reserve(&table.ours, table.ours.count + 1) ? registered_add(range)
+                                                                   : SL_ERR_NO_MEMORY;
+    if (err == SL_OK) {
+        ranges_insert(&table.ours, range);
+    }
+    pthread_rwlock_unlock(&table.lock);
+    return err;
+}
+
+bool sl_memory_ours_take(void *at, uint64_t *length_bytes)
+{
+    struct range ours;
+    pthread_rwlock_wrlock(&table.lock);
+    bool found = at != NULL && ranges_take(&table.ours, (uintptr_t)at, &ours);
+    if (found) { /* and what the caller registered of it: none of it is there any more */
+        ranges_drop(&table.registered, ours.from, ours.end);
+        spans_make();
+        *length_bytes = ours.end - ours.from;
+    }
+    pthread_rwlock_unlock(&table.lock);
+    return found;
+}

@@ -1,0 +1,531 @@
+/* client/lib/op.c - store and load: started, awaited, cancelled, fenced. */
+#include "client/lib/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS_MAX (SL_TOKENS_BYTES_MAX / 4u)
+
+static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes from, uint32_t *count)
+{
+    memcpy(to, from.at, SL_MIN(from.length, op->bitmap_bytes));
+    *count = 0;
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        *count += (uint32_t)(to[i >> 3] >> (i & 7)) & 1u;
+    }
+}
+
+/* A coordinator that was started anew works on a request that comes again as on a new one. The
+ * answer of the one before it, when it is late, says nothing of what that does with the device
+ * blocks: they are free when the fence says so (sl_op_wait_fenced). */
+static bool answered_by_all(const struct sl_op *op)
+{
+    const struct sl_client *client = op->engine->client;
+    return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
+}
+
+/* The node's name goes where the op can keep it. */
+static void receipt_take(struct sl_op *op, const struct sl_item_receipt *item)
+{
+    op->receipt = *item;
+    (void)snprintf(op->receipt_node, sizeof op->receipt_node, "%.*s", (int)item->node.length,
+                   item->node.length > 0 ? item->node.at : "");
+    op->receipt.node = sl_text_of(op->receipt_node);
+    op->has_receipt = true;
+}
+
+/* Under the client's lock, once. */
+static void op_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_op *op = context;
+    struct sl_op_result *result = &op->result;
+    if (op->store) {
+        const struct sl_body_store_reply *body = &reply->body.store_reply;
+        result->block_count = (uint32_t)body->block_count;
+        if (body->stored.length > 0) {
+            bitmap_take(op, op->stored, body->stored, &result->stored_count);
+        }
+        if (body->existed.length > 0) {
+            bitmap_take(op, op->existed, body->existed, &result->existed_count);
+        }
+        atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
+                              memory_order_release);
+        if (op->handover_id != 0 && body->receipt.count > 0) {
+            receipt_take(op, &body->receipt.at[0]);
+        }
+    } else {
+        const struct sl_body_load_reply *body = &reply->body.load_reply;
+        atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
+                              memory_order_release);
+        if (body->block_count > op->block_count || body->from_memory > body->block_count ||
+            body->from_disk > body->block_count || body->from_remote > body->block_count) {
+            op->impossible = true;
+            return;
+        }
+        result->block_count = (uint32_t)body->block_count;
+        result->from_memory = (uint32_t)body->from_memory;
+        result->from_disk = (uint32_t)body->from_disk;
+        result->from_remote = (uint32_t)body->from_remote;
+        result->bytes = body->bytes;
+    }
+}
+
+static void op_free(struct sl_op *op)
+{
+    free(op->tokens);
+    free(op->device_blocks);
+    free(op->extras);
+    free(op->stored);
+    free(op->existed);
+    free(op->layers.ends);
+    free(op);
+}
+
+static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request *request,
+                            bool store)
+{
+    struct sl_op *op = calloc(1, sizeof *op);
+    if (op == NULL) {
+        return NULL;
+    }
+    op->engine = engine;
+    op->store = store;
+    op->block_count = request->device_block_count;
+    op->bitmap_bytes = (uint64_t)request->device_block_count / 8 + 1;
+    op->tokens = malloc((size_t)request->token_count * sizeof *op->tokens);
+    op->device_blocks = malloc((size_t)request->device_block_count * sizeof *op->device_blocks + 1);
+    op->stored = calloc(1, op->bitmap_bytes);
+    op->existed = calloc(1, op->bitmap_bytes);
+    op->extras = request->extras == NULL ? NULL : strdup(request->extras);
+    if (op->tokens == NULL || op->device_blocks == NULL || op->stored == NULL ||
+        op->existed == NULL || (request->extras != NULL && op->extras == NULL)) {
+        op_free(op);
+        return NULL;
+    }
+    memcpy(op->tokens, request->tokens, (size_t)request->token_count * sizeof *op->tokens);
+    for (uint32_t i = 0; i < request->device_block_count; i++) {
+        op->device_blocks[i] = request->device_blocks[i];
+    }
+    return op;
+}
+
+static sl_err request_check(const struct sl_op_request *request, struct sl_error *why)
+{
+    if (request->tokens == NULL || request->token_count == 0 || request->token_count > TOKENS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "op: 1 to %u tokens, not %u", TOKENS_MAX,
+                       request->token_count);
+    }
+    if (request->device_block_count > SL_BATCH_MAX ||
+        (request->device_blocks == NULL && request->device_block_count > 0)) {
+        return sl_fail(why, SL_ERR_INVALID, "op: at most %d device blocks, not %u", SL_BATCH_MAX,
+                       request->device_block_count);
+    }
+    return SL_OK;
+}
+
+static void op_message(struct sl_op *op, const struct sl_op_request *request,
+                       const struct sl_handover_side *side)
+{
+    struct sl_msg *msg = &op->call.msg;
+    /* LOAD and STORE have the same fields. */
+    struct sl_body_store body = {
+        .engine_id = atomic_load_explicit(&op->engine->id, memory_order_acquire),
+        .tokens = {.at = op->tokens, .length = (uint64_t)request->token_count * 4},
+        .extras = sl_text_of(op->extras == NULL ? "" : op->extras),
+        .first_block = request->first_block,
+        .partial = request->partial || op->handover_id != 0,
+        .device_blocks = {.at = op->device_blocks, .count = request->device_block_count},
+        .handover_id = op->handover_id,
+        .hold_ns = side != NULL ? side->hold_ns : 0,
+    };
+    msg->op_id = op->result.op_id;
+    msg->trace_id = op->result.trace_id;
+    const struct sl_u64s ends = {.at = op->layers.ends, .count = op->layers.entry_count};
+    if (op->store) {
+        msg->type = SL_MSG_STORE;
+        msg->body.store = body;
+        msg->body.store.layer_ends = ends;
+        if (op->layers.count > 0) {
+            msg->body.store.layered_blocks = body.device_blocks;
+            msg->body.store.device_blocks.count = 0;
+        }
+        if (side != NULL && side->ticket != NULL) {
+            op->ticket = *side->ticket;
+            memcpy(op->ticket_bytes, side->ticket->bytes.at, side->ticket->bytes.length);
+            op->ticket.bytes.at = op->ticket_bytes;
+            msg->body.store.ticket.at = &op->ticket;
+            msg->body.store.ticket.count = 1;
+        }
+    } else {
+        msg->type = SL_MSG_LOAD;
+        msg->body.load = (struct sl_body_load){.engine_id = body.engine_id,
+                                               .tokens = body.tokens,
+                                               .extras = body.extras,
+                                               .first_block = body.first_block,
+                                               .partial = body.partial,
+                                               .device_blocks = body.device_blocks,
+                                               .handover_id = op->handover_id,
+                                               .direct = side != NULL && side->direct,
+                                               .layer_ends = ends};
+        if (op->has_receipt) {
+            msg->body.load.receipt.at = &op->receipt;
+            msg->body.load.receipt.count = 1;
+        }
+    }
+}
+
+static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *request, bool store,
+                       const struct sl_handover_side *side, struct sl_op **out,
+                       struct sl_error *why)
+{
+    uint64_t deadline_ns = sl_client_deadline(engine->client, request->timeout_ns);
+    sl_err err = request_check(request, why);
+    if (err == SL_OK) {
+        err = sl_engine_ready(engine, deadline_ns, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (atomic_fetch_add_explicit(&engine->ops, 1, memory_order_relaxed) >= SL_ENGINE_OPS_MAX) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        return sl_fail(why, SL_ERR_LIMIT, "engine: %u ops are in flight", SL_ENGINE_OPS_MAX);
+    }
+    struct sl_op *op = op_new(engine, request, store);
+    if (op == NULL) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "op of %u tokens", request->token_count);
+    }
+    err = sl_op_layers_make(op, request, why);
+    if (err != SL_OK) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        op_free(op);
+        return err;
+    }
+    op->result.op_id = sl_client_op_id(engine->client);
+    op->result.trace_id = request->trace_id != 0 ? request->trace_id : sl_client_random();
+    op->handover_id = side != NULL ? side->id : 0;
+    if (side != NULL && side->receipt != NULL) {
+        receipt_take(op, side->receipt);
+    }
+    op->call.to = "coordinator";
+    op->call.deadline_ns = deadline_ns;
+    op->call.answered = op_answered;
+    op->call.context = op;
+    op_message(op, request, side);
+    err = sl_client_call_start(engine->client, &op->call, why);
+    if (err != SL_OK) {
+        atomic_fetch_sub_explicit(&engine->ops, 1, memory_order_relaxed);
+        op_free(op);
+        return err;
+    }
+    *out = op;
+    return SL_OK;
+}
+
+sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
+                      struct sl_op **op, struct sl_error *why)
+{
+    return op_start(engine, request, true, NULL, op, why);
+}
+
+sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
+                     struct sl_op **op, struct sl_error *why)
+{
+    return op_start(engine, request, false, NULL, op, why);
+}
+
+sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                bool store, const struct sl_handover_side *side, struct sl_op **op,
+                                struct sl_error *why)
+{
+    return op_start(engine, request, store, side, op, why);
+}
+
+bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_receipt *receipt)
+{
+    struct sl_op *op = call->context;
+    if (call->msg.type != SL_MSG_LOAD || call->answered != op_answered ||
+        op->handover_id != receipt->handover_id) {
+        return false;
+    }
+    if (!op->has_receipt) {
+        receipt_take(op, receipt);
+        call->msg.body.load.receipt.at = &op->receipt;
+        call->msg.body.load.receipt.count = 1;
+    }
+    return true;
+}
+
+/* What decode is told of a load that did not bring all: no number of blocks, and one code for all
+ * reasons. What the caller did wrong or wished keeps its own. */
+static void receive_settle(struct sl_op *op)
+{
+    struct sl_op_result *result = &op->result;
+    if (result->code == SL_OK && result->block_count < op->block_count) {
+        result->code = sl_fail(&result->why, SL_ERR_HANDOVER, "%u of %u blocks were loaded",
+                               result->block_count, op->block_count);
+    }
+    bool plain = result->code == SL_OK || result->code == SL_ERR_INCOMPLETE ||
+                 result->code == SL_ERR_CANCELLED || sl_err_class(result->code) == SL_CLASS_CALL;
+    if (!plain) {
+        result->code = SL_ERR_HANDOVER;
+        result->why.code = SL_ERR_HANDOVER;
+    }
+    if (result->code != SL_OK && result->code != SL_ERR_INCOMPLETE) {
+        result->block_count = result->from_memory = result->from_disk = result->from_remote = 0;
+        result->bytes = 0;
+    }
+}
+
+static void handover_settle(struct sl_op *op)
+{
+    if (!op->store) {
+        receive_settle(op);
+    } else if (op->result.code == SL_OK && !op->has_receipt) {
+        op->result.code = sl_fail(&op->result.why, SL_ERR_VERSION,
+                                  "the node's coordinator does not know hand-overs");
+    }
+}
+
+void sl_op_settle(struct sl_op *op)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    if (!op->settled) {
+        op->settled = true;
+        op->result.code = op->call.code;
+        op->result.why = op->call.why;
+        if (op->impossible && op->result.code == SL_OK) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_PROTOCOL,
+                                      "the answer names more blocks than were asked for");
+        }
+        if (op->cancelled &&
+            (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");
+        }
+        if (op->store && op->layers.count > 0 && op->result.code == SL_OK &&
+            op->result.block_count != op->block_count) {
+            op->result.code = sl_fail(&op->result.why, SL_ERR_VERSION,
+                                      "the node's coordinator does not know layers");
+        }
+        if (op->handover_id != 0) {
+            handover_settle(op);
+        }
+        if (!op->call.ever_sent) { /* nobody has heard of it */
+            atomic_store_explicit(&op->fenced, true, memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+}
+
+sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *result)
+{
+    uint64_t until_ns =
+        timeout_ns == 0 ? SL_NEVER_NS : sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns);
+    bool last = until_ns >= op->call.deadline_ns;
+    while (!sl_client_call_wait(op->engine->client, &op->call,
+                                SL_MIN(until_ns, op->call.deadline_ns))) {
+        if (!last) {
+            return SL_ERR_TIMEOUT;
+        }
+    }
+    sl_op_settle(op);
+    *result = op->result;
+    result->fenced = atomic_load_explicit(&op->fenced, memory_order_acquire);
+    return SL_OK;
+}
+
+sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result)
+{
+    if (!sl_client_call_wait(op->engine->client, &op->call, 0)) {
+        return SL_ERR_BUSY;
+    }
+    return sl_op_wait(op, 1, result);
+}
+
+sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why)
+{
+    struct sl_op_result result;
+    if (!op->store || op->handover_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "the op is no prefill's side of a hand-over");
+    }
+    if (sl_op_poll(op, &result) != SL_OK) {
+        return sl_fail(why, SL_ERR_BUSY, "the hand-over is not committed yet");
+    }
+    if (result.code != SL_OK) {
+        if (why != NULL) {
+            *why = result.why;
+        }
+        return result.code;
+    }
+    *out = (struct sl_receipt){.handover_id = op->receipt.handover_id,
+                               .keys_low = op->receipt.keys_low,
+                               .keys_high = op->receipt.keys_high,
+                               .block_end = (uint32_t)op->receipt.block_end};
+    memcpy(out->node, op->receipt_node, sizeof out->node);
+    return SL_OK;
+}
+
+static void ticket_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_ticket *ticket = context;
+    if (reply->code != SL_OK || reply->body.ticket_reply.ticket.count == 0) {
+        return;
+    }
+    const struct sl_item_ticket *item = &reply->body.ticket_reply.ticket.at[0];
+    *ticket = (struct sl_ticket){.keys_low = item->keys_low,
+                                 .keys_high = item->keys_high,
+                                 .first_block = (uint32_t)item->first_block,
+                                 .block_end = (uint32_t)item->block_end,
+                                 .length_bytes =
+                                     (uint32_t)SL_MIN(item->bytes.length, sizeof ticket->bytes)};
+    memcpy(ticket->bytes, item->bytes.at, ticket->length_bytes);
+}
+
+/* The first request to an actor waits until it is connected to: until then nobody there knows it.
+ */
+static bool op_unsent(struct sl_op *op)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    bool unsent = !op->call.done && !op->call.ever_sent;
+    pthread_mutex_unlock(&client->lock);
+    return unsent;
+}
+
+sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
+                    struct sl_error *why)
+{
+    struct sl_client *client = op->engine->client;
+    struct sl_ticket ticket = {0};
+    struct sl_client_call call = {.to = "coordinator",
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+                                  .answered = ticket_answered,
+                                  .context = &ticket};
+    if (op->store || op->handover_id == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "the op is no decode's side of a hand-over");
+    }
+    struct sl_op_result result;
+    if (sl_op_poll(op, &result) == SL_ERR_BUSY && op_unsent(op)) {
+        return sl_fail(why, SL_ERR_BUSY, "the op is on its way to the coordinator");
+    }
+    call.msg.type = SL_MSG_TICKET;
+    call.msg.op_id = op->result.op_id;
+    call.msg.trace_id = op->result.trace_id;
+    call.msg.body.ticket.handover_id = op->handover_id;
+    sl_err err = sl_client_call(client, &call, why);
+    if (err == SL_OK && ticket.length_bytes == 0) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator's answer has no ticket");
+    }
+    if (err == SL_OK) {
+        *out = ticket;
+    }
+    return err;
+}
+
+static bool bit_of(const struct sl_op *op, const unsigned char *bitmap, uint32_t block)
+{
+    return block < op->block_count && ((uint32_t)bitmap[block >> 3] >> (block & 7) & 1u) != 0;
+}
+
+bool sl_op_block_stored(const struct sl_op *op, uint32_t block)
+{
+    return bit_of(op, op->stored, block);
+}
+
+bool sl_op_block_existed(const struct sl_op *op, uint32_t block)
+{
+    return bit_of(op, op->existed, block);
+}
+
+/* CANCEL and OP_FENCED: both say whether the op's blocks are free. */
+static void fence_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_op *op = context;
+    bool fenced = reply->type == SL_MSG_CANCEL_REPLY ? reply->body.cancel_reply.fenced
+                                                     : reply->body.op_fenced_reply.fenced;
+    if (reply->code == SL_OK && fenced) {
+        atomic_store_explicit(&op->fenced, true, memory_order_release);
+    }
+}
+
+static sl_err op_ask(struct sl_op *op, enum sl_msg_type type, uint64_t deadline_ns,
+                     struct sl_error *why)
+{
+    struct sl_client_call call = {
+        .to = "coordinator", .deadline_ns = deadline_ns, .answered = fence_answered, .context = op};
+    call.msg.type = type;
+    call.msg.op_id = op->result.op_id;
+    call.msg.trace_id = op->result.trace_id;
+    if (type == SL_MSG_CANCEL) {
+        call.msg.body.cancel.target_op = op->result.op_id;
+    } else {
+        call.msg.body.op_fenced.target_op = op->result.op_id;
+    }
+    return sl_client_call(op->engine->client, &call, why);
+}
+
+sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
+{
+    struct sl_client *client = op->engine->client;
+    pthread_mutex_lock(&client->lock);
+    op->cancelled = true;
+    op->call.silenced = true; /* sent again it would start anew */
+    bool over = op->call.done;
+    bool unsent = !over && !op->call.ever_sent;
+    pthread_mutex_unlock(&client->lock);
+    if (unsent) { /* and never will be */
+        sl_client_call_drop(client, &op->call);
+        return SL_OK;
+    }
+    return over ? SL_OK
+                : op_ask(op, SL_MSG_CANCEL,
+                         sl_deadline_ns(sl_clock_monotonic_ns(), SL_CLIENT_CANCEL_NS), why);
+}
+
+sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_op_result result;
+    uint64_t deadline_ns = sl_client_deadline(op->engine->client, timeout_ns);
+    sl_err err =
+        sl_op_wait(op, SL_MAX(sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns), 1), &result);
+    while (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {
+        if (sl_clock_monotonic_ns() >= deadline_ns) {
+            err = SL_ERR_TIMEOUT;
+            break;
+        }
+        err = op_ask(op, SL_MSG_OP_FENCED, deadline_ns, NULL);
+        if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND) {
+            err = SL_OK; /* ask again */
+        }
+        if (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {
+            sl_client_sleep(FENCE_PAUSE_NS);
+        }
+    }
+    return err == SL_OK
+               ? SL_OK
+               : sl_fail(why, err, "the op's device blocks are not free yet: %s", sl_err_text(err));
+}
+
+void sl_op_release(struct sl_op **op)
+{
+    struct sl_op *gone = op == NULL ? NULL : *op;
+    if (gone == NULL) {
+        return;
+    }
+    struct sl_client *client = gone->engine->client;
+    pthread_mutex_lock(&client->lock);
+    bool running = !gone->call.done;
+    pthread_mutex_unlock(&client->lock);
+    if (running) {
+        struct sl_msg cancel = {
+            .type = SL_MSG_CANCEL, .op_id = gone->result.op_id, .trace_id = gone->result.trace_id};
+        cancel.body.cancel.target_op = gone->result.op_id;
+        sl_client_tell(client, "coordinator", &cancel, SL_CLIENT_CANCEL_NS);
+        sl_client_call_drop(client, &gone->call);
+    }
+    atomic_fetch_sub_explicit(&gone->engine->ops, 1, memory_order_relaxed);
+    op_free(gone);
+    *op = NULL;
+}

@@ -1,0 +1,50 @@
+/* client/lib/op.h - an op as libsluice keeps it. */
+#ifndef SL_CLIENT_LIB_OP_H
+#define SL_CLIENT_LIB_OP_H
+
+#include "client/lib/engine.h"
+
+#define FENCE_PAUSE_NS (5 * SL_NS_PER_MS) /* between two questions of the same */
+
+/* What an op by layers knows of them. */
+struct sl_op_layers {
+    uint32_t count;     /* 0: it is none */
+    uint32_t ready;     /* store: the engine said so */
+    uint32_t in;        /* load: told to be in, */
+    uint32_t in_blocks; /* of so many blocks */
+    uint64_t *ends;     /* [count][pools]; owned */
+    uint64_t entry_count;
+};
+
+struct sl_op {
+    struct sl_engine *engine;
+    struct sl_client_call call; /* lends what follows */
+    uint32_t *tokens;
+    uint64_t *device_blocks;
+    char *extras;
+    uint32_t block_count;
+    bool store, cancelled;
+    uint64_t handover_id;           /* 0: none */
+    struct sl_item_receipt receipt; /* store: what came with the answer; load: what it waits for */
+    char receipt_node[32];
+    struct sl_item_ticket ticket; /* store: where to push; in ticket_bytes */
+    unsigned char ticket_bytes[128];
+    bool has_receipt;
+    _Atomic bool fenced;
+    bool settled;
+    bool impossible; /* the answer contradicts the request */
+    struct sl_op_result result;
+    struct sl_op_layers layers;
+    unsigned char *stored, *existed; /* bitmaps over block_count */
+    uint64_t bitmap_bytes;
+};
+
+/* The end of an op, seen for the first time. */
+void sl_op_settle(struct sl_op *op);
+
+/* ---- layers.c ---- */
+/* What the request says of layers. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY. */
+sl_err sl_op_layers_make(struct sl_op *op, const struct sl_op_request *request,
+                         struct sl_error *why);
+
+#endif

@@ -1,0 +1,286 @@
+/* client/lib/pieces.c - see pieces.h.
+ *
+ * Pieces mostly come in the order of the value and are taken as they are. Others are put in order
+ * in a copy: once to see whether they make up a value, once more when they are copied. */
+#include "client/lib/pieces.h"
+
+#include "runtime/sl_copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ORDERED_INLINE 64u
+
+void sl_pieces_room_free(struct sl_pieces_room *room)
+{
+    free(room->at);
+    *room = (struct sl_pieces_room){0};
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct sl_piece *left = a, *right = b;
+    return left->offset_bytes < right->offset_bytes ? -1 : left->offset_bytes > right->offset_bytes;
+}
+
+/* A copy in the order of the value, without empty pieces; *count becomes how many there are. */
+static sl_err ordered(const struct sl_piece *pieces, uint32_t *count, struct sl_pieces_room *room)
+{
+    uint32_t kept = 0;
+    if (room->count < *count) {
+        struct sl_piece *larger = malloc(*count * sizeof *larger);
+        if (larger == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        free(room->at);
+        *room = (struct sl_pieces_room){.at = larger, .count = *count};
+    }
+    for (uint32_t i = 0; i < *count; i++) {
+        if (pieces[i].length_bytes > 0) {
+            room->at[kept++] = pieces[i];
+        }
+    }
+    qsort(room->at, kept, sizeof *room->at, by_offset);
+    *count = kept;
+    return SL_OK;
+}
+
+sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
+{
+    if (piece->length_bytes == 0) {
+        return SL_OK;
+    }
+    if (piece->at == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "a piece of %ju bytes has no address",
+                       (uintmax_t)piece->length_bytes);
+    }
+    if (piece->length_bytes > UINTPTR_MAX - (uintptr_t)piece->at) {
+        return sl_fail(why, SL_ERR_INVALID, "a piece of %ju bytes at %p wraps around",
+                       (uintmax_t)piece->length_bytes, piece->at);
+    }
+    return SL_OK;
+}
+
+/* How many of the pieces follow one on the other from the value's start, and where they end. */
+static uint32_t run_of(const struct sl_piece *pieces, uint32_t count, uint64_t *end_bytes)
+{
+    uint64_t end = 0;
+    uint32_t i = 0;
+    for (; i < count; i++) {
+        if (pieces[i].length_bytes == 0) {
+            continue;
+        }
+        if (pieces[i].offset_bytes != end || pieces[i].length_bytes > SL_VALUE_BYTES_MAX - end) {
+            break;
+        }
+        end += pieces[i].length_bytes;
+    }
+    *end_bytes = end;
+    return i;
+}
+
+/* Says what is wrong with the piece at which the run ended. */
+static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struct sl_error *why)
+{
+    if (piece->offset_bytes != end_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pieces: %s at byte %ju of the value: the next one is at %ju",
+                       piece->offset_bytes > end_bytes ? "a gap" : "an overlap",
+                       (uintmax_t)end_bytes, (uintmax_t)piece->offset_bytes);
+    }
+    return sl_fail(why, SL_ERR_INVALID, "value: 1 to %ju bytes, not %ju and a piece of %ju",
+                   (uintmax_t)SL_VALUE_BYTES_MAX, (uintmax_t)end_bytes,
+                   (uintmax_t)piece->length_bytes);
+}
+
+sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct sl_pieces_room *room,
+                         uint64_t *length_bytes, struct sl_error *why)
+{
+    uint64_t end = 0;
+    if (pieces == NULL && count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "pieces: %u at no address", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sl_err err = sl_piece_check(&pieces[i], why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    if (run_of(pieces, count, &end) != count) {
+        if (ordered(pieces, &count, room) != SL_OK) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "put: %u pieces", count);
+        }
+        uint32_t broken = run_of(room->at, count, &end);
+        if (broken != count) {
+            return run_broken(&room->at[broken], end, why);
+        }
+    }
+    if (end == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "value: 1 to %ju bytes, not 0",
+                       (uintmax_t)SL_VALUE_BYTES_MAX);
+    }
+    *length_bytes = end;
+    return SL_OK;
+}
+
+sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *pieces,
+                        uint32_t count, struct sl_pieces_room *room, struct sl_digest *digest)
+{
+    uint64_t end = 0;
+    if (count == 1) {
+        *digest = sl_digest_copy(to, pieces->at, length_bytes);
+        return SL_OK;
+    }
+    if (run_of(pieces, count, &end) != count) {
+        sl_err err = ordered(pieces, &count, room);
+        if (err != SL_OK) {
+            return err;
+        }
+        pieces = room->at;
+    }
+    struct sl_digest_copying copying;
+    sl_digest_copy_start(&copying, to, length_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        sl_digest_copy_piece(&copying, pieces[i].at, pieces[i].length_bytes);
+    }
+    *digest = sl_digest_copy_finish(&copying);
+    return SL_OK;
+}
+
+/* ---- reading ---- */
+
+/* The value's end as far as the pieces, taken as they come, hold all before it. */
+static uint64_t covered_by(const struct sl_piece *pieces, uint32_t count)
+{
+    uint64_t covered = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sl_piece *piece = &pieces[i];
+        if (piece->offset_bytes <= covered && piece->length_bytes > covered - piece->offset_bytes) {
+            covered = piece->length_bytes > UINT64_MAX - piece->offset_bytes
+                          ? UINT64_MAX
+                          : piece->offset_bytes + piece->length_bytes;
+        }
+    }
+    return covered;
+}
+
+static sl_err covers(const struct sl_piece *pieces, uint32_t count, uint64_t length_bytes,
+                     struct sl_error *why)
+{
+    uint64_t covered = covered_by(pieces, count);
+    if (covered < length_bytes && count > 1) {
+        struct sl_piece few[ORDERED_INLINE];
+        struct sl_pieces_room many = {0};
+        struct sl_pieces_room room = {.at = few, .count = ORDERED_INLINE};
+        uint32_t kept = count;
+        if (ordered(pieces, &kept, count <= ORDERED_INLINE ? &room : &many) != SL_OK) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "get: %u pieces", count);
+        }
+        covered = covered_by(count <= ORDERED_INLINE ? few : many.at, kept);
+        sl_pieces_room_free(&many);
+    }
+    return covered >= length_bytes
+               ? SL_OK
+               : sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
+                         (uintmax_t)length_bytes, (uintmax_t)covered);
+}
+
+/* How much of the value the piece takes. */
+static uint64_t share_of(const struct sl_piece *piece, uint64_t length_bytes)
+{
+    return piece->offset_bytes >= length_bytes
+               ? 0
+               : SL_MIN(piece->length_bytes, length_bytes - piece->offset_bytes);
+}
+
+sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
+                     uint64_t length_bytes, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sl_piece *piece = &pieces[i];
+        if (piece->length_bytes == 0) {
+            continue;
+        }
+        if (!whole && piece->offset_bytes >= length_bytes) {
+            return sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, a piece begins at %ju",
+                           (uintmax_t)length_bytes, (uintmax_t)piece->offset_bytes);
+        }
+        const struct sl_piece used = {.at = piece->at,
+                                      .length_bytes = share_of(piece, length_bytes)};
+        sl_err err = sl_piece_check(&used, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return whole ? covers(pieces, count, length_bytes, why) : SL_OK;
+}
+
+void sl_pieces_scatter(const struct sl_piece *pieces, uint32_t count, const void *from,
+                       uint64_t length_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t share = share_of(&pieces[i], length_bytes);
+        if (share > 0) {
+            sl_copy(pieces[i].at, (const unsigned char *)from + pieces[i].offset_bytes, share);
+        }
+    }
+}
+
+/* ---- device memory ---- */
+
+bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
+{
+    int gpu = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (pieces[i].length_bytes > 0 &&
+            sl_memory_place(pieces[i].at, pieces[i].length_bytes, &gpu) == SL_PLACE_DEVICE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
+                              const struct sl_piece *pieces, uint32_t count,
+                              struct sl_gpu_copies *copies)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        const struct sl_piece *piece = &pieces[i];
+        struct sl_gpu_copy copy = {.host = to + piece->offset_bytes,
+                                   .device = (uintptr_t)piece->at,
+                                   .length_bytes = piece->length_bytes,
+                                   .arena = arena};
+        if (piece->length_bytes == 0) {
+            continue;
+        }
+        if (sl_memory_place(piece->at, piece->length_bytes, &copy.gpu) == SL_PLACE_DEVICE) {
+            err = sl_gpu_copies_add(copies, &copy);
+        } else {
+            sl_copy(copy.host, piece->at, piece->length_bytes);
+        }
+    }
+    return err;
+}
+
+sl_err sl_pieces_scatter_later(const struct sl_piece *pieces, uint32_t count, unsigned char *from,
+                               const struct sl_arena *arena, uint64_t length_bytes,
+                               struct sl_gpu_copies *copies)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        struct sl_gpu_copy copy = {.device = (uintptr_t)pieces[i].at,
+                                   .length_bytes = share_of(&pieces[i], length_bytes),
+                                   .arena = arena};
+        if (copy.length_bytes == 0) {
+            continue;
+        }
+        copy.host = from + pieces[i].offset_bytes;
+        if (sl_memory_place(pieces[i].at, copy.length_bytes, &copy.gpu) == SL_PLACE_DEVICE) {
+            err = sl_gpu_copies_add(copies, &copy);
+        } else {
+            sl_copy(pieces[i].at, copy.host, copy.length_bytes);
+        }
+    }
+    return err;
+}

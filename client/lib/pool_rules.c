@@ -1,0 +1,228 @@
+/* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool,
+ * what a store in a process of its own has to map, what the modes allow. */
+#include "client/lib/size_text.h"
+#include "client/lib/sluice.h"
+#include "runtime/sl_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situation)
+{
+    bool shared = situation->host_blocks > 0 || situation->storage || situation->split;
+    return !situation->profiling && shared ? SL_POOL_BY_SLUICE : SL_POOL_BY_ENGINE;
+}
+
+/* ---- required bytes ---- */
+
+struct span {
+    uint64_t start, end;
+    uint32_t index; /* of the buffer */
+};
+
+/* By start; the longest of a start first. */
+static int span_compare(const void *left, const void *right)
+{
+    const struct span *a = left, *b = right;
+    if (a->start != b->start) {
+        return a->start < b->start ? -1 : 1;
+    }
+    return (a->end < b->end) - (a->end > b->end);
+}
+
+/* Gives the buffers that count, sorted, one a start. */
+static sl_err spans_make(const struct sl_pool_buffer *buffers, uint32_t count, struct span **out,
+                         uint32_t *span_count, struct sl_error *why)
+{
+    if (count > SL_POOL_BUFFERS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u buffers, at most %u", count, SL_POOL_BUFFERS_MAX);
+    }
+    struct span *spans = calloc(count + 1u, sizeof *spans);
+    if (spans == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u buffers", count);
+    }
+    uint32_t used = 0, kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct span span = {.start = buffers[i].start_addr, .index = i};
+        if (buffers[i].start_addr == 0 || buffers[i].length_bytes == 0) {
+            continue;
+        }
+        if (__builtin_add_overflow(span.start, buffers[i].length_bytes, &span.end)) {
+            free(spans);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "buffer %u: 0x%jx + %ju bytes is beyond the address space", i,
+                           (uintmax_t)buffers[i].start_addr, (uintmax_t)buffers[i].length_bytes);
+        }
+        spans[used++] = span;
+    }
+    qsort(spans, used, sizeof *spans, span_compare);
+    for (uint32_t i = 0; i < used; i++) {
+        if (kept == 0 || spans[kept - 1].start != spans[i].start) {
+            spans[kept++] = spans[i];
+        }
+    }
+    *out = spans;
+    *span_count = kept;
+    return SL_OK;
+}
+
+sl_err sl_pool_required_bytes(const struct sl_pool_buffer *buffers, uint32_t count,
+                              uint64_t *required_bytes, struct sl_error *why)
+{
+    struct span *spans = NULL;
+    uint32_t span_count = 0;
+    uint64_t sum = 0;
+    sl_err err = spans_make(buffers, count, &spans, &span_count, why);
+    for (uint32_t i = 0; i < span_count && err == SL_OK; i++) {
+        if (i > 0 && spans[i].start < spans[i - 1].end) {
+            err = sl_fail(
+                why, SL_ERR_INVALID, "buffers %u and %u overlap: [0x%jx, 0x%jx) and [0x%jx, 0x%jx)",
+                spans[i - 1].index, spans[i].index, (uintmax_t)spans[i - 1].start,
+                (uintmax_t)spans[i - 1].end, (uintmax_t)spans[i].start, (uintmax_t)spans[i].end);
+        } else if (__builtin_add_overflow(sum, spans[i].end - spans[i].start, &sum)) {
+            err = sl_fail(why, SL_ERR_INVALID, "buffer %u: the sum is beyond 64 bits",
+                          spans[i].index);
+        }
+    }
+    free(spans);
+    if (err == SL_OK) {
+        *required_bytes = sum;
+    }
+    return err;
+}
+
+sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
+                            struct sl_pool_buffer late, struct sl_error *why)
+{
+    struct span *spans = NULL;
+    uint32_t span_count = 0;
+    uint64_t end;
+    if (late.start_addr == 0 || late.length_bytes == 0 ||
+        __builtin_add_overflow(late.start_addr, late.length_bytes, &end)) {
+        return sl_fail(why, SL_ERR_INVALID, "buffer 0x%jx of %ju bytes cannot be registered",
+                       (uintmax_t)late.start_addr, (uintmax_t)late.length_bytes);
+    }
+    sl_err err = spans_make(mapped, count, &spans, &span_count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t covered = late.start_addr; /* all before it is mapped */
+    for (uint32_t i = 0; i < span_count && spans[i].start <= covered; i++) {
+        covered = SL_MAX(covered, spans[i].end);
+    }
+    free(spans);
+    if (covered < end) {
+        return sl_fail(why, SL_ERR_INVALID, "buffer 0x%jx of %ju bytes: not mapped from 0x%jx on",
+                       (uintmax_t)late.start_addr, (uintmax_t)late.length_bytes,
+                       (uintmax_t)covered);
+    }
+    return SL_OK;
+}
+
+/* ---- modes ---- */
+
+#define STORE_SIZE_MIN           1024u
+#define STORE_LOCAL_BUFFER_MAX   (UINT64_C(1) << 40)
+#define STORE_CONNECTOR_STANDARD (4 * SL_GIB)
+#define STORE_RAW_STANDARD       (16 * SL_MIB)
+
+static sl_err size_parse(const char *field, const char *text, uint64_t *bytes, struct sl_error *why)
+{
+    uint64_t value = 0;
+    const char *wrong = sl_size_read(text, &value);
+    if (wrong == NULL && value != 0 && value < STORE_SIZE_MIN) {
+        wrong = "is neither 0 nor at least 1024 bytes";
+    }
+    if (wrong != NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' %s", field, text, wrong);
+    }
+    *bytes = value;
+    return SL_OK;
+}
+
+static sl_err mode_parse(const char *text, enum sl_store_mode *out, struct sl_error *why)
+{
+    if (strcmp(text, "embedded") == 0) {
+        *out = SL_STORE_EMBEDDED;
+        return SL_OK;
+    }
+    if (strcmp(text, "standalone-store") == 0) {
+        *out = SL_STORE_STANDALONE;
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG, "mode: '%.64s' is neither embedded nor standalone-store",
+                   text);
+}
+
+/* Each text for itself. */
+static sl_err texts_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
+                          struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    if (settings->mode != NULL) {
+        err = mode_parse(settings->mode, &out->mode, why);
+    }
+    if (err == SL_OK && settings->global_segment_size != NULL) {
+        err = size_parse("global_segment_size", settings->global_segment_size,
+                         &out->global_segment_bytes, why);
+    }
+    if (err == SL_OK && settings->local_buffer_size != NULL) {
+        err = size_parse("local_buffer_size", settings->local_buffer_size, &out->local_buffer_bytes,
+                         why);
+    }
+    if (err == SL_OK && settings->enable_offload != NULL &&
+        sl_parse_bool(settings->enable_offload, &out->enable_offload, NULL) != SL_OK) {
+        err =
+            sl_fail(why, SL_ERR_CONFIG,
+                    "enable_offload: '%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0",
+                    settings->enable_offload);
+    }
+    return err;
+}
+
+/* What they say together. */
+static sl_err store_check(const struct sl_store_config *config, bool connector,
+                          struct sl_error *why)
+{
+    if (config->mode == SL_STORE_EMBEDDED && config->global_segment_bytes == 0) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "global_segment_size: 0, and mode embedded contributes memory: > 0");
+    }
+    if (config->mode == SL_STORE_STANDALONE && config->global_segment_bytes != 0) {
+        return sl_fail(
+            why, SL_ERR_CONFIG,
+            "global_segment_size: %ju bytes, and mode standalone-store contributes none: 0",
+            (uintmax_t)config->global_segment_bytes);
+    }
+    if (connector && config->local_buffer_bytes == 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: 0, a connector needs > 0");
+    }
+    if (config->local_buffer_bytes > STORE_LOCAL_BUFFER_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: %ju bytes, at most 1 TiB",
+                       (uintmax_t)config->local_buffer_bytes);
+    }
+    return SL_OK;
+}
+
+sl_err sl_store_config_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
+                             struct sl_error *why)
+{
+    uint64_t standard = settings->connector ? STORE_CONNECTOR_STANDARD : STORE_RAW_STANDARD;
+    struct sl_store_config config = {.global_segment_bytes = standard,
+                                     .local_buffer_bytes = standard};
+    sl_err err = texts_parse(settings, &config, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (settings->mode == NULL && !settings->connector && config.global_segment_bytes == 0) {
+        config.mode = SL_STORE_STANDALONE;
+    }
+    if (settings->global_segment_size == NULL && config.mode == SL_STORE_STANDALONE) {
+        config.global_segment_bytes = 0;
+    }
+    err = store_check(&config, settings->connector, why);
+    if (err == SL_OK) {
+        *out = config;
+    }
+    return err;
+}

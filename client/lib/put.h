@@ -1,0 +1,92 @@
+/* client/lib/put.h - a batch of puts on its way. */
+#ifndef SL_CLIENT_LIB_PUT_H
+#define SL_CLIENT_LIB_PUT_H
+
+#include "client/lib/pieces.h"
+
+struct put_item {
+    uint64_t source; /* index into the caller's arrays */
+    uint64_t code, ref, generation, arena, offset_bytes;
+    sl_pin pin;        /* of an extent granted ahead */
+    unsigned char *to; /* where device memory is being copied to; NULL: none is */
+    bool other_writes; /* so the registrar said */
+};
+
+struct put {
+    struct sl_client *client;
+    /* What is put: items; or keys, with one buffer each or (drafts) no bytes yet. */
+    const struct sl_pieces *items_given;
+    const struct sl_object_key *keys;
+    const struct sl_object_key *bundles; /* of keys; may be NULL */
+    const struct sl_buffer *values;
+    const uint64_t *lengths;      /* of the values; unless values */
+    const struct sl_terms *terms; /* NULL: none that matter to the registrar */
+    bool at_once;
+    uint64_t ttl_ns; /* 0: as long as a batch of its size may take */
+    sl_err *codes;
+    uint64_t deadline_ns;
+    struct sl_error *why;
+    struct sl_text contributions[SL_TERMS_CONTRIBUTIONS_MAX];
+    struct sl_pieces_room pieces_room;
+    bool devices;                /* there may be device memory */
+    struct sl_gpu_copies copies; /* from it */
+    /* of one round: */
+    struct put_item *items;
+    struct sl_item_want *wants;
+    struct sl_item_claim *claims;
+    struct sl_item_publication *publications; /* of claims */
+    uint32_t *claim_items;                    /* claims[i] is for items[claim_items[i]] */
+    uint32_t item_count, claim_count;
+    uint64_t space_bytes; /* of every item; 0: they differ, or extents granted ahead do not serve */
+    uint32_t asked_ahead;
+    struct sl_attachment *at;
+};
+
+static inline struct sl_object_key put_key(const struct put *put, uint64_t source)
+{
+    return put->items_given != NULL ? put->items_given[source].key : put->keys[source];
+}
+
+static inline struct sl_object_key put_bundle(const struct put *put, uint64_t source)
+{
+    if (put->items_given != NULL) {
+        return put->items_given[source].bundle;
+    }
+    return put->bundles != NULL ? put->bundles[source] : (struct sl_object_key){0};
+}
+
+static inline uint64_t put_length(const struct put *put, uint64_t source)
+{
+    return put->values != NULL ? put->values[source].length_bytes : put->lengths[source];
+}
+
+/* ---- put.c ---- */
+/* Whether a key can be one: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
+bool sl_put_key_fine(struct sl_object_key key);
+/* Errors: SL_ERR_INVALID. */
+sl_err sl_put_check_names(const struct put *put, uint64_t source);
+sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
+/* Takes the terms into put. Errors: SL_ERR_INVALID. */
+sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
+/* How many of the keys from first on go into one message. */
+uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
+/* Asks for room for the items of this round: their codes, and where. */
+sl_err sl_put_reserve(struct put *put);
+/* The same key twice in a batch may be granted the same extent twice: only one of the two may write
+ * it, the others become SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_put_single_out(struct put *put);
+/* What was granted for an item that will not be filled goes back; it gets this code. */
+void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code);
+/* The same for all that was granted. */
+void sl_put_abandon(struct put *put);
+/* Copies the granted items' values into their extents; makes the claims of the round. */
+void sl_put_fill(struct put *put);
+/* What stays of the claims when the answer has another count. */
+void sl_put_unanswered(struct put *put);
+
+/* ---- put_ahead.c ---- */
+/* The round by extents granted ahead; false: they are not to be had, nothing was done. */
+bool sl_put_ahead(struct put *put, sl_err *result);
+void sl_put_unpin(struct put *put, struct put_item *item);
+
+#endif

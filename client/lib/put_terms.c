@@ -1,0 +1,73 @@
+/* client/lib/put_terms.c - what a put may ask for: keys, bundles, sizes, terms. */
+#include "client/lib/put.h"
+
+#include <string.h>
+
+bool sl_put_key_fine(struct sl_object_key key)
+{
+    return key.at != NULL && key.length >= 1 && key.length <= SL_KEY_BYTES_MAX &&
+           memchr(key.at, 0, key.length) == NULL;
+}
+
+/* What makes a put one of its own kind, for which extents granted ahead do not serve. */
+static bool terms_matter(const struct sl_terms *terms)
+{
+    return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||
+                             terms->contribution_count != 0 || terms->copies > 1);
+}
+
+sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
+{
+    put->terms = terms_matter(terms) ? terms : NULL;
+    put->at_once = terms != NULL && terms->at_once;
+    if (put->terms == NULL) {
+        return SL_OK;
+    }
+    if (terms->copies > SL_TERMS_COPIES_MAX ||
+        terms->contribution_count > SL_TERMS_CONTRIBUTIONS_MAX ||
+        (terms->contribution_count > 0 && terms->contributions == NULL)) {
+        return sl_fail(put->why, SL_ERR_INVALID,
+                       "terms: %u copies (at most %u) in %u contributions (at most %u)",
+                       terms->copies, SL_TERMS_COPIES_MAX, terms->contribution_count,
+                       SL_TERMS_CONTRIBUTIONS_MAX);
+    }
+    for (uint32_t i = 0; i < terms->contribution_count; i++) {
+        const char *name = terms->contributions[i];
+        size_t length = name == NULL ? 0 : strnlen(name, SL_TERMS_NAME_BYTES_MAX + 1);
+        if (length == 0 || length > SL_TERMS_NAME_BYTES_MAX) {
+            return sl_fail(put->why, SL_ERR_INVALID,
+                           "terms: a contribution's name has 1 to %u bytes",
+                           SL_TERMS_NAME_BYTES_MAX);
+        }
+        put->contributions[i] = (struct sl_text){.at = name, .length = length};
+    }
+    return SL_OK;
+}
+
+sl_err sl_put_check_names(const struct put *put, uint64_t source)
+{
+    struct sl_object_key key = put_key(put, source);
+    struct sl_object_key bundle = put_bundle(put, source);
+    if (!sl_put_key_fine(key)) {
+        return sl_fail(put->why, SL_ERR_INVALID, "key: 1 to %u bytes without NUL, not %u",
+                       SL_KEY_BYTES_MAX, key.length);
+    }
+    if (bundle.length > SL_TERMS_NAME_BYTES_MAX || (bundle.length > 0 && bundle.at == NULL)) {
+        return sl_fail(put->why, SL_ERR_INVALID, "bundle: at most %u bytes, not %u",
+                       SL_TERMS_NAME_BYTES_MAX, bundle.length);
+    }
+    return SL_OK;
+}
+
+sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes)
+{
+    const struct sl_attachment *at = sl_client_attachment(put->client);
+    const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
+    uint64_t most = SL_MIN(arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena),
+                           SL_VALUE_BYTES_MAX);
+    return length_bytes >= 1 && length_bytes <= most
+               ? SL_OK
+               : sl_fail(put->why, SL_ERR_INVALID,
+                         "value: 1 to %ju bytes (the node's memory_chunk), not %ju",
+                         (uintmax_t)most, (uintmax_t)length_bytes);
+}

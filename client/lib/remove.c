@@ -1,0 +1,157 @@
+/* client/lib/remove.c - removing objects, and waiting for the disk. */
+#include "client/lib/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_FRAME_BYTES 8u /* of a key in a message, beside its text */
+
+struct removal {
+    sl_err *codes;
+    uint32_t count;
+    bool heed_leases, tell_busy;
+    const char *contribution; /* whose charge goes; NULL: the values do */
+};
+
+static void removal_taken(void *context, const struct sl_msg *reply)
+{
+    struct removal *removal = context;
+    if (reply->code != SL_OK || reply->body.remove_reply.codes.count != removal->count) {
+        return;
+    }
+    for (uint32_t i = 0; i < removal->count; i++) {
+        uint64_t code = reply->body.remove_reply.codes.at[i];
+        removal->codes[i] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+    }
+}
+
+static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
+                           struct removal *removal, uint64_t deadline_ns, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < removal->count; i++) {
+        removal->codes[i] = SL_ERR_PROTOCOL;
+    }
+    struct sl_client_call call = {.to = "registrar",
+                                  .deadline_ns = deadline_ns,
+                                  .answered = removal_taken,
+                                  .context = removal};
+    call.msg.type = SL_MSG_REMOVE;
+    call.msg.body.remove.keys.at = keys;
+    call.msg.body.remove.keys.count = removal->count;
+    call.msg.body.remove.heed_leases = removal->heed_leases;
+    call.msg.body.remove.tell_busy = removal->tell_busy;
+    call.msg.body.remove.contribution =
+        sl_text_of(removal->contribution != NULL ? removal->contribution : "");
+    sl_err err = sl_client_call(client, &call, why);
+    for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
+        removal->codes[i] = err;
+    }
+    return err;
+}
+
+/* how: whose codes and count are filled in here. */
+static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key *keys,
+                            uint32_t count, const struct removal *how, sl_err *codes,
+                            uint64_t timeout_ns, struct sl_error *why)
+{
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "remove: %u keys, at most %d", count, SL_BATCH_MAX);
+    }
+    sl_err err = sl_client_keys_check("remove", keys, count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = SL_ERR_UNREACHABLE;
+    }
+    uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
+    err = sl_client_greet(client, deadline_ns, why);
+    if (err != SL_OK || count == 0) {
+        return err;
+    }
+    struct sl_text *texts = malloc(count * sizeof *texts);
+    if (texts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "remove: %u keys", count);
+    }
+    for (uint32_t first = 0; err == SL_OK && first < count;) {
+        uint64_t bytes = 4096;
+        struct removal removal = *how;
+        removal.codes = &codes[first];
+        while (first + removal.count < count) {
+            const struct sl_object_key *key = &keys[first + removal.count];
+            bytes += key->length + KEY_FRAME_BYTES;
+            if (removal.count > 0 && bytes > client->message_bytes_max) {
+                break;
+            }
+            texts[removal.count++] = (struct sl_text){.at = key->at, .length = key->length};
+        }
+        err = remove_share(client, texts, &removal, deadline_ns, why);
+        first += removal.count;
+    }
+    free(texts);
+    return err;
+}
+
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+{
+    const struct removal how = {0};
+    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
+}
+
+sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
+                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                               struct sl_error *why)
+{
+    const struct removal how = {.heed_leases = heed_leases, .tell_busy = true};
+    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
+}
+
+sl_err sl_uncharge_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                         const char *contribution, bool heed_leases, sl_err *codes,
+                         uint64_t timeout_ns, struct sl_error *why)
+{
+    const struct removal how = {
+        .heed_leases = heed_leases, .tell_busy = true, .contribution = contribution};
+    if (contribution == NULL || contribution[0] == '\0' || strlen(contribution) > 255) {
+        return sl_fail(why, SL_ERR_INVALID, "uncharge: a name of 1 to 255 bytes");
+    }
+    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
+}
+
+sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
+                 struct sl_error *why)
+{
+    sl_err code = SL_OK;
+    sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
+    if (err == SL_OK && code == SL_ERR_UNREACHABLE) {
+        return sl_fail(why, code,
+                       "removed from memory; a disk is away, and hears of it when it is back "
+                       "(sluicectl status)");
+    }
+    return err != SL_OK || code == SL_OK ? err
+                                         : sl_fail(why, code, "remove: %s", sl_err_text(code));
+}
+
+/* A request without anything in its body but flags. */
+static sl_err ask(struct sl_client *client, struct sl_client_call *call, uint64_t timeout_ns,
+                  struct sl_error *why)
+{
+    call->to = "registrar";
+    call->deadline_ns = sl_client_deadline(client, timeout_ns);
+    sl_err err = sl_client_greet(client, call->deadline_ns, why);
+    return err != SL_OK ? err : sl_client_call(client, call, why);
+}
+
+sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_client_call call = {.msg.type = SL_MSG_REMOVE};
+    call.msg.body.remove.all = true;
+    return ask(client, &call, timeout_ns, why);
+}
+
+sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
+{
+    struct sl_client_call call = {.msg.type = SL_MSG_FLUSH};
+    return ask(client, &call, timeout_ns, why);
+}

@@ -1,0 +1,752 @@
+/* client/lib/sluice.h - libsluice: the C API of Sluice, version 1.
+ *
+ * A client attaches to the node of this machine that runs under `instance`. It looks keys up and
+ * reads values in shared memory without asking anyone; writing takes two round trips a batch, one
+ * when values of its size were put a moment ago, none for a key that exists. Every
+ * call that can wait takes a timeout in ns (0: the node's op_timeout) and ends by then. Calls on
+ * one client may come from several threads; they are serialised where they talk to actors, look-ups
+ * and copies run in parallel.
+ *
+ * A node that was stopped and started anew under the same name is attached to again by itself; what
+ * was pinned in the old memory stays readable until it is released.
+ *
+ * fork: a client belongs to the process that opened it. A child must not use it (calls that talk to
+ * actors answer SL_ERR_INVALID) and must not close it; it opens its own. The child keeps the
+ * mappings until it execs or exits.
+ *
+ * Codes are enum sl_err (runtime/sl_error.h, repeated to users as numbers: 0 fine). Every function
+ * that can fail takes `struct sl_error *why`, which may be NULL. */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include "runtime/sl_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_API_VERSION 1
+
+struct sl_client;
+struct sl_client_options {
+    uint32_t api_version; /* SLUICE_API_VERSION */
+    const char *instance; /* NULL: $SLUICE_INSTANCE or "default" */
+    const char *config;   /* config file; NULL: none */
+    uint64_t timeout_ns;  /* to attach; 0: 2 s */
+    bool read_only; /* attach to shared memory alone: works while actors are stopped; no pins, no
+                       writing */
+    bool leases;    /* what look-ups find is leased, where the node has leases */
+    /* NULL, or "name=value" texts up to a NULL, as in the config file; they win over file and
+     * environment. */
+    const char *const *settings;
+};
+/* Errors: SL_ERR_UNREACHABLE (no node runs under this name), SL_ERR_FOREIGN, SL_ERR_VERSION,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
+                      struct sl_error *why);
+void sl_client_close(struct sl_client **client);
+const char *sl_client_instance(const struct sl_client *client);
+/* Whether the node serves less than it should, and why, for people ("no disk tier: ..."). Costs a
+ * few system calls and disturbs nobody. */
+#define SL_TROUBLE_BYTES 240u
+bool sl_client_trouble(const struct sl_client *client, char out[SL_TROUBLE_BYTES]);
+
+/* ---- objects ---- */
+struct sl_object_key {
+    const char *at; /* UTF-8, no NUL inside */
+    uint32_t length;
+};
+/* Whether it can be a key: 1 to 1,024 bytes of UTF-8, none of them 0. */
+bool sl_key_fine(struct sl_object_key key);
+/* For callers that name what cannot be a key by a digest. Errors: SL_ERR_NO_MEMORY. */
+#define SL_SHA256_BYTES 32u
+sl_err sl_sha256(const void *at, uint64_t length_bytes, unsigned char digest[SL_SHA256_BYTES],
+                 struct sl_error *why);
+struct sl_buffer {
+    void *at;
+    uint64_t length_bytes;
+};
+
+/* Stores; a key that exists is success and changes nothing. Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY
+ * (another writer at it), SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE, SL_ERR_INVALID. */
+sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
+              uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why);
+/* Copies the value into buffer; *length_bytes is its size also when the buffer is too small
+ * (SL_ERR_LIMIT). Errors: SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT. */
+sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
+              uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why);
+/* SL_OK, SL_ERR_NOT_FOUND. Pins nothing, never blocks eviction. */
+sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
+sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
+                 struct sl_error *why);
+sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes);
+sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
+
+/* Zero-copy: the bytes stay where they are and unchanged until released. Errors: as get;
+ * SL_ERR_LIMIT (pin slots or bytes: use sl_get). */
+struct sl_view {
+    const void *at;
+    uint64_t length_bytes;
+    uint64_t private_pin;
+};
+sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
+                     uint64_t timeout_ns, struct sl_error *why);
+void sl_view_release(struct sl_client *client, struct sl_view *view);
+
+/* Batches: codes[i] for each; the result is SL_OK when the batch as such was carried out. At most
+ * 65,536 keys. */
+sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *values, uint32_t count, sl_err *codes,
+                    uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
+                    sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,
+                           struct sl_view *views, uint32_t count, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes);
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+/* Asks for values ahead of their use: what is on this node's disk alone is brought into memory, and
+ * waited for. codes[i]: SL_OK (it came), SL_ERR_EXISTS (it was in memory), SL_ERR_NOT_FOUND (this
+ * node has it not; others are not asked), SL_ERR_NO_SPACE, SL_ERR_TIMEOUT (what was being read
+ * still comes), SL_ERR_LIMIT (65,536 keys are on their way for all clients), or what failed.
+ * Loads go first, those of the same keys too. Nothing leaves memory for it but what is on disk, not
+ * pinned and longest unused; values that were prefetched and that nobody has read since hold a
+ * quarter of memory at most. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE, SL_ERR_PERMISSION
+ * (read-only). */
+sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                         sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+/* Waits until all that was committed before is durable on disk. SL_ERR_UNSUPPORTED: no disk tier.
+ */
+sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
+
+/* ---- terms: how long a value stays, and where ---- */
+
+/* Leases. On a node whose setting `lease_ttl` is not 0, a client opened with `leases` leases what
+ * its look-ups find (exists, size, stat, get): for lease_ttl the value is not evicted, and a
+ * removal that heeds leases is refused. Puts lease nothing. A get whose lease ended before its copy
+ * did answers SL_ERR_LEASE_OVER. */
+
+/* What a put may ask for. Zero is what sl_put does. */
+struct sl_terms {
+    bool hard_pin;        /* never evicted; removals take it */
+    uint64_t soft_pin_ns; /* evicted only when nothing else is left, so long from the commit on */
+    /* A value that is there stays visible until this one takes its place, in one step; its hard pin
+     * and its bundle stay with the key (another bundle: SL_ERR_INVALID). A put of the key under way
+     * is taken over, another replacement waited for (SL_ERR_BUSY at the deadline). With a disk the
+     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT, or SL_ERR_UNREACHABLE
+     * when nobody serves that disk: it may be either. Parts of blocks are not replaced. */
+    bool replace;
+    bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
+                     or for another writer; who replaces still waits for other writers */
+    /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
+     * over. NULL: any. */
+    const char *const *contributions;
+    uint32_t contribution_count; /* at most 16 */
+    uint32_t copies;             /* how many are charged, as far as there are so many; 0: one */
+};
+/* A run of a value's bytes in the caller's memory. */
+struct sl_piece {
+    /* Host memory, or device memory of this process (CUDA): what streams write there has to be
+     * there when the call begins. */
+    void *at;
+    uint64_t length_bytes;
+    uint64_t offset_bytes; /* in the value */
+};
+struct sl_pieces {
+    struct sl_object_key key;
+    struct sl_object_key bundle; /* puts: values that are leased and evicted together; length 0:
+                                    none; at most 255 bytes */
+    const struct sl_piece *at;
+    uint32_t count;
+};
+/* As sl_put_batch, from pieces that cover each value without gap or overlap, in any order; empty
+ * ones count for nothing. terms (for all of the batch) may be NULL. With `replace` a key that comes
+ * twice is replaced by the later one. Errors also: SL_ERR_INVALID (pieces, a value larger than the
+ * node's memory_chunk; why says what of the first such item), SL_ERR_UNSUPPORTED (the node cannot
+ * replace). */
+sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+/* Copies ranges of values into pieces; what a piece has behind the value's end is left alone.
+ * lengths[i] (lengths may be NULL) is the value's size, also when codes[i] is SL_ERR_LIMIT: a piece
+ * begins at its end or behind it, or, with `whole`, the pieces do not hold all of it (they may then
+ * hold more). Pieces may overlap in the value, not in memory. Without any, and without `whole`, a
+ * get gives the size. Errors: as sl_get_batch; SL_ERR_INVALID (pieces). */
+sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+
+/* A value that is written little by little and seen when it is committed. It belongs to its client,
+ * and ends before that is closed. */
+struct sl_draft;
+/* Takes room for values of these lengths. bundles may be NULL. ttl_ns: how long it may take, 0:
+ * setting reservation_ttl. drafts[i] is NULL where codes[i] is not SL_OK; so it is of messages that
+ * were not answered any more when the call fails. Errors: as sl_put_pieces; codes[i] also
+ * SL_ERR_EXISTS (the key is there, and terms do not replace), SL_ERR_BUSY (another writer; it is
+ * not waited for). */
+sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys,
+                      const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
+                      uint32_t count, const struct sl_terms *terms, uint64_t ttl_ns,
+                      struct sl_draft **drafts, sl_err *codes, uint64_t timeout_ns,
+                      struct sl_error *why);
+/* Any thread, also several on one draft. What is written twice is there as it was written last.
+ * Errors: SL_ERR_INVALID (pieces, beyond its length), SL_ERR_STALE (its time is over, or the node
+ * was started anew), SL_ERR_NO_MEMORY. */
+sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
+                      struct sl_error *why);
+/* Makes them visible when no write is going on any more, frees the drafts and sets them NULL, also
+ * on failure. Bytes that were never written are 0. codes[i]: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE,
+ * SL_ERR_INVALID (NULL, or the same one twice), or why there was no answer. */
+sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
+                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+void sl_draft_drop(struct sl_draft **draft); /* gives the room back; sets it NULL */
+
+/* Memory of this process. Pieces may lie anywhere, registered or not; who registers what it will
+ * use spares a question to the driver for each piece in a process with a GPU, and a caller can ask
+ * what it was told. Registering pins nothing and touches nothing, however much it is. What lies
+ * side by side and is of one place may be used as one. One table for the process, any thread; a
+ * fork has a copy of its own. */
+enum sl_place {
+    SL_PLACE_PLAIN = 1,  /* host memory */
+    SL_PLACE_PINNED = 2, /* host memory that the CUDA driver knows */
+    SL_PLACE_DEVICE = 3, /* CUDA device memory, of `gpu` */
+    SL_PLACE_OURS = 4,   /* of sl_memory_alloc */
+};
+struct sl_place_info {
+    enum sl_place place;
+    int gpu; /* ordinal, of SL_PLACE_DEVICE */
+};
+/* What is registered more than once is until it was unregistered as often. Errors: SL_ERR_INVALID
+ * (no address, no length, wraps around; device memory that ends before it), SL_ERR_NO_MEMORY. */
+sl_err sl_memory_register(const void *at, uint64_t length_bytes, struct sl_error *why);
+/* at: where it starts, exactly; the last one that was registered there. Errors: SL_ERR_NOT_FOUND.
+ */
+sl_err sl_memory_unregister(const void *at, struct sl_error *why);
+/* Where registered memory lies. Errors: SL_ERR_NOT_FOUND (not all of it is registered, or not of
+ * one place). */
+sl_err sl_memory_find(const void *at, uint64_t length_bytes, struct sl_place_info *out);
+/* Shared memory of this process and its forks: populated, in huge pages where the system gives
+ * them, aligned to 2 MiB from that size on, else to a page, zeroed. It counts as registered.
+ * Errors: SL_ERR_INVALID (0, too much to count), SL_ERR_NO_MEMORY. */
+sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why);
+/* Errors: SL_ERR_NOT_FOUND (not what alloc gave, or freed already). */
+sl_err sl_memory_free(void *at, struct sl_error *why);
+
+/* Removes what is not leased when heed_leases (SL_ERR_LEASED for the rest). SL_ERR_BUSY: it is
+ * being written. */
+sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
+                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                               struct sl_error *why);
+
+/* What a look-up tells; leases as one. */
+struct sl_stat {
+    uint64_t length_bytes;
+    uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
+    uint64_t contributions; /* set of their numbers; 0: not in memory, or of a node without any */
+    bool in_memory, on_disk;
+    bool hard_pin;
+    uint64_t soft_pin_end_ns;
+    uint32_t writer_pid; /* process that put it; 0: not known any more */
+};
+/* codes[i]: SL_OK, SL_ERR_NOT_FOUND (also of what is being written: nobody is asked), SL_ERR_BUSY
+ * (it kept changing). At most 65,536 keys. */
+sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                     struct sl_stat *stats, sl_err *codes);
+
+/* Contributions. On a node with the setting `contributions`, values in memory are charged to what
+ * processes contribute, and the ceiling is their sum (at most `memory`). When one ends (withdrawn,
+ * or its process died), values that were charged to it alone leave memory; what is on disk, too,
+ * stays there. Names are unique on a node; the same again is fine. A client tells a node that was
+ * started anew by itself what it contributes, with its next call that asks the node for something,
+ * and takes back what does not last when it is closed. Withdrawing waits until none of the values
+ * can be seen. Errors: SL_ERR_EXISTS (a living process has the name, or it lasts with another
+ * length), SL_ERR_NO_SPACE (beyond `memory`), SL_ERR_LIMIT (64 are there), SL_ERR_UNSUPPORTED (the
+ * node has them not), SL_ERR_NOT_FOUND, SL_ERR_PERMISSION (withdraw: there is none of this name; it
+ * is of another process), SL_ERR_TIMEOUT, SL_ERR_INVALID.
+ */
+struct sl_contribution_info {
+    char name[256];
+    uint32_t number; /* bit in sl_stat.contributions */
+    uint64_t length_bytes, used_bytes, value_count;
+    char process[32]; /* "": it lasts */
+    uint32_t pid;
+};
+#define SL_CONTRIBUTIONS_MAX 64u
+sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length_bytes,
+                     bool lasting, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_ns,
+                   struct sl_error *why);
+sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
+                        uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+/* Takes the charge of this contribution off values that others are charged with, too. codes[i]:
+ * SL_OK, SL_ERR_NOT_FOUND (not charged to it, or to it alone), SL_ERR_LEASED (with heed_leases),
+ * SL_ERR_BUSY. Errors also: SL_ERR_NOT_FOUND (no such contribution). */
+sl_err sl_uncharge_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                         const char *contribution, bool heed_leases, sl_err *codes,
+                         uint64_t timeout_ns, struct sl_error *why);
+
+/* Why an object, a part or a block is a miss, in words: one story a key. */
+struct sl_story {
+    sl_err code;     /* SL_OK: it is there; SL_ERR_BUSY: being written; SL_ERR_NOT_FOUND */
+    uint64_t ago_ns; /* when it went; 0: not known */
+    char text[256];
+};
+#define SL_EXPLAIN_KEYS_MAX 64u
+/* Asks the registrar, which remembers the last `ghosts_max` that left and why, since its start.
+ * count: 1..SL_EXPLAIN_KEYS_MAX. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                  struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
+
+/* ---- objects of other nodes ---- */
+
+/* What another node has under a key. */
+struct sl_elsewhere {
+    uint64_t length_bytes;
+    bool in_memory, on_disk;
+    char node[32];
+};
+/* Whether there may be other nodes: costs nothing. */
+bool sl_client_has_peers(const struct sl_client *client);
+/* Asks all peers that are alive, for peer_timeout at most; leases what is there where the holder
+ * has leases. codes[i]: SL_OK (another node has it), SL_ERR_NOT_FOUND (nobody that answered has).
+ * What is here is not looked at. At most 65,536 keys. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT, SL_ERR_PERMISSION (read-only). */
+sl_err sl_seek_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                     struct sl_elsewhere *out, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why);
+/* Removes objects at all other nodes that are alive and let their peers do so (setting
+ * peer_removes); here nothing changes. codes[i]: SL_OK (removed somewhere), SL_ERR_NOT_FOUND,
+ * SL_ERR_LEASED, SL_ERR_BUSY, SL_ERR_TIMEOUT (a peer did not answer: it may have it still). Errors:
+ * as sl_seek_batch. */
+sl_err sl_remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
+                           uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                           struct sl_error *why);
+
+/* Another node, as this node's transporter sees it. */
+struct sl_node_info {
+    char name[32];
+    char address[129]; /* where it is asked; "": it only asks us */
+    char state[16];    /* alive, away, broken; of no peer of ours: asks, new, or why it is none: no
+                          key, no address, no name, too many */
+    char link[16];     /* where bytes go: up, connecting, down */
+    char source[16];   /* who told of it: peers (the setting), directory; "": itself */
+    uint64_t incarnation, round_trip_ns, heard_ago_ns;
+    uint64_t read_bytes, read_values, failures, pinned_values;
+};
+struct sl_cluster_info {
+    char name[32];    /* of this node; "": it has no peers and nobody can ask it */
+    char listen[129]; /* where peers ask it; "": nowhere */
+    char fabric[192]; /* what carries bytes */
+};
+#define SL_NODES_MAX 64u
+/* Fills *count nodes, at most SL_NODES_MAX. Errors: SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+sl_err sl_nodes(struct sl_client *client, struct sl_cluster_info *self, struct sl_node_info *nodes,
+                uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+
+/* Each visible object; each() returns false to stop. The entry is borrowed. */
+struct sl_object_info {
+    struct sl_object_key key;
+    uint64_t length_bytes;
+    bool in_memory, on_disk;
+    uint64_t digest_low, digest_high;
+};
+sl_err sl_list(struct sl_client *client, const char *prefix,
+               bool (*each)(void *context, const struct sl_object_info *info), void *context,
+               struct sl_error *why);
+sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out);
+
+/* ---- pools: device memory with one owner ----
+ *
+ * The device memory of one pool of one rank is made once, by the engine or by Sluice
+ * (sl_pool_owner_decide), and every other process that needs it waits for it, maps it, and hears
+ * when it is over:
+ *
+ *   owner   sl_pool_create, fill it, sl_pool_publish ... sl_pool_revoke, sl_pool_release
+ *   others  sl_pool_await, or sl_pool_acquire where Sluice makes it ... sl_pool_wait_over,
+ *           sl_pool_release
+ *
+ * What an engine made ends with its process. What Sluice made lives as long as a client has it,
+ * also when the process that made it dies; the last client's release or death gives it back. Memory
+ * of the host device is mapped here; of CUDA memory the handle is given (sl_pool_memory_get).
+ *
+ * A sl_pool is used by one thread at a time, but sl_pool_wait_over may run beside reading it. A
+ * client has one sl_pool of a key at a time. Release all before the client is closed. After a node
+ * was stopped and started anew it knows no pools: sl_pool_wait_over says so. */
+enum sl_pool_creator { SL_POOL_BY_ENGINE = 0, SL_POOL_BY_SLUICE = 1 };
+struct sl_pool_situation {
+    bool profiling;       /* the engine measures how much memory it can have */
+    uint64_t host_blocks; /* blocks of host memory below those of the device */
+    bool storage;         /* there is a storage backend */
+    bool split;           /* prefill and decode are different processes */
+};
+/* Who creates a deployment's device pools: while profiling the engine; else the engine only where
+ * there are no host blocks, no storage backend and no split; else Sluice. Pure; any thread. */
+enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situation);
+
+struct sl_pool_key {
+    const char
+        *deployment;  /* what one model replica is called on this node: 1..63 of printable ASCII */
+    uint32_t rank;    /* 0..63 */
+    const char *pool; /* [a-z0-9_-]{1,31}, as in sl_engine_pool */
+};
+enum sl_pool_memory_kind {
+    SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */
+    SL_POOL_MEMORY_CUDA_IPC = 2, /* cudaIpcMemHandle_t in handle */
+    SL_POOL_MEMORY_CUDA_FD = 3,  /* shareable handle: descriptor fd of process pid */
+};
+struct sl_pool_memory { /* how others map it */
+    enum sl_pool_memory_kind kind;
+    uint32_t pid; /* when it is published: ignored, it is the caller's */
+    int fd;
+    unsigned char handle[64];
+    uint64_t offset_bytes; /* where the pool starts in that memory */
+};
+struct sl_pool; /* opaque */
+
+/* Takes the right to make the pool: nobody else gets it until this is released, revoked, or this
+ * process dies. Gives *out with length_bytes (> 0) of zero-filled shared memory, mapped; it has to
+ * be published. Waits while a former one is being revoked. Errors: SL_ERR_BUSY (another makes it;
+ * or a former one is still mapped; the text names who), SL_ERR_EXISTS (it is ready; names the
+ * owner), SL_ERR_LIMIT (pools_max), SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pool_create(struct sl_client *client, const struct sl_pool_key *key,
+                      uint64_t length_bytes, uint64_t timeout_ns, struct sl_pool **out,
+                      struct sl_error *why);
+/* Says that it is ready. memory: memory of the caller's own instead of that of sl_pool_create,
+ * which is given back then; it has to stay until the pool is revoked. NULL: that of sl_pool_create.
+ * Errors: SL_ERR_STALE (it was revoked, or the node forgot it), SL_ERR_INVALID, SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory,
+                       uint64_t timeout_ns, struct sl_error *why);
+/* Waits until somebody has made the pool, and maps it. Errors: SL_ERR_PEER_DIED (its owner died
+ * before it was ready: at once), SL_ERR_CANCELLED (its owner gave it up), SL_ERR_TIMEOUT (the text
+ * says who makes it, or that nobody does), SL_ERR_EXISTS (this client has it already),
+ * SL_ERR_LIMIT, SL_ERR_INVALID, SL_ERR_UNREACHABLE. */
+sl_err sl_pool_await(struct sl_client *client, const struct sl_pool_key *key, uint64_t timeout_ns,
+                     struct sl_pool **out, struct sl_error *why);
+/* The same where Sluice makes it: the rank's swapper does, when nobody has yet. A swapper that dies
+ * meanwhile is replaced and asked again until the timeout. Errors: as sl_pool_await; SL_ERR_BUSY,
+ * SL_ERR_EXISTS (an engine makes or made it); SL_ERR_INVALID (it has another length, the node has
+ * no such rank); SL_ERR_UNSUPPORTED (the device makes no memory for others), SL_ERR_NO_MEMORY. */
+sl_err sl_pool_acquire(struct sl_client *client, const struct sl_pool_key *key,
+                       uint64_t length_bytes, uint64_t timeout_ns, struct sl_pool **out,
+                       struct sl_error *why);
+/* Waits until the memory is over: it is being revoked, its owner died, or the node forgot it.
+ * SL_OK: stop using it and release it. Errors: SL_ERR_TIMEOUT (it stands), SL_ERR_UNREACHABLE. */
+sl_err sl_pool_wait_over(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
+/* Owner (or, of what Sluice made, any client that has it): all others shall unmap it. SL_OK when
+ * every mapper did or is dead: the memory may go, and another may make the pool anew. Swappers that
+ * do not within fence_timeout are killed; a client that does not keeps it. Engines registered with
+ * it end. Of what Sluice made the mapping here ends first. The pool is released by the caller
+ * afterwards. Errors: SL_ERR_TIMEOUT (the text names who still maps it; ask again),
+ * SL_ERR_PERMISSION (not its owner), SL_ERR_UNREACHABLE. */
+sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
+/* Unmaps and says so. An owner's: what was not ready is given up, what was is revoked without
+ * waiting. Waits a second at most for a registrar that is away. Accepts NULL. */
+void sl_pool_release(struct sl_pool **pool);
+/* Where it is mapped here, 16-byte aligned at least; NULL: it is not, as CUDA memory. */
+void *sl_pool_at(const struct sl_pool *pool);
+uint64_t sl_pool_length(const struct sl_pool *pool); /* bytes */
+uint64_t sl_pool_epoch(const struct sl_pool *pool);  /* of this memory; never reused */
+void sl_pool_memory_get(const struct sl_pool *pool, struct sl_pool_memory *out);
+
+/* One row of the node's table of pools. */
+struct sl_pool_info {
+    char deployment[64], pool[32];
+    uint32_t rank;
+    char state[16]; /* absent (somebody waits for it), allocating, ready, revoking */
+    uint64_t epoch, length_bytes;
+    bool by_sluice;
+    char owner[32];
+    uint32_t owner_pid; /* 0: gone */
+    uint32_t mapper_count, waiter_count;
+    char mappers[256]; /* names; cut when there are many */
+};
+/* Fills *count rows, at most count_max; *count is how many there are. Errors: SL_ERR_UNREACHABLE,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_pools(struct sl_client *client, struct sl_pool_info *infos, uint32_t count_max,
+                uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+
+/* ---- what a store in a process of its own has to map (hybrid models) ---- */
+struct sl_pool_buffer {
+    uint64_t start_addr; /* 0: this pool is missing, whatever its length */
+    uint64_t length_bytes;
+};
+#define SL_POOL_BUFFERS_MAX 65536u
+/* *required_bytes: the sum over distinct buffers. A missing or empty one counts zero; of those with
+ * the same start the longest counts; two of different starts that share a byte are an error. Pure;
+ * count 0..SL_POOL_BUFFERS_MAX. Errors: SL_ERR_INVALID (overlap, an end or a sum beyond 64 bits;
+ * names the buffers), SL_ERR_LIMIT (count), SL_ERR_NO_MEMORY. */
+sl_err sl_pool_required_bytes(const struct sl_pool_buffer *buffers, uint32_t count,
+                              uint64_t *required_bytes, struct sl_error *why);
+/* Whether a buffer that is registered later lies in what is mapped: in one of the buffers, or
+ * across several that adjoin. Pure. Errors: SL_ERR_INVALID (null, empty, beyond 64 bits, or a byte
+ * of it is not mapped; names it), SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
+                            struct sl_pool_buffer late, struct sl_error *why);
+
+/* ---- modes of a store ---- */
+enum sl_store_mode {
+    SL_STORE_EMBEDDED = 0,   /* each rank contributes memory */
+    SL_STORE_STANDALONE = 1, /* "standalone-store": memory and disk belong to the node's actors */
+};
+struct sl_store_settings {           /* texts as they stand in a configuration; NULL: not given */
+    const char *mode;                /* "embedded", "standalone-store" */
+    const char *global_segment_size; /* what the rank contributes */
+    const char *local_buffer_size;
+    const char *enable_offload; /* strict: true false yes no on off 1 0, any case */
+    bool connector; /* of an engine's connector; false: handed to the raw module's setup */
+};
+struct sl_store_config {
+    enum sl_store_mode mode;
+    uint64_t global_segment_bytes; /* embedded: > 0; standalone-store: 0 */
+    uint64_t local_buffer_bytes;   /* > 0 in a connector's configuration */
+    bool enable_offload;
+};
+/* Checks all texts, whichever mode they are for, before what they say together. Sizes: a whole
+ * number with optional b, kb, mb, gb, tb or k, m, g, t, any case, powers of 1024 as engines'
+ * connectors read them; 0 or at least 1024 bytes; local_buffer_size at most 1 TiB. Not given: mode
+ * embedded; a connector's sizes 4 GiB, but a standalone-store's segment 0; the raw module's 16 MiB,
+ * and its mode follows from the segment; enable_offload false. Pure; any thread. Errors:
+ * SL_ERR_CONFIG (names field and value). */
+sl_err sl_store_config_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
+                             struct sl_error *why);
+
+/* ---- engines ---- */
+struct sl_engine; /* one engine process with all its ranks' pools, seen from the process that
+                     registers them */
+
+enum sl_pool_kind {
+    SL_POOL_ATTENTION = 0,
+    SL_POOL_MAMBA_STATE = 1,
+    SL_POOL_MAMBA_CONV = 2,
+    SL_POOL_INDEXER = 3,
+    SL_POOL_OTHER = 255
+};
+
+/* Everything that gives bytes their meaning. Texts may be NULL (as empty). The model identity is a
+ * hash of these, key format, block_tokens, world, and of every pool's name, kind and pieces; where
+ * a layer lies in memory is no part. */
+struct sl_model {
+    const char *name, *revision, *dtype, *layout, *rope, *lora, *quantisation;
+};
+
+/* Memory of one layer of one pool of one rank: K and V of a layer are two layers of one pool. */
+struct sl_engine_layer {
+    uint64_t offset_bytes; /* in the memory of (rank, pool) */
+    uint64_t length_bytes;
+    uint64_t block_stride_bytes;
+    uint64_t piece_bytes; /* bytes of a block in this layer */
+};
+struct sl_engine_pool {
+    const char *name; /* [a-z0-9_-]{1,31} */
+    enum sl_pool_kind kind;
+    uint32_t layer_count;
+    const struct sl_engine_layer *layers; /* the same for all ranks */
+    uint64_t memory_bytes;                /* of one rank */
+    /* Host device: a descriptor of shared memory per rank, or NULL: allocated here (memfd). */
+    const int *fds;
+    /* A pool of the table of pools per rank, or NULL: as fds say. Borrowed until the engine ended;
+     * memory_bytes of each are there. One that is revoked ends the registration. */
+    const struct sl_pool *const *from;
+};
+struct sl_engine_options {
+    const char *name;
+    struct sl_model model;
+    const char *key_format; /* "sluice", "vllm-sha256-cbor", ... */
+    const char *seed;
+    uint32_t block_tokens;
+    uint32_t world;
+    uint32_t block_count; /* device blocks of every pool and rank */
+    uint32_t pool_count;
+    const struct sl_engine_pool *pools;
+};
+/* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
+ * SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
+                          uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
+void sl_engine_end(
+    struct sl_engine **engine); /* ends the registration; all its ops are released before */
+/* Host address of a pool that was allocated here, or mapped from fds. */
+void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
+const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex digits */
+
+/* ---- ops ---- */
+struct sl_op;
+struct sl_op_request {
+    const uint32_t *tokens; /* from the start of the prompt; copied */
+    uint32_t token_count;
+    const char *extras; /* JSON [[...] per block] or NULL */
+    uint32_t first_block;
+    bool partial; /* an incomplete last block counts */
+    const uint32_t
+        *device_blocks; /* of every block from first_block on; lent until the op is fenced */
+    uint32_t device_block_count;
+    uint64_t timeout_ns;
+    uint64_t trace_id;    /* 0: one is made */
+    uint32_t layer_count; /* 0: all at once; else by layers (below): those of the forward pass */
+    /* [layer_count][pools]: how many of the pool's layers belong to that layer or to those before.
+     * NULL: the layers of every pool go evenly into layer_count. */
+    const uint32_t *layer_ends;
+};
+struct sl_op_result {
+    sl_err code;
+    uint64_t op_id, trace_id;
+    uint32_t block_count; /* store: blocks asked for; load: blocks loaded (prefix) */
+    uint32_t stored_count, existed_count;         /* store */
+    uint32_t from_memory, from_disk, from_remote; /* load */
+    uint64_t bytes;
+    bool fenced; /* device blocks are free again */
+    struct sl_error why;
+};
+/* Starts; gives *op. The answer is awaited with sl_op_wait. Errors: SL_ERR_LIMIT (ops in flight),
+ * SL_ERR_UNREACHABLE. */
+sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
+                      struct sl_op **op, struct sl_error *why);
+sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
+                     struct sl_op **op, struct sl_error *why);
+/* Waits for the end: SL_OK and *result (whose code is the op's), or SL_ERR_TIMEOUT (still running;
+ * the op itself ends by its own deadline, also when the node is dead). */
+sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *result);
+/* Of an ended store: whether the block was stored by this op, or was there already. Blocks count
+ * from 0 = first_block. */
+bool sl_op_block_stored(const struct sl_op *op, uint32_t block);
+bool sl_op_block_existed(const struct sl_op *op, uint32_t block);
+/* Asks for an early end; the op then ends with SL_ERR_CANCELLED unless it was faster. Waits 200 ms
+ * at most. */
+sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why);
+/* Waits for the op's end and until nothing touches its device blocks any more. SL_ERR_TIMEOUT: not
+ * yet. */
+sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why);
+/* An op that still runs is cancelled and not waited for: wait until it is fenced before its blocks
+ * are reused. */
+void sl_op_release(struct sl_op **op);
+
+/* The same without waiting: SL_ERR_BUSY while it runs. For a loop that must not stop. */
+sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
+
+/* ---- by layers ----
+ *
+ * A store or load whose request says layer_count overlaps its copies with the engine's computation.
+ * A layer is one of the forward pass, counted from 0; of each pool it has a run of the pool's
+ * layers, so a pool that is used this way registers them in the order of the forward pass (K and V
+ * of layer 0, K and V of layer 1, ...). With 64 layers in a pool and layer_count 32, layer i is 2i
+ * and 2i + 1; pools that take part in some layers only say so in layer_ends.
+ *
+ * A store reads nothing of a layer before it is said to be ready, and commits when all are stored:
+ * without the last layer it ends at its deadline. Pushed under a ticket, a layer is on its way to
+ * decode while the next ones are computed. What does not fit into one round (a quarter of the
+ * node's memory, or 4096 parts) is read when all layers are ready.
+ *
+ * A load tells its layers one by one, all of the same number of blocks: those it ends with. From
+ * the first layer told it brings all of these or fails, and then nothing of them may be used. In a
+ * load that is larger than one round the first layer comes when all but the last round are in. */
+#define SL_LAYERS_MAX 4096u
+/* Layer by layer, in order. Costs one message, is not waited for. Errors: SL_ERR_INVALID (no store
+ * by layers, no such layer, one before it is missing), SL_ERR_EXISTS (said before), the op's code
+ * when it has failed. */
+sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why);
+/* Waits until this layer of *block_count blocks is on the device. Errors: SL_ERR_INVALID (no load
+ * by layers, no such layer), SL_ERR_TIMEOUT (not yet), the op's code when it has failed: then what
+ * was told before counts for nothing. */
+sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
+                        uint32_t *block_count, struct sl_error *why);
+
+/* ---- prefill -> decode ----
+ *
+ * One request goes from an engine that computes its input to one that decodes it, on this node or
+ * another.
+ *
+ * Through storage: prefill stores all blocks of the input, the incomplete last one too,
+ * and Sluice holds them in memory; the receipt of that travels with the first token; decode loads
+ * them into blocks of its own.
+ *
+ *   decode    sl_handover_receive_start(id, its blocks)  early: it waits
+ *   prefill   sl_handover_send_start(id, its blocks); sl_op_poll in its token loop; sl_op_receipt;
+ *             only then the first token goes, with the receipt
+ *   decode    sl_handover_arrived(receipts of a batch of first tokens); sl_op_poll
+ *             SL_OK: all blocks are there; SL_ERR_HANDOVER: answer 502, after sl_op_wait_fenced the
+ *             blocks are free. When it ends, decode alone stores what it added (sl_store_start).
+ *   prefill   nothing: what its node holds goes when decode's node, a peer of it, says that decode
+ *             has it or failed, and at the latest by its time. sl_handover_end ends it by hand.
+ *
+ * Direct: decode's node makes a ticket (sl_op_ticket) that travels with the announcement; prefill's
+ * node writes under it into memory of decode's node, and has handed over when decode's node has
+ * acknowledged all. A push that fails goes on through storage when the node's setting
+ * handover_push_fallback says so; so the receipt travels with the first token in both modes.
+ *
+ * Both sides may be by layers, each for itself: prefill's so that layers go while others are
+ * computed, decode's so that it begins with the first while others come.
+ */
+enum sl_handover_mode {
+    SL_HANDOVER_BY_ENVIRONMENT = 0, /* as sl_handover_mode_get says */
+    SL_HANDOVER_BY_STORAGE = 1,
+    SL_HANDOVER_DIRECT = 2,
+};
+/* FD_PD_TRANSFER_VIA_STORAGE: true yes on 1: through storage; false no off 0, or not set: direct.
+ * Errors: SL_ERR_CONFIG (it says anything else). */
+sl_err sl_handover_mode_get(enum sl_handover_mode *out, struct sl_error *why);
+
+/* Plain data; goes from prefill's to decode's engine as it is, between hosts of one byte order. */
+struct sl_receipt {
+    uint64_t handover_id;
+    uint64_t keys_low, keys_high; /* of model and last key: both sides derived the same ones */
+    uint32_t block_end;           /* blocks of the input, an incomplete last one counts */
+    char node[32];                /* prefill's node_name; "": it has none */
+};
+struct sl_ticket { /* plain data, as a receipt; whoever has it may write the blocks it is for */
+    uint64_t keys_low, keys_high;
+    uint32_t first_block, block_end; /* decode has the blocks before first_block */
+    uint32_t length_bytes;
+    unsigned char bytes[128];
+};
+struct sl_handover_options {
+    uint64_t id; /* > 0, the same on both sides, never used twice: a random number */
+    enum sl_handover_mode mode;
+    uint64_t hold_ns; /* prefill: how long decode may take; 0: setting handover_hold */
+    const struct sl_receipt *receipt; /* decode: when it is there already; NULL: it comes */
+    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: through storage */
+};
+/* Prefill. The request's blocks are the input from first_block to its end; `partial` is implied.
+ * The op ends with SL_OK when every block is acknowledged and held, all of it or nothing. Errors:
+ * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_UNSUPPORTED (SL_HANDOVER_DIRECT), SL_ERR_CONFIG
+ * (the environment). The op's: SL_ERR_CANCELLED (decode gave up), SL_ERR_LIMIT in its text
+ * (handover_bytes_max), SL_ERR_UNSUPPORTED (the key format has no key for an incomplete block).
+ */
+sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_request *request,
+                              const struct sl_handover_options *options, struct sl_op **op,
+                              struct sl_error *why);
+/* Of an ended prefill. Errors: SL_ERR_BUSY (it runs), the op's code (it failed), SL_ERR_INVALID (no
+ * such op). */
+sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why);
+/* Decode. Takes device blocks for the input from first_block on (those before it are there) and
+ * waits for prefill, then loads. The op's codes: SL_OK, all blocks are loaded; SL_ERR_HANDOVER, a
+ * 502: nothing may be decoded, the text says why (also by deadline); SL_ERR_INCOMPLETE, only with
+ * the setting handover_recompute: block_count blocks are there, compute the rest; SL_ERR_CANCELLED.
+ * Errors: as sl_handover_send_start. */
+sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
+                                 const struct sl_handover_options *options, struct sl_op **op,
+                                 struct sl_error *why);
+/* Decode, direct: what prefill needs. Errors: SL_ERR_BUSY (not yet: ask again), SL_ERR_UNSUPPORTED
+ * (there is none, it goes through storage), SL_ERR_NOT_FOUND (the op is over), SL_ERR_INVALID,
+ * SL_ERR_TIMEOUT. */
+sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
+                    struct sl_error *why);
+/* First tokens came: loads that wait for them go on. count 1..1024; codes[i]: SL_OK;
+ * SL_ERR_NOT_FOUND, that request is gone (counted, and no failure of the others); SL_ERR_BUSY,
+ * prefill is on this node and has not committed; SL_ERR_INVALID, another receipt came before. */
+sl_err sl_handover_arrived(struct sl_client *client, const struct sl_receipt *receipts,
+                           uint32_t count, sl_err *codes, uint64_t timeout_ns,
+                           struct sl_error *why);
+/* Prefill's node: what is held for these may go. count 1..1024; codes[i]: SL_OK, SL_ERR_NOT_FOUND
+ * (over already), SL_ERR_BUSY (it runs). */
+sl_err sl_handover_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
+                       uint64_t timeout_ns, struct sl_error *why);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

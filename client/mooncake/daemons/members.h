@@ -1,0 +1,37 @@
+/* client/mooncake/daemons/members.h - the nodes of one cluster that know each other's keys, as a
+ * directory: NODE.secret and NAME.pub as the transporter reads them (setting cluster_keys), `peers`
+ * with their addresses (setting peers_file), `name` with this node's name.
+ *
+ * Thread-safe. Every file is written beside and renamed, so that a reader sees the old or the new
+ * one. */
+#ifndef SL_CLIENT_MOONCAKE_DAEMONS_MEMBERS_H
+#define SL_CLIENT_MOONCAKE_DAEMONS_MEMBERS_H
+
+#include "runtime/sl_config.h" /* sl_dir_make */
+
+#define MC_MEMBERS_MAX 64u
+
+struct mc_member {
+    char name[32];     /* [A-Za-z0-9._-] */
+    char key[41];      /* public key, Z85 */
+    char control[129]; /* IP:PORT where it is asked; "": not known */
+};
+struct mc_members; /* opaque */
+
+/* Makes the directory (0700) when it is not there, and name and keys of this node when it has none:
+ * HOST-XXXXXX. Errors: SL_ERR_OS, SL_ERR_PERMISSION, SL_ERR_UNSUPPORTED (a ZeroMQ without CURVE),
+ * SL_ERR_CORRUPT (its files). */
+sl_err mc_members_open(const char *directory, struct mc_members **out, struct sl_error *why);
+void mc_members_close(struct mc_members **members);
+const char *mc_members_name(const struct mc_members *members);
+const char *mc_members_key(const struct mc_members *members);
+const char *mc_members_directory(const struct mc_members *members);
+/* A node that proved to know the cluster's secret: one of that name is replaced. This node itself
+ * is passed over. *changed (may be NULL): something is new. Errors: SL_ERR_INVALID (name, key,
+ * address), SL_ERR_LIMIT (MC_MEMBERS_MAX), SL_ERR_OS. */
+sl_err mc_members_add(struct mc_members *members, const struct mc_member *member, bool *changed,
+                      struct sl_error *why);
+/* All but this node; at most MC_MEMBERS_MAX. */
+uint32_t mc_members_list(struct mc_members *members, struct mc_member *out);
+
+#endif

@@ -1,0 +1,19 @@
+/* client/mooncake/daemons/metadata.h - texts under keys over HTTP, for transfer engines that look
+ * each other up: GET, PUT and DELETE of /metadata?key=KEY. In memory alone. */
+#ifndef SL_CLIENT_MOONCAKE_DAEMONS_METADATA_H
+#define SL_CLIENT_MOONCAKE_DAEMONS_METADATA_H
+
+#include "runtime/sl_error.h"
+
+#define MC_METADATA_KEYS_MAX  65536u
+#define MC_METADATA_BYTES_MAX (256 * SL_MIB) /* keys and values together */
+#define MC_METADATA_KEY_BYTES 4096u
+
+struct mc_metadata; /* opaque */
+/* Serves on a listening descriptor (taken, also on failure). Errors as mc_http_start. */
+sl_err mc_metadata_start(int fd, struct mc_metadata **out, struct sl_error *why);
+/* As mc_http_tend; metadata may be NULL. */
+void mc_metadata_tend(struct mc_metadata *metadata, uint64_t now_ns);
+void mc_metadata_stop(struct mc_metadata **metadata);
+
+#endif

@@ -1,0 +1,212 @@
+/* client/mooncake/store/hold.c - values where they lie: pinned, or copied where pins run out. */
+#include "client/mooncake/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct sl_store_buffer {
+    struct store_base *base;
+    struct sl_view view; /* of a copy: no pin */
+    uint32_t head_bytes; /* in front of the value, in view */
+    void *copy;
+    uint64_t local_bytes; /* of the copy */
+};
+
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view,
+                                         uint32_t head_bytes)
+{
+    struct sl_store_buffer *buffer = calloc(1, sizeof *buffer);
+    if (buffer != NULL) {
+        buffer->base = base;
+        buffer->view = *view;
+        buffer->head_bytes = head_bytes;
+        store_hold(base);
+    }
+    return buffer;
+}
+
+void sl_store_buffer_release(struct sl_store_buffer **buffer)
+{
+    struct sl_store_buffer *gone = *buffer;
+    *buffer = NULL;
+    if (gone == NULL) {
+        return;
+    }
+    if (gone->copy != NULL) {
+        store_local_give(gone->base, gone->local_bytes);
+        free(gone->copy);
+    } else if (gone->base->pid == getpid()) { /* else the pin is the parent's */
+        sl_view_release(gone->base->client, &gone->view);
+    }
+    store_leave(gone->base);
+    free(gone);
+}
+
+const void *sl_store_buffer_at(const struct sl_store_buffer *buffer)
+{
+    return (const char *)buffer->view.at + buffer->head_bytes;
+}
+
+uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer)
+{
+    return buffer->view.length_bytes - buffer->head_bytes;
+}
+
+bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
+{
+    return buffer->copy != NULL;
+}
+
+/* ---- copies, of the local buffer ---- */
+
+struct copying {
+    struct store_base *base;
+    void *at;
+    uint64_t local_bytes;
+};
+
+static void copying_drop(struct copying *copying)
+{
+    free(copying->at);
+    store_local_give(copying->base, copying->local_bytes);
+    copying->at = NULL;
+    copying->local_bytes = 0;
+}
+
+static bool copying_make(void *context, const uint64_t *lengths, void **places, uint32_t count)
+{
+    struct copying *copying = context;
+    (void)count;
+    copying_drop(copying);
+    if (store_local_take(copying->base, lengths[0])) {
+        copying->local_bytes = lengths[0];
+        copying->at = malloc(lengths[0]);
+    }
+    places[0] = copying->at;
+    return true;
+}
+
+static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_object_key key,
+                     struct sl_store_buffer **out)
+{
+    struct copying copying = {.base = base};
+    int64_t result = SL_STORE_INVALID;
+    sl_store_read_whole(store, &key, 1, copying_make, &copying, &result);
+    const struct sl_view view = {.at = copying.at, .length_bytes = (uint64_t)result};
+    *out = result < 0 ? NULL : store_buffer_new(base, &view, 0);
+    if (*out == NULL) {
+        copying_drop(&copying);
+        return result < 0 ? (int)result : SL_STORE_NO_BUFFER;
+    }
+    (*out)->copy = copying.at;
+    (*out)->local_bytes = copying.local_bytes;
+    return SL_STORE_OK;
+}
+
+/* ---- pins ---- */
+
+/* head may be NULL. */
+static int hold_pinned(struct store_base *base, const struct store_head *head, struct sl_view *view,
+                       struct sl_store_buffer **out)
+{
+    uint32_t head_bytes = head == NULL ? 0 : head->bytes;
+    bool ours = head_bytes == 0 || (view->length_bytes > head_bytes &&
+                                    memcmp(view->at, head->key, head->key_bytes) == 0);
+    *out = ours ? store_buffer_new(base, view, head_bytes) : NULL;
+    if (*out == NULL) {
+        sl_view_release(base->client, view);
+    }
+    return !ours ? SL_STORE_NOT_FOUND : *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
+}
+
+/* The node said what is with the value: another question will be answered, too. */
+static bool answered(sl_err err)
+{
+    return err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT;
+}
+
+/* A batch from disk may take longer than a call may wait. While value after value still comes,
+ * somebody answers; the last wait begins before the ceiling. */
+static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
+                      uint64_t ceiling_ns, struct sl_view *views, sl_err *errs)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count && !any; i++) {
+        any = errs[i] == SL_OK;
+    }
+    for (uint32_t i = 0; any && i < count; i++) {
+        if (errs[i] == SL_ERR_TIMEOUT) {
+            errs[i] = sl_get_pinned(base->client, mapped[i], &views[i], 0, NULL);
+            any = answered(errs[i]) && store_now_ns() < ceiling_ns;
+        }
+    }
+}
+
+/* keys as the tenant says them, mapped as the node does; heads may be NULL. */
+static void hold_share(struct sl_store *store, struct store_base *base,
+                       const struct sl_object_key *keys, const struct sl_object_key *mapped,
+                       const struct store_head *heads, uint32_t count, struct sl_view *views,
+                       sl_err *errs, struct sl_store_buffer **buffers, int *codes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT; /* not answered */
+    }
+    uint64_t ceiling_ns = store_ceiling_ns(base, 0);
+    sl_err err = sl_get_pinned_batch(base->client, mapped, views, count, errs, 0, NULL);
+    hold_rest(base, mapped, count, ceiling_ns, views, errs);
+    for (uint32_t i = 0; i < count; i++) {
+        sl_err one = errs[i] == SL_ERR_COUNT ? err : errs[i];
+        if (mapped[i].length != 0 && one != SL_ERR_LIMIT) { /* a copy is noted where it is read */
+            store_doubt_note(base, mapped[i], one);
+        }
+        if (mapped[i].length == 0) {
+            codes[i] = store_key_absent(mapped[i]);
+        } else if (one == SL_OK) {
+            codes[i] = hold_pinned(base, heads == NULL ? NULL : &heads[i], &views[i], &buffers[i]);
+        } else if (one == SL_ERR_LIMIT) {
+            codes[i] = hold_copy(store, base, keys[i], &buffers[i]);
+        } else {
+            codes[i] = sl_store_code_of(one);
+        }
+    }
+}
+
+static bool hold_batch(struct sl_store *store, struct store_base *base, struct sl_object_key *keys,
+                       uint32_t count, struct sl_store_buffer **buffers, int *codes)
+{
+    struct store_names names = {.room = NULL};
+    struct sl_object_key *mapped = malloc(((size_t)count + 1) * sizeof *mapped);
+    struct sl_view *views = calloc(SL_MIN(count, STORE_BATCH_MAX) + (size_t)1, sizeof *views);
+    sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
+    bool fine = mapped != NULL && views != NULL && errs != NULL;
+    if (fine) {
+        memcpy(mapped, keys, count * sizeof *mapped);
+        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
+    }
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
+        hold_share(store, base, keys + first, mapped + first,
+                   names.heads == NULL ? NULL : names.heads + first,
+                   SL_MIN(count - first, STORE_BATCH_MAX), views, errs, buffers + first,
+                   codes + first);
+    }
+    free(mapped);
+    free(views);
+    free(errs);
+    store_names_free(&names);
+    return fine;
+}
+
+void sl_store_hold(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                   struct sl_store_buffer **buffers, int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    for (uint32_t i = 0; i < count; i++) {
+        buffers[i] = NULL;
+        codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
+    }
+    if (base != NULL) {
+        (void)hold_batch(store, base, keys, count, buffers, codes);
+        store_leave(base);
+    }
+}

@@ -1,0 +1,316 @@
+/* client/mooncake/store/keys.c - keys of a batch as the node has them, and keys that it has twice.
+ */
+#include "client/mooncake/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct sl_object_key *key_at(struct sl_object_key *keys, uint32_t index, size_t stride_bytes)
+{
+    return (struct sl_object_key *)((char *)keys + index * stride_bytes);
+}
+
+static const struct sl_object_key *key_seen(const struct sl_object_key *keys, uint32_t index,
+                                            size_t stride_bytes)
+{
+    return (const struct sl_object_key *)((const char *)keys + index * stride_bytes);
+}
+
+/* No key: its address tells store_key_code() why. */
+static struct sl_object_key key_bad(bool empty)
+{
+    return (struct sl_object_key){.at = empty ? "" : NULL, .length = 0};
+}
+
+int store_key_code(struct sl_object_key mapped)
+{
+    return mapped.at == NULL ? SL_STORE_BAD_KEY : SL_STORE_INVALID;
+}
+
+int store_key_absent(struct sl_object_key mapped)
+{
+    return mapped.at == NULL ? SL_STORE_NOT_FOUND : SL_STORE_INVALID;
+}
+
+struct sl_store_prefix store_tenant(const struct store_base *base)
+{
+    return (struct sl_store_prefix){.at = base->prefix, .length = base->prefix_length};
+}
+
+/* Notes that the key goes by its digest. False: no memory. */
+static bool head_note(struct store_names *names, uint32_t index, uint32_t count,
+                      struct sl_object_key key)
+{
+    if (names->heads == NULL) {
+        names->heads = calloc(count, sizeof *names->heads);
+    }
+    if (names->heads != NULL) {
+        names->heads[index] = (struct store_head){
+            .key = key.at, .key_bytes = key.length, .bytes = sl_store_head_bytes(key.length)};
+    }
+    return names->heads != NULL;
+}
+
+/* How many bytes of room the names need; what cannot be a key becomes none. False: no memory. */
+static bool names_measure(struct store_names *names, struct sl_store_prefix tenant,
+                          struct sl_object_key *keys, uint32_t count, size_t stride_bytes,
+                          size_t *needed)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_object_key *key = key_at(keys, i, stride_bytes);
+        if (key->length == 0 || key->length > SL_STORE_KEY_BYTES_MAX) {
+            *key = key_bad(key->length == 0);
+            continue;
+        }
+        struct sl_store_prefix prefix = sl_store_prefix_of(tenant, *key);
+        if (!sl_store_key_plain(prefix, *key)) {
+            *needed += tenant.length + 2u + SL_STORE_DIGEST_NAME_BYTES;
+            if (!head_note(names, i, count, *key)) {
+                return false;
+            }
+        } else if (prefix.length != 0) {
+            *needed += (size_t)prefix.length + key->length;
+        }
+    }
+    return true;
+}
+
+/* Writes one name; gives its bytes, 0: no memory. */
+static uint32_t name_write(const struct store_names *names, struct sl_store_prefix tenant,
+                           uint32_t index, struct sl_object_key key, char *to)
+{
+    struct sl_store_prefix prefix = sl_store_prefix_of(tenant, key);
+    if (store_head_bytes(names, index) != 0) {
+        return sl_store_digest_name(tenant, key, to);
+    }
+    memcpy(to, prefix.at, prefix.length);
+    memcpy(to + prefix.length, key.at, key.length);
+    return prefix.length + key.length;
+}
+
+bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
+                    size_t stride_bytes, struct store_names *names)
+{
+    const struct sl_store_prefix tenant = store_tenant(base);
+    size_t needed = 0;
+    *names = (struct store_names){.room = NULL};
+    if (!names_measure(names, tenant, keys, count, stride_bytes, &needed)) {
+        return false;
+    }
+    char *to = names->room = needed == 0 ? NULL : malloc(needed);
+    if (needed == 0 || to == NULL) {
+        return needed == 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_object_key *key = key_at(keys, i, stride_bytes);
+        bool itself = key->length == 0 || (store_head_bytes(names, i) == 0 &&
+                                           sl_store_prefix_of(tenant, *key).length == 0);
+        uint32_t length = itself ? 0 : name_write(names, tenant, i, *key, to);
+        if (!itself && length == 0) {
+            return false;
+        }
+        if (!itself) {
+            *key = (struct sl_object_key){.at = to, .length = length};
+            to += length;
+        }
+    }
+    return true;
+}
+
+void store_names_free(struct store_names *names)
+{
+    free(names->room);
+    free(names->heads);
+    free(names->pieces);
+    free(names->text);
+    *names = (struct store_names){.room = NULL};
+}
+
+/* ---- heads ---- */
+
+static const struct store_head *head_of(const struct store_names *names, const uint32_t *sources,
+                                        uint32_t i)
+{
+    return &names->heads[sources == NULL ? i : sources[i]];
+}
+
+/* Room for all pieces of items that have a head, and for the heads themselves. */
+static bool heads_room(struct store_names *names, const struct sl_pieces *items,
+                       const uint32_t *sources, uint32_t count)
+{
+    size_t pieces = 1, bytes = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        pieces += head->bytes == 0 ? 0 : (size_t)items[i].count + 1;
+        bytes += head->bytes;
+    }
+    free(names->pieces);
+    free(names->text);
+    names->pieces = malloc(pieces * sizeof *names->pieces);
+    names->text = calloc(bytes, 1);
+    return names->pieces != NULL && names->text != NULL;
+}
+
+bool store_heads_add(struct store_names *names, struct sl_pieces *items, const uint32_t *sources,
+                     uint32_t count, bool writing)
+{
+    if (names->heads == NULL) {
+        return true;
+    }
+    if (!heads_room(names, items, sources, count)) {
+        return false;
+    }
+    struct sl_piece *to = names->pieces;
+    char *text = names->text;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        struct sl_pieces *item = &items[i];
+        if (head->bytes == 0) {
+            continue;
+        }
+        if (writing) {
+            memcpy(text, head->key, head->key_bytes);
+        }
+        to[0] = (struct sl_piece){.at = text, .length_bytes = head->bytes};
+        for (uint32_t j = 0; j < item->count; j++) {
+            to[j + 1] = item->at[j];
+            to[j + 1].offset_bytes =
+                head->bytes + SL_MIN(item->at[j].offset_bytes, UINT64_MAX - head->bytes);
+        }
+        item->at = to;
+        item->count++;
+        to += item->count;
+        text += head->bytes;
+    }
+    return true;
+}
+
+void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
+                        const uint32_t *sources, uint32_t count, uint64_t *lengths, sl_err *errs)
+{
+    for (uint32_t i = 0; names->heads != NULL && i < count; i++) {
+        const struct store_head *head = head_of(names, sources, i);
+        if (head->bytes == 0 || (errs[i] != SL_OK && errs[i] != SL_ERR_LIMIT)) {
+            continue;
+        }
+        bool ours = lengths[i] > head->bytes &&
+                    (errs[i] != SL_OK || memcmp(items[i].at->at, head->key, head->key_bytes) == 0);
+        errs[i] = ours ? errs[i] : SL_ERR_NOT_FOUND;
+        lengths[i] = ours ? lengths[i] - head->bytes : 0;
+    }
+}
+
+uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64_t length_bytes)
+{
+    uint32_t bytes = store_head_bytes(names, index);
+    return length_bytes > bytes ? length_bytes - bytes : 0;
+}
+
+bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+                      char **room)
+{
+    size_t needed = 0;
+    *room = NULL;
+    for (uint32_t i = 0; base->prefix_length != 0 && i < count; i++) {
+        needed +=
+            items[i].bundle.length == 0 ? 0 : (size_t)items[i].bundle.length + base->prefix_length;
+    }
+    char *to = *room = needed == 0 ? NULL : malloc(needed);
+    if (needed == 0 || to == NULL) {
+        return needed == 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_object_key *bundle = &items[i].bundle;
+        if (bundle->length == 0) {
+            continue;
+        }
+        memcpy(to, base->prefix, base->prefix_length);
+        memcpy(to + base->prefix_length, bundle->at, bundle->length);
+        *bundle = (struct sl_object_key){.at = to, .length = bundle->length + base->prefix_length};
+        to += bundle->length;
+    }
+    return true;
+}
+
+/* ---- twice the same ---- */
+
+#define HASH_MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
+
+uint64_t store_key_hash(struct sl_object_key key)
+{
+    uint64_t hash = key.length * HASH_MULTIPLIER;
+    uint32_t at = 0;
+    for (; at + sizeof(uint64_t) <= key.length; at += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, key.at + at, sizeof word);
+        hash = (hash ^ word) * HASH_MULTIPLIER;
+        hash ^= hash >> 32;
+    }
+    uint64_t word = 0;
+    memcpy(&word, key.at + at, key.length - at);
+    hash = (hash ^ word) * HASH_MULTIPLIER;
+    return hash ^ hash >> 29;
+}
+
+static bool same_key(const struct sl_object_key *left, const struct sl_object_key *right)
+{
+    return left->length == right->length && left->length != 0 &&
+           memcmp(left->at, right->at, left->length) == 0;
+}
+
+#define DUPLICATES_PLAIN 8u /* below, every pair is compared */
+
+static bool duplicates_of_few(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (same_key(key_seen(keys, i, stride_bytes), key_seen(keys, j, stride_bytes))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most. */
+bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
+                      uint32_t **later, bool *any)
+{
+    *later = NULL;
+    *any = false;
+    if (count <= DUPLICATES_PLAIN && !duplicates_of_few(keys, stride_bytes, count)) {
+        return true;
+    }
+    size_t slots = 16;
+    while (slots < (size_t)count * 2) {
+        slots *= 2;
+    }
+    uint32_t *table = calloc(slots, sizeof *table); /* index + 1 */
+    *later = malloc(((size_t)count + 1) * sizeof **later);
+    if (table == NULL || *later == NULL) {
+        free(table);
+        free(*later);
+        *later = NULL;
+        return false;
+    }
+    uint64_t seed = store_random() | 1;
+    for (uint32_t i = count; i-- > 0;) { /* backwards: the last one is met first */
+        const struct sl_object_key *key = key_seen(keys, i, stride_bytes);
+        (*later)[i] = i;
+        if (key->length == 0) {
+            continue;
+        }
+        size_t slot = (size_t)((store_key_hash(*key) * seed) >> 20) & (slots - 1);
+        while (table[slot] != 0 && !same_key(key, key_seen(keys, table[slot] - 1, stride_bytes))) {
+            slot = (slot + 1) & (slots - 1);
+        }
+        if (table[slot] != 0) {
+            (*later)[i] = table[slot] - 1;
+            *any = true;
+        } else {
+            table[slot] = i + 1;
+        }
+    }
+    free(table);
+    return true;
+}

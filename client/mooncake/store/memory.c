@@ -1,0 +1,244 @@
+/* client/mooncake/store/memory.c - which memory was registered, and memory that is made for
+ * callers.
+ */
+#include "client/mooncake/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what was registered ---- */
+
+/* The last region that begins at or before addr, or the count of all. */
+static uint32_t region_before(const struct sl_store *store, uint64_t addr)
+{
+    uint32_t low = 0, high = store->region_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (store->regions[middle].addr <= addr) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? store->region_count : low - 1;
+}
+
+static uint64_t region_end(const struct store_region *region)
+{
+    return region->addr + region->length_bytes;
+}
+
+/* How far the regions up to each reach: whoever looks for an address need not look at all. */
+static void reaches_make(struct sl_store *store)
+{
+    uint64_t reach = 0;
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        reach = SL_MAX(reach, region_end(&store->regions[i]));
+        store->regions[i].reach_addr = reach;
+    }
+}
+
+static void *memory_at(uint64_t addr)
+{
+    return (void *)(uintptr_t)addr;
+}
+
+/* Room for one more. */
+static bool regions_grow(struct sl_store *store)
+{
+    if (store->regions != NULL && store->region_count < store->region_room) {
+        return true;
+    }
+    uint32_t room = store->region_room == 0 ? 16 : store->region_room * 2;
+    struct store_region *regions = realloc(store->regions, room * sizeof *regions);
+    if (regions == NULL) {
+        return false;
+    }
+    store->regions = regions;
+    store->region_room = room;
+    return true;
+}
+
+/* The very region, or NULL. *fine: nothing crosses it; one may be part of another. */
+static struct store_region *region_find(struct sl_store *store, uint64_t addr,
+                                        uint64_t length_bytes, bool *fine)
+{
+    uint64_t end = addr + length_bytes;
+    *fine = true;
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        struct store_region *region = &store->regions[i];
+        if (region->addr == addr && region->length_bytes == length_bytes) {
+            return region;
+        }
+        bool apart = end <= region->addr || region_end(region) <= addr;
+        bool inside = region->addr <= addr && end <= region_end(region);
+        bool around = addr <= region->addr && region_end(region) <= end;
+        *fine = *fine && (apart || inside || around);
+    }
+    return NULL;
+}
+
+static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
+{
+    bool fine = false;
+    struct store_region *known = region_find(store, addr, length_bytes, &fine);
+    if (known != NULL) {
+        known->uses++; /* libsluice knows it already */
+        return SL_STORE_OK;
+    }
+    if (!fine) {
+        return SL_STORE_INVALID;
+    }
+    if (!regions_grow(store)) {
+        return SL_STORE_NO_BUFFER;
+    }
+    sl_err err = sl_memory_register(memory_at(addr), length_bytes, NULL);
+    if (err != SL_OK) {
+        return sl_store_code_of(err);
+    }
+    uint32_t before = region_before(store, addr);
+    uint32_t place = before == store->region_count ? 0 : before + 1;
+    memmove(&store->regions[place + 1], &store->regions[place],
+            (store->region_count - place) * sizeof *store->regions);
+    store->regions[place] =
+        (struct store_region){.addr = addr, .length_bytes = length_bytes, .uses = 1};
+    store->region_count++;
+    reaches_make(store);
+    return SL_STORE_OK;
+}
+
+int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
+{
+    int code = SL_STORE_INVALID;
+    pthread_mutex_lock(&store->lock);
+    if (store->base != NULL && addr != 0 && length_bytes != 0 &&
+        addr <= UINT64_MAX - length_bytes) {
+        bool known = !store->base->dummy || store_memory_is_ours(addr, length_bytes);
+        code = known ? region_add(store, addr, length_bytes) : SL_STORE_INTERNAL;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+int sl_store_unregister(struct sl_store *store, uint64_t addr)
+{
+    int code = SL_STORE_INVALID;
+    pthread_mutex_lock(&store->lock);
+    uint32_t at = region_before(store, addr); /* the count of all: none */
+    if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
+        code = SL_STORE_OK;
+        if (--store->regions[at].uses == 0) {
+            (void)sl_memory_unregister(memory_at(addr), NULL);
+            store->region_count--;
+            memmove(&store->regions[at], &store->regions[at + 1],
+                    (store->region_count - at) * sizeof *store->regions);
+            reaches_make(store);
+        }
+    } else if (store->base != NULL && store->base->dummy) {
+        code = SL_STORE_INTERNAL;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+void store_regions_end(struct sl_store *store)
+{
+    for (uint32_t i = 0; i < store->region_count; i++) {
+        (void)sl_memory_unregister(memory_at(store->regions[i].addr), NULL);
+    }
+    store->region_count = 0;
+}
+
+uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr)
+{
+    pthread_mutex_lock(&store->lock);
+    uint64_t end = addr;
+    for (uint32_t i = region_before(store, addr); i < store->region_count; i++) {
+        const struct store_region *region = &store->regions[i];
+        if (region->addr > end || (end == addr && region->reach_addr <= addr)) {
+            break;
+        }
+        end = SL_MAX(end, region->reach_addr);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return end - addr;
+}
+
+/* ---- shared memory of the process ---- */
+
+struct memory {
+    struct memory *next;
+    void *at;
+    uint64_t length_bytes; /* as asked for */
+};
+/* What was given with which length: a dummy registers nothing beyond it. One list a process, as
+ * engines expect: what one allocator gave another may free. */
+static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct memory *memories;
+
+void *sl_store_memory_alloc(uint64_t length_bytes)
+{
+    struct memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL) {
+        return NULL;
+    }
+    memory->length_bytes = length_bytes;
+    if (sl_memory_alloc(length_bytes, &memory->at, NULL) != SL_OK) {
+        free(memory);
+        return NULL;
+    }
+    pthread_mutex_lock(&memories_lock);
+    memory->next = memories;
+    memories = memory;
+    pthread_mutex_unlock(&memories_lock);
+    return memory->at;
+}
+
+int sl_store_memory_free(void *at)
+{
+    pthread_mutex_lock(&memories_lock);
+    struct memory **place = &memories;
+    while (*place != NULL && (*place)->at != at) {
+        place = &(*place)->next;
+    }
+    struct memory *found = *place;
+    if (found != NULL) {
+        *place = found->next;
+    }
+    pthread_mutex_unlock(&memories_lock);
+    free(found);
+    return found != NULL && sl_memory_free(at, NULL) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
+}
+
+bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
+{
+    bool ours = false;
+    pthread_mutex_lock(&memories_lock);
+    for (const struct memory *at = memories; at != NULL && !ours; at = at->next) {
+        uint64_t from = (uint64_t)(uintptr_t)at->at;
+        ours = addr >= from && length_bytes <= at->length_bytes &&
+               addr - from <= at->length_bytes - length_bytes;
+    }
+    pthread_mutex_unlock(&memories_lock);
+    return ours;
+}
+
+uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
+{
+    void *at = sl_store_is_dummy(store) ? sl_store_memory_alloc(length_bytes) : NULL;
+    if (at == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&store->lock);
+    struct store_pool *pools =
+        store->base == NULL ? NULL : realloc(store->pools, (store->pool_count + 1) * sizeof *pools);
+    if (pools != NULL) {
+        store->pools = pools;
+        store->pools[store->pool_count++] = (struct store_pool){.at = at};
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (pools == NULL) {
+        (void)sl_store_memory_free(at);
+    }
+    return pools == NULL ? 0 : (uint64_t)(uintptr_t)at;
+}

@@ -1,0 +1,455 @@
+/* client/mooncake/store/open.c - life of a store: set up, used, closed, set up again. */
+#include "client/mooncake/store/instance.h"
+#include "client/mooncake/store/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE_BYTES_MIN  1024u
+#define CALL_MS_DEFAULT 3000
+#define CEILING_CALLS   10      /* waits of one call while answers come */
+#define CALL_MS_MAX     3600000 /* the longest op_timeout */
+#define BYTE_NS         4       /* of a call that moves bytes: 250 MB/s, as a slow disk has */
+#define HEALTH_NS       (2 * SL_NS_PER_S)
+#define P2P             "P2PHANDSHAKE"
+#define LOCAL_BYTES_MAX (UINT64_C(1) << 40)
+
+sl_err sl_store_create(struct sl_store **out)
+{
+    struct sl_store *store = calloc(1, sizeof *store);
+    if (store == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    (void)pthread_mutex_init(&store->life, NULL);
+    (void)pthread_mutex_init(&store->lock, NULL);
+    (void)pthread_cond_init(&store->changed, NULL);
+    store_fork_add(store);
+    *out = store;
+    return SL_OK;
+}
+
+void sl_store_destroy(struct sl_store **store)
+{
+    struct sl_store *gone = *store;
+    *store = NULL;
+    if (gone == NULL) {
+        return;
+    }
+    (void)sl_store_close(gone);
+    store_fork_take(gone);
+    free(gone->regions);
+    (void)pthread_cond_destroy(&gone->changed);
+    (void)pthread_mutex_destroy(&gone->lock);
+    (void)pthread_mutex_destroy(&gone->life);
+    free(gone);
+}
+
+uint64_t store_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* ---- uses ---- */
+
+void store_hold(struct store_base *base)
+{
+    (void)atomic_fetch_add_explicit(&base->refs, 1, memory_order_relaxed);
+}
+
+static void port_release(struct store_base *base)
+{
+    if (base->port_fd >= 0) {
+        (void)close(base->port_fd);
+    }
+    base->port_fd = -1;
+}
+
+static void base_free(struct store_base *base)
+{
+    if (base->pid == getpid()) { /* a child leaves the parent's client alone */
+        sl_client_close(&base->quiet);
+        sl_client_close(&base->client);
+    }
+    port_release(base);
+    (void)pthread_mutex_destroy(&base->quiet_lock);
+    free(base);
+}
+
+void store_leave(struct store_base *base)
+{
+    if (atomic_fetch_sub_explicit(&base->refs, 1, memory_order_acq_rel) == 1) {
+        base_free(base);
+    }
+}
+
+struct store_base *store_enter(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    struct store_base *base = store->base;
+    if (base != NULL) {
+        store_hold(base);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return base;
+}
+
+/* How long a call may wait for an answer; 0: a setting of the node's own (op_timeout) says so. Not
+ * Mooncake's 30 s: its master may be on another host and busy, a node's registrar answers within
+ * milliseconds, and an engine whose step hangs for 30 s counts as dead. */
+static uint64_t call_ns_of_environment(void)
+{
+    const char *own = getenv("SLUICE_OP_TIMEOUT");
+    const char *set = getenv("MC_RPC_TIMEOUT_MS");
+    char *end = NULL;
+    long ms = set == NULL ? 0 : strtol(set, &end, 10);
+    bool fine = set != NULL && end != set && *end == '\0' && ms != 0;
+    ms = !fine ? CALL_MS_DEFAULT : ms < 0 || ms > CALL_MS_MAX ? CALL_MS_MAX : ms;
+    return own != NULL && own[0] != '\0' ? 0 : (uint64_t)ms * STORE_NS_PER_MS;
+}
+
+uint64_t store_call_ns(const struct store_base *base, uint64_t bytes)
+{
+    const uint64_t most_ns = CALL_MS_MAX * STORE_NS_PER_MS;
+    if (base->call_ns == 0) {
+        return 0;
+    }
+    return bytes > most_ns / BYTE_NS ? most_ns : SL_MIN(base->call_ns + bytes * BYTE_NS, most_ns);
+}
+
+uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes)
+{
+    uint64_t call_ns =
+        base->call_ns == 0 ? CALL_MS_DEFAULT * STORE_NS_PER_MS : store_call_ns(base, bytes);
+    return store_now_ns() + CEILING_CALLS * call_ns;
+}
+
+static sl_err client_open(const struct store_base *base, bool leases, struct sl_client **out,
+                          struct sl_error *why)
+{
+    char text[64];
+    const char *const settings[] = {base->call_ns == 0 ? NULL : text, NULL};
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .instance =
+                                                  base->instance[0] == '\0' ? NULL : base->instance,
+                                              .leases = leases,
+                                              .settings = settings};
+    (void)snprintf(text, sizeof text, "op_timeout=%jums",
+                   (uintmax_t)(base->call_ns / STORE_NS_PER_MS));
+    return sl_client_open(&options, out, why);
+}
+
+struct sl_client *store_quiet_client(struct store_base *base)
+{
+    pthread_mutex_lock(&base->quiet_lock);
+    if (base->quiet == NULL && client_open(base, false, &base->quiet, NULL) != SL_OK) {
+        base->quiet = NULL;
+    }
+    struct sl_client *quiet = base->quiet;
+    pthread_mutex_unlock(&base->quiet_lock);
+    return quiet;
+}
+
+/* ---- closing ---- */
+
+/* What a base was given besides: taken out at once, given back without keeping calls waiting. */
+struct store_rest {
+    struct store_segment *segments;
+    uint32_t segment_count;
+    struct store_pool *pools;
+    uint32_t pool_count;
+};
+
+static struct store_rest rest_take(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const struct store_rest rest = {.segments = store->segments,
+                                    .segment_count = store->segment_count,
+                                    .pools = store->pools,
+                                    .pool_count = store->pool_count};
+    store->segments = NULL;
+    store->segment_count = 0;
+    store->pools = NULL;
+    store->pool_count = 0;
+    store_regions_end(store);
+    pthread_mutex_unlock(&store->lock);
+    return rest;
+}
+
+static void rest_end(struct store_rest *rest, const struct store_base *base, bool ours)
+{
+    for (uint32_t i = 0; ours && i < rest->segment_count; i++) {
+        (void)sl_withdraw(base->client, rest->segments[i].name, STORE_WITHDRAW_NS, NULL);
+    }
+    for (uint32_t i = 0; i < rest->pool_count; i++) {
+        (void)sl_store_memory_free(rest->pools[i].at);
+    }
+    free(rest->segments);
+    free(rest->pools);
+}
+
+/* The registrar answers, and has done what it was told before: what is asked does not matter. */
+static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
+{
+    static const struct sl_object_key asked = {.at = "health", .length = 6};
+    struct sl_story story;
+    return sl_explain(client, &asked, 1, &story, timeout_ns, NULL);
+}
+
+/* Under the lock of its life: what is set up anew has nothing of what was. */
+static void store_end(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    struct store_base *base = store->base;
+    bool begun = store->puts.count > 0;
+    store->base = NULL;
+    pthread_mutex_unlock(&store->lock);
+    if (base == NULL) {
+        return;
+    }
+    bool ours = base->pid == getpid();
+    store_sessions_end(store);
+    if (ours && base->contributes) {
+        (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
+    } else if (ours && begun) {
+        (void)registrar_ask(base->client, STORE_WITHDRAW_NS);
+    }
+    struct store_rest rest = rest_take(store);
+    rest_end(&rest, base, ours);
+    port_release(base); /* buffers that are held keep the client, not the name */
+    store_leave(base);
+}
+
+int sl_store_close(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->life);
+    store_end(store);
+    pthread_mutex_unlock(&store->life);
+    return SL_STORE_OK;
+}
+
+/* ---- setting up ---- */
+
+static struct store_base *base_new(struct sl_error *why)
+{
+    struct store_base *base = calloc(1, sizeof *base);
+    if (base == NULL) {
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "store: %zu bytes", sizeof *base);
+        return NULL;
+    }
+    atomic_init(&base->refs, 1);
+    (void)pthread_mutex_init(&base->quiet_lock, NULL);
+    base->port_fd = -1;
+    base->pid = getpid();
+    base->call_ns = call_ns_of_environment();
+    return base;
+}
+
+static sl_err size_check(const char *what, uint64_t bytes, uint64_t bytes_max, struct sl_error *why)
+{
+    return bytes != 0 && (bytes < SIZE_BYTES_MIN || bytes > bytes_max)
+               ? sl_fail(why, SL_ERR_CONFIG, "%s: 0, or %u to %ju bytes, not %ju", what,
+                         SIZE_BYTES_MIN, (uintmax_t)bytes_max, (uintmax_t)bytes)
+               : SL_OK;
+}
+
+static void local_buffer_set(struct store_base *base, uint64_t bytes)
+{
+    base->local_bytes = bytes;
+    atomic_init(&base->local_free_bytes, bytes);
+}
+
+static sl_err tenant_set(struct store_base *base, const char *tenant, struct sl_error *why)
+{
+    if (tenant == NULL || tenant[0] == '\0' || strcmp(tenant, "default") == 0) {
+        return SL_OK;
+    }
+    size_t length = strlen(tenant);
+    if (length + 2 > sizeof base->prefix || strchr(tenant, SL_STORE_TENANT_MARK) != NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "tenant_id: at most %zu bytes, none of them 1",
+                       sizeof base->prefix - 2);
+    }
+    base->prefix[0] = SL_STORE_TENANT_MARK;
+    memcpy(base->prefix + 1, tenant, length);
+    base->prefix[length + 1] = SL_STORE_TENANT_MARK;
+    base->prefix_length = (uint32_t)length + 2;
+    return SL_OK;
+}
+
+/* One try: a name, and the contribution under it. SL_ERR_EXISTS: another name may be free. */
+static sl_err segment_try(struct store_base *base, const struct sl_store_setup *setup, bool given,
+                          uint64_t turn, struct sl_error *why)
+{
+    sl_err err =
+        store_name_take(setup->local_hostname, given, turn, base->name, &base->port_fd, why);
+    if (err != SL_OK || setup->segment_bytes == 0) {
+        return err;
+    }
+    err = sl_contribute(base->client, base->name, setup->segment_bytes, false, STORE_CONTRIBUTE_NS,
+                        why);
+    base->contributes = err == SL_OK;
+    if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
+        port_release(base);
+        return err;
+    }
+    return SL_OK; /* a node without contributions has memory for everybody */
+}
+
+/* Without a metadata server a port names nobody: engines give the same one to several clients, and
+ * Mooncake's would choose another one by itself. */
+static sl_err segment_take(struct store_base *base, const struct sl_store_setup *setup,
+                           struct sl_error *why)
+{
+    bool given = store_host_has_port(setup->local_hostname);
+    bool strict = setup->metadata_server == NULL || strcmp(setup->metadata_server, P2P) != 0;
+    uint32_t tries = given && strict ? 0 : store_name_tries();
+    uint64_t turn = store_random() >> 1;
+    sl_err err = given ? segment_try(base, setup, true, 0, why) : SL_ERR_EXISTS;
+    for (uint32_t i = 0; i < tries && err == SL_ERR_EXISTS; i++) {
+        err = segment_try(base, setup, false, turn + i, why);
+    }
+    return err;
+}
+
+static sl_err base_open(struct store_base *base, const struct sl_store_setup *setup,
+                        struct sl_error *why)
+{
+    sl_err err = size_check("global_segment_size", setup->segment_bytes, UINT64_MAX, why);
+    if (err == SL_OK) {
+        err = size_check("local_buffer_size", setup->local_buffer_bytes, LOCAL_BYTES_MAX, why);
+    }
+    if (err == SL_OK) {
+        err = tenant_set(base, setup->tenant, why);
+    }
+    if (err == SL_OK) {
+        err = store_instance_of(setup->master_server_addr, base->instance, why);
+    }
+    if (err == SL_OK) {
+        err = client_open(base, true, &base->client, why);
+        if (err == SL_ERR_UNREACHABLE) {
+            store_instance_advise(setup->master_server_addr, why);
+        }
+    }
+    if (err == SL_OK) {
+        err = segment_take(base, setup, why);
+    }
+    local_buffer_set(base, setup->local_buffer_bytes);
+    return err;
+}
+
+/* Takes base. */
+static void base_install(struct sl_store *store, struct store_base *base)
+{
+    pthread_mutex_lock(&store->life);
+    store_end(store); /* set up by another thread meanwhile: the last one stays */
+    pthread_mutex_lock(&store->lock);
+    store->base = base;
+    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&store->life);
+}
+
+/* Takes base, which may be NULL when err says so. */
+static sl_err setup_end(struct sl_store *store, struct store_base *base, sl_err err,
+                        const struct sl_error *reason, struct sl_error *why)
+{
+    if (err == SL_OK) {
+        base_install(store, base);
+        return SL_OK;
+    }
+    if (base != NULL) {
+        store_leave(base);
+    }
+    if (why != NULL) {
+        *why = *reason;
+    }
+    return err;
+}
+
+int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup, struct sl_error *why)
+{
+    struct sl_store_setup asked = *setup;
+    struct sl_error reason = {.code = SL_OK};
+    asked.local_hostname = setup->local_hostname == NULL ? "" : setup->local_hostname;
+    asked.master_server_addr = setup->master_server_addr == NULL ? "" : setup->master_server_addr;
+    (void)sl_store_close(store);
+    struct store_base *base = base_new(&reason);
+    sl_err err = base == NULL ? reason.code : base_open(base, &asked, &reason);
+    if (err == SL_OK && why != NULL && sl_client_trouble(base->client, reason.text)) {
+        /* It goes on without; but who sets up should know, and not only the node's log. */
+        (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
+    }
+    err = setup_end(store, base, err, &reason, why);
+    bool no_port = err == SL_ERR_EXISTS && !store_host_has_port(asked.local_hostname);
+    return err == SL_OK ? SL_STORE_OK : no_port ? SL_STORE_INTERNAL : SL_STORE_INVALID;
+}
+
+static sl_err dummy_open(struct store_base *base, uint64_t local_buffer_bytes,
+                         const char *server_address, struct sl_error *why)
+{
+    sl_err err = size_check("local_buffer_size", local_buffer_bytes, LOCAL_BYTES_MAX, why);
+    if (err == SL_OK) {
+        err = store_instance_of_client(server_address, base->instance, why);
+    }
+    if (err == SL_OK) {
+        err = client_open(base, true, &base->client, why);
+    }
+    base->dummy = true;
+    (void)snprintf(base->name, sizeof base->name, "%.255s", server_address);
+    local_buffer_set(base, local_buffer_bytes);
+    return err;
+}
+
+int sl_store_setup_dummy(struct sl_store *store, uint64_t pool_bytes, uint64_t local_buffer_bytes,
+                         const char *server_address, struct sl_error *why)
+{
+    struct sl_error reason = {.code = SL_OK};
+    (void)pool_bytes; /* no memory of ours is mapped ahead */
+    (void)sl_store_close(store);
+    struct store_base *base = base_new(&reason);
+    sl_err err =
+        base == NULL ? reason.code : dummy_open(base, local_buffer_bytes, server_address, &reason);
+    return setup_end(store, base, err, &reason, why) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
+}
+
+/* ---- what it is ---- */
+
+bool sl_store_is_set_up(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    bool set_up = store->base != NULL;
+    pthread_mutex_unlock(&store->lock);
+    return set_up;
+}
+
+bool sl_store_is_dummy(struct sl_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    bool dummy = store->base != NULL && store->base->dummy;
+    pthread_mutex_unlock(&store->lock);
+    return dummy;
+}
+
+void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES])
+{
+    pthread_mutex_lock(&store->lock);
+    (void)snprintf(name, SL_STORE_NAME_BYTES, "%s", store->base == NULL ? "" : store->base->name);
+    pthread_mutex_unlock(&store->lock);
+}
+
+int sl_store_health(struct sl_store *store)
+{
+    struct store_base *base = store_enter(store);
+    if (base == NULL) {
+        return SL_STORE_NOT_SET_UP;
+    }
+    static const struct sl_object_key asked = {.at = "health", .length = 6};
+    struct sl_story story;
+    sl_err err = sl_explain(base->client, &asked, 1, &story, HEALTH_NS, NULL);
+    store_leave(base);
+    return err == SL_OK ? SL_STORE_HEALTHY : SL_STORE_UNREACHABLE;
+}

@@ -1,0 +1,513 @@
+/* client/mooncake/store/remove.c - removal: by key, by pattern, all, and what this process put. */
+#include "client/mooncake/store/internal.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* From each byte of a key on: a pattern may go through a long key a few times. */
+#define MATCH_STEPS_MIN   100000u
+#define MATCH_STEPS_BYTE  4u
+#define MATCH_LOOK_STEPS  64u /* of the pattern, between two looks at the clock */
+#define MATCH_HEAP_KIB    1024u
+#define PATTERN_BYTES_MAX 65536u
+
+/* ---- by key ---- */
+
+static void remove_here(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                        bool force, sl_err *errs)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT; /* not answered */
+    }
+    sl_err err = sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
+    }
+}
+
+/* A key is removed when it was here or elsewhere; a refusal of anybody counts before that. */
+static sl_err both(sl_err here, sl_err elsewhere)
+{
+    if (here != SL_OK && here != SL_ERR_NOT_FOUND) {
+        return here;
+    }
+    return elsewhere == SL_ERR_NOT_FOUND ? here : elsewhere;
+}
+
+/* The same at other nodes, where there are any. */
+static void remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
+                             uint32_t count, bool force, sl_err *errs)
+{
+    sl_err *others =
+        sl_client_has_peers(client) ? malloc((count + (size_t)1) * sizeof *others) : NULL;
+    if (others != NULL &&
+        sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) == SL_OK) {
+        for (uint32_t i = 0; i < count; i++) {
+            errs[i] = both(errs[i], others[i]);
+        }
+    }
+    free(others);
+}
+
+/* Keys that can be removed, in a row, and their places in the batch. */
+struct removing {
+    struct sl_object_key *keys;
+    uint32_t *places;
+    sl_err *errs;
+};
+
+/* What cannot be a key is answered here: a request with one of them would be refused. */
+static void remove_share(struct store_base *base, const struct removing *removing,
+                         const struct sl_object_key *keys, uint32_t count, bool force, int *codes)
+{
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = store_key_absent(keys[i]);
+        if (keys[i].length != 0) {
+            removing->keys[asked] = keys[i];
+            removing->places[asked++] = i;
+        }
+    }
+    if (asked == 0) {
+        return;
+    }
+    remove_here(base->client, removing->keys, asked, force, removing->errs);
+    remove_elsewhere(base->client, removing->keys, asked, force, removing->errs);
+    for (uint32_t i = 0; i < asked; i++) {
+        codes[removing->places[i]] = sl_store_code_of(removing->errs[i]);
+    }
+}
+
+/* Keys as on the node. False: no memory. */
+static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
+                          bool force, int *codes)
+{
+    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
+    struct removing removing = {.keys = malloc(room * sizeof *removing.keys),
+                                .places = malloc(room * sizeof *removing.places),
+                                .errs = malloc(room * sizeof *removing.errs)};
+    bool fine = removing.keys != NULL && removing.places != NULL && removing.errs != NULL;
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
+        remove_share(base, &removing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), force,
+                     codes + first);
+    }
+    free(removing.keys);
+    free(removing.places);
+    free(removing.errs);
+    return fine;
+}
+
+void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,
+                     int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    struct store_names names = {.room = NULL};
+    bool fine = base != NULL && store_keys_map(base, keys, count, sizeof *keys, &names) &&
+                remove_mapped(base, keys, count, force, codes);
+    for (uint32_t i = 0; !fine && i < count; i++) {
+        codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
+    }
+    store_names_free(&names);
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+/* ---- by pattern ---- */
+
+struct pattern {
+    pcre2_code *code;
+    pcre2_match_context *limits;
+    pcre2_match_data *match;
+    bool timed;      /* the clock is looked at while it is matched */
+    uint64_t end_ns; /* of the call, whatever the pattern takes */
+    uint32_t steps;
+};
+
+static void pattern_free(struct pattern *pattern)
+{
+    pcre2_code_free(pattern->code);
+    pcre2_match_context_free(pattern->limits);
+    pcre2_match_data_free(pattern->match);
+}
+
+/* Of each item of the pattern that is tried: steps alone bound no time, as each byte of a key has
+ * its own. */
+static int pattern_step(pcre2_callout_block *block, void *context)
+{
+    struct pattern *pattern = context;
+    (void)block;
+    bool look = ++pattern->steps % MATCH_LOOK_STEPS == 0;
+    return look && store_now_ns() >= pattern->end_ns ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+static pcre2_code *pattern_compile(const struct sl_object_key *text, uint32_t options)
+{
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    return pcre2_compile((PCRE2_SPTR)text->at, text->length,
+                         PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
+                             PCRE2_ALLOW_EMPTY_CLASS | PCRE2_DOLLAR_ENDONLY |
+                             PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | options,
+                         &error, &offset, NULL);
+}
+
+/* Looking at the clock takes room in a pattern: one that is too large for that is matched without,
+ * in fewer steps. */
+static int pattern_make(struct pattern *pattern, const struct sl_object_key *text)
+{
+    if (text->length > PATTERN_BYTES_MAX) {
+        return SL_STORE_INVALID;
+    }
+    pattern->code = pattern_compile(text, PCRE2_AUTO_CALLOUT);
+    pattern->timed = pattern->code != NULL;
+    pattern->code = pattern->timed ? pattern->code : pattern_compile(text, 0);
+    if (pattern->code == NULL) {
+        return SL_STORE_INVALID;
+    }
+    pattern->limits = pcre2_match_context_create(NULL);
+    pattern->match = pcre2_match_data_create(1, NULL);
+    if (pattern->limits == NULL || pattern->match == NULL) {
+        return SL_STORE_NO_BUFFER;
+    }
+    (void)pcre2_set_callout(pattern->limits, pattern_step, pattern);
+    (void)pcre2_set_heap_limit(pattern->limits, MATCH_HEAP_KIB);
+    return SL_STORE_OK;
+}
+
+/* Keys of the node, one behind the other. */
+struct key_list {
+    char *text;
+    size_t text_bytes, text_room;
+    struct sl_object_key *keys; /* length, and in `at` nothing before all are there */
+    uint32_t count, room;
+};
+
+static bool list_add(struct key_list *list, struct sl_object_key key)
+{
+    if (list->count == list->room) {
+        uint32_t room = list->room == 0 ? 1024 : list->room * 2;
+        struct sl_object_key *keys = realloc(list->keys, room * sizeof *keys);
+        if (keys == NULL) {
+            return false;
+        }
+        list->keys = keys;
+        list->room = room;
+    }
+    if (list->text_bytes + key.length > list->text_room) {
+        size_t room = SL_MAX(list->text_room * 2, (size_t)64 * SL_KIB);
+        char *text = realloc(list->text, room);
+        if (text == NULL) {
+            return false;
+        }
+        list->text = text;
+        list->text_room = room;
+    }
+    memcpy(list->text + list->text_bytes, key.at, key.length);
+    list->keys[list->count++] = (struct sl_object_key){.length = key.length};
+    list->text_bytes += key.length;
+    return true;
+}
+
+static void list_settle(struct key_list *list)
+{
+    const char *at = list->text;
+    for (uint32_t i = 0; i < list->count; i++) {
+        list->keys[i].at = at;
+        at += list->keys[i].length;
+    }
+}
+
+static void list_free(struct key_list *list)
+{
+    free(list->text);
+    free(list->keys);
+}
+
+struct matching {
+    struct store_base *base;
+    const struct pattern *pattern; /* NULL: all */
+    struct key_list found;
+    struct key_list digests; /* the keys that these names stand for have to be read */
+    uint64_t end_ns;
+    int code;
+};
+
+/* Whether the pattern is in the key; a pattern that takes forever ends it all, with the call's time
+ * or, where it would be for one key, at once. */
+static bool matching_looks(struct matching *matching, struct sl_object_key own)
+{
+    if (matching->pattern == NULL) {
+        return true;
+    }
+    uint32_t steps = matching->pattern->timed
+                         ? SL_MAX(MATCH_STEPS_MIN, MATCH_STEPS_BYTE * own.length)
+                         : MATCH_STEPS_MIN;
+    (void)pcre2_set_match_limit(matching->pattern->limits, steps);
+    int found = pcre2_match(matching->pattern->code, (PCRE2_SPTR)own.at, own.length, 0, 0,
+                            matching->pattern->match, matching->pattern->limits);
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
+        found == PCRE2_ERROR_HEAPLIMIT) {
+        matching->code = SL_STORE_INVALID;
+    }
+    if (found == PCRE2_ERROR_CALLOUT || store_now_ns() >= matching->end_ns) {
+        matching->code = SL_STORE_RPC_TIMEOUT;
+    }
+    return found >= 0;
+}
+
+static bool matching_each(void *context, const struct sl_object_info *info)
+{
+    struct matching *matching = context;
+    const struct sl_store_prefix tenant = store_tenant(matching->base);
+    struct sl_object_key own;
+    struct key_list *list = NULL;
+    if (sl_store_digest_key_bytes(tenant, info->key) != 0) {
+        list = matching->pattern == NULL ? &matching->found : &matching->digests;
+    } else if (sl_store_name_own(tenant, info->key, &own) && matching_looks(matching, own)) {
+        list = &matching->found;
+    }
+    if (list != NULL && matching->code == SL_STORE_OK && !list_add(list, info->key)) {
+        matching->code = SL_STORE_NO_BUFFER;
+    }
+    return matching->code == SL_STORE_OK;
+}
+
+/* The wait for one of many reads: a call's own, within the time that is left for all. */
+static uint64_t matching_wait_ns(const struct matching *matching)
+{
+    uint64_t now_ns = store_now_ns(), call_ns = store_call_ns(matching->base, 0);
+    uint64_t left_ns = matching->end_ns > now_ns ? matching->end_ns - now_ns : 1;
+    return call_ns == 0 ? left_ns : SL_MIN(call_ns, left_ns);
+}
+
+/* Keys that go by their digest are in front of their values. What has gone is passed over; with one
+ * that is there and cannot be read nobody knows all that match. */
+static void matching_read(struct matching *matching)
+{
+    const struct sl_store_prefix tenant = store_tenant(matching->base);
+    struct key_list *names = &matching->digests;
+    struct sl_client *quiet = names->count == 0 ? NULL : store_quiet_client(matching->base);
+    char *at = quiet == NULL ? NULL : malloc(SL_STORE_KEY_BYTES_MAX);
+    if (names->count > 0 && at == NULL) {
+        matching->code = quiet == NULL ? SL_STORE_RPC : SL_STORE_NO_BUFFER;
+    }
+    list_settle(names);
+    for (uint32_t i = 0; i < names->count && matching->code == SL_STORE_OK; i++) {
+        uint32_t bytes = sl_store_digest_key_bytes(tenant, names->keys[i]);
+        const struct sl_object_key key = {.at = at, .length = bytes};
+        sl_err err = sl_store_digest_key_read(quiet, tenant, names->keys[i], at, bytes,
+                                              matching_wait_ns(matching));
+        if (err != SL_OK) {
+            matching->code = err == SL_ERR_NOT_FOUND ? SL_STORE_OK : sl_store_code_of(err);
+        } else if (matching_looks(matching, key) && !list_add(&matching->found, names->keys[i])) {
+            matching->code = SL_STORE_NO_BUFFER;
+        }
+    }
+    free(at);
+}
+
+static int64_t matching_remove(struct store_base *base, struct key_list *list, bool force)
+{
+    int64_t removed = 0;
+    int *codes = malloc(((size_t)list->count + 1) * sizeof *codes);
+    list_settle(list);
+    if (codes == NULL || !remove_mapped(base, list->keys, list->count, force, codes)) {
+        free(codes);
+        return SL_STORE_NO_BUFFER;
+    }
+    int failed = SL_STORE_OK;
+    for (uint32_t i = 0; i < list->count; i++) {
+        removed += codes[i] == SL_STORE_OK ? 1 : 0;
+        if (codes[i] == SL_STORE_RPC || codes[i] == SL_STORE_RPC_TIMEOUT) {
+            failed = codes[i];
+        }
+    }
+    free(codes);
+    return removed == 0 && failed != SL_STORE_OK ? failed : removed;
+}
+
+static int64_t remove_listed(struct store_base *base, struct pattern *pattern, bool force)
+{
+    struct matching matching = {
+        .base = base, .pattern = pattern, .end_ns = store_ceiling_ns(base, 0)};
+    if (pattern != NULL) {
+        pattern->end_ns = matching.end_ns;
+    }
+    char prefix[STORE_PREFIX_BYTES + 1]; /* without the second mark, which digests' names lack */
+    (void)snprintf(prefix, sizeof prefix, "%.*s",
+                   base->prefix_length == 0 ? 0 : (int)base->prefix_length - 1, base->prefix);
+    sl_err err = sl_list(base->client, prefix, matching_each, &matching, NULL);
+    if (err == SL_OK && matching.code == SL_STORE_OK) {
+        matching_read(&matching);
+    }
+    int64_t result = err != SL_OK                   ? sl_store_code_of(err)
+                     : matching.code != SL_STORE_OK ? matching.code
+                                                    : matching_remove(base, &matching.found, force);
+    list_free(&matching.found);
+    list_free(&matching.digests);
+    return result;
+}
+
+int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
+                                 bool force)
+{
+    struct store_base *base = store_enter(store);
+    if (base == NULL) {
+        return SL_STORE_INVALID;
+    }
+    struct pattern compiled = {0};
+    int64_t result = pattern == NULL ? SL_STORE_OK : pattern_make(&compiled, pattern);
+    if (result == SL_STORE_OK) {
+        result = remove_listed(base, pattern == NULL ? NULL : &compiled, force);
+    }
+    pattern_free(&compiled);
+    store_leave(base);
+    return result;
+}
+
+/* ---- what this process put ---- */
+
+struct clearing {
+    struct sl_stat *stats;
+    sl_err *errs;
+    struct sl_object_key *keys; /* that may go, in a row */
+    uint32_t *sources;
+    uint64_t segment;                   /* its bits; 0: any */
+    struct sl_contribution_info *infos; /* of the segment: a host may have several */
+    uint32_t info_count;
+    uint32_t count;
+};
+
+/* A host's segment, and what it contributed further. False: no such segment. */
+static bool segment_find(struct sl_client *client, const char *segment, struct clearing *clearing)
+{
+    struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    uint32_t count = SL_CONTRIBUTIONS_MAX;
+    clearing->infos = infos;
+    if (infos == NULL || sl_contributions(client, infos, &count, 0, NULL) != SL_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
+        size_t length = store_segment_host_length(infos[i].name);
+        if (length == strlen(segment) && memcmp(infos[i].name, segment, length) == 0 &&
+            infos[i].number < SL_CONTRIBUTIONS_MAX) {
+            clearing->segment |= UINT64_C(1) << infos[i].number;
+            infos[clearing->info_count++] = infos[i];
+        }
+    }
+    return clearing->segment != 0;
+}
+
+static bool is_mine(const struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
+{
+    return keys[i].length != 0 && clearing->errs[i] == SL_OK &&
+           clearing->stats[i].writer_pid == (uint32_t)getpid();
+}
+
+static void clearing_add(struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
+{
+    clearing->keys[clearing->count] = keys[i];
+    clearing->sources[clearing->count++] = i;
+}
+
+/* What lies in the segment alone, or anywhere: the value goes. */
+static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
+                            uint32_t count)
+{
+    clearing->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t set = clearing->stats[i].contributions;
+        bool there = set != 0 && (set & ~clearing->segment) == 0;
+        if (is_mine(clearing, keys, i) && (clearing->segment == 0 || there)) {
+            clearing_add(clearing, keys, i);
+        }
+    }
+}
+
+/* What lies elsewhere, too: the segment's charge goes. */
+static void clearing_select_shared(struct clearing *clearing, const struct sl_object_key *keys,
+                                   uint32_t count, uint32_t number)
+{
+    clearing->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t set = clearing->stats[i].contributions;
+        if (is_mine(clearing, keys, i) && (set >> number & 1) != 0 &&
+            (set & ~clearing->segment) != 0) {
+            clearing_add(clearing, keys, i);
+        }
+    }
+}
+
+/* errs are those of the keys in a row. */
+static void clearing_note(const struct clearing *clearing, const sl_err *errs, bool *cleared)
+{
+    for (uint32_t i = 0; i < clearing->count; i++) {
+        cleared[clearing->sources[i]] = errs[i] == SL_OK;
+    }
+}
+
+static void clear_share(struct sl_client *quiet, struct clearing *clearing,
+                        const struct sl_object_key *keys, uint32_t count, sl_err *errs,
+                        bool *cleared)
+{
+    if (sl_stat_batch(quiet, keys, count, clearing->stats, clearing->errs) != SL_OK) {
+        return;
+    }
+    clearing_select(clearing, keys, count);
+    remove_here(quiet, clearing->keys, clearing->count, false, errs);
+    clearing_note(clearing, errs, cleared);
+    for (uint32_t i = 0; i < clearing->info_count; i++) {
+        const struct sl_contribution_info *info = &clearing->infos[i];
+        clearing_select_shared(clearing, keys, count, info->number);
+        if (clearing->count > 0 && sl_uncharge_batch(quiet, clearing->keys, clearing->count,
+                                                     info->name, true, errs, 0, NULL) == SL_OK) {
+            clearing_note(clearing, errs, cleared);
+        }
+    }
+}
+
+static void clear_batch(struct sl_client *quiet, const struct sl_object_key *keys, uint32_t count,
+                        const char *segment, bool *cleared)
+{
+    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
+    struct clearing clearing = {.stats = calloc(room, sizeof *clearing.stats),
+                                .errs = malloc(room * sizeof *clearing.errs),
+                                .keys = malloc(room * sizeof *clearing.keys),
+                                .sources = malloc(room * sizeof *clearing.sources)};
+    sl_err *errs = malloc(room * sizeof *errs);
+    bool fine = clearing.stats != NULL && clearing.errs != NULL && clearing.keys != NULL &&
+                clearing.sources != NULL && errs != NULL &&
+                (segment[0] == '\0' || segment_find(quiet, segment, &clearing));
+    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
+        clear_share(quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), errs,
+                    cleared + first);
+    }
+    free(errs);
+    free(clearing.infos);
+    free(clearing.stats);
+    free(clearing.errs);
+    free(clearing.keys);
+    free(clearing.sources);
+}
+
+void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                            const char *segment, bool *cleared)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    memset(cleared, 0, count * sizeof *cleared);
+    if (base == NULL) {
+        return;
+    }
+    struct store_names names = {.room = NULL};
+    struct sl_client *quiet = store_quiet_client(base); /* looking must not lease */
+    if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &names)) {
+        clear_batch(quiet, keys, count, segment, cleared);
+    }
+    store_names_free(&names);
+    store_leave(base);
+}

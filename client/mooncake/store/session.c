@@ -1,0 +1,719 @@
+/* client/mooncake/store/session.c - sessions: a key is looked up once and moved in parts.
+ *
+ * A reading session has its value pinned, so its bytes never change; it is over when its lease is,
+ * as its readers expect. A writing session is a draft. */
+#include "client/mooncake/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUCKETS_MIN 64u
+
+/* ---- the table; all under the store's lock ---- */
+
+static struct store_session **place_of(struct store_sessions *table, struct sl_object_key key)
+{
+    if (table->bucket_count == 0) {
+        return NULL;
+    }
+    struct store_session **at = &table->buckets[store_key_hash(key) & (table->bucket_count - 1)];
+    while (*at != NULL &&
+           ((*at)->key_length != key.length || memcmp((*at)->key, key.at, key.length) != 0)) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static struct store_session *session_find(struct store_sessions *table, struct sl_object_key key)
+{
+    struct store_session **at = place_of(table, key);
+    return at == NULL ? NULL : *at;
+}
+
+static bool table_grow(struct store_sessions *table)
+{
+    uint32_t bucket_count = table->bucket_count == 0 ? BUCKETS_MIN : table->bucket_count * 2;
+    struct store_session **buckets = calloc(bucket_count, sizeof(void *));
+    if (buckets == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < table->bucket_count; i++) {
+        while (table->buckets[i] != NULL) {
+            struct store_session *moved = table->buckets[i];
+            const struct sl_object_key key = {.at = moved->key, .length = moved->key_length};
+            table->buckets[i] = moved->next;
+            struct store_session **to = &buckets[store_key_hash(key) & (bucket_count - 1)];
+            moved->next = *to;
+            *to = moved;
+        }
+    }
+    free(table->buckets);
+    table->buckets = buckets;
+    table->bucket_count = bucket_count;
+    return true;
+}
+
+/* False: no memory. */
+static bool session_add(struct store_sessions *table, struct store_session *session)
+{
+    if (table->count >= table->bucket_count && !table_grow(table)) {
+        return false;
+    }
+    const struct sl_object_key key = {.at = session->key, .length = session->key_length};
+    struct store_session **to = &table->buckets[store_key_hash(key) & (table->bucket_count - 1)];
+    session->next = *to;
+    *to = session;
+    table->count++;
+    return true;
+}
+
+/* Out of the table; the caller frees it when nobody uses it any more. */
+static struct store_session *session_unlink(struct store_sessions *table, struct sl_object_key key)
+{
+    struct store_session **at = place_of(table, key);
+    if (at == NULL || *at == NULL) {
+        return NULL;
+    }
+    struct store_session *found = *at;
+    *at = found->next;
+    found->next = NULL;
+    found->over = true;
+    table->count--;
+    return found;
+}
+
+static struct store_session *session_new(struct store_base *base, struct sl_object_key key)
+{
+    struct store_session *session = calloc(1, sizeof *session + key.length);
+    if (session != NULL) {
+        session->base = base;
+        session->key_length = key.length;
+        memcpy(session->key, key.at, key.length);
+        store_hold(base);
+    }
+    return session;
+}
+
+static void session_free(struct store_session *session)
+{
+    sl_store_buffer_release(&session->value);
+    if (session->draft != NULL && session->base->pid == getpid()) { /* else it is the parent's */
+        sl_draft_drop(&session->draft);
+    }
+    store_leave(session->base);
+    free(session);
+}
+
+/* ---- uses ---- */
+
+static struct store_session *session_enter(struct sl_store *store, struct store_sessions *table,
+                                           struct sl_object_key key)
+{
+    pthread_mutex_lock(&store->lock);
+    struct store_session *session = session_find(table, key);
+    if (session != NULL) {
+        session->uses++;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return session;
+}
+
+/* drop: it is over, whoever else uses it. */
+static void session_leave(struct sl_store *store, struct store_sessions *table,
+                          struct store_session *session, bool drop)
+{
+    pthread_mutex_lock(&store->lock);
+    if (drop && !session->over) {
+        const struct sl_object_key key = {.at = session->key, .length = session->key_length};
+        (void)session_unlink(table, key);
+    }
+    session->uses--;
+    bool last = session->over && session->uses == 0;
+    (void)pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+    if (last) {
+        session_free(session);
+    }
+}
+
+/* Takes the session out of the table and waits for copies under way, which end by themselves; in a
+ * child there are none: their threads stayed with the parent. The caller owns it then. */
+static struct store_session *session_take(struct sl_store *store, struct store_sessions *table,
+                                          struct sl_object_key key)
+{
+    pthread_mutex_lock(&store->lock);
+    struct store_session *session = session_unlink(table, key);
+    if (session != NULL) {
+        session->uses++; /* so that no other frees it */
+        while (session->uses > 1 && session->base->pid == getpid()) {
+            (void)pthread_cond_wait(&store->changed, &store->lock);
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    return session;
+}
+
+static void table_end(struct sl_store *store, struct store_sessions *table)
+{
+    for (;;) {
+        pthread_mutex_lock(&store->lock);
+        struct store_session *session = NULL;
+        for (uint32_t i = 0; session == NULL && i < table->bucket_count; i++) {
+            session = table->buckets[i];
+        }
+        char name[STORE_NAME_BYTES_MAX];
+        struct sl_object_key key = {.at = name,
+                                    .length = session == NULL ? 0 : session->key_length};
+        if (session == NULL) {
+            free(table->buckets);
+            *table = (struct store_sessions){0};
+        } else {
+            memcpy(name, session->key, session->key_length);
+        }
+        pthread_mutex_unlock(&store->lock);
+        if (session == NULL) {
+            return;
+        }
+        session = session_take(store, table, key);
+        if (session != NULL) {
+            session_free(session);
+        }
+    }
+}
+
+void store_sessions_end(struct sl_store *store)
+{
+    table_end(store, &store->gets);
+    table_end(store, &store->puts);
+}
+
+/* ---- reading ---- */
+
+/* Puts it in, in place of one that is there. Takes session. */
+static int session_install(struct sl_store *store, struct store_sessions *table,
+                           struct store_session *session)
+{
+    const struct sl_object_key key = {.at = session->key, .length = session->key_length};
+    pthread_mutex_lock(&store->lock);
+    struct store_session *old = session_unlink(table, key);
+    bool fine = store->base == session->base && session_add(table, session);
+    bool old_unused = old != NULL && old->uses == 0;
+    pthread_mutex_unlock(&store->lock);
+    if (old_unused) {
+        session_free(old);
+    }
+    if (!fine) {
+        session_free(session);
+    }
+    return fine ? SL_STORE_OK : SL_STORE_NO_BUFFER;
+}
+
+/* Keeps the value when it is pinned. */
+static int get_session_open(struct sl_store *store, struct store_base *base,
+                            struct sl_object_key key, uint32_t head_bytes,
+                            struct sl_store_buffer **value, uint64_t lease_end_ns)
+{
+    struct store_session *session = session_new(base, key);
+    if (session == NULL) {
+        return SL_STORE_NO_BUFFER;
+    }
+    session->head_bytes = head_bytes;
+    session->length_bytes = sl_store_buffer_length(*value);
+    session->lease_end_ns = lease_end_ns;
+    if (!sl_store_buffer_is_copy(*value)) {
+        session->value = SL_TAKE(*value);
+    }
+    return session_install(store, &store->gets, session);
+}
+
+/* When the leases of keys end; 0 where it is not known. */
+static void leases_ask(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
+                       struct sl_stat *stats, sl_err *errs)
+{
+    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        sl_err err = sl_stat_batch(base->client, keys + first, share, stats + first, errs + first);
+        for (uint32_t i = first; i < first + share; i++) {
+            stats[i] = err == SL_OK && errs[i] == SL_OK ? stats[i] : (struct sl_stat){0};
+        }
+    }
+}
+
+static bool get_sessions_open(struct sl_store *store, struct store_base *base,
+                              struct sl_object_key *keys, uint32_t count, int *codes)
+{
+    size_t room = (size_t)count + 1;
+    struct store_names names = {.room = NULL};
+    struct sl_object_key *mapped = malloc(room * sizeof *mapped);
+    struct sl_store_buffer **values = calloc(room, sizeof(void *));
+    struct sl_stat *stats = calloc(room, sizeof *stats);
+    sl_err *errs = malloc(room * sizeof *errs);
+    bool fine = mapped != NULL && values != NULL && stats != NULL && errs != NULL;
+    if (fine) {
+        memcpy(mapped, keys, count * sizeof *mapped);
+        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
+    }
+    if (fine) {
+        sl_store_hold(store, keys, count, values, codes);
+        leases_ask(base, mapped, count, stats, errs);
+    }
+    for (uint32_t i = 0; fine && i < count; i++) {
+        if (codes[i] == SL_STORE_OK) {
+            codes[i] = get_session_open(store, base, mapped[i], store_head_bytes(&names, i),
+                                        &values[i], stats[i].lease_end_ns);
+        }
+        sl_store_buffer_release(&values[i]);
+    }
+    free(mapped);
+    free(values);
+    free(stats);
+    free(errs);
+    store_names_free(&names);
+    return fine;
+}
+
+void sl_store_get_session_start(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                                int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    if (base == NULL || base->dummy) {
+        store_codes_fill(codes, count, SL_STORE_INVALID);
+    } else if (!get_sessions_open(store, base, keys, count, codes)) {
+        store_codes_fill(codes, count, SL_STORE_NO_BUFFER);
+    }
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+/* Bytes that the pieces ask for; -1: beyond the value. */
+static int64_t pieces_bytes(const struct sl_pieces *item, uint64_t length_bytes)
+{
+    int64_t total = 0;
+    for (uint32_t i = 0; i < item->count; i++) {
+        const struct sl_piece *piece = &item->at[i];
+        if (piece->at == NULL || piece->offset_bytes > length_bytes ||
+            piece->length_bytes > length_bytes - piece->offset_bytes) {
+            return -1;
+        }
+        total += (int64_t)piece->length_bytes;
+    }
+    return total;
+}
+
+/* Whether what was read came from the pinned value: pinned memory is not given to another one. */
+static bool session_unchanged(const struct store_session *session)
+{
+    const struct sl_object_key key = {.at = session->key, .length = session->key_length};
+    struct sl_view now = {.at = NULL};
+    if (session->value == NULL) {
+        return true; /* there were no pins left for it */
+    }
+    if (sl_get_pinned(session->base->client, key, &now, 0, NULL) != SL_OK) {
+        return false;
+    }
+    bool same = (const char *)now.at + session->head_bytes == sl_store_buffer_at(session->value);
+    sl_view_release(session->base->client, &now);
+    return same;
+}
+
+/* What a reading session says of an item that was read, or could not be. */
+static int64_t get_session_settle(struct sl_store *store, struct store_session *session,
+                                  int64_t bytes, sl_err err)
+{
+    bool over = session->lease_end_ns != 0 && store_now_ns() > session->lease_end_ns;
+    bool gone = !over && (err == SL_ERR_NOT_FOUND || (err == SL_OK && !session_unchanged(session)));
+    session_leave(store, &store->gets, session, over || gone);
+    if (over) {
+        return SL_STORE_LEASE_OVER;
+    }
+    if (gone) {
+        return SL_STORE_NOT_FOUND;
+    }
+    return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
+}
+
+struct reading {
+    struct store_session **sessions;
+    int64_t *bytes;
+    uint64_t *lengths;
+    sl_err *errs;
+};
+
+static void get_sessions_move(struct store_base *base, struct store_names *names,
+                              struct sl_pieces *items, uint32_t count,
+                              const struct reading *reading)
+{
+    bool fine = store_heads_add(names, items, NULL, count, false);
+    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        sl_err err = !fine
+                         ? SL_ERR_NO_MEMORY
+                         : sl_get_pieces(base->client, items + first, share, false,
+                                         reading->lengths + first, reading->errs + first, 0, NULL);
+        for (uint32_t i = first; err != SL_OK && i < first + share; i++) {
+            reading->errs[i] = err;
+        }
+    }
+    store_heads_settle(names, items, NULL, count, reading->lengths, reading->errs);
+    for (uint32_t i = 0; i < count; i++) {
+        if (reading->bytes[i] > 0) { /* else the value was not read */
+            store_doubt_note(base, items[i].key, reading->errs[i]);
+        }
+    }
+}
+
+static bool get_sessions_read(struct sl_store *store, struct store_base *base,
+                              struct sl_pieces *items, uint32_t count, int64_t *results)
+{
+    size_t room = (size_t)count + 1;
+    struct store_names names = {.room = NULL};
+    struct reading reading = {.sessions = calloc(room, sizeof(void *)),
+                              .bytes = malloc(room * sizeof *reading.bytes),
+                              .lengths = calloc(room, sizeof *reading.lengths),
+                              .errs = malloc(room * sizeof *reading.errs)};
+    bool fine = reading.sessions != NULL && reading.bytes != NULL && reading.lengths != NULL &&
+                reading.errs != NULL &&
+                store_keys_map(base, &items->key, count, sizeof *items, &names);
+    for (uint32_t i = 0; fine && i < count; i++) {
+        struct store_session *session = session_enter(store, &store->gets, items[i].key);
+        reading.sessions[i] = session;
+        reading.bytes[i] = session == NULL ? -1 : pieces_bytes(&items[i], session->length_bytes);
+        reading.errs[i] = SL_OK;
+        items[i].count = reading.bytes[i] < 0 ? 0 : items[i].count;
+    }
+    if (fine) {
+        get_sessions_move(base, &names, items, count, &reading);
+    }
+    for (uint32_t i = 0; fine && i < count; i++) {
+        results[i] =
+            reading.sessions[i] == NULL
+                ? SL_STORE_INVALID
+                : get_session_settle(store, reading.sessions[i], reading.bytes[i], reading.errs[i]);
+    }
+    free(reading.sessions);
+    free(reading.bytes);
+    free(reading.lengths);
+    free(reading.errs);
+    store_names_free(&names);
+    return fine;
+}
+
+void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+                               int64_t *results)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    if (base == NULL || base->dummy) {
+        store_results_fill(results, count, SL_STORE_INVALID);
+    } else if (!get_sessions_read(store, base, items, count, results)) {
+        store_results_fill(results, count, SL_STORE_NO_BUFFER);
+    }
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count)
+{
+    struct store_base *base = store_enter(store);
+    if (base == NULL) {
+        return SL_STORE_INTERNAL;
+    }
+    struct store_names names = {.room = NULL};
+    int code = base->dummy ? SL_STORE_INVALID : SL_STORE_OK;
+    if (code == SL_STORE_OK && !store_keys_map(base, keys, count, sizeof *keys, &names)) {
+        code = SL_STORE_NO_BUFFER;
+    }
+    for (uint32_t i = 0; code == SL_STORE_OK && i < count; i++) {
+        struct store_session *session = session_take(store, &store->gets, keys[i]);
+        if (session != NULL) {
+            session_free(session);
+        }
+    }
+    store_names_free(&names);
+    store_leave(base);
+    return code;
+}
+
+/* ---- writing ---- */
+
+/* A draft becomes a session. item: its key, and its head where it has one. Takes the draft. */
+static int put_session_open(struct sl_store *store, struct store_base *base,
+                            const struct sl_pieces *item, uint64_t draft_bytes,
+                            struct sl_draft *draft)
+{
+    const struct sl_object_key key = item->key;
+    sl_err err = item->count == 0 ? SL_OK : sl_draft_write(draft, item->at, item->count, NULL);
+    struct store_session *session = err == SL_OK ? session_new(base, key) : NULL;
+    if (session == NULL) {
+        sl_draft_drop(&draft);
+        return err != SL_OK ? sl_store_code_of(err) : SL_STORE_NO_BUFFER;
+    }
+    session->draft = draft;
+    session->head_bytes = item->count == 0 ? 0 : (uint32_t)item->at->length_bytes;
+    session->length_bytes = draft_bytes - session->head_bytes;
+    pthread_mutex_lock(&store->lock);
+    bool twice = session_find(&store->puts, key) != NULL;
+    bool fine = !twice && store->base == base && session_add(&store->puts, session);
+    pthread_mutex_unlock(&store->lock);
+    if (!fine) {
+        session_free(session);
+    }
+    return fine ? SL_STORE_OK : twice ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
+}
+
+static int draft_code_of(sl_err err)
+{
+    switch (err) {
+    case SL_ERR_BUSY: /* another writer */
+        return SL_STORE_EXISTS;
+    case SL_ERR_LIMIT:
+        return SL_STORE_NO_SPACE;
+    default:
+        return sl_store_code_of(err);
+    }
+}
+
+struct beginning {
+    struct sl_object_key *keys, *bundles;
+    uint64_t *lengths;
+    uint32_t *sources;
+    struct sl_draft **drafts;
+    sl_err *errs;
+    uint32_t count;
+};
+
+static bool beginning_room(struct beginning *beginning, uint32_t count)
+{
+    size_t room = (size_t)count + 1;
+    beginning->keys = malloc(room * sizeof *beginning->keys);
+    beginning->bundles = calloc(room, sizeof *beginning->bundles);
+    beginning->lengths = malloc(room * sizeof *beginning->lengths);
+    beginning->sources = malloc(room * sizeof *beginning->sources);
+    beginning->drafts = calloc(room, sizeof(void *));
+    beginning->errs = malloc(room * sizeof *beginning->errs);
+    return beginning->keys != NULL && beginning->bundles != NULL && beginning->lengths != NULL &&
+           beginning->sources != NULL && beginning->drafts != NULL && beginning->errs != NULL;
+}
+
+static void beginning_free(struct beginning *beginning)
+{
+    free(beginning->keys);
+    free(beginning->bundles);
+    free(beginning->lengths);
+    free(beginning->sources);
+    free(beginning->drafts);
+    free(beginning->errs);
+}
+
+/* What has a session already, or cannot be, is settled; of a key that comes twice the second. */
+static void beginning_select(struct sl_store *store, struct beginning *beginning,
+                             const struct sl_pieces *items, const uint64_t *lengths_bytes,
+                             uint32_t count, const uint32_t *later, int *codes)
+{
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t head_bytes = items[i].count == 0 ? 0 : items[i].at->length_bytes;
+        bool fine = items[i].key.length != 0 && lengths_bytes[i] != 0 &&
+                    lengths_bytes[i] <= SL_VALUE_BYTES_MAX - head_bytes &&
+                    (later == NULL || later[i] == i) &&
+                    session_find(&store->puts, items[i].key) == NULL;
+        codes[i] = fine                       ? SL_STORE_OK
+                   : items[i].key.length == 0 ? store_key_code(items[i].key)
+                                              : SL_STORE_INVALID;
+        if (fine) {
+            beginning->keys[beginning->count] = items[i].key;
+            beginning->bundles[beginning->count] = items[i].bundle;
+            beginning->lengths[beginning->count] = lengths_bytes[i] + head_bytes;
+            beginning->errs[beginning->count] = SL_ERR_COUNT; /* not answered */
+            beginning->sources[beginning->count++] = i;
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+}
+
+static void beginning_carry_out(struct sl_store *store, struct store_base *base,
+                                struct beginning *beginning, const struct sl_pieces *items,
+                                const struct sl_terms *terms, int *codes)
+{
+    for (uint32_t first = 0; first < beginning->count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(beginning->count - first, STORE_BATCH_MAX);
+        sl_err err =
+            sl_draft_begin(base->client, beginning->keys + first, beginning->bundles + first,
+                           beginning->lengths + first, share, terms, 0, beginning->drafts + first,
+                           beginning->errs + first, 0, NULL);
+        for (uint32_t i = first; i < first + share; i++) {
+            sl_err one = beginning->errs[i] == SL_ERR_COUNT ? err : beginning->errs[i];
+            uint32_t source = beginning->sources[i];
+            codes[source] = one != SL_OK
+                                ? draft_code_of(one)
+                                : put_session_open(store, base, &items[source],
+                                                   beginning->lengths[i], beginning->drafts[i]);
+        }
+    }
+}
+
+static int put_sessions_open(struct sl_store *store, struct store_base *base,
+                             const struct sl_object_key *keys, const uint64_t *lengths_bytes,
+                             uint32_t count, const struct sl_store_terms *terms, int *codes)
+{
+    struct store_terms made;
+    int code = store_terms_make(terms, SL_STORE_SAME_NODE, count, &made);
+    if (code != SL_STORE_OK) {
+        return code;
+    }
+    struct beginning beginning = {0};
+    struct store_names names = {.room = NULL};
+    char *bundle_room = NULL;
+    uint32_t *later = NULL;
+    bool any = false;
+    struct sl_pieces *items = calloc((size_t)count + 1, sizeof *items);
+    for (uint32_t i = 0; items != NULL && i < count; i++) {
+        items[i].key = keys[i];
+        if (terms != NULL && terms->groups != NULL) {
+            items[i].bundle = terms->groups[i];
+        }
+    }
+    if (items == NULL || !beginning_room(&beginning, count) ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
+        !store_groups_map(base, items, count, &bundle_room) ||
+        !store_duplicates(&items->key, sizeof *items, count, &later, &any) ||
+        !store_heads_add(&names, items, NULL, count, true)) {
+        code = SL_STORE_NO_BUFFER;
+    } else {
+        beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes);
+        beginning_carry_out(store, base, &beginning, items, &made.terms, codes);
+    }
+    beginning_free(&beginning);
+    free(items);
+    store_names_free(&names);
+    free(bundle_room);
+    free(later);
+    return code;
+}
+
+void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *keys,
+                                const uint64_t *lengths_bytes, uint32_t count,
+                                const struct sl_store_terms *terms, int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    int code = SL_STORE_INVALID;
+    if (base != NULL && !base->dummy) {
+        code = put_sessions_open(store, base, keys, lengths_bytes, count, terms, codes);
+    }
+    if (code != SL_STORE_OK) {
+        store_codes_fill(codes, count, code);
+    }
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+/* with_head: the first piece is the head, which is there already. */
+static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item,
+                                bool with_head)
+{
+    const struct sl_pieces own = {.at = with_head ? item->at + 1 : item->at,
+                                  .count = item->count - (with_head ? 1 : 0)};
+    struct store_session *session = session_enter(store, &store->puts, item->key);
+    if (session == NULL) {
+        return SL_STORE_INVALID;
+    }
+    int64_t bytes = pieces_bytes(&own, session->head_bytes + session->length_bytes);
+    sl_err err = bytes > 0 ? sl_draft_write(session->draft, own.at, own.count, NULL) : SL_OK;
+    session_leave(store, &store->puts, session, false);
+    return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
+}
+
+void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+                                int64_t *results)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    struct store_names names = {.room = NULL};
+    if (base == NULL || base->dummy) {
+        store_results_fill(results, count, SL_STORE_INVALID);
+    } else if (!store_keys_map(base, &items->key, count, sizeof *items, &names) ||
+               !store_heads_add(&names, items, NULL, count, true)) {
+        store_results_fill(results, count, SL_STORE_NO_BUFFER);
+    } else {
+        for (uint32_t i = 0; i < count; i++) {
+            results[i] = put_session_item(store, &items[i], store_head_bytes(&names, i) != 0);
+        }
+    }
+    store_names_free(&names);
+    if (base != NULL) {
+        store_leave(base);
+    }
+}
+
+/* drafts in a row; their places in the batch in sources. */
+static void drafts_commit(struct store_base *base, struct sl_draft **drafts,
+                          const uint32_t *sources, uint32_t count, sl_err *errs, int *codes)
+{
+    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
+        for (uint32_t i = first; i < first + share; i++) {
+            errs[i] = SL_ERR_COUNT; /* not answered */
+        }
+        sl_err err = sl_draft_commit(base->client, drafts + first, share, errs + first, 0, NULL);
+        for (uint32_t i = first; i < first + share; i++) {
+            codes[sources[i]] = sl_store_code_of(errs[i] == SL_ERR_COUNT ? err : errs[i]);
+            if (drafts[i] != NULL) {
+                sl_draft_drop(&drafts[i]);
+            }
+        }
+    }
+}
+
+static int put_sessions_end(struct sl_store *store, struct store_base *base,
+                            struct sl_object_key *keys, uint32_t count, bool commit, int *codes)
+{
+    size_t room = (size_t)count + 1;
+    struct store_names names = {.room = NULL};
+    struct sl_draft **drafts = calloc(room, sizeof(void *));
+    uint32_t *sources = malloc(room * sizeof *sources);
+    sl_err *errs = malloc(room * sizeof *errs);
+    int code = SL_STORE_OK;
+    if (drafts == NULL || sources == NULL || errs == NULL ||
+        !store_keys_map(base, keys, count, sizeof *keys, &names)) {
+        code = SL_STORE_NO_BUFFER;
+    } else {
+        uint32_t ended = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            struct store_session *session = session_take(store, &store->puts, keys[i]);
+            codes[i] = session == NULL ? SL_STORE_INVALID : SL_STORE_OK;
+            if (session == NULL) {
+                continue;
+            }
+            if (commit) {
+                sources[ended] = i;
+                drafts[ended++] = session->draft;
+                session->draft = NULL;
+            }
+            session_free(session);
+        }
+        drafts_commit(base, drafts, sources, ended, errs, codes);
+    }
+    free(drafts);
+    free(sources);
+    free(errs);
+    store_names_free(&names);
+    return code;
+}
+
+void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+                              bool commit, int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    int code = SL_STORE_INVALID;
+    if (base != NULL && !base->dummy) {
+        code = put_sessions_end(store, base, keys, count, commit, codes);
+    }
+    if (code != SL_STORE_OK) {
+        store_codes_fill(codes, count, code);
+    }
+    if (base != NULL) {
+        store_leave(base);
+    }
+}

@@ -1,0 +1,283 @@
+/* client/mooncake/store/write.c - putting, and what a put may ask for. */
+#include "client/mooncake/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STORE_BUNDLE_BYTES_MAX 255u
+
+/* ---- terms ---- */
+
+static bool groups_fine(const struct sl_store_terms *terms, uint32_t count)
+{
+    if (terms->groups == NULL) {
+        return true;
+    }
+    if (terms->group_count != count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (terms->groups[i].length > STORE_BUNDLE_BYTES_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first names that can be a segment's. */
+static void segments_take(const struct sl_store_terms *from, struct store_terms *out)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < from->segment_count && used < STORE_SEGMENTS_MAX; i++) {
+        size_t length = strlen(from->segments[i]);
+        if (length > 0 && length < SL_STORE_NAME_BYTES) {
+            out->names[used++] = from->segments[i];
+        }
+    }
+    out->terms.contributions = out->names;
+    out->terms.contribution_count = used;
+}
+
+int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
+                     struct store_terms *out)
+{
+    *out = (struct store_terms){
+        .terms = {.copies = 1, .replace = (kind & SL_STORE_REPLACING) != 0, .at_once = true},
+        .keeps_soft_pin = from == NULL || from->soft_pin == SL_STORE_PIN_PRESERVE};
+    if (from == NULL) {
+        return SL_STORE_OK;
+    }
+    bool enable = from->soft_pin == SL_STORE_PIN_ENABLE;
+    if (from->same_node &&
+        ((kind & SL_STORE_SAME_NODE) == 0 || from->copies != 1 || from->nof_copies != 0)) {
+        return SL_STORE_INVALID;
+    }
+    if (from->soft_pin_ttl_given && (!enable || from->soft_pin_ttl_ms > STORE_SOFT_PIN_MS_MAX)) {
+        return SL_STORE_INVALID;
+    }
+    if (!groups_fine(from, count)) {
+        return SL_STORE_INVALID;
+    }
+    if (from->copies == 0) { /* of other kinds there are none */
+        return from->nof_copies == 0 && from->dfs_copies == 0 ? SL_STORE_INVALID
+                                                              : SL_STORE_NO_SPACE;
+    }
+    out->terms.hard_pin = from->hard_pin;
+    if (enable) {
+        out->terms.soft_pin_ns =
+            from->soft_pin_ttl_given ? from->soft_pin_ttl_ms * STORE_NS_PER_MS : STORE_SOFT_PIN_NS;
+    }
+    out->terms.copies = SL_MIN(from->copies, STORE_COPIES_MAX); /* as many as there can be */
+    segments_take(from, out);
+    return SL_STORE_OK;
+}
+
+/* ---- the local buffer ---- */
+
+bool store_local_take(struct store_base *base, uint64_t bytes)
+{
+    uint64_t left = atomic_load_explicit(&base->local_free_bytes, memory_order_relaxed);
+    do {
+        if (left < bytes) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&base->local_free_bytes, &left, left - bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+void store_local_give(struct store_base *base, uint64_t bytes)
+{
+    (void)atomic_fetch_add_explicit(&base->local_free_bytes, bytes, memory_order_relaxed);
+}
+
+/* ---- a batch ---- */
+
+static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_t *length_bytes)
+{
+    uint64_t total = 0;
+    if (item->key.length == 0) {
+        return store_key_code(item->key);
+    }
+    for (uint32_t i = 0; i < item->count; i++) {
+        const struct sl_piece *piece = &item->at[i];
+        if (piece->at == NULL || piece->length_bytes > SL_VALUE_BYTES_MAX) {
+            return SL_STORE_INVALID;
+        }
+        total += piece->length_bytes;
+    }
+    *length_bytes = total;
+    return total == 0 || total > SL_VALUE_BYTES_MAX - head_bytes ? SL_STORE_INVALID : SL_STORE_OK;
+}
+
+static int put_code_of(sl_err err, bool replacing)
+{
+    switch (err) {
+    case SL_ERR_EXISTS:
+        return SL_STORE_OK;
+    case SL_ERR_BUSY: /* another writer, who will bring the value */
+        return replacing ? SL_STORE_REPLICA_BUSY : SL_STORE_OK;
+    case SL_ERR_LIMIT: /* of the node's: it helps to put less */
+        return SL_STORE_NO_SPACE;
+    default:
+        return sl_store_code_of(err);
+    }
+}
+
+struct writing {
+    struct store_base *base;
+    struct store_terms terms;
+    unsigned kind;
+    struct sl_pieces *items; /* those that are written, in a row */
+    uint32_t *sources;       /* their places in the batch */
+    sl_err *errs;
+    uint32_t count;
+    uint64_t bytes;
+};
+
+static void writing_share(struct writing *writing, uint32_t first, uint32_t share,
+                          const struct sl_terms *terms, int *codes)
+{
+    for (uint32_t i = 0; i < share; i++) {
+        writing->errs[i] = SL_ERR_COUNT; /* not answered */
+    }
+    sl_err err = sl_put_pieces(writing->base->client, writing->items + first, share, terms,
+                               writing->errs, store_call_ns(writing->base, writing->bytes), NULL);
+    for (uint32_t i = 0; i < share; i++) {
+        sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
+        codes[writing->sources[first + i]] = put_code_of(one, terms->replace);
+    }
+}
+
+static void writing_carry_out(struct writing *writing, int *codes)
+{
+    for (uint32_t first = 0; first < writing->count; first += STORE_BATCH_MAX) {
+        writing_share(writing, first, SL_MIN(writing->count - first, STORE_BATCH_MAX),
+                      &writing->terms.terms, codes);
+    }
+}
+
+/* When the soft pin of what is there now ends; 0: none. Looked up without leasing it. */
+static uint64_t soft_pin_end_ns(struct sl_client *quiet, struct sl_object_key key)
+{
+    struct sl_stat stat;
+    sl_err err = SL_ERR_NOT_FOUND;
+    return sl_stat_batch(quiet, &key, 1, &stat, &err) == SL_OK && err == SL_OK
+               ? stat.soft_pin_end_ns
+               : 0;
+}
+
+/* Upserts that leave the soft pin as it is: values that have one are written first, each with what
+ * is left of it. They are few. */
+static void writing_keep_pins(struct writing *writing, int *codes)
+{
+    struct sl_client *quiet = store_quiet_client(writing->base);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; quiet != NULL && i < writing->count; i++) {
+        uint64_t end_ns = soft_pin_end_ns(quiet, writing->items[i].key);
+        uint64_t now_ns = store_now_ns();
+        if (end_ns > now_ns) {
+            struct sl_terms terms = writing->terms.terms;
+            terms.soft_pin_ns = end_ns - now_ns;
+            writing_share(writing, i, 1, &terms, codes);
+        } else {
+            writing->items[kept] = writing->items[i];
+            writing->sources[kept++] = writing->sources[i];
+        }
+    }
+    writing->count = quiet != NULL ? kept : writing->count;
+}
+
+/* Keeps what is fine, of each key the last. */
+static void writing_select(struct writing *writing, const struct store_names *names,
+                           const struct sl_pieces *items, uint32_t count, const uint32_t *later,
+                           int *codes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t length_bytes = 0;
+        codes[i] = item_check(&items[i], store_head_bytes(names, i), &length_bytes);
+        if (codes[i] == SL_STORE_OK && (later == NULL || later[i] == i)) {
+            writing->bytes += length_bytes;
+            writing->items[writing->count] = items[i];
+            writing->sources[writing->count++] = i;
+        }
+    }
+}
+
+/* Within the local buffer, where the call copies. */
+static int writing_selected(struct writing *writing, int *codes)
+{
+    uint64_t local_bytes = (writing->kind & SL_STORE_COPYING) != 0 ? writing->bytes : 0;
+    if (!store_local_take(writing->base, local_bytes)) {
+        return SL_STORE_INVALID;
+    }
+    if (writing->terms.terms.replace && writing->terms.keeps_soft_pin) {
+        writing_keep_pins(writing, codes);
+    }
+    writing_carry_out(writing, codes);
+    store_local_give(writing->base, local_bytes);
+    return SL_STORE_OK;
+}
+
+static void groups_set(const struct sl_store_terms *terms, struct sl_pieces *items, uint32_t count)
+{
+    const struct sl_object_key none = {.length = 0};
+    bool given = terms != NULL && terms->groups != NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        items[i].bundle = given ? terms->groups[i] : none;
+    }
+}
+
+static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
+                       const struct sl_store_terms *terms, unsigned kind, int *codes)
+{
+    struct writing writing = {.base = base, .kind = kind};
+    int code = store_terms_make(terms, kind, count, &writing.terms);
+    if (code != SL_STORE_OK) {
+        return code;
+    }
+    struct store_names names = {.room = NULL};
+    char *bundle_room = NULL;
+    uint32_t *later = NULL;
+    bool any = false;
+    writing.items = malloc(((size_t)count + 1) * sizeof *writing.items);
+    writing.sources = malloc(((size_t)count + 1) * sizeof *writing.sources);
+    writing.errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *writing.errs);
+    groups_set(terms, items, count);
+    if (writing.items == NULL || writing.sources == NULL || writing.errs == NULL ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
+        !store_groups_map(base, items, count, &bundle_room) ||
+        !store_duplicates(&items->key, sizeof *items, count, &later, &any)) {
+        code = SL_STORE_NO_BUFFER;
+    } else {
+        writing_select(&writing, &names, items, count, any ? later : NULL, codes);
+        code = store_heads_add(&names, writing.items, writing.sources, writing.count, true)
+                   ? writing_selected(&writing, codes)
+                   : SL_STORE_NO_BUFFER;
+        for (uint32_t i = 0; any && i < count; i++) {
+            codes[i] = codes[i] == SL_STORE_OK && later[i] != i ? codes[later[i]] : codes[i];
+        }
+    }
+    free(writing.items);
+    free(writing.sources);
+    free(writing.errs);
+    store_names_free(&names);
+    free(bundle_room);
+    free(later);
+    return code;
+}
+
+void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+                    const struct sl_store_terms *terms, unsigned kind, int *codes)
+{
+    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    if (base == NULL) {
+        store_codes_fill(codes, count, SL_STORE_INVALID);
+        return;
+    }
+    int code = write_batch(base, items, count, terms, kind, codes);
+    if (code != SL_STORE_OK) {
+        store_codes_fill(codes, count, code);
+    }
+    store_leave(base);
+}

@@ -1,0 +1,165 @@
+/* client/python/internal.h - what the files of the Python module share.
+ *
+ * One rule for all objects: whatever needs libsluice's object is a use of it. close() refuses new
+ * uses at once; the object itself goes with its last use, so nothing that was handed out ever
+ * dangles. Uses are counted under the interpreter's lock (GIL). */
+#ifndef SL_CLIENT_PYTHON_INTERNAL_H
+#define SL_CLIENT_PYTHON_INTERNAL_H
+
+#include "client/lib/sluice.h"
+#include "client/python/glue/glue.h"
+
+#define SL_PY_BATCH_MAX     65536
+#define SL_PY_KEY_BYTES_MAX 1024
+
+/* References and nothing else: the module walks over them. */
+struct py_state {
+    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *pool_info;
+    PyTypeObject *object_info, *story, *node_info, *cluster_info, *op_result;
+    PyObject *error;                /* SluiceError */
+    PyObject *errors[SL_ERR_COUNT]; /* its subclass for each code; [0] is NULL */
+};
+
+struct py_client {
+    PyObject_HEAD struct sl_client *client;
+    Py_ssize_t uses; /* calls under way, views, engines */
+    unsigned forks;  /* of this process and its ancestors when it was opened */
+    bool closed;
+};
+struct py_engine {
+    PyObject_HEAD struct py_client *client; /* a use of it */
+    struct sl_engine *engine;
+    PyObject *name, *pool_names; /* a tuple */
+    PyObject *lent;              /* a list of DevicePools, a use of each */
+    uint64_t *memory_bytes;      /* of each pool */
+    Py_ssize_t uses;             /* calls under way, ops, memories */
+    uint32_t world, pool_count;
+    bool closed;
+};
+
+/* ---- module.c ---- */
+/* The state of the module that the object's type comes from. No type may be subclassed, so there is
+ * no other. */
+struct py_state *sl_py_state(PyObject *object);
+/* Raises the exception of the code; NULL. */
+PyObject *sl_py_raise(struct py_state *state, sl_err code, const struct sl_error *why);
+PyObject *sl_py_raise_text(struct py_state *state, sl_err code, const char *text);
+/* Raises what is returned with the result of the op. */
+PyObject *sl_py_raise_result(struct py_state *state, const struct sl_op_result *from,
+                             PyObject *result);
+/* How often this process, or one that it comes from, was forked off. */
+unsigned sl_py_forks(void);
+
+/* ---- convert.c: false or NULL with an exception ---- */
+/* Seconds; None is 0 (the default of the call), 0 the shortest there is. */
+bool sl_py_timeout(PyObject *seconds, uint64_t *ns);
+/* str, or bytes in UTF-8; borrowed from the object. */
+bool sl_py_key(struct py_state *state, PyObject *object, struct sl_object_key *key);
+/* A sequence as a tuple of at most count_max; what names it in errors. */
+PyObject *sl_py_items(struct py_state *state, PyObject *sequence, Py_ssize_t count_max,
+                      const char *what);
+bool sl_py_u32(PyObject *number, uint32_t *out);
+/* A struct sequence. Takes each field, also on failure; one that is NULL is a failure. */
+PyObject *sl_py_struct(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);
+/* A list of ints from codes. */
+PyObject *sl_py_codes(const sl_err *codes, Py_ssize_t count);
+
+/* Keys of a batch; borrowed from items, which the batch holds. Zeroed before, released after, also
+ * on failure. */
+struct py_keys {
+    PyObject *items;
+    struct sl_object_key *keys;
+    sl_err *codes;
+    uint32_t count;
+};
+bool sl_py_keys_take(struct py_state *state, PyObject *sequence, struct py_keys *out);
+void sl_py_keys_release(struct py_keys *keys);
+
+/* 32-bit numbers: tokens or blocks. Either a buffer of unsigned 32-bit items, used in place, or
+ * copied from a sequence. */
+struct py_u32s {
+    Py_buffer view;
+    bool viewed;
+    uint32_t *copied;
+    const uint32_t *at;
+    uint32_t count;
+};
+bool sl_py_u32s_take(struct py_state *state, PyObject *object, Py_ssize_t count_max,
+                     const char *what, struct py_u32s *out);
+void sl_py_u32s_release(struct py_u32s *numbers);
+
+/* ---- client.c ---- */
+extern PyType_Spec sl_py_client_spec;
+bool sl_py_client_enter(
+    struct py_client *client); /* a use; raises when it is closed, or of another process */
+void sl_py_client_leave(struct py_client *client);
+/* Another use beside one that is there. */
+void sl_py_client_hold(struct py_client *client);
+/* Gives bytes, of whatever size the value has; the caller uses the client. */
+PyObject *sl_py_value_get(struct py_client *client, struct sl_object_key key, uint64_t timeout_ns);
+/* Whether the process was forked off since: libsluice's objects are then left alone. */
+bool sl_py_client_foreign(const struct py_client *client);
+
+/* ---- batch.c ---- */
+PyObject *sl_py_put_batch(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_get_batch(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_get_batch_into(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_get_pinned_batch(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_exists_batch(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_remove_batch(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_prefetch(PyObject *self, PyObject *args, PyObject *names);
+
+/* ---- look.c ---- */
+PyObject *sl_py_exists(PyObject *self, PyObject *key);
+PyObject *sl_py_size(PyObject *self, PyObject *key);
+PyObject *sl_py_stat(PyObject *self, PyObject *key);
+PyObject *sl_py_list(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_explain(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_nodes(PyObject *self, PyObject *args, PyObject *names);
+extern PyStructSequence_Desc sl_py_object_info_desc, sl_py_story_desc, sl_py_node_info_desc,
+    sl_py_cluster_info_desc;
+
+/* ---- view.c ---- */
+extern PyType_Spec sl_py_view_spec;
+/* Takes view, also on failure; another use of the client, which the caller uses. */
+PyObject *sl_py_view_new(struct py_state *state, struct py_client *client, struct sl_view *view);
+
+/* ---- engine.c ---- */
+extern PyType_Spec sl_py_engine_spec, sl_py_memory_spec;
+PyObject *sl_py_engine_register(PyObject *self, PyObject *args,
+                                PyObject *names); /* a method of the client */
+bool sl_py_engine_enter(struct py_engine *engine);
+void sl_py_engine_leave(struct py_engine *engine);
+
+/* ---- pool.c ---- */
+extern PyType_Spec sl_py_pool_spec;
+extern PyStructSequence_Desc sl_py_pool_info_desc;
+/* methods of the client */
+PyObject *sl_py_pool_create(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pool_await(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pool_acquire(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_pools(PyObject *self, PyObject *args, PyObject *names);
+/* A use of the pool, for an engine; NULL with an exception. */
+const struct sl_pool *sl_py_pool_lend(struct py_state *state, PyObject *pool);
+void sl_py_pool_return(PyObject *pool);
+
+/* ---- op.c ---- */
+extern PyType_Spec sl_py_op_spec;
+extern PyStructSequence_Desc sl_py_op_result_desc;
+/* methods of the engine */
+PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names);
+
+/* ---- handover.c ---- */
+/* Copies a receipt or a ticket, which are plain data and to Python bytes; what names it in errors.
+ */
+bool sl_py_plain_take(PyObject *object, void *out, size_t bytes, const char *what);
+/* methods of the client */
+PyObject *sl_py_handover_arrived(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_handover_end(PyObject *self, PyObject *args, PyObject *names);
+/* of the module */
+PyObject *sl_py_handover_mode(PyObject *module, PyObject *none);
+
+#endif

@@ -1,0 +1,648 @@
+/* client/python/op.c - the type Op: store, load and hand-over under way. */
+#include "client/python/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#define NS_PER_S   UINT64_C(1000000000)
+#define SLICE_NS   (NS_PER_S / 10) /* how late a signal is seen while waiting */
+#define TOKENS_MAX 4194304
+
+struct py_op {
+    PyObject_HEAD struct py_engine *engine; /* a use of it, until released */
+    struct sl_op *op;
+    Py_ssize_t uses; /* calls under way */
+    bool released;
+};
+
+/* ---- results ---- */
+
+static PyStructSequence_Field op_result_fields[] = {
+    {"code", "0, or why it failed"},
+    {"op_id", NULL},
+    {"trace_id", "sluicectl trace shows its path"},
+    {"block_count", "store: asked for; load: loaded, from first_block on"},
+    {"stored_count", NULL},
+    {"existed_count", NULL},
+    {"from_memory", NULL},
+    {"from_disk", NULL},
+    {"from_remote", NULL},
+    {"bytes", NULL},
+    {"fenced", "whether the device blocks are free again"},
+    {"why", "text"},
+    {NULL, NULL},
+};
+PyStructSequence_Desc sl_py_op_result_desc = {"sluice.OpResult", "The end of an op.",
+                                              op_result_fields, 12};
+
+static PyObject *result_of(struct py_state *state, const struct sl_op_result *from)
+{
+    PyObject *const fields[] = {
+        PyLong_FromLong(from->code),
+        PyLong_FromUnsignedLongLong(from->op_id),
+        PyLong_FromUnsignedLongLong(from->trace_id),
+        PyLong_FromUnsignedLong(from->block_count),
+        PyLong_FromUnsignedLong(from->stored_count),
+        PyLong_FromUnsignedLong(from->existed_count),
+        PyLong_FromUnsignedLong(from->from_memory),
+        PyLong_FromUnsignedLong(from->from_disk),
+        PyLong_FromUnsignedLong(from->from_remote),
+        PyLong_FromUnsignedLongLong(from->bytes),
+        PyBool_FromLong(from->fenced),
+        sl_glue_text(from->code == SL_OK ? "" : from->why.text),
+    };
+    return sl_py_struct(state->op_result, fields, 12);
+}
+
+/* The result, or the op's failure with it. */
+static PyObject *result_give(struct py_state *state, const struct sl_op_result *from)
+{
+    PyObject *result = result_of(state, from);
+    if (result == NULL || from->code == SL_OK) {
+        return result;
+    }
+    sl_py_raise_result(state, from, result);
+    Py_DECREF(result);
+    return NULL;
+}
+
+/* ---- starting ---- */
+
+/* What the four ways to start have in common. */
+struct request {
+    struct sl_op_request request;
+    struct py_u32s tokens, blocks;
+};
+
+struct words {
+    PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
+    PyObject *mode, *hold, *ticket, *receipt;
+    const char *extras;
+    int partial;
+};
+
+static bool optional_u32(PyObject *number, uint32_t *out)
+{
+    return number == NULL || sl_py_u32(number, out);
+}
+
+static bool request_take(struct py_state *state, const struct words *words, struct request *out)
+{
+    *out = (struct request){.request = {.extras = words->extras, .partial = words->partial != 0}};
+    struct sl_op_request *request = &out->request;
+    bool fine =
+        sl_py_timeout(words->timeout, &request->timeout_ns) &&
+        optional_u32(words->first_block, &request->first_block) &&
+        optional_u32(words->layer_count, &request->layer_count) &&
+        (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
+        sl_py_u32s_take(state, words->tokens, TOKENS_MAX, "tokens", &out->tokens) &&
+        sl_py_u32s_take(state, words->blocks, SL_PY_BATCH_MAX, "device blocks", &out->blocks);
+    request->tokens = out->tokens.at;
+    request->token_count = out->tokens.count;
+    request->device_blocks = out->blocks.at;
+    request->device_block_count = out->blocks.count;
+    return fine;
+}
+
+static void request_release(struct request *request)
+{
+    sl_py_u32s_release(&request->tokens);
+    sl_py_u32s_release(&request->blocks);
+}
+
+enum way { WAY_STORE, WAY_LOAD, WAY_SEND, WAY_RECEIVE };
+
+static sl_err way_start(enum way way, struct sl_engine *engine, const struct sl_op_request *request,
+                        const struct sl_handover_options *handover, struct sl_op **op,
+                        struct sl_error *why)
+{
+    switch (way) {
+    case WAY_STORE:
+        return sl_store_start(engine, request, op, why);
+    case WAY_LOAD:
+        return sl_load_start(engine, request, op, why);
+    case WAY_SEND:
+        return sl_handover_send_start(engine, request, handover, op, why);
+    case WAY_RECEIVE:
+        return sl_handover_receive_start(engine, request, handover, op, why);
+    }
+    return SL_ERR_INVALID;
+}
+
+/* Gives the Op. */
+static PyObject *op_start(PyObject *object, enum way way, const struct words *words,
+                          const struct sl_handover_options *handover)
+{
+    struct py_engine *engine = (struct py_engine *)object;
+    struct py_state *state = sl_py_state(object);
+    struct request request;
+    struct py_op *self = (struct py_op *)sl_glue_new(state->op);
+    if (self == NULL) {
+        return NULL;
+    }
+    struct sl_error why = {.code = SL_OK};
+    sl_err err = SL_ERR_INVALID;
+    bool started = false;
+    if (request_take(state, words, &request) && sl_py_engine_enter(engine)) {
+        started = true;
+        PyThreadState *unlocked = PyEval_SaveThread();
+        err = way_start(way, engine->engine, &request.request, handover, &self->op, &why);
+        PyEval_RestoreThread(unlocked);
+    }
+    request_release(&request);
+    if (err == SL_OK) {
+        self->engine = (struct py_engine *)Py_NewRef(object); /* with the use that was taken */
+        return (PyObject *)self;
+    }
+    Py_DECREF((PyObject *)self);
+    if (started) {
+        sl_py_engine_leave(engine);
+        sl_py_raise(state, err, &why);
+    }
+    return NULL;
+}
+
+static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, const char *format,
+                             enum way way)
+{
+    static char *keywords[] = {"tokens",  "device_blocks", "first_block", "partial", "extras",
+                               "timeout", "trace_id",      "layer_count", NULL};
+    struct words words = {.partial = 0};
+    return PyArg_ParseTupleAndKeywords(args, names, format, keywords, &words.tokens, &words.blocks,
+                                       &words.first_block, &words.partial, &words.extras,
+                                       &words.timeout, &words.trace_id, &words.layer_count)
+               ? op_start(self, way, &words, NULL)
+               : NULL;
+}
+
+PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
+{
+    return plain_start(self, args, names, "OO|$OpzOOO:store", WAY_STORE);
+}
+
+PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
+{
+    return plain_start(self, args, names, "OO|$OpzOOO:load", WAY_LOAD);
+}
+
+/* ---- hand-over ---- */
+
+static bool handover_take(const struct words *words, struct sl_handover_options *out)
+{
+    uint32_t mode = SL_HANDOVER_BY_ENVIRONMENT;
+    bool fine = sl_glue_u64(words->id, &out->id) && optional_u32(words->mode, &mode) &&
+                sl_py_timeout(words->hold, &out->hold_ns);
+    out->mode = (enum sl_handover_mode)mode;
+    return fine;
+}
+
+PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"id",      "tokens",   "device_blocks", "first_block",
+                               "mode",    "ticket",   "hold",          "extras",
+                               "timeout", "trace_id", "layer_count",   NULL};
+    struct words words = {.ticket = Py_None};
+    struct sl_handover_options options = {.id = 0};
+    struct sl_ticket ticket;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOOzOOO:send", keywords, &words.id,
+                                     &words.tokens, &words.blocks, &words.first_block, &words.mode,
+                                     &words.ticket, &words.hold, &words.extras, &words.timeout,
+                                     &words.trace_id, &words.layer_count) ||
+        !handover_take(&words, &options)) {
+        return NULL;
+    }
+    if (words.ticket != Py_None) {
+        if (!sl_py_plain_take(words.ticket, &ticket, sizeof ticket, "ticket")) {
+            return NULL;
+        }
+        options.ticket = &ticket;
+    }
+    return op_start(self, WAY_SEND, &words, &options);
+}
+
+PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"id",      "tokens", "device_blocks", "first_block", "mode",
+                               "receipt", "extras", "timeout",       "trace_id",    "layer_count",
+                               NULL};
+    struct words words = {.receipt = Py_None};
+    struct sl_handover_options options = {.id = 0};
+    struct sl_receipt receipt;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOzOOO:receive", keywords, &words.id,
+                                     &words.tokens, &words.blocks, &words.first_block, &words.mode,
+                                     &words.receipt, &words.extras, &words.timeout, &words.trace_id,
+                                     &words.layer_count) ||
+        !handover_take(&words, &options)) {
+        return NULL;
+    }
+    if (words.receipt != Py_None) {
+        if (!sl_py_plain_take(words.receipt, &receipt, sizeof receipt, "receipt")) {
+            return NULL;
+        }
+        options.receipt = &receipt;
+    }
+    return op_start(self, WAY_RECEIVE, &words, &options);
+}
+
+/* ---- an op under way ---- */
+
+static bool op_enter(struct py_op *self)
+{
+    struct py_state *state = sl_py_state((PyObject *)self);
+    if (self->released || self->op == NULL) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "the op is released");
+        return false;
+    }
+    if (sl_py_client_foreign(self->engine->client)) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "the op was started before a fork");
+        return false;
+    }
+    self->uses++;
+    return true;
+}
+
+static void op_end(struct py_op *self)
+{
+    struct sl_op *gone = self->op;
+    self->op = NULL;
+    if (gone == NULL) {
+        return;
+    }
+    if (!sl_py_client_foreign(self->engine->client)) {
+        PyThreadState *unlocked = PyEval_SaveThread();
+        sl_op_release(&gone);
+        PyEval_RestoreThread(unlocked);
+    }
+    sl_py_engine_leave(self->engine);
+}
+
+static void op_leave(struct py_op *self)
+{
+    self->uses--;
+    if (self->uses == 0 && self->released) {
+        op_end(self);
+    }
+}
+
+static PyObject *op_release(PyObject *object, PyObject *none)
+{
+    struct py_op *self = (struct py_op *)object;
+    (void)none;
+    self->released = true;
+    if (self->uses == 0) {
+        op_end(self);
+    }
+    return Py_NewRef(Py_None);
+}
+
+static void op_dealloc(PyObject *object)
+{
+    struct py_op *self = (struct py_op *)object;
+    op_end(self);
+    Py_XDECREF((PyObject *)self->engine);
+    sl_glue_free(object);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* Waits in slices, so that Ctrl-C ends it. The caller uses the op. SL_OK, SL_ERR_TIMEOUT, or
+ * SL_ERR_CANCELLED with an exception set. */
+static sl_err op_await(struct py_op *self, uint64_t timeout_ns, struct sl_op_result *result)
+{
+    uint64_t began_ns = now_ns();
+    for (;;) {
+        uint64_t gone_ns = now_ns() - began_ns;
+        uint64_t left_ns = timeout_ns == 0        ? SLICE_NS
+                           : timeout_ns > gone_ns ? timeout_ns - gone_ns
+                                                  : 1;
+        sl_err err;
+        PyThreadState *unlocked = PyEval_SaveThread();
+        err = sl_op_wait(self->op, left_ns < SLICE_NS ? left_ns : SLICE_NS, result);
+        PyEval_RestoreThread(unlocked);
+        if (err != SL_ERR_TIMEOUT || (timeout_ns != 0 && now_ns() - began_ns >= timeout_ns)) {
+            return err;
+        }
+        if (PyErr_CheckSignals() != 0) {
+            return SL_ERR_CANCELLED;
+        }
+    }
+}
+
+static PyObject *op_wait(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"timeout", NULL};
+    struct py_op *self = (struct py_op *)object;
+    struct py_state *state = sl_py_state(object);
+    PyObject *timeout = NULL;
+    uint64_t timeout_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O:wait", keywords, &timeout) ||
+        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        return NULL;
+    }
+    struct sl_op_result result;
+    sl_err err = op_await(self, timeout_ns, &result);
+    op_leave(self);
+    if (PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    return err == SL_OK ? result_give(state, &result)
+                        : sl_py_raise_text(state, err, "the op still runs");
+}
+
+static PyObject *op_poll(PyObject *object, PyObject *none)
+{
+    struct py_op *self = (struct py_op *)object;
+    struct py_state *state = sl_py_state(object);
+    (void)none;
+    if (!op_enter(self)) {
+        return NULL;
+    }
+    struct sl_op_result result;
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_poll(self->op, &result);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    if (err == SL_ERR_BUSY) {
+        return Py_NewRef(Py_None);
+    }
+    return err == SL_OK ? result_give(state, &result) : sl_py_raise(state, err, NULL);
+}
+
+/* The caller uses the op. */
+static bool cancel_it(struct py_op *self)
+{
+    struct sl_error why = {.code = SL_OK};
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_cancel(self->op, &why);
+    PyEval_RestoreThread(unlocked);
+    if (err != SL_OK) {
+        sl_py_raise(sl_py_state((PyObject *)self), err, &why);
+    }
+    return err == SL_OK;
+}
+
+static PyObject *op_cancel(PyObject *object, PyObject *none)
+{
+    struct py_op *self = (struct py_op *)object;
+    (void)none;
+    if (!op_enter(self)) {
+        return NULL;
+    }
+    bool asked = cancel_it(self);
+    op_leave(self);
+    return asked ? Py_NewRef(Py_None) : NULL;
+}
+
+/* The caller uses the op. */
+static bool fence_it(struct py_op *self, uint64_t timeout_ns)
+{
+    struct sl_error why = {.code = SL_OK};
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_wait_fenced(self->op, timeout_ns, &why);
+    PyEval_RestoreThread(unlocked);
+    if (err != SL_OK) {
+        sl_py_raise(sl_py_state((PyObject *)self), err, &why);
+    }
+    return err == SL_OK;
+}
+
+static PyObject *op_wait_fenced(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"timeout", NULL};
+    struct py_op *self = (struct py_op *)object;
+    PyObject *timeout = NULL;
+    uint64_t timeout_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O:wait_fenced", keywords, &timeout) ||
+        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        return NULL;
+    }
+    bool fenced = fence_it(self, timeout_ns);
+    op_leave(self);
+    return fenced ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *op_with(PyObject *object, PyObject *none)
+{
+    (void)none;
+    if (!op_enter((struct py_op *)object)) {
+        return NULL;
+    }
+    op_leave((struct py_op *)object);
+    return Py_NewRef(object);
+}
+
+/* Leaving a block means that the device blocks are free: what still runs is cancelled and waited
+ * for. A failure of that is raised, unless the block itself failed. */
+static PyObject *op_exit(PyObject *object, PyObject *args)
+{
+    struct py_op *self = (struct py_op *)object;
+    bool fine = true;
+    if (!self->released) {
+        if (!op_enter(self)) {
+            return NULL;
+        }
+        struct sl_op_result result;
+        sl_err err;
+        PyThreadState *unlocked = PyEval_SaveThread();
+        err = sl_op_poll(self->op, &result);
+        PyEval_RestoreThread(unlocked);
+        if (err == SL_ERR_BUSY && !cancel_it(self)) {
+            PyErr_Clear(); /* unheard; the fence ends it, or says why not */
+        }
+        fine = (err == SL_OK && result.fenced) || fence_it(self, 0);
+        op_leave(self);
+        PyObject *type = fine ? NULL : PyTuple_GetItem(args, 0);
+        if (!fine && type != NULL && type != Py_None) {
+            PyErr_Clear();
+            fine = true;
+        }
+    }
+    Py_XDECREF(fine ? op_release(object, NULL) : NULL);
+    return fine ? Py_NewRef(Py_None) : NULL;
+}
+
+/* ---- what an ended op knows ---- */
+
+static PyObject *block_ask(PyObject *object, PyObject *block,
+                           bool (*ask)(const struct sl_op *op, uint32_t block))
+{
+    struct py_op *self = (struct py_op *)object;
+    uint32_t number = 0;
+    if (!sl_py_u32(block, &number) || !op_enter(self)) {
+        return NULL;
+    }
+    struct sl_op_result result;
+    sl_err err;
+    bool answer = false;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_poll(self->op, &result);
+    answer = err == SL_OK && ask(self->op, number);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    return err == SL_OK ? PyBool_FromLong(answer)
+                        : sl_py_raise_text(sl_py_state(object), err, "the op still runs");
+}
+
+static PyObject *op_block_stored(PyObject *self, PyObject *block)
+{
+    return block_ask(self, block, sl_op_block_stored);
+}
+
+static PyObject *op_block_existed(PyObject *self, PyObject *block)
+{
+    return block_ask(self, block, sl_op_block_existed);
+}
+
+static PyObject *op_layer_ready(PyObject *object, PyObject *layer)
+{
+    struct py_op *self = (struct py_op *)object;
+    uint32_t number = 0;
+    if (!sl_py_u32(layer, &number) || !op_enter(self)) {
+        return NULL;
+    }
+    struct sl_error why = {.code = SL_OK};
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_layer_ready(self->op, number, &why);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(sl_py_state(object), err, &why);
+}
+
+static PyObject *op_layer_wait(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"layer", "timeout", NULL};
+    struct py_op *self = (struct py_op *)object;
+    PyObject *layer, *timeout = NULL;
+    uint64_t timeout_ns;
+    uint32_t number = 0, block_count = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:layer_wait", keywords, &layer, &timeout) ||
+        !sl_py_u32(layer, &number) || !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        return NULL;
+    }
+    struct sl_error why = {.code = SL_OK};
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_layer_wait(self->op, number, timeout_ns, &block_count, &why);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    return err == SL_OK ? PyLong_FromUnsignedLong(block_count)
+                        : sl_py_raise(sl_py_state(object), err, &why);
+}
+
+static PyObject *op_receipt(PyObject *object, PyObject *none)
+{
+    struct py_op *self = (struct py_op *)object;
+    (void)none;
+    if (!op_enter(self)) {
+        return NULL;
+    }
+    struct sl_receipt receipt;
+    struct sl_error why = {.code = SL_OK};
+    memset(&receipt, 0, sizeof receipt); /* also what lies between the fields */
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_receipt(self->op, &receipt, &why);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    return err == SL_OK ? PyBytes_FromStringAndSize((const char *)&receipt, sizeof receipt)
+                        : sl_py_raise(sl_py_state(object), err, &why);
+}
+
+static PyObject *op_ticket(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"timeout", NULL};
+    struct py_op *self = (struct py_op *)object;
+    PyObject *timeout = NULL;
+    uint64_t timeout_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O:ticket", keywords, &timeout) ||
+        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        return NULL;
+    }
+    struct sl_ticket ticket;
+    struct sl_error why = {.code = SL_OK};
+    memset(&ticket, 0, sizeof ticket);
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_op_ticket(self->op, &ticket, timeout_ns, &why);
+    PyEval_RestoreThread(unlocked);
+    op_leave(self);
+    return err == SL_OK ? PyBytes_FromStringAndSize((const char *)&ticket, sizeof ticket)
+                        : sl_py_raise(sl_py_state(object), err, &why);
+}
+
+static PyObject *op_released(PyObject *object, void *none)
+{
+    (void)none;
+    return PyBool_FromLong(((struct py_op *)object)->released);
+}
+
+/* ---- the type ---- */
+
+#define WORDS (METH_VARARGS | METH_KEYWORDS)
+#define METHOD(name, function, how, doc)                        \
+    {                                                           \
+        name, (PyCFunction)(void (*)(void))(function), how, doc \
+    }
+static PyMethodDef op_methods[] = {
+    METHOD("wait", op_wait, WORDS,
+           "wait(timeout=None)\n--\n\nThe OpResult. A failed op raises the error of its code, with "
+           ".result; DeadlineError "
+           "without one: it still runs."),
+    METHOD("poll", op_poll, METH_NOARGS, "As wait, without waiting: None while it runs."),
+    METHOD("cancel", op_cancel, METH_NOARGS,
+           "Asks for an early end; the op then fails with CancelledError unless it was faster."),
+    METHOD("wait_fenced", op_wait_fenced, WORDS,
+           "wait_fenced(timeout=None)\n--\n\nWaits until nothing touches the device blocks any "
+           "more. DeadlineError: not yet."),
+    METHOD("block_stored", op_block_stored, METH_O,
+           "block_stored(block)\n--\n\nOf an ended store: whether this op stored the block (0: "
+           "first_block)."),
+    METHOD("block_existed", op_block_existed, METH_O,
+           "block_existed(block)\n--\n\nOf an ended store: whether the block was there already."),
+    METHOD("layer_ready", op_layer_ready, METH_O,
+           "layer_ready(layer)\n--\n\nOf a store by layers (layer_count): this layer is computed. "
+           "In order."),
+    METHOD("layer_wait", op_layer_wait, WORDS,
+           "layer_wait(layer, timeout=None)\n--\n\nOf a load by layers: waits until the layer is "
+           "on the device; the number "
+           "of blocks, the same for all layers."),
+    METHOD("receipt", op_receipt, METH_NOARGS,
+           "Of an ended send: bytes that travel with the first token."),
+    METHOD("ticket", op_ticket, WORDS,
+           "ticket(timeout=None)\n--\n\nOf a direct receive: bytes that prefill needs. BusyError: "
+           "not yet; UnsupportedError: "
+           "it goes through storage."),
+    METHOD("release", op_release, METH_NOARGS,
+           "Lets go. An op that still runs is cancelled and not waited for: use wait_fenced before "
+           "its blocks are reused."),
+    METHOD("__enter__", op_with, METH_NOARGS, NULL),
+    METHOD("__exit__", op_exit, METH_VARARGS,
+           "Cancels what still runs, waits until the blocks are free, lets go."),
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef op_attributes[] = {
+    {"released", op_released, NULL, "Whether release() was called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot op_slots[] = {
+    {Py_tp_doc, "A store, a load or a side of a hand-over under way; from an Engine."},
+    {Py_tp_dealloc, (void *)op_dealloc},
+    {Py_tp_methods, op_methods},
+    {Py_tp_getset, op_attributes},
+    {0, NULL},
+};
+PyType_Spec sl_py_op_spec = {
+    .name = "sluice.Op",
+    .basicsize = sizeof(struct py_op),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = op_slots,
+};

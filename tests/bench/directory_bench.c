@@ -3,7 +3,7 @@
  *
  *   directory_bench [KEYS]      (100000)
  */
-#include "actors/transporter/directory_feed.h"
+#include "actors/transporter/publish/feed.h"
 #include "ipc/sl_msg.h"
 #include "tests/support/redis_server.h"
 

@@ -5,7 +5,7 @@
  *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender
  *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took
  *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed */
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
 

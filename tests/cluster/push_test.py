@@ -3,6 +3,7 @@
 Whatever happens to whom: bytes that are told to have arrived are right, what is pending ends by its deadline, and after the end
 of a ticket not one byte of its extents changes."""
 
+import itertools
 import json
 import os
 import queue
@@ -153,6 +154,15 @@ class Pushing(unittest.TestCase):
         self.assertTrue(self.decode.holds(number))
         self.decode.closed(number)
 
+    def arrives(self, number, count, length, layers):
+        """Whether a hand-over from a to b comes whole; right after a restart parts of it may go to connections of the old life."""
+        self.prefill.source(number, count, length)
+        ticket = self.decode.open(number, count, length)
+        self.prefill.push(number, layers, ticket)
+        codes = [self.prefill.pushed(number, layer) for layer in range(layers)]
+        self.decode.closed(number)
+        return codes == ["SL_OK"] * layers
+
     def halfway(self, number, count=96, length=1 << 20, ttl_ms=TTL_MS, budget_ms=BUDGET_MS):
         """Begins a large hand-over, and returns in the middle of it. Gives its ticket."""
         self.prefill.source(number, count, length)
@@ -245,6 +255,8 @@ class Pushing(unittest.TestCase):
         self.b.wait_restarted("transporter.0", pid)
         self.decode.closed(1)
         wait_alive(self.a, "b")
+        numbers = itertools.count(10)
+        wait_until(lambda: self.arrives(next(numbers), 8, 1 << 20, 2), 20, "b's new life is sent to")
         self.forget()
         self.whole(2, 8, 1 << 20, 2)
 

@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "client/ctl_histogram.h"
-#include "client/sluice.h"
+#include "client/bench/histogram.h"
+#include "client/lib/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_proc.h"
 

@@ -3,7 +3,7 @@
  * call crashes, hangs, gives more bytes than it was given room for, or a code that is none.
  *
  * An input: changes of the index, calls, and the bytes that the answers are made of. */
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "ipc/index_internal.h"
 #include "ipc/sl_mailbox.h"
 #include "tests/fuzz/hostile_node.h"

@@ -4,7 +4,7 @@
  *
  * Input: bytes of choices; the rest is the page's changes, the log, or the words of the command
  * line, one a line. */
-#include "client/ctl.h"
+#include "client/ctl/commands.h"
 #include "runtime/metrics_page.h"
 #include "runtime/sl_metrics.h"
 #include "tests/fuzz/hostile.h"
@@ -90,12 +90,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-static int run(int (*command)(struct ctl *ctl, int argc, char **argv), const char *name, int argc,
-               char **argv)
+static int run(const struct ctl_command *command, int argc, char **argv)
 {
-    struct ctl_command named = {.name = name, .summary = "", .help = "", .run = command};
-    struct ctl ctl = {.command = &named};
-    int code = command(&ctl, argc, argv);
+    struct ctl ctl = {.command = command};
+    int code = command->run(&ctl, argc, argv);
     for (uint32_t i = 0; i < ctl.setting_count; i++) {
         free(ctl.setting_texts[i]);
     }
@@ -165,14 +163,14 @@ static void see_pages(struct hostile_input *input)
         } else if ((how & 8) != 0) {
             argv[argc++] = "--silent-ms=5";
         }
-        (void)run(ctl_status, "status", argc, argv);
+        (void)run(&ctl_status, argc, argv);
         return;
     }
     const char *const *words = how_to_trace[how / 4 % SL_COUNT(how_to_trace)];
     for (uint32_t i = 0; i < 2 && words[i] != NULL; i++) {
         argv[argc++] = (char *)(uintptr_t)words[i];
     }
-    (void)run(ctl_trace, "trace", argc, argv);
+    (void)run(&ctl_trace, argc, argv);
 }
 
 /* Words of the input, one a line; each in memory of its own length, so that reading past it shows.
@@ -201,11 +199,11 @@ static void command_line(struct hostile_input *input)
     int argc = words_of(input, words);
     memcpy(argv, words, sizeof(argv)); /* the commands move them about */
     if (how % 4 == 0) {
-        (void)run(ctl_config, "config", argc, argv);
+        (void)run(&ctl_config, argc, argv);
     } else if (how % 4 == 1) { /* reads standard input, which is empty here */
-        (void)run(ctl_keys, "keys", argc, argv);
+        (void)run(&ctl_keys, argc, argv);
     } else if (how % 4 == 2) {
-        (void)run(ctl_status, "status", argc, argv);
+        (void)run(&ctl_status, argc, argv);
     } else {
         struct sl_config *config = NULL;
         struct sl_error why = {0};

@@ -1,8 +1,8 @@
 /* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
  * a listening fabric: whatever is sent, only what a grant allows is read or changed. */
-#include "actors/transporter/fabric_internal.h"
-#include "actors/transporter/ticket.h"
-#include "actors/transporter/wire.h"
+#include "actors/transporter/push/ticket.h"
+#include "runtime/fabric/core/internal.h"
+#include "runtime/fabric/core/wire.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>

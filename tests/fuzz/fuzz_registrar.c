@@ -1,6 +1,15 @@
 /* tests/fuzz/fuzz_registrar.c - the registrar among hostile clients, engines and a hostile tierer:
  * every claim stands in one record, the allocator says the same as the records, and when everybody
  * has died nothing is left but what is committed. */
+#include "actors/registrar/disk/promote.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/engines/engines.h"
+#include "actors/registrar/engines/pools.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/retired.h"
 #include "actors/registrar/registrar.h"
 #include "ipc/index_internal.h"
 #include "tests/fuzz/hostile.h"
@@ -256,7 +265,7 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     msg.body.reserve.contributions = (struct sl_texts){&wish, terms >> 7};
     msg.body.reserve.copies = (terms >> 1 & 1) + (how >> 7);
     const struct registrar *self = hostile->fake.state;
-    if (self->contributions.on && self->contributions.length_bytes == 0) {
+    if (self->contributions->on && self->contributions->length_bytes == 0) {
         move_contribute(hostile, 0xa0 | (how & 0x1d));
     }
     msg.body.reserve.wait = (how & 8) != 0;
@@ -315,7 +324,7 @@ static void move_keys(struct hostile *hostile, uint64_t how)
         msg.body.remove.heed_leases = (how & 16) != 0;
         msg.body.remove.tell_busy = (how & 32) != 0;
         const struct registrar *self = hostile->fake.state;
-        bool one = self->contributions.on && (which & 2) != 0;
+        bool one = self->contributions->on && (which & 2) != 0;
         msg.body.remove.contribution = sl_text_of(one ? contribution_of(which >> 2) : "");
     } else if (msg.type == SL_MSG_LOOKUP) {
         msg.body.lookup.keys = list;
@@ -436,7 +445,7 @@ static void move(struct hostile *hostile)
         (void)hostile_answer_all(hostile);
         break;
     case 14:
-        if (((const struct registrar *)hostile->fake.state)->contributions.on && what < 224) {
+        if (((const struct registrar *)hostile->fake.state)->contributions->on && what < 224) {
             move_contribute(hostile, how);
         } else {
             move_pool(hostile, how);
@@ -464,14 +473,15 @@ static void check(struct hostile *hostile, bool end)
     if (!end) {
         return;
     }
-    HOSTILE_MUST(self->claim_count == 0 && self->retired_count == 0);
-    HOSTILE_MUST(self->quarantined_bytes == 0 && self->engine_count == 0);
-    HOSTILE_MUST(self->parked_count == 0 && self->promote_count == 0 && self->remove_count == 0);
-    HOSTILE_MUST(self->pool_high == 0 && self->pool_waiter_count == 0);
-    HOSTILE_MUST(self->contributions.ending == 0 && !self->lowering);
+    HOSTILE_MUST(self->claims->count == 0 && self->retired->count == 0);
+    HOSTILE_MUST(self->claims->quarantined_bytes == 0 && self->engines->count == 0);
+    HOSTILE_MUST(self->space.parked_count == 0 && self->promotion->promote_count == 0 &&
+                 self->removes->count == 0);
+    HOSTILE_MUST(self->pools->high == 0 && self->pools->waiter_count == 0);
+    HOSTILE_MUST(self->contributions->ending == 0 && !self->contributions->lowering);
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
-        HOSTILE_MUST(!self->peers[i].used || !self->peers[i].present);
-        HOSTILE_MUST(!self->peers[i].used || !self->peers[i].client);
+        HOSTILE_MUST(!self->peers->all[i].used || !self->peers->all[i].present);
+        HOSTILE_MUST(!self->peers->all[i].used || !self->peers->all[i].client);
     }
     if (hostile->steps % 4 != 0) {
         return; /* a start costs as much as everything before it */

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_trace.c - any bytes as a trace file: it is read, or refused with the line that is
  * wrong; what was read is within its bounds. */
-#include "client/replay_trace.h"
+#include "client/bench/replay_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

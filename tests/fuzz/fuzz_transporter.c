@@ -2,11 +2,11 @@
  * registrars: peers say anything, in frames whole and broken, and answer what they were asked truly
  * or not; reads end well, with other bytes, with errors or never. Every FETCH is answered, every
  * pin of a peer ends, and all tables are empty in the end. */
+#include "actors/transporter/control/network.h"
 #include "actors/transporter/internal.h"
-#include "actors/transporter/network.h"
 #include "actors/transporter/transporter.h"
-#include "actors/transporter/wire.h"
 #include "ipc/msg_internal.h"
+#include "runtime/fabric/core/wire.h"
 #include "tests/fuzz/hostile_node.h"
 
 #include <stdio.h>

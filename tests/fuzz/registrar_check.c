@@ -1,5 +1,12 @@
 /* tests/fuzz/registrar_check.c - see registrar_check.h. */
 #include "tests/fuzz/registrar_check.h"
+#include "actors/registrar/engines/pools.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/records/bundles.h"
+#include "actors/registrar/records/claims.h"
+#include "actors/registrar/records/leases.h"
+#include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/units.h"
 #include "ipc/index_internal.h"
 #include "tests/fuzz/hostile.h"
 
@@ -20,7 +27,7 @@ static void tally_record(struct registrar *self, sl_ref ref, struct registrar_ta
                       (entry.kind == SL_RECORD_COMMITTED || entry.kind == SL_RECORD_RESERVED);
     tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
                      entry.kind == SL_RECORD_QUARANTINED;
-    for (uint64_t left = self->contributions.on ? entry.contributions : 0; left != 0;
+    for (uint64_t left = self->contributions->on ? entry.contributions : 0; left != 0;
          left &= left - 1) {
         HOSTILE_MUST(entry.extent.generation != 0);
         tally->charged[__builtin_ctzll(left)] += sl_extent_space(entry.extent.length_bytes);
@@ -63,7 +70,7 @@ static void tally_all(struct registrar *self, struct registrar_tally *tally)
 }
 
 /* From one end to the other and back; a unit is in one list. */
-static void check_list(struct registrar *self, const struct reg_units *units, uint16_t flag)
+static void check_list(struct registrar *self, const struct reg_order *units, uint16_t flag)
 {
     uint64_t count = 0;
     sl_ref older = 0;
@@ -79,18 +86,19 @@ static void check_list(struct registrar *self, const struct reg_units *units, ui
 }
 
 /* What eviction passes by is looked at again one day; pins of values stay where they are. */
-static void check_kept(struct registrar *self, const struct reg_units *units)
+static void check_kept(struct registrar *self, const struct reg_order *units)
 {
     check_list(self, units, REG_FLAG_KEPT_LISTS);
     for (sl_ref ref = units->oldest; ref != 0; ref = sl_index_links(self->index, ref)->newer) {
         struct sl_entry entry;
         bool due = false;
         sl_index_read(self->index, ref, &entry);
-        HOSTILE_MUST(entry.hard_pin == (units == &self->pinned));
-        HOSTILE_MUST((entry.soft_pin_end_ns != 0) == (units == &self->soft) || entry.hard_pin);
-        for (uint32_t i = 0; i < self->dues.count; i++) {
+        HOSTILE_MUST(entry.hard_pin == (units == &self->units->pinned));
+        HOSTILE_MUST((entry.soft_pin_end_ns != 0) == (units == &self->units->soft) ||
+                     entry.hard_pin);
+        for (uint32_t i = 0; i < self->dues->count; i++) {
             due = due ||
-                  (self->dues.heap[i].ref == ref && self->dues.heap[i].version == entry.version);
+                  (self->dues->heap[i].ref == ref && self->dues->heap[i].version == entry.version);
         }
         HOSTILE_MUST(due || entry.hard_pin);
     }
@@ -100,9 +108,9 @@ static void check_kept(struct registrar *self, const struct reg_units *units)
 static void check_pools(struct registrar *self)
 {
     uint32_t waiting = 0;
-    for (uint32_t i = 0; i < self->set.pools_max; i++) {
-        const struct reg_pool *pool = &self->pools[i];
-        HOSTILE_MUST(!pool->used || i < self->pool_high);
+    for (uint32_t i = 0; i < self->pools->max; i++) {
+        const struct reg_pool *pool = &self->pools->all[i];
+        HOSTILE_MUST(!pool->used || i < self->pools->high);
         if (!pool->used) {
             continue;
         }
@@ -119,13 +127,13 @@ static void check_pools(struct registrar *self)
         HOSTILE_MUST(pool->state != REG_POOL_REVOKING || pool->dropping || pool->mapper_count > 0);
     }
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
-        const struct reg_pool_waiter *waiter = &self->pool_waiters[i];
+        const struct reg_pool_waiter *waiter = &self->pools->waiters[i];
         if (waiter->kind != REG_POOL_WAIT_NONE) {
-            HOSTILE_MUST(self->pools[waiter->pool].used);
+            HOSTILE_MUST(self->pools->all[waiter->pool].used);
             waiting++;
         }
     }
-    HOSTILE_MUST(waiting == self->pool_waiter_count);
+    HOSTILE_MUST(waiting == self->pools->waiter_count);
 }
 
 /* What a contribution has used is what the records say. */
@@ -133,7 +141,7 @@ static void check_contributions(const struct registrar *self, const struct regis
 {
     uint64_t length_bytes = 0;
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
-        const struct reg_contribution *at = &self->contributions.all[i];
+        const struct reg_contribution *at = &self->contributions->all[i];
         HOSTILE_MUST(at->used_bytes == tally->charged[i]);
         HOSTILE_MUST(at->state != REG_CONTRIBUTION_FREE || at->value_count == 0);
         if (at->state == REG_CONTRIBUTION_STANDS) {
@@ -142,7 +150,7 @@ static void check_contributions(const struct registrar *self, const struct regis
             length_bytes += at->length_bytes;
         }
     }
-    HOSTILE_MUST(length_bytes == self->contributions.length_bytes);
+    HOSTILE_MUST(length_bytes == self->contributions->length_bytes);
     HOSTILE_MUST(length_bytes <= self->set.memory);
 }
 
@@ -150,16 +158,16 @@ struct registrar_tally registrar_check(struct registrar *self)
 {
     struct registrar_tally tally = {0};
     tally_all(self, &tally);
-    HOSTILE_MUST(tally.claims == self->claim_count);
-    HOSTILE_MUST(tally.retired == self->retired_count);
-    check_list(self, &self->hot, REG_FLAG_HOT);
-    check_list(self, &self->cold, REG_FLAG_COLD);
-    check_kept(self, &self->pinned);
-    check_kept(self, &self->soft);
-    check_kept(self, &self->leased);
-    HOSTILE_MUST(tally.bundled == self->bundles.count);
+    HOSTILE_MUST(tally.claims == self->claims->count);
+    HOSTILE_MUST(tally.retired == self->retired->count);
+    check_list(self, &self->units->hot, REG_FLAG_HOT);
+    check_list(self, &self->units->cold, REG_FLAG_COLD);
+    check_kept(self, &self->units->pinned);
+    check_kept(self, &self->units->soft);
+    check_kept(self, &self->units->leased);
+    HOSTILE_MUST(tally.bundled == self->bundles->count);
     check_pools(self);
     check_contributions(self, &tally);
-    HOSTILE_MUST(self->quarantined_bytes <= self->set.memory);
+    HOSTILE_MUST(self->claims->quarantined_bytes <= self->set.memory);
     return tally;
 }

@@ -2,7 +2,7 @@
 #ifndef REGISTRAR_CHECK_H
 #define REGISTRAR_CHECK_H
 
-#include "actors/registrar/internal.h"
+#include "actors/registrar/memory/contributions.h"
 
 struct registrar_tally {
     uint32_t claims, retired; /* records */

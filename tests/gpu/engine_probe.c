@@ -5,7 +5,7 @@
  *
  * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
  * engine maps its descriptor. Prints "ok BYTES". device_node_test.py runs it. */
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/sl_clock.h"
 

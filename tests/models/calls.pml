@@ -1,5 +1,5 @@
 /* calls.pml - threads of one client, each with a call in flight, and the actor that answers them
- * (client/client_call.c).
+ * (client/lib/call.c).
  *
  * One thread polls the descriptors without the lock; the others wait, each at a condition of its
  * own. Whoever holds the lock may pump the mailbox: it then says that this process is awake

@@ -1,6 +1,6 @@
 /* pins.pml - a reader of the index and the registrar that reuses records and extents under it.
  *
- * One key. The registrar (ipc/index_writer.c, actors/registrar/evict.c) puts its value somewhere else
+ * One key. The registrar (ipc/index_writer.c, actors/registrar/memory/evict.c) puts its value somewhere else
  * again and again: it fills a free extent, writes a free record, switches the slot, retires the old
  * record under a new version, fences, reads the pins, and reuses what is not pinned; or it keeps the
  * extent and changes only the record (a place on disk). With two records and two extents everything is

@@ -4,7 +4,7 @@
  *   device_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT DRIVER
  *
  * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
-#include "client/client_gpu.h"
+#include "client/lib/gpu.h"
 #include "cuda/driver.h"
 #include "tests/support/fake_cuda.h"
 

@@ -1,6 +1,6 @@
 /* tests/node/directory_redis_test.c - the cluster directory and its feed with a real redis-server:
  * what one node publishes another one finds; the server dies, stands still, comes back. */
-#include "actors/transporter/directory_feed.h"
+#include "actors/transporter/publish/feed.h"
 #include "tests/support/redis_server.h"
 #include "tests/unit/index_support.h"
 

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from node_support import CTL, Node, main, wait_until
+from node_support import CTL, Node, free_port, main, wait_until
 
 
 class Redis:
@@ -132,9 +132,7 @@ class Doctor(unittest.TestCase):
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         port = taken.getsockname()[1]
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            free = other.getsockname()[1]
+        free = free_port()
         node_a = ["--fabric", "tcp", "--cluster-listen", f"127.0.0.1:{free}", "--node-name", "a"]
         keys, shared = self.directory + "/keys", self.directory + "/shared"
         for name in ("a", "b", "open", "empty", "other"):

@@ -1,5 +1,6 @@
 """A node with several disks: one that dies, is lost or cannot be used costs its own objects; paths come, go and swap."""
 
+import contextlib
 import json
 import os
 import random
@@ -85,7 +86,8 @@ class Disks(unittest.TestCase):
             pace = random.Random(3)
             while not stopping.wait(0.1 + pace.random() / 2):
                 if node.processes().get("tierer.1", (0, ""))[1] == "running":
-                    kills.append(node.kill("tierer.1"))
+                    with contextlib.suppress(ProcessLookupError):  # it has ended, and the supervisor does not know yet
+                        kills.append(node.kill("tierer.1"))
 
         thread = threading.Thread(target=killer)
         thread.start()
@@ -95,6 +97,8 @@ class Disks(unittest.TestCase):
             stopping.set()
             thread.join()
         self.assertGreater(len(kills), 0)
+        # Killed often, it waits before it comes back; who reads what it has meanwhile hears that it is away.
+        node.wait_ready(30)
         node.flush()
         self.all_there(node)
         node.stop()

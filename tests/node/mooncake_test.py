@@ -15,21 +15,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from node_support import BIN, CTL, NODE, PATIENCE, lives, main, wait_until
+from node_support import BIN, CTL, NODE, PATIENCE, free_port, lives, main, wait_until
 
 MASTER = os.path.join(BIN, "mooncake_master")
 CLIENT = os.path.join(BIN, "mooncake_client")
-
-
-def free_ports(count):
-    """Ports that nobody has at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Daemon:
@@ -56,7 +45,7 @@ class Place:
 
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="sl-mc-")
-        self.port, self.admin, self.client, self.client_http, self.metadata = free_ports(5)
+        self.port, self.admin, self.client, self.client_http, self.metadata = (free_port() for _ in range(5))
         self.instance = f"mooncake-{self.port}"
         self.shm = f"/dev/shm/sluice-test-{self.instance}"
         self.run = self.directory + "/run"
@@ -364,7 +353,7 @@ class Lives(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn(f"port {place.port}", said)
             self.assertIn("in use", said)
-            other = free_ports(2)
+            other = free_port(), free_port()
             code, said = place.start(MASTER, f"--port={other[0]}", f"--metrics_port={place.admin}").wait()
             self.assertIn(f"port {place.admin}", said)
             code, said = place.start(MASTER, f"--port={other[0]}", f"--metrics_port={other[1]}", "--memory=64mb",

@@ -10,6 +10,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+
+from ports import free_port  # noqa: E402,F401
+
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("SLUICE_BIN", os.path.join(ROOT, "build", "release", "bin"))
 NODE = os.path.join(ROOT, "deploy", "sluice-node")
@@ -162,6 +166,17 @@ def store_setup(node):
                            ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
     done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
     return None if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr else (done.returncode, done.stderr)
+
+
+def log_of(node, name):
+    """What an actor logged."""
+    with open(f"{node.directory}/run/log/{name}.jsonl", encoding="utf-8") as lines:
+        return lines.read()
+
+
+def allowed(statement):
+    """Whether a process of this user may do that."""
+    return subprocess.run([sys.executable, "-c", "import os; " + statement], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def workload(path, requests, seed):

@@ -1,15 +1,12 @@
 """The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 import unittest
 
-from node_support import NODE, Node, lives, main, wait_until
+from node_support import NODE, Node, allowed, lives, log_of, main, wait_until
 
 
 class Supervisor(unittest.TestCase):
@@ -145,20 +142,6 @@ class Supervisor(unittest.TestCase):
                 with open(f"/proc/{pid}/autogroup", encoding="utf-8") as line:
                     self.assertEqual(line.read().split()[-2:], ["nice", "-7"])
 
-    def test_an_actor_without_a_core_says_so(self):
-        if not rt_allowed():
-            self.skipTest("needs the right to a real-time process")
-        with Node() as node:
-            node.ctl("put", "kept", stdin=b"value")
-            time.sleep(1.1)  # an actor looks once a second
-            os.sched_setaffinity(node.pid("registrar"), {CORE})
-            subprocess.run([sys.executable, "-c", HOG, str(CORE)], check=True, timeout=20)
-            wait_until(lambda: "had no core for" in log_of(node, "registrar"), 10, "the registrar's line")
-            checks = json.loads(node.ctl("doctor", "--json", check=False).stdout)
-            cores = [check for check in checks["checks"] if check["check"] == "cores"]
-            self.assertEqual(len(cores), 1, checks)
-            self.assertRegex(cores[0]["text"], r"^[a-z]+(\.\d+)? was ready to run and had no core for [0-9.]+ s of its [0-9]+ s$")
-
     def judged(self, looks):
         """Which looks (every 0.25 s: the state of the process, and whether its loop is said to be silent) kill an actor."""
         done = subprocess.run(["bash", "-c", JUDGE, "judge", NODE, *(f"{state} {silent}" for state, silent in looks)],
@@ -196,32 +179,10 @@ for look; do
 done
 rm -r "$bin"
 """
-CORE = min(os.sched_getaffinity(0))
-# Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
-HOG = """
-import os, sys, time
-os.sched_setaffinity(0, {int(sys.argv[1])})
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-until = time.monotonic() + 0.9
-while time.monotonic() < until: pass
-"""
-
-
-def log_of(node, name):
-    with open(f"{node.directory}/run/log/{name}.jsonl", encoding="utf-8") as lines:
-        return lines.read()
-
-
-def allowed(statement):
-    return subprocess.run([sys.executable, "-c", "import os; " + statement], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def nice_allowed():
     return allowed("os.nice(-7)")
-
-
-def rt_allowed():
-    return allowed("os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))")
 
 
 if __name__ == "__main__":

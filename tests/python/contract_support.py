@@ -26,10 +26,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "node"))
 MOONCAKE = os.environ.get("CONTRACT_PEER") == "mooncake"
 if MOONCAKE:
-    from node_support import PATIENCE, wait_until
+    from node_support import PATIENCE, free_port, wait_until
 else:
     import python_support
-    from node_support import BIN, PATIENCE, Node, wait_until
+    from node_support import BIN, PATIENCE, Node, free_port, wait_until
 
     if python_support.PACKAGE != "installed" and not glob.glob(os.path.join(python_support.PACKAGE, "mooncake", "store.*.so")):
         print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
@@ -60,12 +60,6 @@ def interpreter_environment():
         return dict(os.environ)
     return dict(os.environ, LD_PRELOAD=python_support.LIBASAN, PYTHONMALLOC="malloc",
                 ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + python_support.NO_LEAKS)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 PLACES = ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR")

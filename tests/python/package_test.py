@@ -17,7 +17,7 @@ import unittest
 from unittest import mock
 
 import python_support  # noqa: F401 - puts the package on the path
-from node_support import PATIENCE, main, wait_until
+from node_support import PATIENCE, free_port, main, wait_until
 
 from mooncake import async_store, cli, engine, http_metadata_server, mooncake_config
 from mooncake.mooncake_config import MooncakeConfig
@@ -336,9 +336,7 @@ class Engine(unittest.TestCase):
         self.assertIsInstance(inner, engine.InnerTransferEngine)
 
     def test_the_range_is_the_environments(self):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            free = probe.getsockname()[1]
+        free = free_port()
         with mock.patch.dict(os.environ, MC_MIN_RPC_PORT=str(free), MC_MAX_RPC_PORT=str(free)):
             self.assertEqual(self.started().get_rpc_port(), free)
         with mock.patch.dict(os.environ, MC_MIN_PRC_PORT=str(free), MC_MAX_PRC_PORT=str(free)):
@@ -352,9 +350,7 @@ class Engine(unittest.TestCase):
                 self.assertEqual(engine.TransferEngine().initialize("h", "P2PHANDSHAKE", "tcp", ""), -1)
 
     def test_an_explicit_port_counts_where_nobody_shakes_hands(self):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            free = probe.getsockname()[1]
+        free = free_port()
         for host in (f"localhost:{free}", f"[::1]:{free}"):
             one = self.started(host, "http://localhost:8080/metadata")
             self.assertEqual(one.get_rpc_port(), free)

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from python_support import PACKAGE  # noqa: F401  (puts the built package on the path)
-from node_support import PATIENCE, Node, main, wait_until
+from node_support import PATIENCE, Node, free_port, main, wait_until
 
 import mooncake.store as mooncake
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig, SoftPinAction
@@ -178,8 +178,8 @@ class Life(OnNode):
 
     def test_ports_come_from_the_environment_and_end(self):
         with socket.socket() as taken:
-            taken.bind(("", 0))
-            port = str(taken.getsockname()[1])
+            port = str(free_port())
+            taken.bind(("", int(port)))
             with Environment(MC_STORE_CLIENT_MIN_PORT=port, MC_STORE_CLIENT_MAX_PORT=port,
                              MC_STORE_CLIENT_SETUP_RETRIES="3"):
                 store = MooncakeDistributedStore()
@@ -189,7 +189,7 @@ class Life(OnNode):
             self.assertNotIn(self.open("localhost:" + port).get_hostname(), ("", "localhost:" + port))  # no name to keep
         with Environment(MC_STORE_CLIENT_MIN_PORT=port, MC_STORE_CLIENT_MAX_PORT=port):
             self.assertEqual(self.open("localhost").get_hostname(), "localhost:" + port)
-        self.assertEqual(self.open("[::1]:" + free_port()).get_hostname()[:6], "[::1]:")
+        self.assertEqual(self.open(f"[::1]:{free_port()}").get_hostname()[:6], "[::1]:")
 
     def test_the_master_has_to_be_one_of_this_machine(self):
         with Environment(SLUICE_INSTANCE=None, SLUICE_RUNTIME_DIR=None, SLUICE_SHM_DIR=None):
@@ -285,12 +285,6 @@ class Environment:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return str(probe.getsockname()[1])
 
 
 class Writing(OnNode):
@@ -954,7 +948,7 @@ class Dummy(OnNode):
     def setUp(self):
         super().setUp()
         self.base = self.node.directory + "/base"
-        self.port = free_port()
+        self.port = str(free_port())
         place = f"{self.base}/sluice-{os.getuid()}"
         os.makedirs(place, exist_ok=True)
         with open(f"{place}/mooncake-client-{self.port}", "w", encoding="ascii") as file:

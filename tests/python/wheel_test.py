@@ -129,7 +129,7 @@ class Wheel(unittest.TestCase):
             if name in bundled:
                 self.run_clean(os.path.join(programs, name), "--help")
         if native and "mooncake_master" in bundled:
-            report = json.loads(self.run_clean(python, os.path.join(ROOT, "client", "python", "howto", "example.py"), "--json",
+            report = json.loads(self.run_clean(python, os.path.join(ROOT, "client", "mooncake", "howto", "example.py"), "--json",
                                                "--blocks", "8", SLUICE_RUNTIME_DIR=self.directory + "/run"))
             self.assertTrue(report["good"], report)
             self.assertEqual((report["stored_blocks"], report["prefix_blocks"], report["wrong_blocks"]), (8, 8, 0))

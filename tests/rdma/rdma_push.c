@@ -3,7 +3,8 @@
  * side can be left standing. Bytes go from NIC to NIC. */
 #include "tests/rdma/rdma_push.h"
 
-#include "actors/transporter/push.h"
+#include "actors/transporter/internal.h"
+#include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "tests/support/fake_env.h"
 

@@ -1,15 +1,18 @@
 # Whole nodes in one process, clients included. It needs every actor of a node.
 if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND TARGET sluice_coordinator
    AND TARGET sluice_tierer AND TARGET sluice_transporter AND TARGET sluice_static)
+    add_library(sl_sim_support OBJECT sim/sim.c sim/sim_disk.c sim/sim_network.c sim/sim_fabric.c sim/sim_program.c
+        sim/sim_workload.c sim/sim_seeds.c)
+    target_link_libraries(sl_sim_support PRIVATE sl_flags PkgConfig::CHECK)
     # sl_sim(NAME SOURCE... SEEDS n): what libsluice asks of the system is answered by the simulator (sim_program.c).
     # SEEDS: under sanitizers, where runs are ten times as slow.
     function(sl_sim name)
         cmake_parse_arguments(arg "" "SEEDS" "SOURCES" ${ARGN})
         set(sources "")
-        foreach(source sim sim_disk sim_network sim_fabric sim_program sim_workload sim_seeds ${arg_SOURCES})
+        foreach(source ${arg_SOURCES})
             list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/sim/${source}.c)
         endforeach()
-        sl_test(${name} LABEL sim SOURCES ${sources} ${CMAKE_SOURCE_DIR}/tests/support/mem_disk.c
+        sl_test(${name} LABEL sim SOURCES ${sources} $<TARGET_OBJECTS:sl_sim_support> ${CMAKE_SOURCE_DIR}/tests/support/mem_disk.c
             LIBS sluice_tierer sluice_coordinator sluice_registrar sluice_keyer sluice_swapper sluice_transporter
                 sluice_static TIMEOUT 300)
         foreach(symbol sl_clock_monotonic_ns clock_gettime getrandom getpid nanosleep ppoll pthread_cond_timedwait

@@ -12,7 +12,7 @@
 #include "actors/registrar/registrar.h"
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "ipc/sl_index.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_seeds.h"

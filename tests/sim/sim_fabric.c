@@ -2,6 +2,7 @@
  * core is the shipped one. What is asked for is served slice by slice by the holder's process, from
  * the memory as it is then, and lands slice by slice. A unit that is given up may still be written
  * to for a while. */
+#include "runtime/fabric/tcp/tcp.h"
 #include "tests/sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef SL_TEST_SIM_INTERNAL_H
 #define SL_TEST_SIM_INTERNAL_H
 
-#include "actors/transporter/network.h"
-#include "actors/transporter/wire.h"
+#include "actors/transporter/control/network.h"
+#include "runtime/fabric/core/wire.h"
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 

@@ -7,7 +7,7 @@
  */
 #include "tests/sim/sim_internal.h"
 
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_pins.h"

@@ -508,7 +508,7 @@ static void op_waited(struct engine *self)
 }
 
 /* A request that was sent twice may have reached two coordinators, one after the other: the answer
- * of one says nothing of what the other still does. libsluice does likewise (client_op.c). */
+ * of one says nothing of what the other still does. libsluice does likewise (client/lib/op.c). */
 static bool sent_once(const struct engine *self)
 {
     return self->env->now_ns - self->started_ns <

@@ -5,18 +5,13 @@ import glob
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 
+from ports import free_port  # noqa: F401
+
 PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def popen(arguments, log, environment, **options):

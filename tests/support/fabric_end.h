@@ -3,7 +3,7 @@
 #ifndef SL_TESTS_FABRIC_END_H
 #define SL_TESTS_FABRIC_END_H
 
-#include "actors/transporter/fabric.h"
+#include "runtime/fabric/core/fabric.h"
 
 #define END_DONES_MAX 4096u
 

@@ -3,7 +3,7 @@
 #ifndef FAKE_NET_H
 #define FAKE_NET_H
 
-#include "actors/transporter/control.h"
+#include "actors/transporter/control/control.h"
 #include "ipc/sl_msg.h"
 
 #define FAKE_LETTERS_MAX 4096u

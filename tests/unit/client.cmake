@@ -1,4 +1,4 @@
-sl_test(client_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_test.c LIBS sluice_ctl sluice_static
+sl_test(client_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_test.c LIBS sluice_bench_model sluice_static
     PkgConfig::JANSSON)
 sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_hostile_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static TIMEOUT 120)

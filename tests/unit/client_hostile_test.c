@@ -1,6 +1,6 @@
 /* tests/unit/client_hostile_test.c - the client library and a node that answers what it must not.
  * A thread plays registrar and coordinator over real mailboxes. */
-#include "client/sluice.h"
+#include "client/lib/sluice.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"

@@ -1,9 +1,9 @@
 /* tests/unit/client_test.c - what sluicectl and libsluice compute without a node. */
-#include "client/client_internal.h"
-#include "client/ctl_histogram.h"
-#include "client/ctl_workload_model.h"
-#include "client/replay_content.h"
-#include "client/replay_trace.h"
+#include "client/bench/histogram.h"
+#include "client/bench/replay_content.h"
+#include "client/bench/replay_trace.h"
+#include "client/bench/workload_model.h"
+#include "client/lib/internal.h"
 
 #include <check.h>
 #include <stdio.h>

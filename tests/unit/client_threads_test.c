@@ -4,7 +4,7 @@
  * taken away: ppoll and pthread_cond_timedwait of the client's threads are wrapped (--wrap), and a
  * wait of more than a few milliseconds never ends by time. A wake-up that is lost then ends its
  * call with SL_ERR_TIMEOUT, on a machine of any speed. */
-#include "client/client_internal.h"
+#include "client/lib/internal.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

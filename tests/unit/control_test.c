@@ -1,7 +1,7 @@
 /* tests/unit/control_test.c - frames between nodes over real sockets of the loopback: who gets in,
  * and what somebody who got in can do to others. */
 /* The source, not the header: a test must know which routing id ZeroMQ gave a peer. */
-#include "actors/transporter/control.c"
+#include "actors/transporter/control/control.c"
 #include "tests/support/tmpdir.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
 /* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test moves.
  */
-#include "actors/transporter/backoff.h"
-#include "actors/transporter/fabric_internal.h"
-#include "actors/transporter/wire.h"
+#include "runtime/fabric/core/internal.h"
+#include "runtime/fabric/core/wire.h"
+#include "runtime/sl_backoff.h"
 #include "tests/support/fabric_end.h"
 
 #include <arpa/inet.h>

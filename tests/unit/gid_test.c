@@ -1,5 +1,5 @@
 /* tests/unit/gid_test.c - which address of a port is chosen. */
-#include "actors/transporter/gid.h"
+#include "runtime/fabric/verbs/gid.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,6 +1,6 @@
 /* tests/unit/health_test.c - when a peer is asked, and what it is not asked for again; key files.
  */
-#include "actors/transporter/health.h"
+#include "actors/transporter/control/health.h"
 #include "ipc/sl_curve.h"
 
 #include <check.h>

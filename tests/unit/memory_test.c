@@ -1,5 +1,5 @@
 /* tests/unit/memory_test.c - the table of registered memory and the allocator of libsluice. */
-#include "client/client_internal.h"
+#include "client/lib/internal.h"
 
 #include <check.h>
 #include <pthread.h>

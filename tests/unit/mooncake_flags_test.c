@@ -1,6 +1,6 @@
 /* tests/unit/mooncake_flags_test.c - how mooncake_master and mooncake_client are told what to do.
  */
-#include "client/mooncake/client_flags.h"
+#include "client/mooncake/daemons/client_flags.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* tests/unit/mooncake_http_test.c - a request that is whole has time until it is answered. */
-#include "client/mooncake/http.h"
-#include "client/mooncake/listen.h"
+#include "client/mooncake/daemons/http.h"
+#include "client/mooncake/daemons/listen.h"
 #include "runtime/sl_clock.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* tests/unit/mooncake_join_test.c - nodes that join a master: who knows the secret, who does not,
  * and who says something else. */
-#include "client/mooncake/join.h"
+#include "client/mooncake/daemons/join.h"
 
 #include "ipc/sl_curve.h"
 #include "runtime/sl_clock.h"

@@ -1,5 +1,5 @@
 /* tests/unit/movers_test.c - threads that move values of sockets. */
-#include "actors/transporter/movers.h"
+#include "runtime/fabric/core/movers.h"
 #include "runtime/sl_base.h"
 #include "runtime/sl_clock.h"
 

@@ -2,9 +2,10 @@
  * may say what, pins and their end, and what a FETCH does without any answer. Bytes travel in
  * tests/cluster. */
 #include "actors/transporter/internal.h"
+#include "actors/transporter/pull/pull.h"
 #include "actors/transporter/transporter.h"
-#include "actors/transporter/wire.h"
 #include "ipc/sl_curve.h"
+#include "runtime/fabric/core/wire.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 

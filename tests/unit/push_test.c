@@ -1,7 +1,8 @@
 /* tests/unit/push_test.c - direct hand-over: tickets, what comes under them, what is sent under
  * those of others, and every end. The network is played by the test; bytes of another node are
  * written by it, too. Real ones travel in tests/cluster. */
-#include "actors/transporter/push.h"
+#include "actors/transporter/internal.h"
+#include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"

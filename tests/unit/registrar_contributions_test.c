@@ -1,6 +1,7 @@
 /* tests/unit/registrar_contributions_test.c - what processes lend to the node: the table, who is
  * charged, what becomes of it when one ends, restarts, and that the sums are exact. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/registrar.h"
 #include "tests/unit/registrar_support.h"
 
 #include <sys/statvfs.h>
@@ -99,7 +100,7 @@ static void sums_are_exact(struct node *node)
         }
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
-        const struct reg_contribution *at = &self->contributions.all[i];
+        const struct reg_contribution *at = &self->contributions->all[i];
         ck_assert_uint_eq(at->used_bytes, used[i]);
         ck_assert_uint_eq(at->value_count, counts[i]);
         if (at->state == REG_CONTRIBUTION_STANDS) {
@@ -108,7 +109,7 @@ static void sums_are_exact(struct node *node)
         }
         ck_assert(at->state != REG_CONTRIBUTION_FREE || used[i] == 0);
     }
-    ck_assert_uint_eq(self->contributions.length_bytes, total);
+    ck_assert_uint_eq(self->contributions->length_bytes, total);
     ck_assert_uint_le(total, sl_arena_data_bytes(self->arena));
 }
 
@@ -1012,12 +1013,12 @@ START_TEST(a_ceiling_of_nothing_is_not_lowered_for_ever)
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(put_where(node, key, 65536, NULL, NULL, 0), SL_OK);
         }
-        ck_assert(self->lowering);
+        ck_assert(self->contributions->lowering);
 
         msg.body.withdraw.name = sl_text_of("a");
         fake_give(&node->fake, "client.1", &msg);
 
-        ck_assert(!self->lowering);
+        ck_assert(!self->contributions->lowering);
         node_end(node);
     }
 END_TEST
@@ -1122,7 +1123,7 @@ START_TEST(a_damaged_note_is_no_contribution)
         unsigned char note[76];
         uint32_t length = 0, tag = 0;
         struct listed all;
-        sl_ref ref = self->contributions.all[1].note;
+        sl_ref ref = self->contributions->all[1].note;
         const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
         ck_assert_uint_eq(length, 75);
         memcpy(note, bytes, length);

@@ -1,6 +1,7 @@
 /* tests/unit/registrar_evict_test.c - memory pressure without a disk: LRU, pins, requests that
  * wait. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/units.h"
 #include "tests/unit/registrar_support.h"
 
 #include <unistd.h>
@@ -71,6 +72,66 @@ START_TEST(an_access_saves_an_object)
         ck_assert(node_sees(node, "k0"));
         ck_assert(!node_sees(node, "k1"));
         sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+static void fifo_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    (void)self;
+    (void)list;
+    (void)unit;
+}
+
+START_TEST(another_policy_has_another_order)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_policy fifo = *self->units->policy;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        struct sl_entry entry;
+        char key[8];
+        fifo.touched = fifo_touched;
+        self->units->policy = &fifo;
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(node_entry(node, "k0", &entry));
+        sl_pins_note_access(pins, entry.ref, entry.extent.generation);
+
+        node_put(node, "client.1", "k4", BIG);
+
+        ck_assert(!node_sees(node, "k0"));
+        ck_assert(node_sees(node, "k1"));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+static bool half_admits(const struct registrar *self, uint64_t hash, uint64_t length_bytes)
+{
+    (void)self;
+    (void)hash;
+    return length_bytes <= HALF;
+}
+
+START_TEST(a_policy_refuses_what_it_does_not_admit)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_policy policy = *self->units->policy;
+        struct want want = {.key = "big", .length = BIG};
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 1, .wants = &want, .count = 1};
+        node_client(node, "client.1", 11);
+        policy.admits = half_admits;
+        self->units->policy = &policy;
+
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        node_put(node, "client.1", "half", HALF);
+        ck_assert(node_sees(node, "half"));
         node_end(node);
     }
 END_TEST
@@ -442,11 +503,11 @@ START_TEST(what_went_and_why_is_remembered)
         }
         ck_assert_int_eq(node_remove(node, "client.1", "k4"), SL_OK);
 
-        ck_assert(reg_ghost_find(&self->ghosts, "k0", 2, &ghost));
+        ck_assert(reg_ghost_find(self->ghosts, "k0", 2, &ghost));
         ck_assert_uint_eq(ghost.reason, REG_GHOST_EVICTED);
-        ck_assert(reg_ghost_find(&self->ghosts, "k4", 2, &ghost));
+        ck_assert(reg_ghost_find(self->ghosts, "k4", 2, &ghost));
         ck_assert_uint_eq(ghost.reason, REG_GHOST_REMOVED);
-        ck_assert(!reg_ghost_find(&self->ghosts, "k1", 2, &ghost));
+        ck_assert(!reg_ghost_find(self->ghosts, "k1", 2, &ghost));
         ck_assert_uint_eq(node_metric(node, "ghost_count"), 2);
         node_end(node);
     }
@@ -527,6 +588,8 @@ static Suite *evict_suite(void)
     tcase_set_timeout(lru, 60);
     tcase_add_test(lru, the_least_recently_committed_goes_first);
     tcase_add_test(lru, an_access_saves_an_object);
+    tcase_add_test(lru, another_policy_has_another_order);
+    tcase_add_test(lru, a_policy_refuses_what_it_does_not_admit);
     tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);
     tcase_add_test(lru, a_block_goes_whole);
     tcase_add_test(lru, a_full_index_evicts_like_full_memory);

@@ -1,6 +1,8 @@
 /* tests/unit/registrar_populate_test.c - memory is there before writers ask for it: when it comes,
  * how much of it at a time, and what becomes of a request that is faster. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
 #include "tests/unit/registrar_support.h"
 
 static struct grants grants;
@@ -28,7 +30,7 @@ static struct node *node_held(const char *const *settings)
 {
     struct node *node = node_start(settings);
     struct registrar *self = node->fake.state;
-    self->populate.core_count = 1; /* wherever the test runs */
+    self->populate->core_count = 1; /* wherever the test runs */
     node->fake.job_held = true;
     node_client(node, "client.1", 11);
     return node;
@@ -318,12 +320,12 @@ START_TEST(more_cores_have_more_threads_and_shorter_pauses)
     {
         struct node *node = node_held(lent);
         struct registrar *self = node->fake.state;
-        self->populate.core_count = shares[_i].core_count;
+        self->populate->core_count = shares[_i].core_count;
         (void)contribute(node, 128 * SL_MIB);
         ck_assert_uint_eq(node->fake.held_threads, shares[_i].thread_count);
         fake_job_run(&node->fake, 10 * SL_NS_PER_MS);
 
-        uint64_t pause_ns = self->populate.pause_ns - node->fake.env.now_ns;
+        uint64_t pause_ns = self->populate->pause_ns - node->fake.env.now_ns;
 
         uint64_t want_ns = shares[_i].pauses_of_batch * 10 * SL_NS_PER_MS;
         ck_assert_uint_eq(pause_ns, SL_MAX(want_ns, (uint64_t)SL_NS_PER_MS));
@@ -348,15 +350,15 @@ START_TEST(batches_follow_how_long_they_take)
         struct node *node = node_held(lent);
         (void)contribute(node, 140 * SL_MIB);
         fake_job_run(&node->fake, SL_NS_PER_MS);
-        for (uint32_t i = 0; i < 100 && state_of(node)->populate.batch_bytes < 16 * SL_MIB; i++) {
+        for (uint32_t i = 0; i < 100 && state_of(node)->populate->batch_bytes < 16 * SL_MIB; i++) {
             populate_for(node, SL_NS_PER_MS, 100 * SL_NS_PER_US);
         }
-        ck_assert_uint_eq(state_of(node)->populate.batch_bytes, 16 * SL_MIB);
+        ck_assert_uint_eq(state_of(node)->populate->batch_bytes, 16 * SL_MIB);
 
         populate_for(node, 600 * SL_NS_PER_MS, 20 * SL_NS_PER_MS);
 
-        ck_assert_uint_lt(state_of(node)->populate.batch_bytes, 16 * SL_MIB);
-        ck_assert_uint_ge(state_of(node)->populate.batch_bytes, 2 * SL_MIB);
+        ck_assert_uint_lt(state_of(node)->populate->batch_bytes, 16 * SL_MIB);
+        ck_assert_uint_ge(state_of(node)->populate->batch_bytes, 2 * SL_MIB);
         node_end(node);
     }
 END_TEST
@@ -376,7 +378,7 @@ START_TEST(granted_memory_stays_ahead_of_a_writer)
             } else {
                 fake_pass(&node->fake, SL_NS_PER_MS);
             }
-            ck_assert(!state_of(node)->populate.hurried);
+            ck_assert(!state_of(node)->populate->hurried);
             uint64_t ahead = reg_free_bytes(state_of(node));
             ck_assert(ahead >= LEAD_BYTES / 2 - 2 * SL_MIB || there(node) >= 130 * SL_MIB);
         }
@@ -448,7 +450,7 @@ START_TEST(contribution_ends_before_its_memory_came)
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
 
         ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
-        ck_assert_uint_eq(state_of(node)->contributions.asked, 0);
+        ck_assert_uint_eq(state_of(node)->contributions->asked, 0);
         fake_pass(&node->fake, SL_NS_PER_S);
         node_end(node);
     }

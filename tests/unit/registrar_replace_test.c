@@ -1,6 +1,6 @@
 /* tests/unit/registrar_replace_test.c - a value that takes the place of another: what readers see,
  * who may, what becomes of the old one in memory and on disk, restarts at every step. */
-#include "actors/registrar/internal.h"
+#include "actors/registrar/disk/remove.h"
 #include "tests/unit/registrar_support.h"
 
 static struct grants grants;

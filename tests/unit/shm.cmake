@@ -9,8 +9,11 @@ set(SHM_INDEX_SOURCES "")
 foreach(source sl_index.c index_leases.c index_reader.c index_records.c index_recover.c index_writer.c)
     list(APPEND SHM_INDEX_SOURCES ${SHM_UNIT_DIR}/../../ipc/${source})
 endforeach()
+add_library(sl_index_killable OBJECT ${SHM_INDEX_SOURCES})
+target_link_libraries(sl_index_killable PRIVATE sl_flags)
+target_compile_definitions(sl_index_killable PRIVATE SL_INDEX_KILL_POINTS)
 foreach(suite index_crash index_interleave)
-    sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c ${SHM_INDEX_SOURCES} LIBS sluice_ipc
+    sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c $<TARGET_OBJECTS:sl_index_killable> LIBS sluice_ipc
         TIMEOUT 300)
     target_compile_definitions(${suite}_test PRIVATE SL_INDEX_KILL_POINTS)
 endforeach()

@@ -1,6 +1,6 @@
 /* tests/unit/store_ceiling_test.c - a batch that came in part is read on, while values come and not
  * for ever. */
-#include "client/store/store_internal.h"
+#include "client/mooncake/store/internal.h"
 
 #include <check.h>
 #include <stdlib.h>

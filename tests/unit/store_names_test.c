@@ -1,5 +1,5 @@
 /* tests/unit/store_names_test.c - which keys are their own names, and how the others are named. */
-#include "client/store/store_names.h"
+#include "client/mooncake/store/names.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tests/unit/transporter_plan_test.c - limits and cuts of memory regions, the choice of NIC, the
  * list of GPUs. */
-#include "actors/transporter/gpus.h"
-#include "actors/transporter/plan.h"
+#include "actors/transporter/regions/gpus.h"
+#include "runtime/fabric/core/plan.h"
 
 #include <check.h>
 #include <stdio.h>

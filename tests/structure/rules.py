@@ -1,0 +1,200 @@
+"""The rules of the house. Each gives {subject: Finding}; known.json lists the findings that were there before the rule."""
+
+import os
+import re
+import typing
+
+import graph
+import sentences
+
+HEADER_LINES_MAX = 400
+SOURCE_LINES_MAX = 800
+EXCEPTIONS_MAX = 5
+SENTENCE_WORDS_MAX = 40
+ARCHITECTURE_WORDS_MAX = 3000
+GLOSSARY_WORDS_MAX = 30
+PRODUCT = ("runtime", "ipc", "cuda", "actors", "client")
+SOURCES = (".c", ".h", ".cu", ".py")
+
+
+class Finding(typing.NamedTuple):
+    count: int  # it may only fall
+    texts: list  # one line for each thing that is wrong
+    help: str  # what to do next
+
+
+class Tree:
+    """The files of a checkout, and the object files of a build where there are some."""
+
+    def __init__(self, root, build="", nm="nm"):
+        self.root = root
+        self.files = sorted(self.listed())
+        code = [path for path in self.files if path.endswith((".c", ".h", ".cu"))]
+        self.includes = graph.includes(root, code)
+        self.objects = graph.object_files(build, [path for path in code if path.startswith(PRODUCT)]) if build else {}
+        self.calls = graph.calls(*graph.symbols(build, self.objects, nm)) if self.objects else {}
+
+    def listed(self):
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = [name for name in folders if name not in ("build", "shared", "__pycache__") and not name.startswith(".")]
+            for name in names:
+                yield os.path.relpath(os.path.join(folder, name), self.root)
+
+    def text(self, path):
+        with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+def cycles(tree):
+    """Arrows between folders run one way: no folder reaches itself through another."""
+    folders = graph.between_folders(tree.includes, tree.calls)
+    found = {}
+    for members in graph.cycles(folders):
+        rows = [(folders[here][there], here, there) for here in members for there in members if there in folders.get(here, {})]
+        rows.sort(key=lambda row: (len(row[0]), *row[1:]))  # the thinnest arrows first: these are turned around with least work
+        texts = [f"{here} -> {there}, {len(arrows)} times: {'; '.join(arrows[:2])}" for arrows, here, there in rows]
+        found[", ".join(members)] = Finding(len(members), texts, "turn the thin arrows around (an event, a callback), or move what both "
+                                            "folders need into one below them")
+    return found
+
+
+def foreign_headers(tree):
+    """An actor's headers are its own: other actors send messages, other programs use libraries."""
+    found = {}
+    for path, others in tree.includes.items():
+        if not path.startswith(PRODUCT):
+            continue
+        here = path.split("/")
+        for other in sorted(others):
+            there = other.split("/")
+            if there[0] == "actors" and len(there) > 2 and (here[0] != "actors" or here[1] != there[1]):
+                text = f"{path} includes {other}"
+                old = found.get(path, Finding(0, [], ""))
+                found[path] = Finding(old.count + 1, old.texts + [text], "send a message instead, or move what both need below the actors "
+                                      "(runtime/, ipc/)")
+    return found
+
+
+def long_files(tree):
+    """A header has at most 400 lines, a source 800. Suites under tests/ are flat lists of cases and may be longer."""
+    found = {}
+    for path in tree.files:
+        if not path.startswith(PRODUCT) or not path.endswith(SOURCES):
+            continue
+        limit = HEADER_LINES_MAX if path.endswith(".h") else SOURCE_LINES_MAX
+        count = tree.text(path).count("\n")
+        if count > limit:
+            found[path] = Finding(count, [f"{path} has {count} lines, {limit} at most"], "split it by what its parts do")
+    return found
+
+
+def documents(tree):
+    return [path for path in tree.files if os.path.basename(path) == "README.md" or path == "ARCHITECTURE.md"]
+
+
+def long_sentences(tree):
+    """A sentence of a README or of ARCHITECTURE.md has at most 40 words; 25 is the rule."""
+    found = {}
+    for path in documents(tree):
+        texts = [f"{path}:{line}: {words} words: {text[:100]}..." for line, words, text in sentences.sentences(tree.text(path))
+                 if words > SENTENCE_WORDS_MAX]
+        if texts:
+            found[path] = Finding(len(texts), texts, "one thought a sentence: end it where the second thought begins")
+    return found
+
+
+def long_pages(tree):
+    """ARCHITECTURE.md has fewer than 3,000 words, and its glossary at most 30."""
+    if "ARCHITECTURE.md" not in tree.files:
+        return {}
+    found, text = {}, tree.text("ARCHITECTURE.md")
+    count = len(text.split())
+    if count >= ARCHITECTURE_WORDS_MAX:
+        found["ARCHITECTURE.md"] = Finding(count, [f"ARCHITECTURE.md has {count} words, fewer than {ARCHITECTURE_WORDS_MAX} is the rule"],
+                                           "move details of one folder to the README.md of that folder")
+    glossary = re.search(r"^## Glossary\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    rows = len(re.findall(r"^\|", glossary[1], re.M)) - 2 if glossary else 0  # without its head
+    if rows > GLOSSARY_WORDS_MAX:
+        found["glossary"] = Finding(rows, [f"the glossary of ARCHITECTURE.md has {rows} words, {GLOSSARY_WORDS_MAX} at most"],
+                                    "use the field's word instead of a private one")
+    return found
+
+
+def dead_links(tree):
+    """A link of a README or of ARCHITECTURE.md to a file of the tree leads there."""
+    found = {}
+    for path in documents(tree):
+        texts = []
+        for line, address in sentences.links(tree.text(path)):
+            there = os.path.normpath(os.path.join(os.path.dirname(path), address.split("#")[0]))
+            if not re.match(r"[a-z]+:|#", address) and not os.path.exists(os.path.join(tree.root, there)):
+                texts.append(f"{path}:{line}: {address} leads nowhere")
+        if texts:
+            found[path] = Finding(len(texts), texts, "name the place where the file is now")
+    return found
+
+
+RULES = {"cycles": cycles, "foreign_headers": foreign_headers, "long_files": long_files, "long_sentences": long_sentences,
+         "long_pages": long_pages, "dead_links": dead_links}
+
+
+# These change with every edit of the file, so a lower count is told and not asked for.
+LENGTHS = ("cycles", "long_files", "long_pages")
+
+
+def without_exceptions(findings, exceptions):
+    """(findings, complaints): long files that known.json names as exceptions are fine; at most five, each with a reason."""
+    complaints = []
+    if len(exceptions) > EXCEPTIONS_MAX:
+        complaints.append(f"known.json names {len(exceptions)} exceptions, {EXCEPTIONS_MAX} at most: split one of these files")
+    for path, reason in exceptions.items():
+        if len(reason.split()) < 4:
+            complaints.append(f"the exception {path} in known.json has no reason: say why the file cannot be split")
+        if path not in findings["long_files"]:
+            complaints.append(f"the exception {path} in known.json is not needed any more: remove it from the list")
+    kept = {path: finding for path, finding in findings["long_files"].items() if path not in exceptions}
+    return {**findings, "long_files": kept}, complaints
+
+
+def listed(rule, subject, known):
+    """The subject in known.json that covers this finding. A cycle is covered by a listed one that has all its folders."""
+    if rule != "cycles":
+        return subject if subject in known else None
+    members = set(subject.split(", "))
+    return next((other for other in known if members <= set(other.split(", "))), None)
+
+
+def judged(findings, known, calls_seen=True):
+    """(complaints, notes): what is new or worse, what is mended and still listed; what got better."""
+    complaints, notes = [], []
+    for rule, found in findings.items():
+        old = known.get(rule, {})
+        covered = set()
+        for subject, finding in sorted(found.items()):
+            home = listed(rule, subject, old)
+            if home:
+                covered.add(home)
+            if home is None or finding.count > old[home]:
+                head = f"{rule}: {subject}" + (f" ({old[home]} known, {finding.count} now)" if home else "")
+                complaints.append("\n".join([head, *("    " + text for text in finding.texts), f"    to do: {finding.help}"]))
+            elif finding.count < old[home] and rule in LENGTHS:
+                notes.append(f"{rule}: {subject}: {old[home]} known, {finding.count} now")
+            elif finding.count < old[home]:
+                complaints.append(f"{rule}: {subject}\n    {old[home]} known, {finding.count} now\n    to do: write the new count into known.json (--lower)")
+        for subject in sorted(set(old) - covered):
+            if rule != "cycles" or calls_seen:  # includes alone do not show every arrow
+                complaints.append(f"{rule}: {subject}\n    is mended, but still stands in known.json\n    to do: remove it from the list (--lower)")
+    return complaints, notes
+
+
+def lowered(findings, known):
+    """known.json's lists without what is mended, and with the counts of today where they are lower. Nothing is added."""
+    result = {}
+    for rule, found in findings.items():
+        old = known.get(rule, {})
+        result[rule] = {}
+        for subject, finding in sorted(found.items()):
+            home = listed(rule, subject, old)
+            if home is not None:
+                result[rule][subject] = min(finding.count, old[home])
+    return result

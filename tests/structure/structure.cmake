@@ -1,0 +1,11 @@
+# Rules of the house: includes, calls (by the object files of a plain build), length of files, sentences of the documents.
+find_program(SL_PYTHON3 NAMES python3)
+if(SL_PYTHON3)
+    set(structure_options "")
+    if(NOT SL_SANITIZE AND NOT SL_FUZZ AND CMAKE_NM)
+        set(structure_options --build ${CMAKE_BINARY_DIR} --nm ${CMAKE_NM})
+    endif()
+    add_test(NAME structure/rules COMMAND ${SL_PYTHON3} ${CMAKE_SOURCE_DIR}/tests/structure ${structure_options})
+    add_test(NAME structure/structure_test COMMAND ${SL_PYTHON3} ${CMAKE_SOURCE_DIR}/tests/structure/structure_test.py)
+    set_tests_properties(structure/rules structure/structure_test PROPERTIES LABELS structure TIMEOUT 300)
+endif()

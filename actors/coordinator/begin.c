@@ -194,7 +194,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     if (err == SL_OK && op == NULL) {
         err = sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
     }
-    if (err != SL_OK) {
+    if (op == NULL) {
         sl_metric_add(env->metrics, self->metric.op_refused_count, 1);
         sl_reply_code(env, msg, err, &why);
         return;

@@ -3,6 +3,7 @@
 #include "actors/transporter/push/ticket.h"
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/verbs/verbs.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>

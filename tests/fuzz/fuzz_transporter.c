@@ -7,6 +7,7 @@
 #include "actors/transporter/transporter.h"
 #include "ipc/msg_internal.h"
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/tcp.h"
 #include "tests/fuzz/hostile_node.h"
 
 #include <stdio.h>

@@ -15,7 +15,7 @@
 #define CO_SLICE_PARTS_MAX 4096u /* parts of one round: bounds messages, pins and scratch */
 #define CO_FIND_MAX        256u  /* keys of one look-up */
 #define CO_PROMOTE_ROUNDS  3u
-#define CO_STALE_ROUNDS                                                       \
+#define CO_STALE_ROUNDS \
     16u /* an entry that changes so often while it is pinned counts as a miss \
          */
 #define CO_RESERVE_ROUNDS    3u /* of a block whose other writer gave up */

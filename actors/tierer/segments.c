@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEAL_FAILURES_MAX                                                   \
+#define SEAL_FAILURES_MAX \
     5u /* then new frames no longer wait for the footer of a failed segment \
         */
 

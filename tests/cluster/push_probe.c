@@ -1,16 +1,16 @@
 /* tests/cluster/push_probe.c - the two coordinators of a direct hand-over, as one actor of a node
- * that does what its standard input says (push_test.py). Numbers are decimal; every command answers
- * with one line, now or later:
+ * that does what its standard input says (push_test.py). Numbers are decimal; every command is
+ * answered by one line, now or later.
  *
  *   open H COUNT BYTES TTL_MS FROM   reserves COUNT extents for the transporter: "ticket H HEX"
  *   close H                          "closed H CODE"
  *   source H COUNT BYTES             extents of our own with the pattern of H: "source H CODE"
- *   push H LAYERS BUDGET_MS HEX      in so many batches, the last says so: "pushed H LAYER CODE
- * TEXT" abort H HEX                      "aborted H CODE" fill H BYTE                      writes
- * into the extents of H: "filled H" is H BYTE, check H               whether they hold this byte,
- * or the pattern: "is H 0|1" same H OTHER                     whether two sets hold the same: "same
- * H 0|1" begun H                          whether the first byte is written, and the last: "begun H
- * 0|1 0|1"
+ *   push H LAYERS BUDGET_MS HEX      in so many batches, the last says so: "pushed H LAYER CODE TEXT"
+ *   abort H HEX                      "aborted H CODE"
+ *   fill H BYTE                      writes into the extents of H: "filled H"
+ *   is H BYTE, check H               whether they hold this byte, or the pattern: "is H 0|1"
+ *   same H OTHER                     whether two sets hold the same: "same H 0|1"
+ *   begun H                          whether the first byte is written, and the last: "begun H 0|1 0|1"
  *
  * What arrives is acknowledged, and told: "arrived H STATE LAYER PIECES CODE TEXT". */
 #include "ipc/sl_arena.h"

@@ -240,7 +240,8 @@ class Pushing(unittest.TestCase):
         self.halfway(1)
         pid = self.a.pid("transporter.0")
         os.kill(pid, signal.SIGKILL)
-        self.assertEqual(self.prefill.pushed(1, 0), "SL_OK")
+        # Perhaps all had arrived and was acknowledged, and the answer died with who was to give it.
+        self.assertIn(self.prefill.pushed(1, 0), ("SL_OK", "SL_ERR_STALE the hand-over is complete"))
         self.assertEqual(self.decode.expect("arrived", 1).split()[0], "1")
         self.assertTrue(self.decode.holds(1))
         self.decode.closed(1)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ARGUMENTS_MAX 40
-#define CODE_KILLED                                                               \
+#define CODE_KILLED \
     137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
          */
 

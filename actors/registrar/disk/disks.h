@@ -9,7 +9,7 @@
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/segments.h"
 
-#define REG_DISK_CALL_NS                                                    \
+#define REG_DISK_CALL_NS \
     (30 * SL_NS_PER_S) /* a tierer that answers nothing for so long is slow \
                         */
 #define REG_DISK_RETRY_NS (500 * SL_NS_PER_MS) /* pause after a disk error */

@@ -23,7 +23,7 @@ struct reg_retired {
     } metric;
 };
 
-#define REG_RETIRED_SCAN_NS                                              \
+#define REG_RETIRED_SCAN_NS \
     (10 * SL_NS_PER_MS) /* how often retired extents are looked at again \
                          */
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for so many */

@@ -2,7 +2,7 @@
  * for.
  *
  * Every reference, length and count is bounded before it is used, whatever the memory says: a torn
- * or hostile index costs wrong answers at worst, never a fault or an endless loop. index_internal.h
+ * or hostile index costs wrong answers at worst, never a fault or an endless loop. index_layout.h
  * names the orders. */
 #include "ipc/index_internal.h"
 

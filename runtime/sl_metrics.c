@@ -2,6 +2,7 @@
 #include "runtime/metrics_page.h"
 #include "runtime/sl_clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -188,6 +189,17 @@ sl_histogram sl_histogram_define(struct sl_metrics *metrics, const char *name)
     atomic_store_explicit(&page->histogram_count, count + 1,
                           memory_order_release); /* with the views' acquire */
     return count + 1;
+}
+
+void sl_metrics_define(struct sl_metrics *metrics, const struct sl_metric_row *rows, size_t count,
+                       void *state)
+{
+    static_assert(sizeof(sl_metric) == sizeof(sl_histogram), "a handle is a handle");
+    for (size_t i = 0; i < count; i++) {
+        uint32_t handle = rows[i].histogram ? sl_histogram_define(metrics, rows[i].name)
+                                            : sl_metric_define(metrics, rows[i].name);
+        memcpy((char *)state + rows[i].at, &handle, sizeof(handle));
+    }
 }
 
 void sl_histogram_add(struct sl_metrics *metrics, sl_histogram histogram, uint64_t value)

@@ -50,6 +50,19 @@ uint64_t sl_metric_get(const struct sl_metrics *metrics, sl_metric metric);
 sl_histogram sl_histogram_define(struct sl_metrics *metrics, const char *name);
 void sl_histogram_add(struct sl_metrics *metrics, sl_histogram histogram, uint64_t value);
 
+/* A row of an actor's table of metrics: its name, and where in the actor's state its handle is. */
+struct sl_metric_row {
+    const char *name;
+    size_t at;
+    bool histogram;
+};
+/* clang-format off */
+#define SL_METRIC_ROW(state, member, name)    {name, offsetof(struct state, member), false}
+#define SL_HISTOGRAM_ROW(state, member, name) {name, offsetof(struct state, member), true}
+/* clang-format on */
+void sl_metrics_define(struct sl_metrics *metrics, const struct sl_metric_row *rows, size_t count,
+                       void *state);
+
 #define SL_METRICS_REASON_BYTES 240u /* as long as an error's text */
 /* Health and one short reason that people read ("disk full: 6.0 GiB"). */
 void sl_metrics_health(struct sl_metrics *metrics, enum sl_health health, const char *reason);

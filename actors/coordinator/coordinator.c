@@ -8,62 +8,51 @@
 
 #define ACCESS_RING_COUNT 8192u
 
-static void metrics_define(struct coordinator *self)
-{
-    struct sl_metrics *page = self->env->metrics;
-    struct co_metrics *metric = &self->metric;
-    const struct {
-        sl_metric *metric;
-        const char *name;
-    } names[] = {
-        {&metric->store_count, "stores"},
-        {&metric->load_count, "loads"},
-        {&metric->op_failed_count, "ops_failed"},
-        {&metric->op_timeout_count, "ops_timed_out"},
-        {&metric->op_cancelled_count, "ops_cancelled"},
-        {&metric->op_refused_count, "ops_refused"},
-        {&metric->repeated_count, "ops_repeated"},
-        {&metric->op_active_count, "ops_active"},
-        {&metric->late_reply_count, "late_replies"},
-        {&metric->zombie_count, "ops_ended_unfenced"},
-        {&metric->fence_count, "fences"},
-        {&metric->killed_count, "swappers_killed"},
-        {&metric->settled_count, "copies_settled"},
-        {&metric->block_stored_count, "blocks_stored"},
-        {&metric->block_existed_count, "blocks_existed"},
-        {&metric->block_refused_count, "blocks_not_stored"},
-        {&metric->block_from_memory_count, "blocks_from_memory"},
-        {&metric->block_from_disk_count, "blocks_from_disk"},
-        {&metric->block_from_remote_count, "blocks_from_remote"},
-        {&metric->block_missed_count, "blocks_missed"},
-        {&metric->stored_bytes, "stored_bytes"},
-        {&metric->loaded_bytes, "loaded_bytes"},
-        {&metric->promote_count, "parts_promoted"},
-        {&metric->fetch_count, "parts_asked_of_nodes"},
-        {&metric->promote_gave_up_count, "promotes_given_up"},
-        {&metric->pin_limit_count, "pin_limits"},
-        {&metric->length_mismatch_count, "length_mismatches"},
-        {&metric->client_died_count, "engines_died"},
-        {&metric->handover_active_count, "handovers_active"},
-        {&metric->handover_committed_count, "handovers_committed"},
-        {&metric->handover_consumed_count, "handovers_consumed"},
-        {&metric->handover_aborted_count, "handovers_aborted"},
-        {&metric->handover_recomputed_count, "handovers_recomputed"},
-        {&metric->handover_gone_count, "handovers_gone"},
-        {&metric->handover_pushed_count, "handovers_pushed"},
-        {&metric->handover_fallback_count, "handovers_fallen_back"},
-        {&metric->handover_released_count, "handovers_released_by_peers"},
-        {&metric->release_refused_count, "releases_refused"},
-        {&metric->layered_count, "ops_by_layers"},
-        {&metric->layers_copied_count, "layers_copied"},
-    };
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        *names[i].metric = sl_metric_define(page, names[i].name);
-    }
-    metric->store_ns = sl_histogram_define(page, "store_ns");
-    metric->load_ns = sl_histogram_define(page, "load_ns");
-    metric->handover_ns = sl_histogram_define(page, "handover_ns");
-}
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(coordinator, metric.store_count, "stores"),
+    SL_METRIC_ROW(coordinator, metric.load_count, "loads"),
+    SL_METRIC_ROW(coordinator, metric.op_failed_count, "ops_failed"),
+    SL_METRIC_ROW(coordinator, metric.op_timeout_count, "ops_timed_out"),
+    SL_METRIC_ROW(coordinator, metric.op_cancelled_count, "ops_cancelled"),
+    SL_METRIC_ROW(coordinator, metric.op_refused_count, "ops_refused"),
+    SL_METRIC_ROW(coordinator, metric.repeated_count, "ops_repeated"),
+    SL_METRIC_ROW(coordinator, metric.op_active_count, "ops_active"),
+    SL_METRIC_ROW(coordinator, metric.late_reply_count, "late_replies"),
+    SL_METRIC_ROW(coordinator, metric.zombie_count, "ops_ended_unfenced"),
+    SL_METRIC_ROW(coordinator, metric.fence_count, "fences"),
+    SL_METRIC_ROW(coordinator, metric.killed_count, "swappers_killed"),
+    SL_METRIC_ROW(coordinator, metric.settled_count, "copies_settled"),
+    SL_METRIC_ROW(coordinator, metric.block_stored_count, "blocks_stored"),
+    SL_METRIC_ROW(coordinator, metric.block_existed_count, "blocks_existed"),
+    SL_METRIC_ROW(coordinator, metric.block_refused_count, "blocks_not_stored"),
+    SL_METRIC_ROW(coordinator, metric.block_from_memory_count, "blocks_from_memory"),
+    SL_METRIC_ROW(coordinator, metric.block_from_disk_count, "blocks_from_disk"),
+    SL_METRIC_ROW(coordinator, metric.block_from_remote_count, "blocks_from_remote"),
+    SL_METRIC_ROW(coordinator, metric.block_missed_count, "blocks_missed"),
+    SL_METRIC_ROW(coordinator, metric.stored_bytes, "stored_bytes"),
+    SL_METRIC_ROW(coordinator, metric.loaded_bytes, "loaded_bytes"),
+    SL_METRIC_ROW(coordinator, metric.promote_count, "parts_promoted"),
+    SL_METRIC_ROW(coordinator, metric.fetch_count, "parts_asked_of_nodes"),
+    SL_METRIC_ROW(coordinator, metric.promote_gave_up_count, "promotes_given_up"),
+    SL_METRIC_ROW(coordinator, metric.pin_limit_count, "pin_limits"),
+    SL_METRIC_ROW(coordinator, metric.length_mismatch_count, "length_mismatches"),
+    SL_METRIC_ROW(coordinator, metric.client_died_count, "engines_died"),
+    SL_METRIC_ROW(coordinator, metric.handover_active_count, "handovers_active"),
+    SL_METRIC_ROW(coordinator, metric.handover_committed_count, "handovers_committed"),
+    SL_METRIC_ROW(coordinator, metric.handover_consumed_count, "handovers_consumed"),
+    SL_METRIC_ROW(coordinator, metric.handover_aborted_count, "handovers_aborted"),
+    SL_METRIC_ROW(coordinator, metric.handover_recomputed_count, "handovers_recomputed"),
+    SL_METRIC_ROW(coordinator, metric.handover_gone_count, "handovers_gone"),
+    SL_METRIC_ROW(coordinator, metric.handover_pushed_count, "handovers_pushed"),
+    SL_METRIC_ROW(coordinator, metric.handover_fallback_count, "handovers_fallen_back"),
+    SL_METRIC_ROW(coordinator, metric.handover_released_count, "handovers_released_by_peers"),
+    SL_METRIC_ROW(coordinator, metric.release_refused_count, "releases_refused"),
+    SL_METRIC_ROW(coordinator, metric.layered_count, "ops_by_layers"),
+    SL_METRIC_ROW(coordinator, metric.layers_copied_count, "layers_copied"),
+    SL_HISTOGRAM_ROW(coordinator, metric.store_ns, "store_ns"),
+    SL_HISTOGRAM_ROW(coordinator, metric.load_ns, "load_ns"),
+    SL_HISTOGRAM_ROW(coordinator, metric.handover_ns, "handover_ns"),
+};
 
 static sl_err pins_make(struct coordinator *self, struct sl_error *why)
 {
@@ -86,7 +75,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     struct coordinator *self = state;
     self->env = env;
     self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
-    metrics_define(self);
+    sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = co_engines_init(self, why);
     if (err == SL_OK) {
         err = co_ops_init(self, why);

@@ -28,14 +28,18 @@ struct keyer {
     sl_metric requests, refused, keys_derived, tokens_hashed;
 };
 
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(keyer, requests, "key_requests"),
+    SL_METRIC_ROW(keyer, refused, "key_requests_refused"),
+    SL_METRIC_ROW(keyer, keys_derived, "keys_derived"),
+    SL_METRIC_ROW(keyer, tokens_hashed, "tokens_hashed"),
+};
+
 static sl_err keyer_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct keyer *self = state;
     self->env = env;
-    self->requests = sl_metric_define(env->metrics, "key_requests");
-    self->refused = sl_metric_define(env->metrics, "key_requests_refused");
-    self->keys_derived = sl_metric_define(env->metrics, "keys_derived");
-    self->tokens_hashed = sl_metric_define(env->metrics, "tokens_hashed");
+    sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     return sl_keys_create(&self->keys, why);
 }
 

@@ -63,10 +63,7 @@ static void metrics_define(struct registrar *self)
         const struct reg_part *part = reg_parts[i];
         char *state = NULL;
         memcpy(&state, (char *)self + part->state_at, sizeof(state));
-        for (uint32_t k = 0; k < part->metric_count; k++) {
-            sl_metric metric = sl_metric_define(self->env->metrics, part->metrics[k].name);
-            memcpy(state + part->metrics[k].at, &metric, sizeof(metric));
-        }
+        sl_metrics_define(self->env->metrics, part->metrics, part->metric_count, state);
     }
 }
 

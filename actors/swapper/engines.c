@@ -38,7 +38,7 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
                            uint64_t pool_count, struct sl_error *why)
 {
     uint64_t used_bytes = 0, end_bytes = 0;
-    if (region->pool >= pool_count || region->pool >= SL_SWAPPER_POOLS_MAX) {
+    if (region->pool >= pool_count || region->pool >= SW_POOLS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "region %llu: pool %llu of %llu",
                        (unsigned long long)number, (unsigned long long)region->pool,
                        (unsigned long long)pool_count);
@@ -108,7 +108,7 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
 
 /* The layers of one pool in their order; each number once, none missing. */
 static sl_err pool_layers(const struct sl_body_engine_get_reply *body, uint64_t rank, uint64_t pool,
-                          const struct sl_swapper_engine *engine, const struct plan *plan,
+                          const struct sw_engine *engine, const struct plan *plan,
                           struct sl_layer *layers, uint32_t *layer_count, struct sl_error *why)
 {
     uint32_t count = 0;
@@ -138,10 +138,10 @@ static sl_err pool_layers(const struct sl_body_engine_get_reply *body, uint64_t 
 
 static sl_err pool_make(struct sl_device *device, const struct sl_body_engine_get_reply *body,
                         uint64_t rank, uint64_t pool, const struct plan *plan,
-                        struct sl_swapper_engine *engine, struct sl_error *why)
+                        struct sw_engine *engine, struct sl_error *why)
 {
     uint32_t layer_count = 0;
-    struct sl_swapper_pool *out = &engine->pools[pool];
+    struct sw_pool *out = &engine->pools[pool];
     struct sl_layer *layers = calloc(body->regions.count + 1, sizeof(*layers));
     if (layers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
@@ -169,7 +169,7 @@ static sl_err pool_make(struct sl_device *device, const struct sl_body_engine_ge
     return err;
 }
 
-bool sl_swapper_engine_is_of(const struct sl_swapper_engine *engine, uint64_t epoch)
+bool sw_engine_is_of(const struct sw_engine *engine, uint64_t epoch)
 {
     for (uint32_t i = 0; i < engine->epoch_count; i++) {
         if (engine->epochs[i] == epoch) {
@@ -180,26 +180,25 @@ bool sl_swapper_engine_is_of(const struct sl_swapper_engine *engine, uint64_t ep
 }
 
 static sl_err epochs_note(const struct sl_body_engine_get_reply *body, uint64_t rank,
-                          struct sl_swapper_engine *engine, struct sl_error *why)
+                          struct sw_engine *engine, struct sl_error *why)
 {
     engine->epoch_count = 0;
     for (uint64_t i = 0; i < body->regions.count; i++) {
         uint64_t epoch = body->regions.at[i].pool_epoch;
-        if (body->regions.at[i].rank != rank || epoch == 0 ||
-            sl_swapper_engine_is_of(engine, epoch)) {
+        if (body->regions.at[i].rank != rank || epoch == 0 || sw_engine_is_of(engine, epoch)) {
             continue;
         }
-        if (engine->epoch_count == SL_SWAPPER_EPOCHS_MAX) {
+        if (engine->epoch_count == SW_EPOCHS_MAX) {
             return sl_fail(why, SL_ERR_LIMIT, "region %llu: of more than %u pools",
-                           (unsigned long long)i, SL_SWAPPER_EPOCHS_MAX);
+                           (unsigned long long)i, SW_EPOCHS_MAX);
         }
         engine->epochs[engine->epoch_count++] = epoch;
     }
     return SL_OK;
 }
 
-sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
-                             uint64_t rank, struct sl_swapper_engine *engine, struct sl_error *why)
+sl_err sw_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                     uint64_t rank, struct sw_engine *engine, struct sl_error *why)
 {
     struct plan plan = {0};
     sl_err err = epochs_note(body, rank, engine, why);
@@ -217,25 +216,25 @@ sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engi
                                &engine->mappings[i], why);
         engine->mapping_count += err == SL_OK;
     }
-    for (uint64_t pool = 0; err == SL_OK && pool < body->pools.count && pool < SL_SWAPPER_POOLS_MAX;
+    for (uint64_t pool = 0; err == SL_OK && pool < body->pools.count && pool < SW_POOLS_MAX;
          pool++) {
         err = pool_make(device, body, rank, pool, &plan, engine, why);
     }
     if (err != SL_OK) {
-        sl_swapper_engine_unmap(device, engine);
+        sw_engine_unmap(device, engine);
     }
     plan_free(&plan);
     return err;
 }
 
-void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine *engine)
+void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine)
 {
-    for (uint32_t i = 0; i < SL_SWAPPER_POOLS_MAX; i++) {
+    for (uint32_t i = 0; i < SW_POOLS_MAX; i++) {
         if (engine->pools[i].present) {
             device->ops->layers_remove(device, engine->pools[i].layers_index);
         }
         free(engine->pools[i].layer_offsets);
-        engine->pools[i] = (struct sl_swapper_pool){0};
+        engine->pools[i] = (struct sw_pool){0};
     }
     for (uint32_t i = 0; i < engine->mapping_count; i++) {
         device->ops->unmap(device, &engine->mappings[i]);

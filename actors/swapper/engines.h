@@ -5,17 +5,17 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_msg.h"
 
-#define SL_SWAPPER_POOLS_MAX 8u /* of the message table */
+#define SW_POOLS_MAX 8u /* of the message table */
 /* Distinct memory of the table of pools that one rank of an engine lies in. */
-#define SL_SWAPPER_EPOCHS_MAX 64u
+#define SW_EPOCHS_MAX 64u
 
-enum sl_swapper_engine_state {
-    SL_SWAPPER_ENGINE_FREE,
-    SL_SWAPPER_ENGINE_ASKED, /* its registration is on the way */
-    SL_SWAPPER_ENGINE_READY, /* mapped */
+enum sw_engine_state {
+    SW_ENGINE_FREE,
+    SW_ENGINE_ASKED, /* its registration is on the way */
+    SW_ENGINE_READY, /* mapped */
 };
 
-struct sl_swapper_pool {
+struct sw_pool {
     bool present; /* this rank has layers of it */
     uint32_t layers_index;
     uint32_t layer_count;
@@ -25,26 +25,26 @@ struct sl_swapper_pool {
     uint64_t block_count;
 };
 
-struct sl_swapper_engine {
-    enum sl_swapper_engine_state state;
+struct sw_engine {
+    enum sw_engine_state state;
     uint64_t engine_id; /* never reused */
     uint64_t used_ns;   /* last COPY */
     uint64_t asked_ns;  /* last answer about it, or last question */
     struct sl_proc_id proc;
     struct sl_mapping *mappings; /* owned, each with what it maps */
     uint32_t mapping_count;
-    uint64_t epochs[SL_SWAPPER_EPOCHS_MAX]; /* that it is mapped of */
+    uint64_t epochs[SW_EPOCHS_MAX]; /* that it is mapped of */
     uint32_t epoch_count;
-    struct sl_swapper_pool pools[SL_SWAPPER_POOLS_MAX];
+    struct sw_pool pools[SW_POOLS_MAX];
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
  * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
  * double, sizes that do not fit); SL_ERR_LIMIT. */
-sl_err sl_swapper_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
-                             uint64_t rank, struct sl_swapper_engine *engine, struct sl_error *why);
-bool sl_swapper_engine_is_of(const struct sl_swapper_engine *engine, uint64_t epoch);
+sl_err sw_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                     uint64_t rank, struct sw_engine *engine, struct sl_error *why);
+bool sw_engine_is_of(const struct sw_engine *engine, uint64_t epoch);
 /* Also accepts one that is not mapped. Leaves state, id and times alone. */
-void sl_swapper_engine_unmap(struct sl_device *device, struct sl_swapper_engine *engine);
+void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine);
 
 #endif

@@ -18,24 +18,24 @@ struct seen_set {
     uint32_t next;
 };
 
-struct sl_swapper_jobs {
-    struct sl_swapper_job slots[SL_SWAPPER_JOBS_MAX + SL_SWAPPER_ANSWERS_MAX];
+struct sw_jobs {
+    struct sw_job slots[SW_JOBS_MAX + SW_ANSWERS_MAX];
     struct seen_set answered[SEEN_SETS];
     struct seen_set fenced[SEEN_SETS];
-    struct sl_swapper_job *answers[SL_SWAPPER_ANSWERS_MAX]; /* a ring, oldest at next_answer */
+    struct sw_job *answers[SW_ANSWERS_MAX]; /* a ring, oldest at next_answer */
     uint32_t next_answer;
     uint32_t queued_count;
     uint64_t queued_items;
     uint64_t turn;
 };
 
-sl_err sl_swapper_jobs_create(struct sl_swapper_jobs **out, struct sl_error *why)
+sl_err sw_jobs_create(struct sw_jobs **out, struct sl_error *why)
 {
     *out = calloc(1, sizeof(**out));
     return *out == NULL ? sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the job table") : SL_OK;
 }
 
-static void job_free_buffers(struct sl_swapper_job *job)
+static void job_free_buffers(struct sw_job *job)
 {
     free(job->items);
     free(job->done);
@@ -48,7 +48,7 @@ static void job_free_buffers(struct sl_swapper_job *job)
     job->item_capacity = 0;
 }
 
-void sl_swapper_jobs_destroy(struct sl_swapper_jobs **jobs)
+void sw_jobs_destroy(struct sw_jobs **jobs)
 {
     if (jobs == NULL || *jobs == NULL) {
         return;
@@ -108,38 +108,36 @@ static bool seq_before(uint64_t seq, uint64_t other)
 
 /* ---- jobs ---- */
 
-static bool job_is_of(const struct sl_swapper_job *job, struct sl_text sender)
+static bool job_is_of(const struct sw_job *job, struct sl_text sender)
 {
     return strlen(job->back.to) == sender.length && sender.length > 0 &&
            memcmp(job->back.to, sender.at, sender.length) == 0;
 }
 
-static bool job_is(const struct sl_swapper_job *job, const struct sl_msg *msg)
+static bool job_is(const struct sw_job *job, const struct sl_msg *msg)
 {
     return job->back.seq == msg->seq && job_is_of(job, msg->sender);
 }
 
-enum sl_swapper_known sl_swapper_jobs_known(struct sl_swapper_jobs *jobs, const struct sl_msg *msg,
-                                            struct sl_swapper_job **job)
+enum sw_known sw_jobs_known(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job **job)
 {
     for (size_t i = 0; i < SL_COUNT(jobs->slots); i++) {
-        struct sl_swapper_job *slot = &jobs->slots[i];
-        if (slot->state != SL_SWAPPER_JOB_FREE && job_is(slot, msg)) {
+        struct sw_job *slot = &jobs->slots[i];
+        if (slot->state != SW_JOB_FREE && job_is(slot, msg)) {
             *job = slot;
-            return slot->state == SL_SWAPPER_JOB_QUEUED ? SL_SWAPPER_QUEUED : SL_SWAPPER_ANSWERED;
+            return slot->state == SW_JOB_QUEUED ? SW_QUEUED : SW_ANSWERED;
         }
     }
     uint64_t sender = name_hash(msg->sender.at, msg->sender.length);
     if (seen_find(seen_set_of(jobs->answered, sender, msg->seq), sender, msg->seq) < SEEN_WAYS) {
-        return SL_SWAPPER_OLD;
+        return SW_OLD;
     }
     const struct seen_set *fences = seen_set_of(jobs->fenced, sender, msg->op_id);
     uint32_t way = seen_find(fences, sender, msg->op_id);
-    return way < SEEN_WAYS && seq_before(msg->seq, fences->fence[way]) ? SL_SWAPPER_FENCED
-                                                                       : SL_SWAPPER_NEW;
+    return way < SEEN_WAYS && seq_before(msg->seq, fences->fence[way]) ? SW_FENCED : SW_NEW;
 }
 
-static sl_err job_reserve(struct sl_swapper_job *job, uint32_t count, struct sl_error *why)
+static sl_err job_reserve(struct sw_job *job, uint32_t count, struct sl_error *why)
 {
     if (count <= job->item_capacity) {
         return SL_OK;
@@ -157,17 +155,17 @@ static sl_err job_reserve(struct sl_swapper_job *job, uint32_t count, struct sl_
     return SL_OK;
 }
 
-sl_err sl_swapper_jobs_add(struct sl_swapper_jobs *jobs, const struct sl_msg *msg,
-                           struct sl_swapper_job **out, struct sl_error *why)
+sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job **out,
+                   struct sl_error *why)
 {
     const struct sl_body_copy *body = &msg->body.copy;
-    if (jobs->queued_count == SL_SWAPPER_JOBS_MAX ||
-        jobs->queued_items + body->items.count > SL_SWAPPER_ITEMS_MAX) {
+    if (jobs->queued_count == SW_JOBS_MAX ||
+        jobs->queued_items + body->items.count > SW_ITEMS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "%u copies with %llu parts are queued",
                        jobs->queued_count, (unsigned long long)jobs->queued_items);
     }
-    struct sl_swapper_job *job = jobs->slots;
-    while (job->state != SL_SWAPPER_JOB_FREE) { /* there are more slots than queued and kept jobs */
+    struct sw_job *job = jobs->slots;
+    while (job->state != SW_JOB_FREE) { /* there are more slots than queued and kept jobs */
         job++;
     }
     uint32_t count = (uint32_t)body->items.count;
@@ -176,7 +174,7 @@ sl_err sl_swapper_jobs_add(struct sl_swapper_jobs *jobs, const struct sl_msg *ms
         return err;
     }
     sl_return_keep(msg, &job->back);
-    job->state = SL_SWAPPER_JOB_QUEUED;
+    job->state = SW_JOB_QUEUED;
     job->out = body->out;
     job->chunked = body->out && body->chunks;
     free(job->chunks);
@@ -203,26 +201,26 @@ sl_err sl_swapper_jobs_add(struct sl_swapper_jobs *jobs, const struct sl_msg *ms
     return SL_OK;
 }
 
-void sl_swapper_jobs_end(struct sl_swapper_jobs *jobs, struct sl_swapper_job *job)
+void sw_jobs_end(struct sw_jobs *jobs, struct sw_job *job)
 {
-    SL_ASSERT(job->state == SL_SWAPPER_JOB_QUEUED);
+    SL_ASSERT(job->state == SW_JOB_QUEUED);
     jobs->queued_count--;
     jobs->queued_items -= job->item_count;
-    job->state = SL_SWAPPER_JOB_ANSWERED;
+    job->state = SW_JOB_ANSWERED;
     uint64_t sender = name_hash(job->back.to, strlen(job->back.to));
     (void)seen_add(seen_set_of(jobs->answered, sender, job->back.seq), sender, job->back.seq);
-    struct sl_swapper_job *oldest = jobs->answers[jobs->next_answer];
+    struct sw_job *oldest = jobs->answers[jobs->next_answer];
     if (oldest != NULL) {
-        oldest->state = SL_SWAPPER_JOB_FREE;
+        oldest->state = SW_JOB_FREE;
         if (oldest->item_capacity > ITEMS_KEPT) {
             job_free_buffers(oldest);
         }
     }
     jobs->answers[jobs->next_answer] = job;
-    jobs->next_answer = (jobs->next_answer + 1) % SL_SWAPPER_ANSWERS_MAX;
+    jobs->next_answer = (jobs->next_answer + 1) % SW_ANSWERS_MAX;
 }
 
-bool sl_swapper_job_is_before(const struct sl_swapper_job *job, const struct sl_msg *fence)
+bool sw_job_is_before(const struct sw_job *job, const struct sl_msg *fence)
 {
     bool of_sender = job_is_of(job, fence->sender);
     if (fence->op_id ==
@@ -232,7 +230,7 @@ bool sl_swapper_job_is_before(const struct sl_swapper_job *job, const struct sl_
     return job->back.op_id == fence->op_id && (!of_sender || seq_before(job->back.seq, fence->seq));
 }
 
-void sl_swapper_jobs_fence(struct sl_swapper_jobs *jobs, const struct sl_msg *fence)
+void sw_jobs_fence(struct sw_jobs *jobs, const struct sl_msg *fence)
 {
     uint64_t sender = name_hash(fence->sender.at, fence->sender.length);
     struct seen_set *set = seen_set_of(jobs->fenced, sender, fence->op_id);
@@ -243,23 +241,23 @@ void sl_swapper_jobs_fence(struct sl_swapper_jobs *jobs, const struct sl_msg *fe
     }
 }
 
-void sl_swapper_jobs_turn(struct sl_swapper_jobs *jobs, struct sl_swapper_job *job)
+void sw_jobs_turn(struct sw_jobs *jobs, struct sw_job *job)
 {
     job->turn = ++jobs->turn;
 }
 
-struct sl_swapper_job *sl_swapper_jobs_each(struct sl_swapper_jobs *jobs, uint32_t *cursor)
+struct sw_job *sw_jobs_each(struct sw_jobs *jobs, uint32_t *cursor)
 {
     while (*cursor < SL_COUNT(jobs->slots)) {
-        struct sl_swapper_job *job = &jobs->slots[(*cursor)++];
-        if (job->state == SL_SWAPPER_JOB_QUEUED) {
+        struct sw_job *job = &jobs->slots[(*cursor)++];
+        if (job->state == SW_JOB_QUEUED) {
             return job;
         }
     }
     return NULL;
 }
 
-uint32_t sl_swapper_jobs_queued(const struct sl_swapper_jobs *jobs)
+uint32_t sw_jobs_queued(const struct sw_jobs *jobs)
 {
     return jobs->queued_count;
 }

@@ -10,14 +10,14 @@
 #include "ipc/sl_msg.h"
 #include "runtime/sl_digest.h"
 
-#define SL_SWAPPER_JOBS_MAX    256u
-#define SL_SWAPPER_ITEMS_MAX   (4u * SL_BATCH_MAX) /* of all queued jobs together */
-#define SL_SWAPPER_ANSWERS_MAX 16u                 /* kept to be given again */
+#define SW_JOBS_MAX    256u
+#define SW_ITEMS_MAX   (4u * SL_BATCH_MAX) /* of all queued jobs together */
+#define SW_ANSWERS_MAX 16u                 /* kept to be given again */
 
-enum sl_swapper_job_state { SL_SWAPPER_JOB_FREE, SL_SWAPPER_JOB_QUEUED, SL_SWAPPER_JOB_ANSWERED };
+enum sw_job_state { SW_JOB_FREE, SW_JOB_QUEUED, SW_JOB_ANSWERED };
 
-struct sl_swapper_job {
-    enum sl_swapper_job_state state;
+struct sw_job {
+    enum sw_job_state state;
     bool out;
     bool chunked; /* hashes of chunks are answered instead of digests */
     bool checked; /* items against the engine's pools and the arenas */
@@ -38,36 +38,35 @@ struct sl_swapper_job {
     struct sl_error why;
 };
 
-struct sl_swapper_jobs; /* opaque; one thread */
+struct sw_jobs; /* opaque; one thread */
 
-sl_err sl_swapper_jobs_create(struct sl_swapper_jobs **out, struct sl_error *why);
-void sl_swapper_jobs_destroy(struct sl_swapper_jobs **jobs);
+sl_err sw_jobs_create(struct sw_jobs **out, struct sl_error *why);
+void sw_jobs_destroy(struct sw_jobs **jobs);
 
-enum sl_swapper_known {
-    SL_SWAPPER_NEW,
-    SL_SWAPPER_QUEUED,   /* an answer will come */
-    SL_SWAPPER_ANSWERED, /* *job holds the answer */
-    SL_SWAPPER_OLD,      /* answered long ago */
-    SL_SWAPPER_FENCED,   /* its op was fenced after it was sent */
+enum sw_known {
+    SW_NEW,
+    SW_QUEUED,   /* an answer will come */
+    SW_ANSWERED, /* *job holds the answer */
+    SW_OLD,      /* answered long ago */
+    SW_FENCED,   /* its op was fenced after it was sent */
 };
-enum sl_swapper_known sl_swapper_jobs_known(struct sl_swapper_jobs *jobs, const struct sl_msg *msg,
-                                            struct sl_swapper_job **job);
+enum sw_known sw_jobs_known(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job **job);
 /* Queues a copy of the COPY. Errors: SL_ERR_LIMIT (jobs or items), SL_ERR_NO_MEMORY. */
-sl_err sl_swapper_jobs_add(struct sl_swapper_jobs *jobs, const struct sl_msg *msg,
-                           struct sl_swapper_job **out, struct sl_error *why);
+sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job **out,
+                   struct sl_error *why);
 /* The job is answered: remembers that, and its answer for a while. */
-void sl_swapper_jobs_end(struct sl_swapper_jobs *jobs, struct sl_swapper_job *job);
+void sw_jobs_end(struct sw_jobs *jobs, struct sw_job *job);
 /* Whether a FENCE (of an op) covers the job: of its op, and not sent behind the fence by the same
  * sender, who may go on with the op after the answer. Op id 0: all jobs of the sender so far;
  * sequence numbers grow over the lives of an actor, so a coordinator that starts fences what its
  * predecessor left. */
-bool sl_swapper_job_is_before(const struct sl_swapper_job *job, const struct sl_msg *fence);
+bool sw_job_is_before(const struct sw_job *job, const struct sl_msg *fence);
 /* No COPY of the fence's op is taken any more that its sender numbered before the fence. */
-void sl_swapper_jobs_fence(struct sl_swapper_jobs *jobs, const struct sl_msg *fence);
+void sw_jobs_fence(struct sw_jobs *jobs, const struct sl_msg *fence);
 /* A slice was done: behind all others. */
-void sl_swapper_jobs_turn(struct sl_swapper_jobs *jobs, struct sl_swapper_job *job);
+void sw_jobs_turn(struct sw_jobs *jobs, struct sw_job *job);
 /* Walks queued jobs: *cursor starts at 0; NULL at the end. The job given may be ended. */
-struct sl_swapper_job *sl_swapper_jobs_each(struct sl_swapper_jobs *jobs, uint32_t *cursor);
-uint32_t sl_swapper_jobs_queued(const struct sl_swapper_jobs *jobs);
+struct sw_job *sw_jobs_each(struct sw_jobs *jobs, uint32_t *cursor);
+uint32_t sw_jobs_queued(const struct sw_jobs *jobs);
 
 #endif

@@ -8,11 +8,10 @@
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
 #define LOOK_NS         SL_NS_PER_S
 
-sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *env, uint64_t rank,
-                              struct sl_error *why)
+sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,
+                      struct sl_error *why)
 {
     char cache[1200];
-    struct sl_metrics *page = env->metrics;
     memory->env = env;
     snprintf(cache, sizeof(cache), "%s/cache", env->paths->runtime_dir);
     struct sl_device_options options = {
@@ -27,20 +26,15 @@ sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *e
     if (err != SL_OK) {
         return err;
     }
-    memory->pinned = sl_metric_define(page, "pinned_bytes");
-    memory->bounced = sl_metric_define(page, "bounced_bytes");
-    memory->copies = sl_metric_define(page, "dma_copies");
-    memory->batches = sl_metric_define(page, "dma_batches");
-    memory->kernels = sl_metric_define(page, "kernels");
     sl_log_write(env->log, SL_LOG_INFO, 0, "%s", memory->device->text);
     env->ops->wake_at(env, env->now_ns);
     return SL_OK;
 }
 
-void sl_swapper_memory_close(struct sl_swapper_memory *memory)
+void sw_memory_close(struct sw_memory *memory)
 {
     sl_device_close(&memory->device); /* first: arenas are pinned */
-    for (uint32_t i = 0; i < SL_SWAPPER_ARENAS_MAX; i++) {
+    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
         sl_arena_close(&memory->arenas[i]);
     }
 }
@@ -50,12 +44,12 @@ static unsigned char *arena_base(const struct sl_arena *arena)
     return sl_arena_at(arena, 0, 1);
 }
 
-sl_err sl_swapper_arena(struct sl_swapper_memory *memory, uint64_t arena, struct sl_error *why)
+sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
 {
     const char *directory = memory->env->paths->shm_dir;
-    if (arena >= SL_SWAPPER_ARENAS_MAX) {
+    if (arena >= SW_ARENAS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "arena %llu: there are at most %u",
-                       (unsigned long long)arena, SL_SWAPPER_ARENAS_MAX);
+                       (unsigned long long)arena, SW_ARENAS_MAX);
     }
     struct sl_arena **mapped = &memory->arenas[arena];
     if (*mapped != NULL && sl_arena_current(*mapped, directory) == SL_ERR_STALE) {
@@ -73,19 +67,19 @@ sl_err sl_swapper_arena(struct sl_swapper_memory *memory, uint64_t arena, struct
 }
 
 /* Looks for the arena before the first copy needs it, and at how far it has grown. */
-static void arena_look(struct sl_swapper_memory *memory)
+static void arena_look(struct sw_memory *memory)
 {
     struct sl_env *env = memory->env;
     if (memory->look_ns > env->now_ns) {
         return;
     }
-    sl_err err = sl_swapper_arena(memory, 0, NULL); /* not there yet: next time */
+    sl_err err = sw_arena(memory, 0, NULL); /* not there yet: next time */
     const struct sl_arena *arena = memory->arenas[0];
     bool growing = err == SL_OK && sl_arena_populated_bytes(arena) < sl_arena_data_bytes(arena);
     memory->look_ns = sl_deadline_ns(env->now_ns, growing ? LOOK_GROWING_NS : LOOK_NS);
 }
 
-sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory)
+sl_err sw_memory_idle(struct sw_memory *memory)
 {
     struct sl_env *env = memory->env;
     struct sl_error why = {0};
@@ -108,12 +102,12 @@ sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory)
         }
         sl_metrics_health(env->metrics, SL_HEALTH_DEGRADED, why.text);
     }
-    sl_swapper_memory_publish(memory);
+    sw_memory_publish(memory);
     env->ops->wake_at(env, more ? env->now_ns : memory->look_ns);
     return SL_OK;
 }
 
-void sl_swapper_memory_publish(struct sl_swapper_memory *memory)
+void sw_memory_publish(struct sw_memory *memory)
 {
     struct sl_metrics *page = memory->env->metrics;
     const struct sl_device_stats *stats = &memory->device->stats;

@@ -6,30 +6,30 @@
 #include "ipc/sl_arena.h"
 #include "runtime/sl_env.h"
 
-#define SL_SWAPPER_ARENAS_MAX 64u /* one a rank at most */
+#define SW_ARENAS_MAX 64u /* one a rank at most */
 
-struct sl_swapper_memory {
+struct sw_memory {
     struct sl_env *env; /* borrowed */
     struct sl_device *device;
-    struct sl_arena *arenas[SL_SWAPPER_ARENAS_MAX]; /* NULL until first needed */
-    uint64_t look_ns;                               /* when the arena is looked at again */
-    bool told;                                      /* status shows which device it is */
+    struct sl_arena *arenas[SW_ARENAS_MAX]; /* NULL until first needed */
+    uint64_t look_ns;                       /* when the arena is looked at again */
+    bool told;                              /* status shows which device it is */
     sl_metric pinned, bounced, copies, batches, kernels;
 };
 
 /* Opens the device that the settings name, and says which it is. Errors: those of the device. */
-sl_err sl_swapper_memory_open(struct sl_swapper_memory *memory, struct sl_env *env, uint64_t rank,
-                              struct sl_error *why);
-void sl_swapper_memory_close(struct sl_swapper_memory *memory); /* also one that is half open */
+sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,
+                      struct sl_error *why);
+void sw_memory_close(struct sw_memory *memory); /* also one that is half open */
 
 /* Maps the arena that the node has now. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (none is there),
  * those of segments and of the device. */
-sl_err sl_swapper_arena(struct sl_swapper_memory *memory, uint64_t arena, struct sl_error *why);
+sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why);
 
 /* When nothing is to be copied: a step of what makes copies fast (pinning, measuring), and asks to
  * be woken for the next. A result other than SL_OK ends the actor. */
-sl_err sl_swapper_memory_idle(struct sl_swapper_memory *memory);
+sl_err sw_memory_idle(struct sw_memory *memory);
 /* Counters of the device. */
-void sl_swapper_memory_publish(struct sl_swapper_memory *memory);
+void sw_memory_publish(struct sw_memory *memory);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static struct sl_swapper_made *made_find(const struct sl_swapper_pools *pools, uint64_t epoch)
+static struct sw_made *made_find(const struct sw_pools *pools, uint64_t epoch)
 {
     for (uint32_t i = 0; i < pools->made_high; i++) {
         if (pools->made[i].epoch == epoch) {
@@ -15,32 +15,31 @@ static struct sl_swapper_made *made_find(const struct sl_swapper_pools *pools, u
 }
 
 /* A free row; NULL: none, why says so. */
-static struct sl_swapper_made *made_row(struct sl_swapper_pools *pools, struct sl_error *why)
+static struct sw_made *made_row(struct sw_pools *pools, struct sl_error *why)
 {
-    struct sl_swapper_made *row = made_find(pools, 0);
+    struct sw_made *row = made_find(pools, 0);
     if (pools->made == NULL) {
-        pools->made = calloc(SL_SWAPPER_MADE_MAX, sizeof(*pools->made));
+        pools->made = calloc(SW_MADE_MAX, sizeof(*pools->made));
         if (pools->made == NULL) {
             (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of pools");
             return NULL;
         }
     }
-    if (row == NULL && pools->made_high == SL_SWAPPER_MADE_MAX) {
-        (void)sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SL_SWAPPER_MADE_MAX);
+    if (row == NULL && pools->made_high == SW_MADE_MAX) {
+        (void)sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SW_MADE_MAX);
         return NULL;
     }
     return row != NULL ? row : &pools->made[pools->made_high++];
 }
 
-sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *device,
-                            uint64_t epoch, uint64_t length_bytes, struct sl_memory_handle *out,
-                            struct sl_error *why)
+sl_err sw_pool_make(struct sw_pools *pools, struct sl_device *device, uint64_t epoch,
+                    uint64_t length_bytes, struct sl_memory_handle *out, struct sl_error *why)
 {
-    struct sl_swapper_made *row = made_find(pools, epoch);
+    struct sw_made *row = made_find(pools, epoch);
     if (row != NULL) {
         return sl_device_memory_export(device, &row->memory, out, why);
     }
-    if (sl_swapper_pool_is_over(pools, epoch)) {
+    if (sw_pool_is_over(pools, epoch)) {
         return sl_fail(why, SL_ERR_STALE, "pool epoch %llu is over", (unsigned long long)epoch);
     }
     struct sl_device_memory memory = {.fd = -1};
@@ -55,17 +54,16 @@ sl_err sl_swapper_pool_make(struct sl_swapper_pools *pools, struct sl_device *de
         sl_device_memory_free(device, &memory);
         return err != SL_OK ? err : why->code;
     }
-    *row = (struct sl_swapper_made){.epoch = epoch, .memory = memory};
+    *row = (struct sw_made){.epoch = epoch, .memory = memory};
     return SL_OK;
 }
 
-uint64_t sl_swapper_pool_drop(struct sl_swapper_pools *pools, struct sl_device *device,
-                              uint64_t epoch)
+uint64_t sw_pool_drop(struct sw_pools *pools, struct sl_device *device, uint64_t epoch)
 {
     uint64_t length_bytes = 0;
-    struct sl_swapper_made *row = made_find(pools, epoch);
-    if (!sl_swapper_pool_is_over(pools, epoch)) {
-        pools->over[pools->over_next++ % SL_SWAPPER_OVER_MAX] = epoch;
+    struct sw_made *row = made_find(pools, epoch);
+    if (!sw_pool_is_over(pools, epoch)) {
+        pools->over[pools->over_next++ % SW_OVER_MAX] = epoch;
     }
     if (row != NULL) {
         length_bytes = row->memory.length_bytes;
@@ -75,7 +73,7 @@ uint64_t sl_swapper_pool_drop(struct sl_swapper_pools *pools, struct sl_device *
     return length_bytes;
 }
 
-uint32_t sl_swapper_pools_made(const struct sl_swapper_pools *pools)
+uint32_t sw_pools_made(const struct sw_pools *pools)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < pools->made_high; i++) {
@@ -84,9 +82,9 @@ uint32_t sl_swapper_pools_made(const struct sl_swapper_pools *pools)
     return count;
 }
 
-bool sl_swapper_pool_is_over(const struct sl_swapper_pools *pools, uint64_t epoch)
+bool sw_pool_is_over(const struct sw_pools *pools, uint64_t epoch)
 {
-    for (uint32_t i = 0; i < SL_SWAPPER_OVER_MAX; i++) {
+    for (uint32_t i = 0; i < SW_OVER_MAX; i++) {
         if (epoch != 0 && pools->over[i] == epoch) {
             return true;
         }
@@ -94,7 +92,7 @@ bool sl_swapper_pool_is_over(const struct sl_swapper_pools *pools, uint64_t epoc
     return false;
 }
 
-void sl_swapper_pools_fini(struct sl_swapper_pools *pools, struct sl_device *device)
+void sw_pools_fini(struct sw_pools *pools, struct sl_device *device)
 {
     for (uint32_t i = 0; i < pools->made_high; i++) {
         if (pools->made[i].epoch != 0) {
@@ -102,5 +100,5 @@ void sl_swapper_pools_fini(struct sl_swapper_pools *pools, struct sl_device *dev
         }
     }
     free(pools->made);
-    *pools = (struct sl_swapper_pools){0};
+    *pools = (struct sw_pools){0};
 }

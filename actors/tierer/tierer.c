@@ -493,32 +493,30 @@ static void take_request(struct tierer *self, const struct sl_msg *msg)
 
 /* ---------------------------------------------------------------- the actor */
 
-static void tierer_metrics(struct tierer *self)
-{
-    struct sl_metrics *metrics = self->env->metrics;
-    self->metrics.bytes_written = sl_metric_define(metrics, "bytes_written");
-    self->metrics.bytes_read = sl_metric_define(metrics, "bytes_read");
-    self->metrics.values_written = sl_metric_define(metrics, "values_written");
-    self->metrics.values_read = sl_metric_define(metrics, "values_read");
-    self->metrics.corrupt = sl_metric_define(metrics, "corrupt_count");
-    self->metrics.io_errors = sl_metric_define(metrics, "io_error_count");
-    self->metrics.segments = sl_metric_define(metrics, "segments");
-    self->metrics.used_bytes = sl_metric_define(metrics, "disk_used_bytes");
-    self->metrics.live_values = sl_metric_define(metrics, "live_values");
-    self->metrics.live_bytes = sl_metric_define(metrics, "live_bytes");
-    self->metrics.reclaimed_segments = sl_metric_define(metrics, "reclaimed_segments");
-    self->metrics.tombstones = sl_metric_define(metrics, "tombstones_written");
-    self->metrics.syncs = sl_metric_define(metrics, "syncs");
-    self->metrics.sealed_segments = sl_metric_define(metrics, "sealed_segments");
-    self->metrics.in_flight = sl_metric_define(metrics, "requests_in_flight");
-    self->metrics.buffers_bytes = sl_metric_define(metrics, "registered_bytes");
-    self->metrics.unreadable = sl_metric_define(metrics, "unreadable_places");
-    self->metrics.emptied_segments = sl_metric_define(metrics, "emptied_segments");
-    self->metrics.sync_ns = sl_histogram_define(metrics, "sync_ns");
-    self->metrics.queue = sl_metric_define(metrics, "queued_requests");
-    self->metrics.write_ns = sl_histogram_define(metrics, "write_ns");
-    self->metrics.read_ns = sl_histogram_define(metrics, "read_ns");
-}
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(tierer, metrics.bytes_written, "bytes_written"),
+    SL_METRIC_ROW(tierer, metrics.bytes_read, "bytes_read"),
+    SL_METRIC_ROW(tierer, metrics.values_written, "values_written"),
+    SL_METRIC_ROW(tierer, metrics.values_read, "values_read"),
+    SL_METRIC_ROW(tierer, metrics.corrupt, "corrupt_count"),
+    SL_METRIC_ROW(tierer, metrics.io_errors, "io_error_count"),
+    SL_METRIC_ROW(tierer, metrics.segments, "segments"),
+    SL_METRIC_ROW(tierer, metrics.used_bytes, "disk_used_bytes"),
+    SL_METRIC_ROW(tierer, metrics.live_values, "live_values"),
+    SL_METRIC_ROW(tierer, metrics.live_bytes, "live_bytes"),
+    SL_METRIC_ROW(tierer, metrics.reclaimed_segments, "reclaimed_segments"),
+    SL_METRIC_ROW(tierer, metrics.tombstones, "tombstones_written"),
+    SL_METRIC_ROW(tierer, metrics.syncs, "syncs"),
+    SL_METRIC_ROW(tierer, metrics.sealed_segments, "sealed_segments"),
+    SL_METRIC_ROW(tierer, metrics.in_flight, "requests_in_flight"),
+    SL_METRIC_ROW(tierer, metrics.buffers_bytes, "registered_bytes"),
+    SL_METRIC_ROW(tierer, metrics.unreadable, "unreadable_places"),
+    SL_METRIC_ROW(tierer, metrics.emptied_segments, "emptied_segments"),
+    SL_HISTOGRAM_ROW(tierer, metrics.sync_ns, "sync_ns"),
+    SL_METRIC_ROW(tierer, metrics.queue, "queued_requests"),
+    SL_HISTOGRAM_ROW(tierer, metrics.write_ns, "write_ns"),
+    SL_HISTOGRAM_ROW(tierer, metrics.read_ns, "read_ns"),
+};
 
 static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
 {
@@ -581,7 +579,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     struct tierer *self = state;
     self->env = env;
     self->members.file = -1;
-    tierer_metrics(self);
+    sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = tierer_sizes(self, why);
     if (err == SL_OK) {
         err = tierer_memory(self, why);

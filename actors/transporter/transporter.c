@@ -147,40 +147,29 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
 
 /* ---- other nodes; none unless configured ---- */
 
-static void metrics_define(struct transporter *self)
-{
-    struct sl_metrics *page = self->env->metrics;
-    struct tr_metrics *metric = &self->metric;
-    const struct {
-        sl_metric *metric;
-        const char *name;
-    } names[] = {
-        {&metric->fetches, "fetches"},
-        {&metric->keys_asked, "keys_asked"},
-        {&metric->keys_found, "keys_found"},
-        {&metric->keys_missing, "keys_missing"},
-        {&metric->values_read, "values_read"},
-        {&metric->bytes_read, "bytes_read"},
-        {&metric->trips, "trips"},
-        {&metric->peers_alive, "peers_alive"},
-        {&metric->peer_failures, "peer_failures"},
-        {&metric->peer_timeouts, "peer_timeouts"},
-        {&metric->frames_refused, "frames_refused"},
-        {&metric->digests_bad, "digests_bad"},
-        {&metric->unanswered, "lookups_unanswered"},
-        {&metric->pins_taken, "pins_taken"},
-        {&metric->pins_expired, "pins_expired"},
-        {&metric->pins_open, "pin_sets_open"},
-        {&metric->values_served, "values_served"},
-        {&metric->promoted, "values_promoted"},
-        {&metric->fences, "fences"},
-        {&metric->seeks, "seeks"},
-        {&metric->keys_sought, "keys_sought"},
-    };
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        *names[i].metric = sl_metric_define(page, names[i].name);
-    }
-}
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(transporter, metric.fetches, "fetches"),
+    SL_METRIC_ROW(transporter, metric.keys_asked, "keys_asked"),
+    SL_METRIC_ROW(transporter, metric.keys_found, "keys_found"),
+    SL_METRIC_ROW(transporter, metric.keys_missing, "keys_missing"),
+    SL_METRIC_ROW(transporter, metric.values_read, "values_read"),
+    SL_METRIC_ROW(transporter, metric.bytes_read, "bytes_read"),
+    SL_METRIC_ROW(transporter, metric.trips, "trips"),
+    SL_METRIC_ROW(transporter, metric.peers_alive, "peers_alive"),
+    SL_METRIC_ROW(transporter, metric.peer_failures, "peer_failures"),
+    SL_METRIC_ROW(transporter, metric.peer_timeouts, "peer_timeouts"),
+    SL_METRIC_ROW(transporter, metric.frames_refused, "frames_refused"),
+    SL_METRIC_ROW(transporter, metric.digests_bad, "digests_bad"),
+    SL_METRIC_ROW(transporter, metric.unanswered, "lookups_unanswered"),
+    SL_METRIC_ROW(transporter, metric.pins_taken, "pins_taken"),
+    SL_METRIC_ROW(transporter, metric.pins_expired, "pins_expired"),
+    SL_METRIC_ROW(transporter, metric.pins_open, "pin_sets_open"),
+    SL_METRIC_ROW(transporter, metric.values_served, "values_served"),
+    SL_METRIC_ROW(transporter, metric.promoted, "values_promoted"),
+    SL_METRIC_ROW(transporter, metric.fences, "fences"),
+    SL_METRIC_ROW(transporter, metric.seeks, "seeks"),
+    SL_METRIC_ROW(transporter, metric.keys_sought, "keys_sought"),
+};
 
 /* The transporter of rank 0 speaks for the node. */
 static bool cluster_wanted(const struct transporter *self)
@@ -297,7 +286,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_CONFIG,
                        "cluster_listen and peers need something that carries bytes: set fabric");
     }
-    metrics_define(self);
+    sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     /* Of a life: the clock of the host, so that it grows with every start, also over boots. */
     self->incarnation = sl_clock_wall_ns();
     self->next_seq = SL_MAX(env->now_ns, UINT64_C(1));

@@ -120,7 +120,7 @@ START_TEST(each_metric_is_defined_once)
         for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
             for (uint32_t k = 0; k < reg_parts[i]->metric_count; k++) {
                 uint32_t count = 0;
-                const struct reg_metric *metric = &reg_parts[i]->metrics[k];
+                const struct sl_metric_row *metric = &reg_parts[i]->metrics[k];
                 ck_assert_uint_le(metric->at + sizeof(sl_metric), reg_parts[i]->state_bytes);
                 for (uint32_t j = 0; reg_parts[j] != NULL; j++) {
                     for (uint32_t n = 0; n < reg_parts[j]->metric_count; n++) {

@@ -605,7 +605,7 @@ START_TEST(a_copy_repeated_long_after_is_dropped)
         struct sl_msg first = copy_request(true, 1);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &first), SL_OK);
         ck_assert(stepped_take(&bed, &reply, NULL));
-        for (unsigned i = 0; i < 2 * SL_SWAPPER_ANSWERS_MAX; i++) {
+        for (unsigned i = 0; i < 2 * SW_ANSWERS_MAX; i++) {
             struct sl_msg other = copy_request(true, 1);
             ck_assert_int_eq(stepped_give(&bed, "coordinator", &other), SL_OK);
             ck_assert(stepped_take(&bed, &reply, NULL));
@@ -868,7 +868,7 @@ START_TEST(full_queue_answers_limit)
         struct sl_msg reply;
         uint32_t refused = 0, asked = 0;
         reserve(&items[0], 0, 0, VALUE);
-        for (unsigned i = 0; i < SL_SWAPPER_JOBS_MAX + 3; i++) {
+        for (unsigned i = 0; i < SW_JOBS_MAX + 3; i++) {
             struct sl_msg msg = copy_request(true, 1);
             ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         }
@@ -914,17 +914,17 @@ START_TEST(regions_that_do_not_fit_are_refused)
                                         .piece_bytes = bad_regions[_i].piece,
                                         .block_count = bad_regions[_i].count};
         struct sl_body_engine_get_reply body = {.pools = {&pool, 1}, .regions = {&region, 1}};
-        struct sl_swapper_engine engine = {0};
+        struct sw_engine engine = {0};
         struct sl_device *device = NULL;
         struct sl_error why = {0};
         ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
 
-        sl_err err = sl_swapper_engine_map(device, &body, RANK, &engine, &why);
+        sl_err err = sw_engine_map(device, &body, RANK, &engine, &why);
 
         ck_assert_msg(err == bad_regions[_i].want, "%s", why.text);
         ck_assert_uint_eq(engine.mapping_count, err == SL_OK ? 1 : 0);
         ck_assert(engine.pools[0].present == (err == SL_OK));
-        sl_swapper_engine_unmap(device, &engine);
+        sw_engine_unmap(device, &engine);
         sl_device_close(&device);
     }
 END_TEST

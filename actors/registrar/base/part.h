@@ -85,13 +85,7 @@ enum reg_turn {
     REG_SWITCHED_SEGMENTS,
 };
 
-struct reg_metric {
-    const char *name;
-    size_t at; /* of the sl_metric in the part's state */
-};
-/* clang-format off */
-#define REG_METRIC(state, member) {#member, offsetof(struct state, metric.member)}
-/* clang-format on */
+#define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)
 
 struct reg_handler { /* of a request */
     uint32_t type;
@@ -115,7 +109,7 @@ struct reg_part {
     size_t state_at;    /* of the pointer to its state in struct registrar */
     size_t state_bytes; /* arrives zeroed; 0: it has none */
 
-    const struct reg_metric *metrics;
+    const struct sl_metric_row *metrics;
     uint32_t metric_count;
     const struct reg_handler *handlers;
     uint32_t handler_count;

@@ -607,10 +607,10 @@ static const char *disks_starting(const struct registrar *self)
     return scanning ? "what is on disk is not known yet" : NULL;
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_tier, disk_object_count),
     REG_METRIC(reg_tier, disk_ready),
-    {"disk_segment_count", offsetof(struct reg_tier, metric.segment_count)},
+    SL_METRIC_ROW(reg_tier, metric.segment_count, "disk_segment_count"),
     REG_METRIC(reg_tier, corrupt_count),
     REG_METRIC(reg_tier, rewritten_count),
 };

@@ -487,7 +487,7 @@ static void forgets_gauges(struct registrar *self)
     sl_metric_set(page, self->forgets->metric.forget_pending_count, self->forgets->count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_forgets, forget_pending_count),
     REG_METRIC(reg_forgets, forget_skipped_count),
 };

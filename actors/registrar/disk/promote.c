@@ -666,14 +666,14 @@ static uint64_t promotion_next(const struct registrar *self)
     return blocked ? SL_MIN(next_ns, self->space.fetch_blocked_ns + REG_PROMOTE_WAIT_NS) : next_ns;
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_promotion, promoted_count),
     REG_METRIC(reg_promotion, promoted_bytes),
     REG_METRIC(reg_promotion, promote_failed_count),
     REG_METRIC(reg_promotion, prefetched_count),
     REG_METRIC(reg_promotion, prefetched_bytes),
     REG_METRIC(reg_promotion, prefetch_refused_count),
-    {"rewritten_from_disk_count", offsetof(struct reg_promotion, metric.kept_count)},
+    SL_METRIC_ROW(reg_promotion, metric.kept_count, "rewritten_from_disk_count"),
 };
 
 static const struct reg_handler handlers[] = {

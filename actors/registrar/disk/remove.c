@@ -663,7 +663,7 @@ static void removes_after(struct registrar *self)
     removes_run(self, self->env->now_ns);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_removes, remove_leased_count),
 };
 

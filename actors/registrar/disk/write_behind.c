@@ -700,7 +700,7 @@ static void writes_gauges(struct registrar *self)
     sl_metric_set(page, self->writes->metric.write_behind_pending_count, writes_pending(self));
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_writes, write_behind_pending_count),
     REG_METRIC(reg_writes, written_count),
     REG_METRIC(reg_writes, written_bytes),

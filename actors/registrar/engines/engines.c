@@ -577,7 +577,7 @@ static void engines_gauges(struct registrar *self)
     sl_metric_set(page, self->engines->metric.engine_count, self->engines->count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_engines, engine_count),
 };
 

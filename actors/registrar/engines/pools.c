@@ -643,7 +643,7 @@ static void pools_settings(struct registrar *self)
     self->pools->max = (uint32_t)sl_config_u64(self->env->config, SL_SET_pools_max);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_pools, pool_count),
     REG_METRIC(reg_pools, pool_bytes),
 };

@@ -588,7 +588,7 @@ static void contributions_settings(struct registrar *self)
     self->contributions->ratio_ppm = sl_config_u64(config, SL_SET_evict_ratio);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_contributions, contribution_count),
     REG_METRIC(reg_contributions, contributed_bytes),
     REG_METRIC(reg_contributions, contributed_used_bytes),

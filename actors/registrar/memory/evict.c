@@ -491,7 +491,7 @@ static void evict_settings(struct registrar *self)
     self->evict->batch_units = (uint32_t)sl_config_u64(self->env->config, SL_SET_evict_batch);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_evict, evicted_count),       REG_METRIC(reg_evict, evicted_bytes),
     REG_METRIC(reg_evict, evict_skipped_count), REG_METRIC(reg_evict, evict_attempt_count),
     REG_METRIC(reg_evict, evict_success_count),

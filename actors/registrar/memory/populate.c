@@ -289,7 +289,7 @@ static void populate_gauges(struct registrar *self)
     sl_metric_set(page, self->populate->metric.usable_bytes, alloc.usable_bytes);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_populate, huge_pages),
     REG_METRIC(reg_populate, used_bytes),
     REG_METRIC(reg_populate, usable_bytes),

@@ -435,7 +435,7 @@ static void peers_gauges(struct registrar *self)
     sl_metric_set(page, self->peers->metric.peer_count, self->peers->count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_peers, peer_count),
     REG_METRIC(reg_peers, died_count),
 };

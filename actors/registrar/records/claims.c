@@ -248,7 +248,7 @@ static void claims_gauges(struct registrar *self)
     sl_metric_set(page, self->claims->metric.quarantined_bytes, self->claims->quarantined_bytes);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_claims, claim_count),   REG_METRIC(reg_claims, quarantined_bytes),
     REG_METRIC(reg_claims, fence_count),   REG_METRIC(reg_claims, killed_count),
     REG_METRIC(reg_claims, expired_count),

@@ -88,7 +88,7 @@ const char *reg_ghost_text(enum reg_ghost_reason reason)
 
 /* ---- the part ---- */
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_ghosts, ghost_count),
 };
 

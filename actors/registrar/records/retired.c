@@ -194,7 +194,7 @@ static void retired_gauges(struct registrar *self)
     sl_metric_set(page, self->retired->metric.retired_count, self->retired->count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_retired, retired_count),
 };
 

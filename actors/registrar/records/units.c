@@ -405,7 +405,7 @@ static void units_gauges(struct registrar *self)
     sl_metric_set(page, self->units->metric.leased_count, self->units->leased.count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_units, object_count),      REG_METRIC(reg_units, block_count),
     REG_METRIC(reg_units, index_bytes),       REG_METRIC(reg_units, hard_pinned_count),
     REG_METRIC(reg_units, soft_pinned_count), REG_METRIC(reg_units, leased_count),

@@ -389,7 +389,7 @@ static void ahead_gauges(struct registrar *self)
     sl_metric_set(page, self->ahead->metric.ahead_bytes, self->claims->ahead_bytes);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_ahead, ahead_count),
     REG_METRIC(reg_ahead, ahead_bytes),
 };

@@ -415,7 +415,7 @@ static void holds_gauges(struct registrar *self)
     sl_metric_set(page, self->holds->metric.held_bytes, self->holds->bytes);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_holds, held_count),
     REG_METRIC(reg_holds, held_bytes),
     REG_METRIC(reg_holds, hold_lapsed_count),

@@ -209,7 +209,7 @@ static void parking_gauges(struct registrar *self)
     sl_metric_set(page, self->parking->metric.parked_count, self->space.parked_count);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_parking, parked_count),
 };
 

@@ -390,7 +390,7 @@ static void timers_expire(struct registrar *self)
 
 /* ---- the part ---- */
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_reservations, commit_count),
     REG_METRIC(reg_reservations, stale_count),
     REG_METRIC(reg_reservations, abort_count),

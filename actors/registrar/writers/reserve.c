@@ -768,7 +768,7 @@ static void reserve_fini(struct registrar *self)
     free(self->scratch->seen);
 }
 
-static const struct reg_metric metrics[] = {
+static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_scratch, reserve_count),
     REG_METRIC(reg_scratch, busy_count),
     REG_METRIC(reg_scratch, refused_count),

@@ -70,33 +70,23 @@ static void on_link(void *context, bool up, const struct sl_error *why)
 
 /* ---- life ---- */
 
-static void metrics_define(struct sl_directory_service *self)
-{
-    struct sl_metrics *metrics = self->env->metrics;
-    const struct {
-        const char *name;
-        sl_metric *at;
-    } all[] = {
-        {"directory_up", &self->metric.up},
-        {"directory_member_count", &self->metric.members},
-        {"directory_key_count", &self->metric.keys},
-        {"directory_published_ns", &self->metric.published_ns},
-        {"directory_published_count", &self->metric.published},
-        {"directory_withdrawn_count", &self->metric.withdrawn},
-        {"directory_waiting_count", &self->metric.waiting},
-        {"directory_refused_count", &self->metric.refused},
-        {"directory_lost_count", &self->metric.lost},
-        {"directory_lookup_count", &self->metric.lookups},
-        {"directory_lookup_timeout_count", &self->metric.timeouts},
-        {"directory_stale_holder_count", &self->metric.stale},
-        {"directory_bad_reply_count", &self->metric.bad},
-        {"directory_walk_count", &self->metric.walks},
-        {"directory_walk_ns", &self->metric.walk_ns},
-    };
-    for (uint32_t i = 0; i < SL_COUNT(all); i++) {
-        *all[i].at = sl_metric_define(metrics, all[i].name);
-    }
-}
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(sl_directory_service, metric.up, "directory_up"),
+    SL_METRIC_ROW(sl_directory_service, metric.members, "directory_member_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.keys, "directory_key_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.published_ns, "directory_published_ns"),
+    SL_METRIC_ROW(sl_directory_service, metric.published, "directory_published_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.withdrawn, "directory_withdrawn_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.waiting, "directory_waiting_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.refused, "directory_refused_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.lost, "directory_lost_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.lookups, "directory_lookup_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.timeouts, "directory_lookup_timeout_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.stale, "directory_stale_holder_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.bad, "directory_bad_reply_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.walks, "directory_walk_count"),
+    SL_METRIC_ROW(sl_directory_service, metric.walk_ns, "directory_walk_ns"),
+};
 
 static void metrics_set(struct sl_directory_service *self)
 {
@@ -184,7 +174,7 @@ sl_err sl_directory_service_open(struct sl_env *env, const struct sl_directory_w
         return err;
     }
     if (self->watched) {
-        metrics_define(self);
+        sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), self);
         env->ops->wake_at(env, 0);
     }
     *out = self;

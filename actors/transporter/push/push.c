@@ -5,25 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void metrics_define(struct push *push)
-{
-    struct sl_metrics *page = push->self->env->metrics;
-    struct push_metrics *metric = &push->metric;
-    const struct {
-        sl_metric *metric;
-        const char *name;
-    } names[] = {
-        {&metric->tickets, "tickets_open"},     {&metric->expired, "tickets_expired"},
-        {&metric->fenced, "tickets_fenced"},    {&metric->pushes, "pushes"},
-        {&metric->failed, "pushes_failed"},     {&metric->bytes_out, "pushed_bytes"},
-        {&metric->bytes_in, "arrived_bytes"},   {&metric->arrivals, "arrivals"},
-        {&metric->digests_bad, "arrivals_bad"}, {&metric->refused, "tickets_refused"},
-    };
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        *names[i].metric = sl_metric_define(page, names[i].name);
-    }
-    metric->push_ns = sl_histogram_define(page, "push_ns");
-}
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(push, metric.tickets, "tickets_open"),
+    SL_METRIC_ROW(push, metric.expired, "tickets_expired"),
+    SL_METRIC_ROW(push, metric.fenced, "tickets_fenced"),
+    SL_METRIC_ROW(push, metric.pushes, "pushes"),
+    SL_METRIC_ROW(push, metric.failed, "pushes_failed"),
+    SL_METRIC_ROW(push, metric.bytes_out, "pushed_bytes"),
+    SL_METRIC_ROW(push, metric.bytes_in, "arrived_bytes"),
+    SL_METRIC_ROW(push, metric.arrivals, "arrivals"),
+    SL_METRIC_ROW(push, metric.digests_bad, "arrivals_bad"),
+    SL_METRIC_ROW(push, metric.refused, "tickets_refused"),
+    SL_HISTOGRAM_ROW(push, metric.push_ns, "push_ns"),
+};
 
 sl_err tr_push_init(struct transporter *self, struct sl_error *why)
 {
@@ -54,7 +48,7 @@ sl_err tr_push_init(struct transporter *self, struct sl_error *why)
         push->targets == NULL || push->sends == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u tickets", push->ticket_max);
     }
-    metrics_define(push);
+    sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), push);
     return sl_calls_create(self->env, push->push_max + push->ticket_max, &push->calls, why);
 }
 

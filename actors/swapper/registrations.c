@@ -1,0 +1,260 @@
+/* actors/swapper/registrations.c - engines that are known here: asked of the registrar, mapped while
+ * COPYs want them, ended when their process or registration ends. */
+#include "actors/swapper/internal.h"
+
+#include <stdlib.h>
+
+/* An idle engine's registration is asked for again so often; what ended is unmapped. */
+#define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
+
+struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id)
+{
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        if (self->engines[i].state != SW_ENGINE_FREE && self->engines[i].engine_id == engine_id) {
+            return &self->engines[i];
+        }
+    }
+    return NULL;
+}
+
+static void engine_forget(struct swapper *self, struct sw_engine *engine)
+{
+    struct sl_proc_id proc = engine->proc;
+    bool shared = false;
+    if (engine->state == SW_ENGINE_READY) {
+        sl_metric_add(self->env->metrics, self->metrics.engines_mapped, UINT64_MAX); /* one less */
+    }
+    sw_engine_unmap(self->memory.device, engine);
+    *engine = (struct sw_engine){0};
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        shared |= self->engines[i].state == SW_ENGINE_READY &&
+                  sl_proc_id_equal(self->engines[i].proc, proc);
+    }
+    if (proc.pid != 0 && !shared) {
+        self->env->ops->unwatch(self->env, proc);
+    }
+}
+
+/* Ends all queued jobs of an engine and forgets it. */
+static void engine_end(struct swapper *self, struct sw_engine *engine, sl_err code,
+                       const struct sl_error *why)
+{
+    uint32_t cursor = 0;
+    for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
+        if (job->engine_id == engine->engine_id) {
+            sw_job_answer(self, job, code, why);
+        }
+    }
+    engine_forget(self, engine);
+}
+
+static bool engine_has_jobs(struct swapper *self, uint64_t engine_id)
+{
+    uint32_t cursor = 0;
+    for (const struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
+        if (job->engine_id == engine_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A free slot; when there is none, that of the mapped engine that was idle longest. NULL: all are
+ * busy. */
+static struct sw_engine *engine_slot(struct swapper *self)
+{
+    struct sw_engine *oldest = NULL;
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        struct sw_engine *engine = &self->engines[i];
+        if (engine->state == SW_ENGINE_FREE) {
+            return engine;
+        }
+        if (engine->state == SW_ENGINE_READY &&
+            (oldest == NULL || engine->used_ns < oldest->used_ns) &&
+            !engine_has_jobs(self, engine->engine_id)) {
+            oldest = engine;
+        }
+    }
+    if (oldest != NULL) {
+        engine_forget(self, oldest);
+    }
+    return oldest;
+}
+
+static sl_err engine_ask(struct swapper *self, struct sw_engine *engine, uint64_t trace_id)
+{
+    struct sl_env *env = self->env;
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_GET, .trace_id = trace_id};
+    msg.body.engine_get.engine_id = engine->engine_id;
+    engine->asked_ns = env->now_ns;
+    return sl_calls_send(self->calls, "registrar", &msg,
+                         sl_deadline_ns(env->now_ns, sl_config_u64(env->config, SL_SET_op_timeout)),
+                         engine->engine_id, NULL);
+}
+
+/* Maps what the registrar answered; jobs that waited for it go on, or end with the reason. */
+static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
+                         const struct sl_body_engine_get_reply *body)
+{
+    struct sl_env *env = self->env;
+    struct sl_error why = {0};
+    struct sl_proc_id proc = {.pid = (uint32_t)body->pid, .start_time = body->start_time};
+    sl_err err = SL_OK;
+    for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
+        if (sw_pool_is_over(&self->pools, body->regions.at[i].pool_epoch)) {
+            err = sl_fail(&why, SL_ERR_NOT_FOUND, "region %llu: its memory was revoked",
+                          (unsigned long long)i);
+        }
+    }
+    if (err == SL_OK) {
+        err = sw_engine_map(self->memory.device, body, self->rank, engine, &why);
+    }
+    bool watched = false;
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        watched |= self->engines[i].state == SW_ENGINE_READY &&
+                   sl_proc_id_equal(self->engines[i].proc, proc);
+    }
+    if (err == SL_OK && !watched) {
+        /* Watched after mapping: a process that died meanwhile is reported at once, so a descriptor
+         * of a later process with its number cannot stay mapped. */
+        err = env->ops->watch(env, proc, engine->engine_id);
+        if (err != SL_OK) {
+            (void)sl_fail(&why, err, "engine process %u cannot be watched", proc.pid);
+        }
+    }
+    if (err != SL_OK) {
+        engine_end(self, engine, err, &why);
+        return sl_err_class(err) == SL_CLASS_RESTART ? err : SL_OK;
+    }
+    engine->state = SW_ENGINE_READY;
+    engine->proc = proc;
+    engine->used_ns = env->now_ns;
+    sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
+    sl_log_write(env->log, SL_LOG_INFO, 0, "engine %llu of process %u mapped: %u memory handles",
+                 (unsigned long long)engine->engine_id, proc.pid, engine->mapping_count);
+    return SL_OK;
+}
+
+sl_err sw_engine_answered(struct swapper *self, const struct sl_msg *msg)
+{
+    struct sl_call call;
+    if (!sl_calls_match(self->calls, msg, &call)) {
+        return SL_OK;
+    }
+    struct sw_engine *engine = sw_engine_find(self, call.cookie);
+    if (engine == NULL) {
+        return SL_OK;
+    }
+    engine->asked_ns = self->env->now_ns;
+    if (msg->code == SL_OK && engine->state == SW_ENGINE_ASKED) {
+        return engine_map(self, engine, &msg->body.engine_get_reply);
+    }
+    if (msg->code == SL_ERR_NOT_FOUND || engine->state == SW_ENGINE_ASKED) {
+        struct sl_error why = {0};
+        if (msg->code != SL_OK) {
+            (void)sl_fail(&why, msg->code, "engine %llu: %s", (unsigned long long)call.cookie,
+                          msg->text.length > 0 ? msg->text.at : sl_err_text(msg->code));
+        }
+        engine_end(self, engine, msg->code, &why);
+    }
+    return SL_OK;
+}
+
+void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
+{
+    struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        struct sw_engine *engine = &self->engines[i];
+        if (engine->state == SW_ENGINE_READY && sl_proc_id_equal(engine->proc, proc)) {
+            struct sl_error why = {0};
+            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its process %u is gone",
+                          (unsigned long long)engine->engine_id, proc.pid);
+            engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
+        }
+    }
+}
+
+void sw_engines_revoke(struct swapper *self, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        struct sw_engine *engine = &self->engines[i];
+        if (engine->state == SW_ENGINE_READY && sw_engine_is_of(engine, epoch)) {
+            struct sl_error why = {0};
+            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its memory was revoked",
+                          (unsigned long long)engine->engine_id);
+            engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
+        }
+    }
+}
+
+void sw_engine_want(struct swapper *self, struct sw_job *job)
+{
+    struct sl_error why = {0};
+    struct sw_engine *engine = sw_engine_find(self, job->engine_id);
+    /* Parked jobs end at their deadline, whoever does not answer. */
+    self->env->ops->wake_at(self->env, job->back.deadline_ns);
+    if (engine != NULL) {
+        return;
+    }
+    engine = engine_slot(self);
+    if (engine == NULL) {
+        sl_err err = sl_fail(&why, SL_ERR_LIMIT, "%u engines are in use", self->engine_count);
+        sw_job_answer(self, job, err, &why);
+        return;
+    }
+    *engine = (struct sw_engine){.state = SW_ENGINE_ASKED, .engine_id = job->engine_id};
+    sl_err err = engine_ask(self, engine, job->back.trace_id);
+    if (err != SL_OK) {
+        (void)sl_fail(&why, err, "engine %llu could not be asked for",
+                      (unsigned long long)engine->engine_id);
+        engine_end(self, engine, err, &why);
+    }
+}
+
+void sw_engines_unanswered(struct swapper *self, uint64_t now_ns)
+{
+    struct sl_call call;
+    while (sl_calls_expired(self->calls, now_ns, &call)) {
+        struct sw_engine *engine = sw_engine_find(self, call.cookie);
+        if (engine == NULL || engine->state != SW_ENGINE_ASKED) {
+            continue; /* an idle one is asked again later */
+        }
+        if (!engine_has_jobs(self, engine->engine_id) || engine_ask(self, engine, 0) != SL_OK) {
+            struct sl_error why = {0};
+            (void)sl_fail(&why, SL_ERR_TIMEOUT, "engine %llu: the registrar does not answer",
+                          (unsigned long long)engine->engine_id);
+            engine_end(self, engine, SL_ERR_TIMEOUT, &why);
+        }
+    }
+}
+
+void sw_engines_check(struct swapper *self, uint64_t now_ns)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        struct sw_engine *engine = &self->engines[i];
+        if (engine->state != SW_ENGINE_READY) {
+            continue;
+        }
+        uint64_t due_ns =
+            sl_deadline_ns(SL_MAX(engine->used_ns, engine->asked_ns), ENGINE_CHECK_NS);
+        if (due_ns <= now_ns) {
+            (void)engine_ask(self, engine, 0); /* a full table: next time */
+            due_ns = sl_deadline_ns(now_ns, ENGINE_CHECK_NS);
+        }
+        next_ns = SL_MIN(next_ns, due_ns);
+    }
+    if (next_ns != SL_NEVER_NS) {
+        self->env->ops->wake_at(self->env, next_ns);
+    }
+}
+
+void sw_engines_fini(struct swapper *self)
+{
+    for (uint32_t i = 0; self->engines != NULL && i < self->engine_count; i++) {
+        if (self->engines[i].state == SW_ENGINE_READY) {
+            sw_engine_unmap(self->memory.device, &self->engines[i]);
+        }
+    }
+    free(self->engines);
+}

@@ -8,24 +8,24 @@
 #define ENTRIES_POOL_START    1024u
 #define ENTRIES_BUCKETS_START 1024u
 
-struct sl_entries {
-    struct sl_tier_entry *pool;
-    sl_entry_ref *buckets;
+struct ti_entries {
+    struct ti_entry *pool;
+    ti_entry_ref *buckets;
     uint64_t seed;
     uint32_t count_max;
     uint32_t pool_capacity, pool_used;
     uint32_t bucket_capacity;
     uint32_t bucket_round; /* a power of two: buckets at the start of this round of splits */
     uint32_t bucket_split; /* buckets below were split in this round */
-    sl_entry_ref free_list;
+    ti_entry_ref free_list;
     uint64_t live_count;
     uint64_t live_bytes;
 };
 
-sl_err sl_entries_create(uint64_t seed, uint64_t entry_count_max, struct sl_entries **out,
+sl_err ti_entries_create(uint64_t seed, uint64_t entry_count_max, struct ti_entries **out,
                          struct sl_error *why)
 {
-    struct sl_entries *self = calloc(1, sizeof(*self));
+    struct ti_entries *self = calloc(1, sizeof(*self));
     if (self != NULL) {
         self->seed = seed;
         self->count_max = (uint32_t)SL_MIN(entry_count_max, UINT32_MAX / 2);
@@ -36,14 +36,14 @@ sl_err sl_entries_create(uint64_t seed, uint64_t entry_count_max, struct sl_entr
         self->pool = malloc(self->pool_capacity * sizeof(*self->pool));
     }
     if (self == NULL || self->buckets == NULL || self->pool == NULL) {
-        sl_entries_destroy(&self);
+        ti_entries_destroy(&self);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of the disk");
     }
     *out = self;
     return SL_OK;
 }
 
-void sl_entries_destroy(struct sl_entries **entries)
+void ti_entries_destroy(struct ti_entries **entries)
 {
     if (*entries != NULL) {
         free((*entries)->buckets);
@@ -53,14 +53,14 @@ void sl_entries_destroy(struct sl_entries **entries)
     }
 }
 
-struct sl_key_hash sl_entries_hash(const struct sl_entries *entries, const char *key,
+struct ti_key_hash ti_entries_hash(const struct ti_entries *entries, const char *key,
                                    uint64_t length)
 {
     XXH128_hash_t hash = XXH3_128bits_withSeed(key, (size_t)length, entries->seed);
-    return (struct sl_key_hash){hash.low64, hash.high64};
+    return (struct ti_key_hash){hash.low64, hash.high64};
 }
 
-static uint32_t entries_bucket(const struct sl_entries *self, struct sl_key_hash hash)
+static uint32_t entries_bucket(const struct ti_entries *self, struct ti_key_hash hash)
 {
     uint32_t bucket = (uint32_t)hash.low & (self->bucket_round - 1);
     if (bucket < self->bucket_split) {
@@ -69,21 +69,21 @@ static uint32_t entries_bucket(const struct sl_entries *self, struct sl_key_hash
     return bucket;
 }
 
-static bool entries_hash_equal(struct sl_key_hash a, struct sl_key_hash b)
+static bool entries_hash_equal(struct ti_key_hash a, struct ti_key_hash b)
 {
     return a.low == b.low && a.high == b.high;
 }
 
-static sl_entry_ref *entries_link(struct sl_entries *self, struct sl_key_hash hash)
+static ti_entry_ref *entries_link(struct ti_entries *self, struct ti_key_hash hash)
 {
-    sl_entry_ref *link = &self->buckets[entries_bucket(self, hash)];
+    ti_entry_ref *link = &self->buckets[entries_bucket(self, hash)];
     while (*link != 0 && !entries_hash_equal(self->pool[*link - 1].hash, hash)) {
         link = &self->pool[*link - 1].chain;
     }
     return link;
 }
 
-void sl_entries_expect(struct sl_entries *entries, uint64_t count)
+void ti_entries_expect(struct ti_entries *entries, uint64_t count)
 {
     uint64_t round = entries->bucket_round;
     while (round < count && round < entries->count_max && round < UINT32_MAX / 8) {
@@ -92,7 +92,7 @@ void sl_entries_expect(struct sl_entries *entries, uint64_t count)
     if (entries->pool_used != 0 || round == entries->bucket_round) {
         return;
     }
-    sl_entry_ref *buckets = calloc(round, sizeof(*buckets));
+    ti_entry_ref *buckets = calloc(round, sizeof(*buckets));
     if (buckets == NULL) {
         return; /* it grows as it fills */
     }
@@ -102,9 +102,9 @@ void sl_entries_expect(struct sl_entries *entries, uint64_t count)
     entries->bucket_round = (uint32_t)round;
 }
 
-void sl_entries_prefetch(const struct sl_entries *entries, struct sl_key_hash hash, bool entry)
+void ti_entries_prefetch(const struct ti_entries *entries, struct ti_key_hash hash, bool entry)
 {
-    const sl_entry_ref *bucket = &entries->buckets[entries_bucket(entries, hash)];
+    const ti_entry_ref *bucket = &entries->buckets[entries_bucket(entries, hash)];
     if (!entry) {
         __builtin_prefetch(bucket, 1);
     } else if (*bucket != 0) {
@@ -112,21 +112,21 @@ void sl_entries_prefetch(const struct sl_entries *entries, struct sl_key_hash ha
     }
 }
 
-struct sl_tier_entry *sl_entries_find(struct sl_entries *entries, struct sl_key_hash hash)
+struct ti_entry *ti_entries_find(struct ti_entries *entries, struct ti_key_hash hash)
 {
-    sl_entry_ref ref = *entries_link(entries, hash);
+    ti_entry_ref ref = *entries_link(entries, hash);
     return ref == 0 ? NULL : &entries->pool[ref - 1];
 }
 
 /* Splits one bucket, so that there are about as many buckets as live entries. */
-static sl_err entries_split(struct sl_entries *self)
+static sl_err entries_split(struct ti_entries *self)
 {
     uint32_t count = self->bucket_round + self->bucket_split;
     if (self->live_count < count || count >= UINT32_MAX / 4) {
         return SL_OK;
     }
     if (count == self->bucket_capacity) {
-        sl_entry_ref *grown =
+        ti_entry_ref *grown =
             realloc(self->buckets, (size_t)self->bucket_capacity * 2 * sizeof(*grown));
         if (grown == NULL) {
             return SL_ERR_NO_MEMORY;
@@ -134,14 +134,14 @@ static sl_err entries_split(struct sl_entries *self)
         self->buckets = grown;
         self->bucket_capacity *= 2;
     }
-    sl_entry_ref moving = self->buckets[self->bucket_split];
+    ti_entry_ref moving = self->buckets[self->bucket_split];
     self->buckets[self->bucket_split] = 0;
     self->buckets[count] = 0;
     self->bucket_split++;
     while (moving != 0) {
-        struct sl_tier_entry *entry = &self->pool[moving - 1];
-        sl_entry_ref next = entry->chain;
-        sl_entry_ref *head = &self->buckets[entries_bucket(self, entry->hash)];
+        struct ti_entry *entry = &self->pool[moving - 1];
+        ti_entry_ref next = entry->chain;
+        ti_entry_ref *head = &self->buckets[entries_bucket(self, entry->hash)];
         entry->chain = *head;
         *head = moving;
         moving = next;
@@ -153,7 +153,7 @@ static sl_err entries_split(struct sl_entries *self)
     return SL_OK;
 }
 
-static sl_err entries_take(struct sl_entries *self, sl_entry_ref *ref)
+static sl_err entries_take(struct ti_entries *self, ti_entry_ref *ref)
 {
     if (self->free_list != 0) {
         *ref = self->free_list;
@@ -165,7 +165,7 @@ static sl_err entries_take(struct sl_entries *self, sl_entry_ref *ref)
     }
     if (self->pool_used == self->pool_capacity) {
         uint32_t capacity = (uint32_t)SL_MIN((uint64_t)self->pool_capacity * 2, self->count_max);
-        struct sl_tier_entry *grown = realloc(self->pool, (size_t)capacity * sizeof(*grown));
+        struct ti_entry *grown = realloc(self->pool, (size_t)capacity * sizeof(*grown));
         if (grown == NULL) {
             return SL_ERR_NO_MEMORY;
         }
@@ -176,19 +176,18 @@ static sl_err entries_take(struct sl_entries *self, sl_entry_ref *ref)
     return SL_OK;
 }
 
-sl_err sl_entries_put(struct sl_entries *entries, const struct sl_tier_entry *want,
-                      sl_entry_ref *list)
+sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, ti_entry_ref *list)
 {
-    sl_entry_ref ref = 0;
+    ti_entry_ref ref = 0;
     sl_err err = entries_take(entries, &ref);
     if (err != SL_OK) {
         return err;
     }
-    sl_entries_kill(entries, want->hash);
+    ti_entries_kill(entries, want->hash);
     /* A table that cannot grow only gets slower. */
     (void)entries_split(entries);
-    sl_entry_ref *head = &entries->buckets[entries_bucket(entries, want->hash)];
-    struct sl_tier_entry *entry = &entries->pool[ref - 1];
+    ti_entry_ref *head = &entries->buckets[entries_bucket(entries, want->hash)];
+    struct ti_entry *entry = &entries->pool[ref - 1];
     *entry = *want;
     entry->live = true;
     entry->chain = *head;
@@ -200,13 +199,13 @@ sl_err sl_entries_put(struct sl_entries *entries, const struct sl_tier_entry *wa
     return SL_OK;
 }
 
-void sl_entries_kill(struct sl_entries *entries, struct sl_key_hash hash)
+void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash)
 {
-    sl_entry_ref *link = entries_link(entries, hash);
+    ti_entry_ref *link = entries_link(entries, hash);
     if (*link == 0) {
         return;
     }
-    struct sl_tier_entry *entry = &entries->pool[*link - 1];
+    struct ti_entry *entry = &entries->pool[*link - 1];
     *link = entry->chain;
     entry->chain = 0;
     entry->live = false;
@@ -214,26 +213,26 @@ void sl_entries_kill(struct sl_entries *entries, struct sl_key_hash hash)
     entries->live_bytes -= entry->length_bytes;
 }
 
-void sl_entries_drop(struct sl_entries *entries, sl_entry_ref *list)
+void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list)
 {
     while (*list != 0) {
-        sl_entry_ref ref = *list;
-        struct sl_tier_entry *entry = &entries->pool[ref - 1];
+        ti_entry_ref ref = *list;
+        struct ti_entry *entry = &entries->pool[ref - 1];
         *list = entry->sibling;
         if (entry->live) {
-            sl_entries_kill(entries, entry->hash);
+            ti_entries_kill(entries, entry->hash);
         }
         entry->chain = entries->free_list;
         entries->free_list = ref;
     }
 }
 
-uint64_t sl_entries_live_count(const struct sl_entries *entries)
+uint64_t ti_entries_live_count(const struct ti_entries *entries)
 {
     return entries->live_count;
 }
 
-uint64_t sl_entries_live_bytes(const struct sl_entries *entries)
+uint64_t ti_entries_live_bytes(const struct ti_entries *entries)
 {
     return entries->live_bytes;
 }

@@ -31,15 +31,15 @@ static void health_tell_fine(struct tierer *self)
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: it works again");
 }
 
-void health_failed(struct tierer *self, const char *what, int os_code)
+void ti_health_failed(struct tierer *self, const char *what, int os_code)
 {
     health_tell_bad(self, what, os_code);
     self->degraded = true;
     self->degraded_os_code = os_code;
-    self->blocked_until_ns = sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
+    self->blocked_until_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
-void health_fine(struct tierer *self)
+void ti_health_fine(struct tierer *self)
 {
     self->blocked_until_ns = 0;
     if (!self->degraded || self->stalled) {
@@ -51,10 +51,10 @@ void health_fine(struct tierer *self)
 
 /* ---------------------------------------------------------------- places that cannot be read */
 
-static struct bad_place *bad_place_find(struct tierer *self, const struct item *item)
+static struct ti_bad_place *bad_place_find(struct tierer *self, const struct ti_item *item)
 {
-    for (uint32_t i = 0; self->bad_place_count > 0 && i < BAD_PLACES_MAX; i++) {
-        struct bad_place *bad = &self->bad_places[i];
+    for (uint32_t i = 0; self->bad_place_count > 0 && i < TI_BAD_PLACES_MAX; i++) {
+        struct ti_bad_place *bad = &self->bad_places[i];
         if (bad->place.segment == item->segment && bad->place.segment != 0 &&
             bad->place.offset_bytes == item->disk_offset) {
             return bad;
@@ -63,39 +63,40 @@ static struct bad_place *bad_place_find(struct tierer *self, const struct item *
     return NULL;
 }
 
-static void bad_place_clear(struct tierer *self, struct bad_place *bad)
+static void bad_place_clear(struct tierer *self, struct ti_bad_place *bad)
 {
-    *bad = (struct bad_place){0};
+    *bad = (struct ti_bad_place){0};
     self->bad_place_count--;
 }
 
-void health_read_failed(struct tierer *self, const struct item *item, int os_code)
+void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int os_code)
 {
-    struct bad_place *bad = bad_place_find(self, item);
+    struct ti_bad_place *bad = bad_place_find(self, item);
     health_tell_bad(self, "read", os_code);
     self->probe.doubted = true;
     if (bad == NULL) { /* the table is a ring: one that is overwritten is counted anew */
-        bad = &self->bad_places[self->bad_place_next++ % BAD_PLACES_MAX];
+        bad = &self->bad_places[self->bad_place_next++ % TI_BAD_PLACES_MAX];
         self->bad_place_count += bad->place.segment == 0;
-        *bad = (struct bad_place){.place = {item->segment, item->disk_offset}, .hash = item->hash};
+        *bad =
+            (struct ti_bad_place){.place = {item->segment, item->disk_offset}, .hash = item->hash};
     }
     bad->suspect = true;
 }
 
-void health_read_fine(struct tierer *self, const struct item *item)
+void ti_health_read_fine(struct tierer *self, const struct ti_item *item)
 {
-    struct bad_place *bad = bad_place_find(self, item);
+    struct ti_bad_place *bad = bad_place_find(self, item);
     if (bad != NULL) {
         bad_place_clear(self, bad);
     }
 }
 
-static void bad_place_settle(struct tierer *self, struct bad_place *bad, bool disk_is_well)
+static void bad_place_settle(struct tierer *self, struct ti_bad_place *bad, bool disk_is_well)
 {
-    const struct sl_tier_entry *entry = sl_entries_find(self->entries, bad->hash);
+    const struct ti_entry *entry = ti_entries_find(self->entries, bad->hash);
     bad->probed = false;
     bad->failures += disk_is_well;
-    if (bad->failures < BAD_PLACE_FAILURES) {
+    if (bad->failures < TI_BAD_PLACE_FAILURES) {
         return;
     }
     sl_log_write(
@@ -103,8 +104,8 @@ static void bad_place_settle(struct tierer *self, struct bad_place *bad, bool di
         "disk: segment %u at %llu cannot be read on a disk that is well otherwise: given up",
         bad->place.segment, (unsigned long long)bad->place.offset_bytes);
     sl_metric_add(self->env->metrics, self->metrics.unreadable, 1);
-    if (entry != NULL && !sl_log_place_after(sl_tier_entry_place(entry), bad->place)) {
-        sl_entries_kill(self->entries, bad->hash); /* the next who asks hears that it is not here */
+    if (entry != NULL && !ti_place_after(ti_entry_place(entry), bad->place)) {
+        ti_entries_kill(self->entries, bad->hash); /* the next who asks hears that it is not here */
     }
     bad_place_clear(self, bad);
 }
@@ -117,13 +118,13 @@ static bool nothing_to_write(const struct tierer *self)
 {
     bool footer_due = false;
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        const struct segment *segment = &self->segments[i];
-        footer_due = footer_due || (segment->failed && segment->state != SEGMENT_SEALED &&
+        const struct ti_segment *segment = &self->segments[i];
+        footer_due = footer_due || (segment->failed && segment->state != TI_SEGMENT_SEALED &&
                                     !segment->records_lost);
     }
     return self->waiting.count == 0 && self->active.count == 0 && !footer_due &&
-           self->spare.state != SPARE_MAKING &&
-           self->env->now_ns >= sl_deadline_ns(self->blocked_until_ns, HEALTH_STALL_NS);
+           self->spare.state != TI_SPARE_MAKING &&
+           self->env->now_ns >= sl_deadline_ns(self->blocked_until_ns, TI_HEALTH_STALL_NS);
 }
 
 static bool probe_wanted(const struct tierer *self)
@@ -131,42 +132,43 @@ static bool probe_wanted(const struct tierer *self)
     return self->probe.doubted || (self->degraded && !self->stalled && nothing_to_write(self));
 }
 
-void health_probe(struct tierer *self)
+void ti_health_probe(struct tierer *self)
 {
-    struct probe *probe = &self->probe;
+    struct ti_probe *probe = &self->probe;
     if (probe->busy || self->env->now_ns < probe->at_ns || !probe_wanted(self)) {
         return;
     }
     if (self->segment_count == 0) { /* nothing to read, and so nothing to doubt */
         probe->doubted = false;
         probe->refused = false;
-        health_fine(self);
+        ti_health_fine(self);
         return;
     }
     /* Each time in another segment: the place that is read may be a bad one itself. */
-    struct segment *segment = &self->segments[probe->turn++ % self->segment_count];
+    struct ti_segment *segment = &self->segments[probe->turn++ % self->segment_count];
     struct sl_disk_request request = {.verb = SL_DISK_READ,
                                       .file = segment->file,
                                       .memory = probe->page,
                                       .length_bytes = SL_PAGE_BYTES};
-    if (!io_start(self, IO_PROBE, NULL, 0, &request)) {
+    if (!ti_io_start(self, TI_IO_PROBE, NULL, 0, &request)) {
         return; /* all slots are taken: some end comes here again */
     }
     segment->reads++;
     probe->segment = segment->number;
     probe->busy = true;
-    probe->at_ns = sl_deadline_ns(self->env->now_ns, HEALTH_PROBE_NS);
-    for (uint32_t i = 0; i < BAD_PLACES_MAX; i++) {
-        struct bad_place *bad = &self->bad_places[i];
+    probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
+    for (uint32_t i = 0; i < TI_BAD_PLACES_MAX; i++) {
+        struct ti_bad_place *bad = &self->bad_places[i];
         bad->probed = bad->suspect;
         bad->suspect = false;
     }
 }
 
-void health_probed(struct tierer *self, uint64_t bytes, int os_code)
+void ti_health_probed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
-    struct probe *probe = &self->probe;
-    struct segment *segment = log_segment(self, probe->segment);
+    (void)io;
+    struct ti_probe *probe = &self->probe;
+    struct ti_segment *segment = ti_log_segment(self, probe->segment);
     bool well = os_code == 0 && bytes == SL_PAGE_BYTES;
     bool doubted = probe->doubted;
     SL_ASSERT(segment != NULL); /* it stays while it is read */
@@ -174,7 +176,7 @@ void health_probed(struct tierer *self, uint64_t bytes, int os_code)
     probe->busy = false;
     probe->refused = !well;
     probe->doubted = !well;
-    for (uint32_t i = 0; i < BAD_PLACES_MAX; i++) {
+    for (uint32_t i = 0; i < TI_BAD_PLACES_MAX; i++) {
         if (self->bad_places[i].probed) {
             bad_place_settle(self, &self->bad_places[i], well);
         }
@@ -182,7 +184,7 @@ void health_probed(struct tierer *self, uint64_t bytes, int os_code)
     if (!well) {
         health_tell_bad(self, "read of a probe", os_code != 0 ? os_code : EIO);
     } else if (self->degraded && nothing_to_write(self)) {
-        health_fine(self);
+        ti_health_fine(self);
     } else if (doubted) {
         health_tell_fine(self);
     }
@@ -193,34 +195,34 @@ void health_probed(struct tierer *self, uint64_t bytes, int os_code)
 static uint64_t oldest_request_ns(const struct tierer *self)
 {
     uint64_t oldest_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; self->ios_in_flight > 0 && i < IOS_MAX; i++) {
-        const struct io *io = &self->ios[i];
-        oldest_ns = io->kind != IO_FREE ? SL_MIN(oldest_ns, io->started_ns) : oldest_ns;
+    for (uint32_t i = 0; self->ios_in_flight > 0 && i < TI_IOS_MAX; i++) {
+        const struct ti_io *io = &self->ios[i];
+        oldest_ns = io->kind != TI_IO_FREE ? SL_MIN(oldest_ns, io->started_ns) : oldest_ns;
     }
     return oldest_ns;
 }
 
-void health_look(struct tierer *self)
+void ti_health_look(struct tierer *self)
 {
     uint64_t oldest_ns = oldest_request_ns(self);
-    bool stalled = oldest_ns != SL_NEVER_NS && self->env->now_ns >= oldest_ns + HEALTH_STALL_NS;
+    bool stalled = oldest_ns != SL_NEVER_NS && self->env->now_ns >= oldest_ns + TI_HEALTH_STALL_NS;
     if (stalled && !self->stalled) {
         self->stalled = true;
-        health_failed(self, "no answer for 5 s", ETIMEDOUT);
+        ti_health_failed(self, "no answer for 5 s", ETIMEDOUT);
     } else if (!stalled && self->stalled) {
         self->stalled = false;
-        health_fine(self);
+        ti_health_fine(self);
     }
     /* Making a file is no request of the ring; it holds up those alone who wait for the file. */
-    const struct spare *spare = &self->spare;
-    if (!self->degraded && self->waiting.count > 0 && spare->state == SPARE_MAKING &&
-        self->env->now_ns >= sl_deadline_ns(spare->started_ns, HEALTH_STALL_NS)) {
-        health_failed(self, "no new segment for 5 s", ETIMEDOUT);
+    const struct ti_spare *spare = &self->spare;
+    if (!self->degraded && self->waiting.count > 0 && spare->state == TI_SPARE_MAKING &&
+        self->env->now_ns >= sl_deadline_ns(spare->started_ns, TI_HEALTH_STALL_NS)) {
+        ti_health_failed(self, "no new segment for 5 s", ETIMEDOUT);
     }
-    log_refuse(self);
+    ti_log_refuse(self);
 }
 
-void health_directory(struct tierer *self)
+void ti_health_directory(struct tierer *self)
 {
     struct sl_error why = {0};
     if (self->gone || self->disk->ops->present == NULL ||
@@ -232,11 +234,11 @@ void health_directory(struct tierer *self)
     self->gone = true;
 }
 
-uint64_t health_next_ns(const struct tierer *self)
+uint64_t ti_health_next_ns(const struct tierer *self)
 {
     /* Once a second is enough, and an idle disk costs nothing. */
     bool busy = self->ios_in_flight > 0 || (self->degraded && self->waiting.count > 0) ||
-                (self->spare.state == SPARE_MAKING && self->waiting.count > 0);
+                (self->spare.state == TI_SPARE_MAKING && self->waiting.count > 0);
     uint64_t look_ns = busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;
     bool probe = self->probe.doubted || self->degraded;
     return probe ? SL_MIN(look_ns, SL_MAX(self->probe.at_ns, self->env->now_ns + SL_NS_PER_MS))

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- a request becomes a frame */
 
-static bool job_has_key(const struct job *job, struct sl_key_hash hash)
+static bool job_has_key(const struct ti_job *job, struct ti_key_hash hash)
 {
     for (uint32_t i = 0; i < job->item_count; i++) {
         if (job->items[i].hash.low == hash.low && job->items[i].hash.high == hash.high) {
@@ -24,10 +24,10 @@ static bool job_has_key(const struct job *job, struct sl_key_hash hash)
 }
 
 /* What there is goes as soon as the tombstone is durable. */
-static bool is_being_forgotten(const struct tierer *self, struct sl_key_hash hash)
+static bool is_being_forgotten(const struct tierer *self, struct ti_key_hash hash)
 {
-    for (const struct job *at = self->active.first; at != NULL; at = at->next) {
-        if (at->kind == JOB_FORGET && job_has_key(at, hash)) {
+    for (const struct ti_job *at = self->active.first; at != NULL; at = at->next) {
+        if (at->kind == TI_JOB_FORGET && job_has_key(at, hash)) {
             return true;
         }
     }
@@ -37,9 +37,9 @@ static bool is_being_forgotten(const struct tierer *self, struct sl_key_hash has
 /* The value is on the disk already: the request was repeated after its answer, or the registrar
  * asks anew because an answer was lost. It gets the place that there is; a second copy would make
  * the first one dead, which somebody may know. */
-static bool item_is_present(struct tierer *self, struct item *item)
+static bool item_is_present(struct tierer *self, struct ti_item *item)
 {
-    const struct sl_tier_entry *entry = sl_entries_find(self->entries, item->hash);
+    const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
     if (entry == NULL || !sl_digest_equal(entry->digest, item->digest) ||
         entry->length_bytes != item->length_bytes ||
         (self->reclaiming && entry->segment == self->segments[0].number) ||
@@ -50,17 +50,17 @@ static bool item_is_present(struct tierer *self, struct item *item)
     item->dead = true;
     item->code = SL_OK;
     item->segment = entry->segment;
-    item->disk_offset = sl_tier_entry_place(entry).offset_bytes;
+    item->disk_offset = ti_entry_place(entry).offset_bytes;
     return true;
 }
 
 /* What was found on the disk when the request was measured may have left it since. False: measure
  * again. */
-static bool job_present_stands(struct tierer *self, struct job *job)
+static bool job_present_stands(struct tierer *self, struct ti_job *job)
 {
     bool stands = true;
     for (uint32_t i = 0; i < job->item_count; i++) {
-        struct item *item = &job->items[i];
+        struct ti_item *item = &job->items[i];
         if (item->present && !item_is_present(self, item)) {
             item->present = false;
             item->dead = false;
@@ -73,7 +73,7 @@ static bool job_present_stands(struct tierer *self, struct job *job)
 
 /* Looks at the bytes of each value: what is not what was promised stays out. Gives header and frame
  * sizes. */
-static void job_measure(struct tierer *self, struct job *job)
+static void job_measure(struct tierer *self, struct ti_job *job)
 {
     uint64_t values_bytes = 0;
     job->measured = true;
@@ -81,13 +81,13 @@ static void job_measure(struct tierer *self, struct job *job)
     job->record_count = 0;
     job->small_count = 0;
     for (uint32_t i = 0; i < job->item_count; i++) {
-        struct item *item = &job->items[i];
-        if (item->dead || (job->kind == JOB_WRITE && item_is_present(self, item))) {
+        struct ti_item *item = &job->items[i];
+        if (item->dead || (job->kind == TI_JOB_WRITE && item_is_present(self, item))) {
             continue;
         }
-        if (job->kind == JOB_WRITE) {
+        if (job->kind == TI_JOB_WRITE) {
             const unsigned char *value =
-                tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+                ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
             if (value == NULL ||
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
@@ -98,21 +98,22 @@ static void job_measure(struct tierer *self, struct job *job)
             values_bytes += sl_align_up(item->length_bytes, SL_PAGE_BYTES);
             job->small_count += item->length_bytes < SL_PAGE_BYTES;
         }
-        job->records_bytes += sl_tier_record_bytes(item->key_length, item->group_length);
+        job->records_bytes += ti_record_bytes(item->key_length, item->group_length);
         job->record_count++;
     }
     job->frame_header_bytes =
-        sl_align_up(sizeof(struct sl_tier_frame) + job->records_bytes, SL_PAGE_BYTES);
+        sl_align_up(sizeof(struct ti_frame) + job->records_bytes, SL_PAGE_BYTES);
     job->frame_bytes = job->records_bytes == 0 ? 0 : job->frame_header_bytes + values_bytes;
 }
 
 /* Jobs whose values are all dead, or that can never fit, are answered without a frame. */
-static bool job_is_trivial(struct tierer *self, struct job *job)
+static bool job_is_trivial(struct tierer *self, struct ti_job *job)
 {
-    uint64_t wanted = SL_PAGE_BYTES + job->frame_bytes + segment_footer_bytes(job->records_bytes);
+    uint64_t wanted =
+        SL_PAGE_BYTES + job->frame_bytes + ti_segment_footer_bytes(job->records_bytes);
     if (job->frame_bytes > 0 && wanted <= self->segment_bytes &&
-        job->frame_header_bytes <= SL_TIER_FRAME_HEADER_BYTES_MAX &&
-        (job->kind == JOB_FORGET || job->item_count < SL_DISK_PIECES_MAX)) {
+        job->frame_header_bytes <= TI_FRAME_HEADER_BYTES_MAX &&
+        (job->kind == TI_JOB_FORGET || job->item_count < SL_DISK_PIECES_MAX)) {
         return false;
     }
     for (uint32_t i = 0; job->frame_bytes > 0 && i < job->item_count; i++) {
@@ -121,19 +122,19 @@ static bool job_is_trivial(struct tierer *self, struct job *job)
     return true;
 }
 
-static void record_write(unsigned char *at, const struct job *job, const struct item *item,
+static void record_write(unsigned char *at, const struct ti_job *job, const struct ti_item *item,
                          uint64_t offset, uint32_t segment)
 {
-    struct sl_tier_record *record = (void *)at;
-    *record = (struct sl_tier_record){
-        .offset_bytes = job->kind == JOB_FORGET ? item->disk_offset : offset,
-        .length_bytes = job->kind == JOB_FORGET ? 0 : item->length_bytes,
+    struct ti_record *record = (void *)at;
+    *record = (struct ti_record){
+        .offset_bytes = job->kind == TI_JOB_FORGET ? item->disk_offset : offset,
+        .length_bytes = job->kind == TI_JOB_FORGET ? 0 : item->length_bytes,
         .digest_low = item->digest.low,
         .digest_high = item->digest.high,
         .generation = item->generation,
-        .segment = job->kind == JOB_FORGET ? item->segment : segment,
-        .record_bytes = (uint32_t)sl_tier_record_bytes(item->key_length, item->group_length),
-        .flags = job->kind == JOB_FORGET ? SL_TIER_TOMBSTONE : 0,
+        .segment = job->kind == TI_JOB_FORGET ? item->segment : segment,
+        .record_bytes = (uint32_t)ti_record_bytes(item->key_length, item->group_length),
+        .flags = job->kind == TI_JOB_FORGET ? TI_TOMBSTONE : 0,
         .key_length = item->key_length,
         .group_length = item->group_length,
         .part_index = item->part_index,
@@ -156,29 +157,30 @@ static uint32_t piece_add(struct iovec *pieces, uint32_t count, void *at, uint64
 }
 
 /* Lays out records and values behind the frame's header; gives the number of pieces. */
-static uint32_t job_lay_out(struct tierer *self, struct job *job, const struct segment *segment)
+static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
+                            const struct ti_segment *segment)
 {
-    unsigned char *record = job->frame + sizeof(struct sl_tier_frame);
+    unsigned char *record = job->frame + sizeof(struct ti_frame);
     unsigned char *small = job->frame + job->frame_header_bytes;
     uint64_t offset = job->frame_offset + job->frame_header_bytes;
     uint32_t count = piece_add(job->pieces, 0, job->frame, job->frame_header_bytes);
     for (uint32_t i = 0; i < job->item_count; i++) {
-        struct item *item = &job->items[i];
+        struct ti_item *item = &job->items[i];
         if (item->dead) {
             continue;
         }
-        if (job->kind == JOB_FORGET && item->segment == 0) { /* wherever it is by now */
+        if (job->kind == TI_JOB_FORGET && item->segment == 0) { /* wherever it is by now */
             item->segment = segment->number;
             item->disk_offset = job->frame_offset;
         }
         record_write(record, job, item, offset, segment->number);
-        record += sl_tier_record_bytes(item->key_length, item->group_length);
-        if (job->kind == JOB_FORGET) {
+        record += ti_record_bytes(item->key_length, item->group_length);
+        if (job->kind == TI_JOB_FORGET) {
             continue;
         }
         uint64_t space = sl_align_up(item->length_bytes, SL_PAGE_BYTES);
         unsigned char *from =
-            tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+            ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
         if (item->length_bytes < SL_PAGE_BYTES) { /* shares its page of the arena with others */
             memcpy(small, from, item->length_bytes);
             from = small;
@@ -194,32 +196,32 @@ static uint32_t job_lay_out(struct tierer *self, struct job *job, const struct s
 
 /* The header of a fresh segment, and its copy in the last page, go under the sync of its first
  * frame. Both pages follow the frame in its memory. */
-static bool header_write(struct tierer *self, struct job *job, const struct segment *segment)
+static bool header_write(struct tierer *self, struct ti_job *job, const struct ti_segment *segment)
 {
     unsigned char *page = job->frame + job->frame_header_bytes + job->small_count * SL_PAGE_BYTES;
-    segment_header(self, segment, (void *)page);
+    ti_segment_header(self, segment, (void *)page);
     struct sl_disk_request request = {.verb = SL_DISK_WRITE,
                                       .file = segment->file,
                                       .memory = page,
                                       .length_bytes = SL_PAGE_BYTES};
-    bool queued = io_start(self, IO_WRITE, job, 0, &request);
+    bool queued = ti_io_start(self, TI_IO_WRITE, job, 0, &request);
     job->ios += queued;
     request.offset_bytes = segment->bytes - SL_PAGE_BYTES;
-    bool copied = queued && io_start(self, IO_WRITE, job, 0, &request);
+    bool copied = queued && ti_io_start(self, TI_IO_WRITE, job, 0, &request);
     job->ios += copied;
     return copied;
 }
 
 /* Queues the writes of a frame: large pieces by themselves, since a registered buffer saves looking
  * up their pages, runs of smaller ones as one vectored write. */
-static bool pieces_write(struct tierer *self, struct job *job, int file, uint32_t count)
+static bool pieces_write(struct tierer *self, struct ti_job *job, int file, uint32_t count)
 {
     uint64_t offset = job->frame_offset;
     for (uint32_t from = 0, to = 0; from < count; from = to) {
         uint64_t bytes = job->pieces[from].iov_len;
-        bool small = bytes < REGISTERED_BYTES_MIN;
+        bool small = bytes < TI_REGISTERED_BYTES_MIN;
         for (to = from + 1; small && to < count; to++) {
-            if (job->pieces[to].iov_len >= REGISTERED_BYTES_MIN) {
+            if (job->pieces[to].iov_len >= TI_REGISTERED_BYTES_MIN) {
                 break;
             }
             bytes += job->pieces[to].iov_len;
@@ -232,7 +234,7 @@ static bool pieces_write(struct tierer *self, struct job *job, int file, uint32_
                                           .length_bytes = bytes,
                                           .pieces = one ? NULL : &job->pieces[from],
                                           .piece_count = one ? 0 : to - from};
-        if (!io_start(self, IO_WRITE, job, 0, &request)) {
+        if (!ti_io_start(self, TI_IO_WRITE, job, 0, &request)) {
             return false;
         }
         job->ios++;
@@ -243,7 +245,8 @@ static bool pieces_write(struct tierer *self, struct job *job, int file, uint32_
 
 /* Builds the job's frame at the segment's end and queues its writes. False: no memory, or not all
  * writes were queued; what was queued ends first. */
-static bool job_write(struct tierer *self, struct job *job, struct segment *segment, bool fresh)
+static bool job_write(struct tierer *self, struct ti_job *job, struct ti_segment *segment,
+                      bool fresh)
 {
     uint64_t pages = job->frame_header_bytes + (job->small_count + UINT64_C(1)) * SL_PAGE_BYTES;
     job->frame = aligned_alloc(SL_PAGE_BYTES, pages);
@@ -256,8 +259,8 @@ static bool job_write(struct tierer *self, struct job *job, struct segment *segm
     job->frame_offset = segment->used_bytes;
     job->sequence = self->next_sequence++;
     uint32_t count = job_lay_out(self, job, segment);
-    struct sl_tier_frame *frame = (void *)job->frame;
-    frame->magic = SL_TIER_FRAME_MAGIC;
+    struct ti_frame *frame = (void *)job->frame;
+    frame->magic = TI_FRAME_MAGIC;
     frame->salt = segment->salt;
     frame->sequence = job->sequence;
     frame->durable_sequence = self->durable_sequence;
@@ -267,7 +270,7 @@ static bool job_write(struct tierer *self, struct job *job, struct segment *segm
     frame->records_bytes = (uint32_t)job->records_bytes;
     frame->record_count = job->record_count;
     frame->segment = segment->number;
-    frame->digest = page_digest(frame, job->frame_header_bytes);
+    frame->digest = ti_page_digest(frame, job->frame_header_bytes);
     segment->used_bytes += job->frame_bytes;
     segment->records_planned_bytes += job->records_bytes;
     segment->last_sequence = job->sequence;
@@ -278,51 +281,51 @@ static bool job_write(struct tierer *self, struct job *job, struct segment *segm
 
 /* ---------------------------------------------------------------- frames end */
 
-static void item_durable(struct tierer *self, const struct job *job, struct item *item,
-                         struct segment *segment)
+static void item_durable(struct tierer *self, const struct ti_job *job, struct ti_item *item,
+                         struct ti_segment *segment)
 {
-    const struct sl_tier_entry *there = sl_entries_find(self->entries, item->hash);
-    struct sl_log_place place = {item->segment, item->disk_offset};
-    if (job->kind == JOB_FORGET) {
-        if (there != NULL && !sl_log_place_after(sl_tier_entry_place(there), place)) {
-            sl_entries_kill(self->entries, item->hash);
+    const struct ti_entry *there = ti_entries_find(self->entries, item->hash);
+    struct ti_place place = {item->segment, item->disk_offset};
+    if (job->kind == TI_JOB_FORGET) {
+        if (there != NULL && !ti_place_after(ti_entry_place(there), place)) {
+            ti_entries_kill(self->entries, item->hash);
         }
         sl_metric_add(self->env->metrics, self->metrics.tombstones, 1);
         return;
     }
-    struct sl_tier_entry entry = {.hash = item->hash,
-                                  .digest = item->digest,
-                                  .length_bytes = (uint32_t)item->length_bytes,
-                                  .segment = item->segment,
-                                  .page = (uint32_t)(item->disk_offset / SL_PAGE_BYTES)};
+    struct ti_entry entry = {.hash = item->hash,
+                             .digest = item->digest,
+                             .length_bytes = (uint32_t)item->length_bytes,
+                             .segment = item->segment,
+                             .page = (uint32_t)(item->disk_offset / SL_PAGE_BYTES)};
     /* Log order decides, also when frames end in another one. */
-    item->code = there != NULL && sl_log_place_after(sl_tier_entry_place(there), place)
+    item->code = there != NULL && ti_place_after(ti_entry_place(there), place)
                      ? SL_ERR_STALE
-                     : sl_entries_put(self->entries, &entry, &segment->list);
+                     : ti_entries_put(self->entries, &entry, &segment->list);
     sl_metric_add(self->env->metrics, self->metrics.values_written, 1);
     sl_metric_add(self->env->metrics, self->metrics.bytes_written, item->length_bytes);
 }
 
 /* The frame is durable (os_code 0) or given up. */
-static void frame_end(struct tierer *self, struct job *job, int os_code)
+static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
 {
     os_code = job->answered && os_code == 0 ? ETIMEDOUT : os_code;
-    struct segment *segment = log_segment(self, job->segment);
+    struct ti_segment *segment = ti_log_segment(self, job->segment);
     SL_ASSERT(segment != NULL && segment->frames > 0); /* it stays while frames are on their way */
     segment->frames--;
-    job_remove(&self->active, job);
+    ti_job_remove(&self->active, job);
     self->active_bytes -= job->frame_bytes;
     if (os_code == 0) {
-        (void)segment_note(segment, job->frame + sizeof(struct sl_tier_frame), job->records_bytes,
-                           job->record_count);
+        (void)ti_segment_note(segment, job->frame + sizeof(struct ti_frame), job->records_bytes,
+                              job->record_count);
         self->durable_sequence = SL_MAX(self->durable_sequence, job->sequence);
     } else {
         segment->failed = true;
-        segment->state = segment->state == SEGMENT_OPEN ? SEGMENT_CLOSED : segment->state;
+        segment->state = segment->state == TI_SEGMENT_OPEN ? TI_SEGMENT_CLOSED : segment->state;
     }
     sl_err code = os_code == 0 ? SL_OK : os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
     for (uint32_t i = 0; i < job->item_count; i++) {
-        struct item *item = &job->items[i];
+        struct ti_item *item = &job->items[i];
         if (item->dead) {
             continue;
         }
@@ -333,20 +336,20 @@ static void frame_end(struct tierer *self, struct job *job, int os_code)
     }
     sl_histogram_add(self->env->metrics, self->metrics.write_ns,
                      self->env->now_ns - job->started_ns);
-    job_reply(self, job);
+    ti_job_reply(self, job);
 }
 
 /* Nothing in the segment that is not durable yet will be: its frames end as failed, those being
  * written when their writes have ended. */
 static void frames_give_up(struct tierer *self, uint32_t number, int os_code)
 {
-    struct job *next = NULL;
-    for (struct job *job = self->active.first; job != NULL; job = next) {
+    struct ti_job *next = NULL;
+    for (struct ti_job *job = self->active.first; job != NULL; job = next) {
         next = job->next;
         if (job->segment != number) {
             continue;
         }
-        if (job->phase == JOB_WRITTEN) {
+        if (job->phase == TI_JOB_WRITTEN) {
             frame_end(self, job, os_code);
         } else {
             job->os_code = job->os_code != 0 ? job->os_code : os_code;
@@ -354,12 +357,12 @@ static void frames_give_up(struct tierer *self, uint32_t number, int os_code)
     }
 }
 
-static void frame_written(struct tierer *self, struct job *job)
+static void frame_written(struct tierer *self, struct ti_job *job)
 {
-    struct segment *segment = log_segment(self, job->segment);
+    struct ti_segment *segment = ti_log_segment(self, job->segment);
     SL_ASSERT(segment != NULL);
     if (job->os_code != 0) {
-        health_failed(self, "write", job->os_code);
+        ti_health_failed(self, "write", job->os_code);
         if (job->begins_segment) { /* without a header the others would not be found again */
             frames_give_up(self, job->segment, job->os_code);
         }
@@ -367,7 +370,7 @@ static void frame_written(struct tierer *self, struct job *job)
         return;
     }
     segment->header_there = segment->header_there || job->begins_segment;
-    job->phase = JOB_WRITTEN;
+    job->phase = TI_JOB_WRITTEN;
     job->written_ns = self->env->now_ns;
 }
 
@@ -378,37 +381,37 @@ static void sync_end(struct tierer *self, int os_code)
     sl_histogram_add(self->env->metrics, self->metrics.sync_ns,
                      self->env->now_ns - self->sync.started_ns);
     if (os_code != 0) {
-        health_failed(self, "sync", os_code);
+        ti_health_failed(self, "sync", os_code);
     } else {
         sl_metric_add(self->env->metrics, self->metrics.syncs, 1);
-        health_fine(self);
+        ti_health_fine(self);
     }
-    struct job *next = NULL;
-    for (struct job *job = self->active.first; job != NULL; job = next) {
+    struct ti_job *next = NULL;
+    for (struct ti_job *job = self->active.first; job != NULL; job = next) {
         next = job->next;
-        if (job->segment == number && job->phase == JOB_SYNCING) {
+        if (job->segment == number && job->phase == TI_JOB_SYNCING) {
             frame_end(self, job, job->os_code != 0 ? job->os_code : os_code);
         }
     }
     if (os_code != 0) { /* after a failed sync no later one says anything about what was written */
         frames_give_up(self, number, os_code);
     }
-    segments_gauges(self);
+    ti_segments_gauges(self);
 }
 
-void log_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code)
+void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
-    if (io->kind == IO_SYNC) {
+    if (io->kind == TI_IO_SYNC) {
         sync_end(self, os_code);
         return;
     }
-    struct job *job = io->job;
+    struct ti_job *job = io->job;
     if (os_code == 0 && bytes != io->request.length_bytes) {
         os_code = EIO;
     }
     job->os_code = job->os_code != 0 ? job->os_code : os_code;
     job->ios--;
-    if (job->ios == 0 && job->phase == JOB_WRITING) {
+    if (job->ios == 0 && job->phase == TI_JOB_WRITING) {
         frame_written(self, job);
     }
 }
@@ -417,7 +420,7 @@ void log_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code
 
 static bool segment_has_header(struct tierer *self, uint32_t number)
 {
-    const struct segment *segment = log_segment(self, number);
+    const struct ti_segment *segment = ti_log_segment(self, number);
     SL_ASSERT(segment != NULL);
     return segment->header_there;
 }
@@ -425,25 +428,25 @@ static bool segment_has_header(struct tierer *self, uint32_t number)
 /* The segment of the oldest frame that waits for a sync, if that sync is due. */
 static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
 {
-    const struct job *oldest = self->active.first;
+    const struct ti_job *oldest = self->active.first;
     bool writing = false;
     uint64_t bytes = 0;
     *due_ns = SL_NEVER_NS;
-    while (oldest != NULL && oldest->phase != JOB_WRITTEN) {
+    while (oldest != NULL && oldest->phase != TI_JOB_WRITTEN) {
         oldest = oldest->next;
     }
     if (oldest == NULL || !segment_has_header(self, oldest->segment)) {
         return false; /* a frame is only found through the header of its segment */
     }
-    for (const struct job *job = self->active.first; job != NULL; job = job->next) {
+    for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
         if (job->segment == oldest->segment) {
-            writing = writing || job->phase == JOB_WRITING;
-            bytes += job->phase == JOB_WRITTEN ? job->frame_bytes : 0;
+            writing = writing || job->phase == TI_JOB_WRITING;
+            bytes += job->phase == TI_JOB_WRITTEN ? job->frame_bytes : 0;
         }
     }
     *number = oldest->segment;
     *due_ns = sl_deadline_ns(oldest->written_ns, self->commit_delay_ns);
-    return !writing || bytes >= SYNC_BYTES || self->env->now_ns >= *due_ns;
+    return !writing || bytes >= TI_SYNC_BYTES || self->env->now_ns >= *due_ns;
 }
 
 static void sync_pump(struct tierer *self)
@@ -459,18 +462,18 @@ static void sync_pump(struct tierer *self)
         }
         return;
     }
-    const struct segment *segment = log_segment(self, number);
+    const struct ti_segment *segment = ti_log_segment(self, number);
     SL_ASSERT(segment != NULL);
     struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
-    if (!io_start(self, IO_SYNC, NULL, 0, &sync)) {
+    if (!ti_io_start(self, TI_IO_SYNC, NULL, 0, &sync)) {
         return; /* all slots are taken: some end comes here again */
     }
     self->sync.busy = true;
     self->sync.segment = number;
     self->sync.started_ns = self->env->now_ns;
-    for (struct job *job = self->active.first; job != NULL; job = job->next) {
-        if (job->segment == number && job->phase == JOB_WRITTEN) {
-            job->phase = JOB_SYNCING;
+    for (struct ti_job *job = self->active.first; job != NULL; job = job->next) {
+        if (job->segment == number && job->phase == TI_JOB_WRITTEN) {
+            job->phase = TI_JOB_SYNCING;
         }
     }
 }
@@ -478,13 +481,13 @@ static void sync_pump(struct tierer *self)
 /* Frames end in any order, and what ends last counts, here and in the footer: a tombstone starts
  * when no write of its keys is under way. The registrar asks for one only then, but for a write
  * that it has given up waiting for. */
-static bool tombstone_waits(const struct tierer *self, const struct job *job)
+static bool tombstone_waits(const struct tierer *self, const struct ti_job *job)
 {
-    if (job->kind != JOB_FORGET) {
+    if (job->kind != TI_JOB_FORGET) {
         return false;
     }
-    for (const struct job *at = self->active.first; at != NULL; at = at->next) {
-        for (uint32_t i = 0; at->kind == JOB_WRITE && i < job->item_count; i++) {
+    for (const struct ti_job *at = self->active.first; at != NULL; at = at->next) {
+        for (uint32_t i = 0; at->kind == TI_JOB_WRITE && i < job->item_count; i++) {
             if (job_has_key(at, job->items[i].hash)) {
                 return true;
             }
@@ -496,11 +499,11 @@ static bool tombstone_waits(const struct tierer *self, const struct job *job)
 /* Takes up the next request. False: none, or not now. */
 static bool job_start_next(struct tierer *self)
 {
-    struct job *job = self->waiting.first;
+    struct ti_job *job = self->waiting.first;
     bool fresh = false;
     if (job == NULL || self->stalled || self->settling ||
         self->env->now_ns < self->blocked_until_ns ||
-        (self->active.count > 0 && self->active_bytes >= ACTIVE_BYTES_MAX) ||
+        (self->active.count > 0 && self->active_bytes >= TI_ACTIVE_BYTES_MAX) ||
         tombstone_waits(self, job)) {
         return false;
     }
@@ -508,14 +511,14 @@ static bool job_start_next(struct tierer *self)
         job_measure(self, job);
     }
     if (job_is_trivial(self, job)) {
-        job_reply(self, job_pop(&self->waiting));
+        ti_job_reply(self, ti_job_pop(&self->waiting));
         return true;
     }
-    struct segment *segment = segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
+    struct ti_segment *segment = ti_segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
     if (segment == NULL) {
         return false;
     }
-    (void)job_pop(&self->waiting);
+    (void)ti_job_pop(&self->waiting);
     job->started_ns = self->env->now_ns;
     bool begun = job_write(self, job, segment, fresh);
     if (!begun && job->segment == 0) { /* no memory for its frame: nothing happened */
@@ -523,50 +526,50 @@ static bool job_start_next(struct tierer *self)
             job->items[i].code = job->items[i].dead ? job->items[i].code : SL_ERR_NO_MEMORY;
         }
         segment->failed = segment->failed || fresh; /* its header was not written */
-        segment->state = fresh ? SEGMENT_CLOSED : segment->state;
-        job_reply(self, job);
+        segment->state = fresh ? TI_SEGMENT_CLOSED : segment->state;
+        ti_job_reply(self, job);
         return true;
     }
-    job->phase = JOB_WRITING;
+    job->phase = TI_JOB_WRITING;
     job->begins_segment = fresh;
     job->os_code = begun ? 0 : EAGAIN;
     self->active_bytes += job->frame_bytes;
-    job_push(&self->active, job);
+    ti_job_push(&self->active, job);
     if (job->ios == 0) {
         frame_written(self, job);
     }
     return true;
 }
 
-bool log_idle(const struct tierer *self)
+bool ti_log_idle(const struct tierer *self)
 {
     return self->waiting.count == 0 && self->active.count == 0 && !self->sync.busy &&
            !self->settling;
 }
 
-static void job_refuse(struct tierer *self, struct job *job)
+static void job_refuse(struct tierer *self, struct ti_job *job)
 {
     sl_err code = self->degraded_os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
     for (uint32_t i = 0; i < job->item_count; i++) {
         job->items[i].code = job->items[i].dead ? job->items[i].code : code;
     }
-    job_answer(self, job);
+    ti_job_answer(self, job);
 }
 
-void log_refuse(struct tierer *self)
+void ti_log_refuse(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
     while (self->degraded && self->waiting.first != NULL &&
-           now_ns >= self->waiting.first->arrived_ns + HEALTH_REFUSE_NS) {
-        struct job *job = job_pop(&self->waiting);
+           now_ns >= self->waiting.first->arrived_ns + TI_HEALTH_REFUSE_NS) {
+        struct ti_job *job = ti_job_pop(&self->waiting);
         job_refuse(self, job);
-        job_reply(self, job);
+        ti_job_reply(self, job);
     }
     /* The disk only reads for them: their memory may be used for other things, the frame is given
      * up.
      */
-    for (struct job *job = self->active.first; self->stalled && job != NULL; job = job->next) {
-        if (!job->answered && now_ns >= job->started_ns + HEALTH_STALL_NS) {
+    for (struct ti_job *job = self->active.first; self->stalled && job != NULL; job = job->next) {
+        if (!job->answered && now_ns >= job->started_ns + TI_HEALTH_STALL_NS) {
             job_refuse(self, job);
             job->os_code = job->os_code != 0 ? job->os_code : ETIMEDOUT;
         }
@@ -577,8 +580,9 @@ void log_refuse(struct tierer *self)
 static void log_wish(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint64_t times[6] = {self->blocked_until_ns, self->reclaim_at_ns,    self->spare.retry_at_ns,
-                         self->scan_retry_ns,    segments_seal_at(self), health_next_ns(self)};
+    uint64_t times[6] = {self->blocked_until_ns,    self->reclaim_at_ns,
+                         self->spare.retry_at_ns,   self->scan_retry_ns,
+                         ti_segments_seal_at(self), ti_health_next_ns(self)};
     uint64_t next_ns = SL_NEVER_NS;
     for (size_t i = 0; i < SL_COUNT(times); i++) {
         next_ns = times[i] > now_ns ? SL_MIN(next_ns, times[i]) : next_ns;
@@ -588,15 +592,15 @@ static void log_wish(struct tierer *self)
     }
 }
 
-void log_pump(struct tierer *self)
+void ti_log_pump(struct tierer *self)
 {
     /* One frame a turn: comparing its bytes takes a while, and loads go first. */
     if (job_start_next(self) && self->waiting.count > 0) {
         self->env->ops->wake_at(self->env, self->env->now_ns);
     }
     sync_pump(self);
-    segments_prepare(self);
-    segments_seal(self);
-    health_probe(self);
+    ti_segments_prepare(self);
+    ti_segments_seal(self);
+    ti_health_probe(self);
     log_wish(self);
 }

@@ -8,20 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGES (SL_TIER_MEMBERS_BYTES / SL_PAGE_BYTES)
+#define PAGES (TI_MEMBERS_BYTES / SL_PAGE_BYTES)
 
-static struct sl_digest members_digest(const struct sl_tier_members *page)
+static struct sl_digest members_digest(const struct ti_members *page)
 {
-    struct sl_tier_members copy = *page;
+    struct ti_members copy = *page;
     copy.digest = (struct sl_digest){0};
-    return page_digest(&copy, sizeof(copy));
+    return ti_page_digest(&copy, sizeof(copy));
 }
 
-static bool page_right(const struct sl_tier_members *page)
+static bool page_right(const struct ti_members *page)
 {
-    return page->magic == SL_TIER_MEMBERS_MAGIC &&
-           sl_digest_equal(page->digest, members_digest(page)) &&
-           page->count <= SL_TIER_MEMBERS_MAX && page->sequence != 0 && page->epoch != 0;
+    return page->magic == TI_MEMBERS_MAGIC && sl_digest_equal(page->digest, members_digest(page)) &&
+           page->count <= TI_MEMBERS_MAX && page->sequence != 0 && page->epoch != 0;
 }
 
 static void name_make(struct tierer *self, unsigned char *name)
@@ -31,14 +30,14 @@ static void name_make(struct tierer *self, unsigned char *name)
     }
 }
 
-sl_err members_open(struct tierer *self, struct sl_error *why)
+sl_err ti_members_open(struct tierer *self, struct sl_error *why)
 {
-    struct members *members = &self->members;
-    struct sl_tier_members *page = (void *)self->frame_buffer;
+    struct ti_members_file *members = &self->members;
+    struct ti_members *page = (void *)self->frame_buffer;
     struct sl_error missing = {0};
     uint64_t bytes = 0;
     bool unreadable = false;
-    sl_err err = self->disk->ops->open(self->disk, SL_TIER_MEMBERS_NAME, false, 0, &members->file,
+    sl_err err = self->disk->ops->open(self->disk, TI_MEMBERS_NAME, false, 0, &members->file,
                                        &bytes, &missing);
     if (err != SL_OK && missing.os_code == ENOENT) {
         members->file = -1;
@@ -47,25 +46,25 @@ sl_err members_open(struct tierer *self, struct sl_error *why)
     }
     if (err != SL_OK) {
         members->file = -1;
-        return sl_fail_os(why, missing.os_code, "disk: open '%s'", SL_TIER_MEMBERS_NAME);
+        return sl_fail_os(why, missing.os_code, "disk: open '%s'", TI_MEMBERS_NAME);
     }
-    for (uint64_t at = 0; at + SL_PAGE_BYTES <= bytes && at < SL_TIER_MEMBERS_BYTES;
+    for (uint64_t at = 0; at + SL_PAGE_BYTES <= bytes && at < TI_MEMBERS_BYTES;
          at += SL_PAGE_BYTES) {
-        if (!file_read(self, members->file, page, at, SL_PAGE_BYTES)) {
+        if (!ti_file_read(self, members->file, page, at, SL_PAGE_BYTES)) {
             unreadable = true;
         } else if (page_right(page) && page->sequence > members->now.sequence) {
             members->now = *page;
         }
     }
     members->there = members->now.sequence != 0;
-    if (members->there && members->now.version > SL_TIER_FORMAT) {
+    if (members->there && members->now.version > TI_FORMAT) {
         return sl_fail(why, SL_ERR_VERSION,
                        "disk: '%s' has format %u, this program knows up to %u: use a newer one, or "
                        "another --disk-path",
-                       SL_TIER_MEMBERS_NAME, members->now.version, SL_TIER_FORMAT);
+                       TI_MEMBERS_NAME, members->now.version, TI_FORMAT);
     }
     if (!members->there && unreadable) { /* it may say that nothing here counts */
-        return sl_fail(why, SL_ERR_IO, "disk: '%s' cannot be read", SL_TIER_MEMBERS_NAME);
+        return sl_fail(why, SL_ERR_IO, "disk: '%s' cannot be read", TI_MEMBERS_NAME);
     }
     if (members->there) {
         memcpy(self->store, members->now.store, sizeof(self->store));
@@ -75,7 +74,7 @@ sl_err members_open(struct tierer *self, struct sl_error *why)
     return SL_OK;
 }
 
-void members_close(struct tierer *self)
+void ti_members_close(struct tierer *self)
 {
     if (self->members.file >= 0) {
         self->disk->ops->close(self->disk, self->members.file);
@@ -85,26 +84,26 @@ void members_close(struct tierer *self)
     self->members.next = NULL;
 }
 
-struct sl_bytes members_told(struct tierer *self)
+struct sl_bytes ti_members_told(struct tierer *self)
 {
-    struct members *members = &self->members;
-    struct sl_tier_member *told = members->told;
+    struct ti_members_file *members = &self->members;
+    struct ti_member *told = members->told;
     memcpy(told[0].store, self->store, sizeof(self->store));
     told[0].epoch = members->there ? members->now.epoch : 0;
     memcpy(&told[1], members->now.list, sizeof(members->now.list));
     return (struct sl_bytes){(const void *)told,
-                             (1 + members->now.count) * sizeof(struct sl_tier_member)};
+                             (1 + members->now.count) * sizeof(struct ti_member)};
 }
 
 /* ---- writing ---- */
 
 static void members_end(struct tierer *self, int os_code)
 {
-    struct members *members = &self->members;
+    struct ti_members_file *members = &self->members;
     struct sl_msg reply = {.code = SL_OK};
     if (os_code != 0) {
         reply.code = os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
-        health_failed(self, "members", os_code);
+        ti_health_failed(self, "members", os_code);
     } else {
         members->emptied = memcmp(members->next->store, self->store, sizeof(self->store)) != 0;
         members->now = *members->next;
@@ -117,22 +116,22 @@ static void members_end(struct tierer *self, int os_code)
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "disk: it was away while others of this node served: its %llu values are "
                      "given up, starting anew",
-                     (unsigned long long)sl_entries_live_count(self->entries));
+                     (unsigned long long)ti_entries_live_count(self->entries));
     }
 }
 
-void members_io(struct tierer *self, enum io_kind kind, uint64_t bytes, int os_code)
+void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
-    struct members *members = &self->members;
-    bool cut = kind == IO_MEMBERS && os_code == 0 && bytes != SL_PAGE_BYTES;
+    struct ti_members_file *members = &self->members;
+    bool cut = io->kind == TI_IO_MEMBERS && os_code == 0 && bytes != SL_PAGE_BYTES;
     members->os_code = members->os_code != 0 ? members->os_code : cut ? EIO : os_code;
     members->ios--;
     if (members->ios > 0) {
         return;
     }
     struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = members->file};
-    if (kind == IO_MEMBERS && members->os_code == 0) {
-        if (io_start(self, IO_MEMBERS_SYNC, NULL, 0, &sync)) {
+    if (io->kind == TI_IO_MEMBERS && members->os_code == 0) {
+        if (ti_io_start(self, TI_IO_MEMBERS_SYNC, NULL, 0, &sync)) {
             members->ios++;
             return;
         }
@@ -143,19 +142,19 @@ void members_io(struct tierer *self, enum io_kind kind, uint64_t bytes, int os_c
 
 static sl_err file_make(struct tierer *self, struct sl_error *why)
 {
-    struct members *members = &self->members;
+    struct ti_members_file *members = &self->members;
     uint64_t bytes = 0;
     if (members->file >= 0) {
         return SL_OK;
     }
-    if (!segments_members_fit(self)) {
-        return sl_fail(why, SL_ERR_BUSY, "no room for '%s' yet", SL_TIER_MEMBERS_NAME);
+    if (!ti_segments_members_fit(self)) {
+        return sl_fail(why, SL_ERR_BUSY, "no room for '%s' yet", TI_MEMBERS_NAME);
     }
-    sl_err err = self->disk->ops->open(self->disk, SL_TIER_MEMBERS_NAME, true,
-                                       SL_TIER_MEMBERS_BYTES, &members->file, &bytes, why);
+    sl_err err = self->disk->ops->open(self->disk, TI_MEMBERS_NAME, true, TI_MEMBERS_BYTES,
+                                       &members->file, &bytes, why);
     if (err != SL_OK) {
         members->file = -1;
-        health_failed(self, SL_TIER_MEMBERS_NAME, why->os_code);
+        ti_health_failed(self, TI_MEMBERS_NAME, why->os_code);
         return err;
     }
     self->foreign_bytes += members->unwritten_bytes;
@@ -165,14 +164,14 @@ static sl_err file_make(struct tierer *self, struct sl_error *why)
 
 static sl_err page_make(struct tierer *self, const struct sl_body_disk_members *body)
 {
-    struct members *members = &self->members;
-    struct sl_tier_members *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
+    struct ti_members_file *members = &self->members;
+    struct ti_members *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
     if (page == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     memset(page, 0, sizeof(*page));
-    page->magic = SL_TIER_MEMBERS_MAGIC;
-    page->version = SL_TIER_FORMAT;
+    page->magic = TI_MEMBERS_MAGIC;
+    page->version = TI_FORMAT;
     page->count = (uint32_t)(body->members.length / sizeof(page->list[0]));
     page->sequence = members->now.sequence + 1;
     page->epoch = body->epoch;
@@ -190,7 +189,7 @@ static sl_err page_make(struct tierer *self, const struct sl_body_disk_members *
 
 static void page_write(struct tierer *self)
 {
-    struct members *members = &self->members;
+    struct ti_members_file *members = &self->members;
     uint64_t slot = members->next->sequence % (PAGES / 2);
     members->os_code = 0;
     members->ios = 0;
@@ -200,7 +199,7 @@ static void page_write(struct tierer *self)
                                         .memory = members->next,
                                         .offset_bytes = page * SL_PAGE_BYTES,
                                         .length_bytes = SL_PAGE_BYTES};
-        if (io_start(self, IO_MEMBERS, NULL, 0, &write)) {
+        if (ti_io_start(self, TI_IO_MEMBERS, NULL, 0, &write)) {
             members->ios++;
         } else {
             members->os_code = EAGAIN;
@@ -211,10 +210,10 @@ static void page_write(struct tierer *self)
     }
 }
 
-void members_take(struct tierer *self, const struct sl_msg *msg)
+void ti_members_take(struct tierer *self, const struct sl_msg *msg)
 {
     const struct sl_body_disk_members *body = &msg->body.disk_members;
-    struct members *members = &self->members;
+    struct ti_members_file *members = &self->members;
     struct sl_error why = {0};
     sl_err err = SL_OK;
     if (members->next != NULL) {
@@ -224,7 +223,7 @@ void members_take(struct tierer *self, const struct sl_msg *msg)
         }
         return; /* sent again: answered with the first one */
     }
-    if (body->members.length % sizeof(struct sl_tier_member) != 0) {
+    if (body->members.length % sizeof(struct ti_member) != 0) {
         err = sl_fail(&why, SL_ERR_INVALID, "DISK_MEMBERS.members: %llu bytes are no whole entries",
                       (unsigned long long)body->members.length);
     } else if (self->draining) {

@@ -5,22 +5,22 @@
 #include <errno.h>
 #include <string.h>
 
-static void item_end(struct tierer *self, struct job *job, struct item *item, sl_err code)
+static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *item, sl_err code)
 {
     item->code = code;
     item->dead = true;
     job->ended++;
     if (item->bounce >= 0) {
-        bounce_give(self, item->bounce);
+        ti_bounce_give(self, item->bounce);
         item->bounce = -1;
     }
 }
 
 /* What is asked for must be what the log has under this key, and the claim on the target must
  * stand. */
-static sl_err item_check(struct tierer *self, const struct item *item)
+static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
-    const struct sl_tier_entry *entry = sl_entries_find(self->entries, item->hash);
+    const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
     if (entry == NULL || entry->segment != item->segment ||
         (uint64_t)entry->page * SL_PAGE_BYTES != item->disk_offset ||
         entry->length_bytes != item->length_bytes) {
@@ -43,22 +43,22 @@ static sl_err item_check(struct tierer *self, const struct item *item)
             return SL_ERR_STALE;
         }
     }
-    return tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes) != NULL
+    return ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes) != NULL
                ? SL_OK
                : SL_ERR_INVALID;
 }
 
 /* Starts the next item. SL_ERR_BUSY: staging or pages are taken, wait for what is under way. */
-static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
+static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
 {
-    struct item *item = &job->items[index];
+    struct ti_item *item = &job->items[index];
     bool refused = self->stalled || self->probe.refused;
     sl_err err = refused ? SL_ERR_UNREACHABLE : item_check(self, item);
     if (err != SL_OK) {
         return err;
     }
     struct sl_error why = {0};
-    err = sl_staging_take(&self->staging, item->length_bytes, &why);
+    err = ti_staging_take(&self->staging, item->length_bytes, &why);
     if (err != SL_OK) {
         if (err == SL_ERR_LIMIT) {
             sl_log_write(self->env->log, SL_LOG_WARN, job->back.trace_id, "disk read refused: %s",
@@ -66,17 +66,16 @@ static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
         }
         return err;
     }
-    struct segment *segment = log_segment(self, item->segment);
+    struct ti_segment *segment = ti_log_segment(self, item->segment);
     SL_ASSERT(segment != NULL); /* the entry would have left with it */
-    unsigned char *target =
-        tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+    unsigned char *target = ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
     if (item->length_bytes < SL_PAGE_BYTES) {
-        item->bounce = bounce_take(self);
+        item->bounce = ti_bounce_take(self);
         if (item->bounce < 0) {
-            sl_staging_give(&self->staging, item->length_bytes);
+            ti_staging_give(&self->staging, item->length_bytes);
             return SL_ERR_BUSY;
         }
-        target = bounce_at(self, item->bounce);
+        target = ti_bounce_at(self, item->bounce);
     }
     struct sl_disk_request request = {.verb = SL_DISK_READ,
                                       .file = segment->file,
@@ -84,10 +83,10 @@ static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
                                       .offset_bytes = item->disk_offset,
                                       .length_bytes =
                                           sl_align_up(item->length_bytes, SL_PAGE_BYTES)};
-    if (!io_start(self, IO_READ, job, index, &request)) {
-        sl_staging_give(&self->staging, item->length_bytes);
+    if (!ti_io_start(self, TI_IO_READ, job, index, &request)) {
+        ti_staging_give(&self->staging, item->length_bytes);
         if (item->bounce >= 0) {
-            bounce_give(self, item->bounce);
+            ti_bounce_give(self, item->bounce);
             item->bounce = -1;
         }
         return SL_ERR_BUSY;
@@ -98,10 +97,10 @@ static sl_err item_start(struct tierer *self, struct job *job, uint32_t index)
 }
 
 /* Starts items of a list, at most so many. False: what is left waits for something. */
-static bool list_pump(struct tierer *self, struct job_list *list, uint32_t most)
+static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t most)
 {
-    for (struct job *job = list->first; job != NULL;) {
-        struct job *next = job->next;
+    for (struct ti_job *job = list->first; job != NULL;) {
+        struct ti_job *next = job->next;
         while (job->started < job->item_count) {
             sl_err err = most > 0 ? item_start(self, job, job->started) : SL_ERR_BUSY;
             if (err == SL_ERR_BUSY && (self->reads_in_flight > 0 || most == 0)) {
@@ -114,8 +113,8 @@ static bool list_pump(struct tierer *self, struct job_list *list, uint32_t most)
             most--;
         }
         if (job->ended == job->item_count) {
-            job_remove(list, job);
-            job_reply(self, job);
+            ti_job_remove(list, job);
+            ti_job_reply(self, job);
         }
         job = next;
     }
@@ -123,9 +122,9 @@ static bool list_pump(struct tierer *self, struct job_list *list, uint32_t most)
 }
 
 /* What nobody waits for starts when all else has, and one value in each turn, so that it ends. */
-void reads_pump(struct tierer *self)
+void ti_reads_pump(struct tierer *self)
 {
-    if (++self->reads_turn % IO_TURN_AHEAD == 0) {
+    if (++self->reads_turn % TI_IO_TURN_AHEAD == 0) {
         (void)list_pump(self, &self->reads_ahead, 1);
     }
     if (list_pump(self, &self->reads, UINT32_MAX)) {
@@ -133,7 +132,7 @@ void reads_pump(struct tierer *self)
     }
 }
 
-static bool job_reads_into(const struct job *job, uint64_t generation)
+static bool job_reads_into(const struct ti_job *job, uint64_t generation)
 {
     for (uint32_t i = 0; i < job->item_count; i++) {
         if (job->items[i].generation == generation) {
@@ -143,34 +142,34 @@ static bool job_reads_into(const struct job *job, uint64_t generation)
     return false;
 }
 
-void reads_raise(struct tierer *self, const struct sl_msg *msg)
+void ti_reads_raise(struct tierer *self, const struct sl_msg *msg)
 {
-    struct job *job = self->reads_ahead.first;
+    struct ti_job *job = self->reads_ahead.first;
     while (job != NULL && !job_reads_into(job, msg->body.disk_raise.generation)) {
         job = job->next;
     }
     if (job != NULL) {
-        job_remove(&self->reads_ahead, job);
+        ti_job_remove(&self->reads_ahead, job);
         job->ahead = false;
-        job_push(&self->reads, job);
-        io_raise(self, job);
+        ti_job_push(&self->reads, job);
+        ti_io_raise(self, job);
     }
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
-void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_code)
+void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
-    struct job *job = io->job;
-    struct item *item = &job->items[io->item];
-    struct segment *segment = log_segment(self, item->segment);
+    struct ti_job *job = io->job;
+    struct ti_item *item = &job->items[io->item];
+    struct ti_segment *segment = ti_log_segment(self, item->segment);
     sl_err code = SL_OK;
     self->reads_in_flight--;
-    sl_staging_give(&self->staging, item->length_bytes);
+    ti_staging_give(&self->staging, item->length_bytes);
     if (segment != NULL) {
         segment->reads--;
     }
     if (os_code != 0 || bytes < item->length_bytes) {
-        health_read_failed(self, item, os_code != 0 ? os_code : EIO);
+        ti_health_read_failed(self, item, os_code != 0 ? os_code : EIO);
         code = SL_ERR_IO;
     } else if (!sl_digest_equal(sl_digest_of(io->request.memory, item->length_bytes),
                                 item->digest)) {
@@ -179,15 +178,15 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
                      "disk: segment %u at %llu: %llu bytes do not match their digest, not served",
                      item->segment, (unsigned long long)item->disk_offset,
                      (unsigned long long)item->length_bytes);
-        sl_entries_kill(self->entries, item->hash);
+        ti_entries_kill(self->entries, item->hash);
         code = SL_ERR_CORRUPT;
     } else {
-        health_read_fine(self, item);
+        ti_health_read_fine(self, item);
         if (item->bounce >= 0) {
             unsigned char *target =
-                tierer_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+                ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
             if (sl_index_claim_stands(self->index, item->ref, item->generation)) {
-                memcpy(target, bounce_at(self, item->bounce), item->length_bytes);
+                memcpy(target, ti_bounce_at(self, item->bounce), item->length_bytes);
             } else {
                 code = SL_ERR_STALE;
             }
@@ -204,7 +203,7 @@ void reads_io_done(struct tierer *self, struct io *io, uint64_t bytes, int os_co
 /* Claims that ended: reads that have not started find that out by themselves, those in flight are
  * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
  * on its way: what has arrived is done before the scan ends. */
-void reads_fence(struct tierer *self, const struct sl_msg *msg)
+void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
         if (self->fences[i].back.seq == msg->seq &&
@@ -215,21 +214,22 @@ void reads_fence(struct tierer *self, const struct sl_msg *msg)
     if (msg->op_id == 0 && msg->body.fence.items.count == 0) {
         self->floor_seq = SL_MAX(self->floor_seq, msg->seq);
     }
-    if (self->fence_count == FENCES_MAX) {
+    if (self->fence_count == TI_FENCES_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
         return;
     }
-    struct fence *fence = &self->fences[self->fence_count++];
+    struct ti_fence *fence = &self->fences[self->fence_count++];
     fence->serial = self->next_serial;
     sl_return_keep(msg, &fence->back);
 }
 
-void reads_fences_answer(struct tierer *self)
+void ti_reads_fences_answer(struct tierer *self)
 {
     uint64_t oldest = UINT64_MAX;
-    for (uint32_t i = 0; self->fence_count > 0 && self->reads_in_flight > 0 && i < IOS_MAX; i++) {
-        const struct io *io = &self->ios[i];
-        oldest = io->kind == IO_READ ? SL_MIN(oldest, io->serial) : oldest;
+    for (uint32_t i = 0; self->fence_count > 0 && self->reads_in_flight > 0 && i < TI_IOS_MAX;
+         i++) {
+        const struct ti_io *io = &self->ios[i];
+        oldest = io->kind == TI_IO_READ ? SL_MIN(oldest, io->serial) : oldest;
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < self->fence_count; i++) {

@@ -11,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COOKIE_FOUND         (UINT64_C(1) << 40)
 #define SCAN_RETRY_DOUBLINGS 5u
 
-static struct segment *scan_segment_from(struct tierer *self, uint32_t number)
+static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
         if (self->segments[i].number >= number) {
@@ -42,10 +41,10 @@ static void scan_records_drop(struct tierer *self)
 }
 
 /* The records of a segment: in memory while it has no footer, else read once. */
-static const unsigned char *scan_records_of(struct tierer *self, const struct segment *segment,
+static const unsigned char *scan_records_of(struct tierer *self, const struct ti_segment *segment,
                                             uint64_t *bytes)
 {
-    bool in_memory = segment->state != SEGMENT_SEALED && !segment->records_lost;
+    bool in_memory = segment->state != TI_SEGMENT_SEALED && !segment->records_lost;
     if (in_memory) {
         *bytes = segment->records_bytes;
         return segment->records;
@@ -58,9 +57,9 @@ static const unsigned char *scan_records_of(struct tierer *self, const struct se
             self->scan_records_bytes = 0;
         }
         self->scan_records_of = segment->number;
-        if (segment_records_read(self, segment, &self->scan_records, &self->scan_records_bytes,
-                                 &why) != SL_OK) {
-            health_failed(self, why.text, why.os_code);
+        if (ti_segment_records_read(self, segment, &self->scan_records, &self->scan_records_bytes,
+                                    &why) != SL_OK) {
+            ti_health_failed(self, why.text, why.os_code);
         }
     }
     *bytes = self->scan_records_bytes;
@@ -71,7 +70,7 @@ static const unsigned char *scan_records_of(struct tierer *self, const struct se
 static bool scan_find(struct tierer *self, const unsigned char **records, uint64_t *bytes)
 {
     for (;;) {
-        const struct segment *segment = scan_segment_from(self, self->scan_segment);
+        const struct ti_segment *segment = scan_segment_from(self, self->scan_segment);
         if (segment == NULL) {
             return false;
         }
@@ -92,20 +91,19 @@ static bool scan_find(struct tierer *self, const unsigned char **records, uint64
 }
 
 /* Whether the record is what its key has now. */
-static bool scan_take(const struct tierer *self, const struct sl_tier_record *record,
+static bool scan_take(const struct tierer *self, const struct ti_record *record,
                       struct sl_item_found *out)
 {
-    struct sl_key_hash hash =
-        sl_entries_hash(self->entries, sl_tier_record_key(record), record->key_length);
-    const struct sl_tier_entry *entry = sl_entries_find(self->entries, hash);
-    if ((record->flags & SL_TIER_TOMBSTONE) != 0 || entry == NULL ||
-        entry->segment != record->segment ||
+    struct ti_key_hash hash =
+        ti_entries_hash(self->entries, ti_record_key(record), record->key_length);
+    const struct ti_entry *entry = ti_entries_find(self->entries, hash);
+    if ((record->flags & TI_TOMBSTONE) != 0 || entry == NULL || entry->segment != record->segment ||
         (uint64_t)entry->page * SL_PAGE_BYTES != record->offset_bytes) {
         return false;
     }
     *out = (struct sl_item_found){
-        .key = {sl_tier_record_key(record), record->key_length},
-        .group_key = {sl_tier_record_group(record), record->group_length},
+        .key = {ti_record_key(record), record->key_length},
+        .group_key = {ti_record_group(record), record->group_length},
         .part_index = record->part_index,
         .part_count = record->part_count,
         .length_bytes = record->length_bytes,
@@ -129,11 +127,11 @@ static bool scan_fill(struct tierer *self)
     uint64_t bytes = 0;
     bool more = true;
     self->scan_count = 0;
-    while (self->scan_count < FOUND_ITEMS_MAX && self->scan_kept_count < FOUND_SEGMENTS_MAX &&
+    while (self->scan_count < TI_FOUND_ITEMS_MAX && self->scan_kept_count < TI_FOUND_SEGMENTS_MAX &&
            (more = scan_find(self, &records, &bytes))) {
-        const struct sl_tier_record *record = NULL;
-        while (self->scan_count < FOUND_ITEMS_MAX &&
-               (record = sl_tier_record_next(records, bytes, &self->scan_offset)) != NULL) {
+        const struct ti_record *record = NULL;
+        while (self->scan_count < TI_FOUND_ITEMS_MAX &&
+               (record = ti_record_next(records, bytes, &self->scan_offset)) != NULL) {
             self->scan_count += scan_take(self, record, &self->scan_items[self->scan_count]);
         }
         if (record == NULL) {
@@ -163,8 +161,8 @@ static void scan_send(struct tierer *self)
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
     if (self->scan_first) {
-        found.body.disk_found.members = members_told(self);
-        found.body.disk_found.blank = sl_entries_live_count(self->entries) == 0;
+        found.body.disk_found.members = ti_members_told(self);
+        found.body.disk_found.blank = ti_entries_live_count(self->entries) == 0;
     }
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = self->scan_items;
@@ -172,7 +170,7 @@ static void scan_send(struct tierer *self)
     self->scan_first = false;
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, 30 * SL_NS_PER_S);
     sl_err err = sl_calls_send(self->calls, "registrar", &found, deadline_ns,
-                               COOKIE_FOUND | self->scan_generation, NULL);
+                               TI_COOKIE_FOUND | self->scan_generation, NULL);
     scan_records_release(self);
     if (err != SL_OK) {
         self->scanning = false; /* the next HELLO_REPLY begins again */
@@ -183,7 +181,7 @@ static void scan_send(struct tierer *self)
     }
 }
 
-void scan_pump(struct tierer *self)
+void ti_scan_pump(struct tierer *self)
 {
     bool paused = self->scan_paused && !self->settling && !frames_under_way(self);
     bool due = self->scan_retry_ns != 0 && self->env->now_ns >= self->scan_retry_ns;
@@ -196,7 +194,7 @@ void scan_pump(struct tierer *self)
 static void scan_put_off(struct tierer *self)
 {
     self->scan_retry_ns =
-        self->env->now_ns + (SCAN_RETRY_NS << SL_MIN(self->scan_refusals, SCAN_RETRY_DOUBLINGS));
+        self->env->now_ns + (TI_SCAN_RETRY_NS << SL_MIN(self->scan_refusals, SCAN_RETRY_DOUBLINGS));
     self->scan_refusals++;
     self->env->ops->wake_at(self->env, self->scan_retry_ns);
 }
@@ -209,18 +207,18 @@ static void scan_rewind(struct tierer *self)
     self->scan_segment = 0;
     self->scan_offset = 0;
     self->scan_generation++;
-    self->read_pauses_left = READ_PAUSES_MAX;
+    self->read_pauses_left = TI_READ_PAUSES_MAX;
     scan_records_drop(self); /* read before: what stands there may have gone bad since */
 }
 
-void scan_start(struct tierer *self)
+void ti_scan_start(struct tierer *self)
 {
     self->scan_started_ns = self->env->now_ns;
     scan_rewind(self);
     scan_send(self);
 }
 
-void scan_answered(struct tierer *self, const struct sl_msg *reply)
+void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
 {
     if (!self->scanning) {
         return;
@@ -258,7 +256,7 @@ void scan_answered(struct tierer *self, const struct sl_msg *reply)
         sl_log_write(
             self->env->log, SL_LOG_INFO, 0,
             "disk: the registrar knows all %llu values, told in %llu ms",
-            (unsigned long long)sl_entries_live_count(self->entries),
+            (unsigned long long)ti_entries_live_count(self->entries),
             (unsigned long long)((self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS));
         return;
     }

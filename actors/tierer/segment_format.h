@@ -6,7 +6,7 @@
  * header. The trailer is the last page of the file, which may be shorter than segment_bytes; the
  * index ends right before it.
  *
- * A frame is a header (whole pages: struct sl_tier_frame, then records) and the values it lists,
+ * A frame is a header (whole pages: struct ti_frame, then records) and the values it lists,
  * each page-aligned. A frame counts when it stands where it says, in the segment it says, with the
  * segment's salt (random, so bytes of an earlier use of the disk or values that look like frames do
  * not) and its digest is right. Behind a damaged frame the search goes on page by page. Sequence
@@ -21,26 +21,26 @@
  *
  * Version 1 differs: no footer was ever written, no copy of the header, and `previous` held the low
  * half of the digest of the frame before. */
-#ifndef SL_SEGMENT_FORMAT_H
-#define SL_SEGMENT_FORMAT_H
+#ifndef SL_TIERER_SEGMENT_FORMAT_H
+#define SL_TIERER_SEGMENT_FORMAT_H
 
 #include "runtime/sl_digest.h"
 
 #include <assert.h>
 
-#define SL_TIER_FORMAT        2u
-#define SL_TIER_FORMAT_OLDEST 1u
-#define SL_TIER_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
-#define SL_TIER_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
-#define SL_TIER_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
+#define TI_FORMAT        2u
+#define TI_FORMAT_OLDEST 1u
+#define TI_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
+#define TI_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
+#define TI_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
 
-#define SL_TIER_FRAME_HEADER_BYTES_MAX (1024u * 1024u)
+#define TI_FRAME_HEADER_BYTES_MAX (1024u * 1024u)
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is the memory of the host");
 
 /* First page of a segment, and last page of an open one. digest covers the page with digest zero.
  */
-struct sl_tier_header {
+struct ti_header {
     uint64_t magic;
     uint32_t version;
     uint32_t number;         /* from 1 on, never reused within a store */
@@ -50,11 +50,11 @@ struct sl_tier_header {
     struct sl_digest digest;
     unsigned char zeros[4096 - 64];
 };
-static_assert(sizeof(struct sl_tier_header) == 4096, "one page");
-static_assert(offsetof(struct sl_tier_header, digest) == 48, "fixed");
+static_assert(sizeof(struct ti_header) == 4096, "one page");
+static_assert(offsetof(struct ti_header, digest) == 48, "fixed");
 
 /* digest covers header_bytes with digest zero. */
-struct sl_tier_frame {
+struct ti_frame {
     uint64_t magic;
     uint64_t salt;             /* of the segment */
     uint64_t sequence;         /* of the frame in the log */
@@ -69,15 +69,15 @@ struct sl_tier_frame {
     struct sl_digest digest;
     uint64_t reserved;
 };
-static_assert(sizeof(struct sl_tier_frame) == 96, "fixed");
-static_assert(offsetof(struct sl_tier_frame, digest) == 72, "fixed");
+static_assert(sizeof(struct ti_frame) == 96, "fixed");
+static_assert(offsetof(struct ti_frame, digest) == 72, "fixed");
 
-enum sl_tier_flag {
-    SL_TIER_TOMBSTONE = 1, /* offset and segment name the place up to which the key is forgotten */
+enum ti_flag {
+    TI_TOMBSTONE = 1, /* offset and segment name the place up to which the key is forgotten */
 };
 
 /* Followed by key, group key and zeros up to record_bytes (a multiple of 8). */
-struct sl_tier_record {
+struct ti_record {
     uint64_t offset_bytes; /* of the value in the segment */
     uint64_t length_bytes; /* of the value; tombstone: 0 */
     uint64_t digest_low;
@@ -92,11 +92,11 @@ struct sl_tier_record {
     uint16_t part_count;
     uint16_t reserved[3];
 };
-static_assert(sizeof(struct sl_tier_record) == 64, "fixed");
+static_assert(sizeof(struct ti_record) == 64, "fixed");
 
 /* Last page of a closed segment; the index ends right before it. digest covers the page with digest
  * zero. */
-struct sl_tier_trailer {
+struct ti_trailer {
     uint64_t magic;
     uint64_t salt;
     uint32_t version;
@@ -110,26 +110,26 @@ struct sl_tier_trailer {
     unsigned char store[16];
     unsigned char zeros[4096 - 104];
 };
-static_assert(sizeof(struct sl_tier_trailer) == 4096, "one page");
-static_assert(offsetof(struct sl_tier_trailer, index_digest) == 56, "fixed");
+static_assert(sizeof(struct ti_trailer) == 4096, "one page");
+static_assert(offsetof(struct ti_trailer, index_digest) == 56, "fixed");
 
-/* The file SL_TIER_MEMBERS_NAME: the disk's name, and which disks have missed nothing that was
+/* The file TI_MEMBERS_NAME: the disk's name, and which disks have missed nothing that was
  * removed while this one served. Four pages: slot 0, slot 1, slot 0 again, slot 1 again. What is
  * written goes to the slot of its sequence's lowest bit, so the one before stays whole. Segments of
  * another name than the newest page's are what the disk was emptied of. */
-#define SL_TIER_MEMBERS_NAME  "members"
-#define SL_TIER_MEMBERS_MAGIC UINT64_C(0x3152424d49554c53) /* "SLUIMBR1" */
-#define SL_TIER_MEMBERS_BYTES (4u * 4096u)
-#define SL_TIER_MEMBERS_MAX   32u
+#define TI_MEMBERS_NAME  "members"
+#define TI_MEMBERS_MAGIC UINT64_C(0x3152424d49554c53) /* "SLUIMBR1" */
+#define TI_MEMBERS_BYTES (4u * 4096u)
+#define TI_MEMBERS_MAX   32u
 
-struct sl_tier_member {
+struct ti_member {
     unsigned char store[16];
     uint64_t epoch;
 };
-static_assert(sizeof(struct sl_tier_member) == 24, "as in messages");
+static_assert(sizeof(struct ti_member) == 24, "as in messages");
 
 /* digest covers the page with digest zero. */
-struct sl_tier_members {
+struct ti_members {
     uint64_t magic;
     uint32_t version;
     uint32_t count;
@@ -137,28 +137,27 @@ struct sl_tier_members {
     uint64_t epoch;    /* of the list; never 0 */
     unsigned char store[16];
     struct sl_digest digest;
-    struct sl_tier_member list[SL_TIER_MEMBERS_MAX];
-    unsigned char zeros[4096 - 64 - SL_TIER_MEMBERS_MAX * 24];
+    struct ti_member list[TI_MEMBERS_MAX];
+    unsigned char zeros[4096 - 64 - TI_MEMBERS_MAX * 24];
 };
-static_assert(sizeof(struct sl_tier_members) == 4096, "one page");
-static_assert(offsetof(struct sl_tier_members, digest) == 48, "fixed");
+static_assert(sizeof(struct ti_members) == 4096, "one page");
+static_assert(offsetof(struct ti_members, digest) == 48, "fixed");
 
-static inline uint64_t sl_tier_record_bytes(uint64_t key_length, uint64_t group_length)
+static inline uint64_t ti_record_bytes(uint64_t key_length, uint64_t group_length)
 {
-    return sl_align_up(sizeof(struct sl_tier_record) + key_length + group_length, 8);
+    return sl_align_up(sizeof(struct ti_record) + key_length + group_length, 8);
 }
 
 /* Reads the record at *at of records_bytes hostile bytes (8-aligned) and moves *at behind it. Gives
  * NULL at the end, or with *at < records_bytes when what stands there is no record. */
-const struct sl_tier_record *sl_tier_record_next(const void *records, uint64_t records_bytes,
-                                                 uint64_t *at);
-static inline const char *sl_tier_record_key(const struct sl_tier_record *record)
+const struct ti_record *ti_record_next(const void *records, uint64_t records_bytes, uint64_t *at);
+static inline const char *ti_record_key(const struct ti_record *record)
 {
     return (const char *)(record + 1);
 }
-static inline const char *sl_tier_record_group(const struct sl_tier_record *record)
+static inline const char *ti_record_group(const struct ti_record *record)
 {
-    return sl_tier_record_key(record) + record->key_length;
+    return ti_record_key(record) + record->key_length;
 }
 
 #endif

@@ -11,7 +11,7 @@
     5u /* then new frames no longer wait for the footer of a failed segment \
         */
 
-struct segment *log_segment(struct tierer *self, uint32_t number)
+struct ti_segment *ti_log_segment(struct tierer *self, uint32_t number)
 {
     uint32_t low = 0;
     uint32_t high = self->segment_count;
@@ -27,7 +27,7 @@ struct segment *log_segment(struct tierer *self, uint32_t number)
                                                                              : NULL;
 }
 
-struct segment *log_newest(struct tierer *self)
+struct ti_segment *ti_log_newest(struct tierer *self)
 {
     return self->segment_count > 0 ? &self->segments[self->segment_count - 1] : NULL;
 }
@@ -42,44 +42,44 @@ static uint64_t segments_real_bytes(const struct tierer *self)
     return bytes;
 }
 
-void segments_gauges(struct tierer *self)
+void ti_segments_gauges(struct tierer *self)
 {
     uint32_t sealed = 0;
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        sealed += self->segments[i].state == SEGMENT_SEALED;
+        sealed += self->segments[i].state == TI_SEGMENT_SEALED;
     }
     sl_metric_set(self->env->metrics, self->metrics.segments, self->segment_count);
     sl_metric_set(self->env->metrics, self->metrics.sealed_segments, sealed);
     sl_metric_set(self->env->metrics, self->metrics.used_bytes, segments_real_bytes(self));
     sl_metric_set(self->env->metrics, self->metrics.live_values,
-                  sl_entries_live_count(self->entries));
+                  ti_entries_live_count(self->entries));
     sl_metric_set(self->env->metrics, self->metrics.live_bytes,
-                  sl_entries_live_bytes(self->entries));
+                  ti_entries_live_bytes(self->entries));
 }
 
 /* ---------------------------------------------------------------- making */
 
-void segment_header(const struct tierer *self, const struct segment *segment,
-                    struct sl_tier_header *out)
+void ti_segment_header(const struct tierer *self, const struct ti_segment *segment,
+                       struct ti_header *out)
 {
     memset(out, 0, sizeof(*out));
-    out->magic = SL_TIER_HEADER_MAGIC;
-    out->version = SL_TIER_FORMAT;
+    out->magic = TI_HEADER_MAGIC;
+    out->version = TI_FORMAT;
     out->number = segment->number;
     out->salt = segment->salt;
     out->segment_bytes = segment->bytes;
     memcpy(out->store, self->store, sizeof(out->store));
-    out->digest = page_digest(out, sizeof(*out));
+    out->digest = ti_page_digest(out, sizeof(*out));
 }
 
 /* What the file takes on the disk. The file system may add blocks of its own while the file is
  * written, so an open one counts for a little more than it is. */
-static uint64_t segment_real_bytes(const struct tierer *self, const struct segment *segment)
+static uint64_t segment_real_bytes(const struct tierer *self, const struct ti_segment *segment)
 {
     const struct sl_disk_ops *ops = self->disk->ops;
     uint64_t real = ops->real_bytes != NULL ? ops->real_bytes(self->disk, segment->file) : 0;
-    uint64_t slack = ops->real_bytes != NULL ? SEGMENT_SLACK_BYTES : 0;
-    if (segment->state == SEGMENT_SEALED) {
+    uint64_t slack = ops->real_bytes != NULL ? TI_SEGMENT_SLACK_BYTES : 0;
+    if (segment->state == TI_SEGMENT_SEALED) {
         return SL_MAX(real, segment->bytes);
     }
     return SL_MAX(real, segment->bytes) + slack;
@@ -87,17 +87,17 @@ static uint64_t segment_real_bytes(const struct tierer *self, const struct segme
 
 static sl_err segment_create(struct tierer *self, struct sl_error *why)
 {
-    struct segment segment = {
+    struct ti_segment segment = {
         .number = self->next_number, .file = -1, .bytes = self->segment_bytes};
-    bool prepared = self->spare.state == SPARE_READY;
+    bool prepared = self->spare.state == TI_SPARE_READY;
     char name[40];
     uint64_t bytes = 0;
-    (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, segment.number);
+    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment.number);
     SL_ASSERT(!prepared || self->spare.number == segment.number);
     sl_err err =
         self->disk->ops->open(self->disk, name, !prepared, prepared ? 0 : self->segment_bytes,
                               &segment.file, &bytes, why);
-    self->spare = (struct spare){0};
+    self->spare = (struct ti_spare){0};
     if (err != SL_OK) {
         return err;
     }
@@ -106,13 +106,13 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
     segment.real_bytes = segment_real_bytes(self, &segment);
     self->segments[self->segment_count++] = segment;
     self->next_number++;
-    segments_gauges(self);
+    ti_segments_gauges(self);
     return SL_OK;
 }
 
 static sl_err spare_run(void *context, uint32_t thread)
 {
-    struct spare *spare = context;
+    struct ti_spare *spare = context;
     (void)thread;
     return spare->disk->ops->prepare(spare->disk, spare->from[0] != '\0' ? spare->from : NULL,
                                      spare->name, spare->bytes, &spare->why);
@@ -120,57 +120,57 @@ static sl_err spare_run(void *context, uint32_t thread)
 
 static void spare_start(struct tierer *self)
 {
-    struct spare *spare = &self->spare;
+    struct ti_spare *spare = &self->spare;
     sl_err err = self->env->ops->job(self->env, 1, spare_run, spare, 0);
     spare->started_ns = self->env->now_ns;
-    spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
+    spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
 /* from: the file of a segment that was reclaimed, NULL: a new one. */
 static void spare_make(struct tierer *self, const char *from)
 {
-    struct spare *spare = &self->spare;
-    *spare = (struct spare){.state = SPARE_MAKING,
-                            .number = self->next_number,
-                            .real_bytes = self->segment_bytes + SEGMENT_SLACK_BYTES,
-                            .disk = self->disk,
-                            .bytes = self->segment_bytes};
-    (void)snprintf(spare->name, sizeof(spare->name), SEGMENT_NAME_FORMAT, spare->number);
+    struct ti_spare *spare = &self->spare;
+    *spare = (struct ti_spare){.state = TI_SPARE_MAKING,
+                               .number = self->next_number,
+                               .real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES,
+                               .disk = self->disk,
+                               .bytes = self->segment_bytes};
+    (void)snprintf(spare->name, sizeof(spare->name), TI_SEGMENT_NAME_FORMAT, spare->number);
     (void)snprintf(spare->from, sizeof(spare->from), "%s", from != NULL ? from : "");
     spare_start(self);
 }
 
-void segments_prepared(struct tierer *self, sl_err result)
+void ti_segments_prepared(struct tierer *self, sl_err result)
 {
-    struct spare *spare = &self->spare;
-    if (spare->state != SPARE_MAKING) {
+    struct ti_spare *spare = &self->spare;
+    if (spare->state != TI_SPARE_MAKING) {
         return;
     }
     if (result == SL_OK) {
-        spare->state = SPARE_READY;
+        spare->state = TI_SPARE_READY;
         if (self->degraded && self->active.count == 0) {
-            health_fine(self);
+            ti_health_fine(self);
         }
         return;
     }
-    health_failed(self, spare->why.text, spare->why.os_code);
+    ti_health_failed(self, spare->why.text, spare->why.os_code);
     /* A name can be made in any directory that is there. */
     self->gone = self->gone || spare->why.os_code == ENOENT;
     if (spare->from[0] == '\0') {
-        *spare = (struct spare){0}; /* nothing is left of it: begun anew when it is wanted */
+        *spare = (struct ti_spare){0}; /* nothing is left of it: begun anew when it is wanted */
         return;
     }
     spare->retry_at_ns = self->blocked_until_ns; /* under one name or the other the file is there */
 }
 
-uint64_t segment_footer_bytes(uint64_t records_bytes)
+uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
 {
-    return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct sl_tier_trailer);
+    return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct ti_trailer);
 }
 
 static void reclaim_ask(struct tierer *self)
 {
-    const struct segment *oldest = self->segments;
+    const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
     if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
         oldest->sealing || self->env->now_ns < self->reclaim_at_ns) {
@@ -191,8 +191,8 @@ static void reclaim_ask(struct tierer *self)
 static bool segments_wait_for_footer(const struct tierer *self)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        const struct segment *segment = &self->segments[i];
-        if (segment->failed && segment->state != SEGMENT_SEALED &&
+        const struct ti_segment *segment = &self->segments[i];
+        if (segment->failed && segment->state != TI_SEGMENT_SEALED &&
             segment->seal_failures < SEAL_FAILURES_MAX) {
             return true;
         }
@@ -204,9 +204,9 @@ static bool segments_wait_for_footer(const struct tierer *self)
 static bool segments_have_room(struct tierer *self)
 {
     uint64_t wanted =
-        self->segment_bytes + (self->disk->ops->real_bytes != NULL ? SEGMENT_SLACK_BYTES : 0);
+        self->segment_bytes + (self->disk->ops->real_bytes != NULL ? TI_SEGMENT_SLACK_BYTES : 0);
     if (segments_real_bytes(self) + wanted <= self->disk_bytes_max &&
-        self->segment_count < SEGMENTS_MAX) {
+        self->segment_count < TI_SEGMENTS_MAX) {
         return true;
     }
     if (self->segment_count > 0) {
@@ -215,7 +215,7 @@ static bool segments_have_room(struct tierer *self)
     return false;
 }
 
-bool segments_members_fit(struct tierer *self)
+bool ti_segments_members_fit(struct tierer *self)
 {
     if (segments_real_bytes(self) <= self->disk_bytes_max || self->segment_count == 0) {
         return true;
@@ -224,21 +224,21 @@ bool segments_members_fit(struct tierer *self)
     return false;
 }
 
-void segments_prepare(struct tierer *self)
+void ti_segments_prepare(struct tierer *self)
 {
-    const struct segment *newest = log_newest(self);
-    struct spare *spare = &self->spare;
-    if (self->disk->ops->prepare == NULL || spare->state == SPARE_READY ||
+    const struct ti_segment *newest = ti_log_newest(self);
+    struct ti_spare *spare = &self->spare;
+    if (self->disk->ops->prepare == NULL || spare->state == TI_SPARE_READY ||
         self->env->now_ns < self->blocked_until_ns) {
         return;
     }
-    if (spare->state == SPARE_MAKING) {
+    if (spare->state == TI_SPARE_MAKING) {
         if (spare->retry_at_ns != 0 && self->env->now_ns >= spare->retry_at_ns) {
             spare_start(self);
         }
         return;
     }
-    bool wanted = newest == NULL || newest->state != SEGMENT_OPEN
+    bool wanted = newest == NULL || newest->state != TI_SEGMENT_OPEN
                       ? self->waiting.count > 0
                       : newest->used_bytes > newest->bytes / 2;
     if (wanted && segments_have_room(self)) {
@@ -246,24 +246,24 @@ void segments_prepare(struct tierer *self)
     }
 }
 
-struct segment *segment_for(struct tierer *self, uint64_t frame_bytes, uint64_t records_bytes,
-                            bool *fresh)
+struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uint64_t records_bytes,
+                                  bool *fresh)
 {
     *fresh = false;
-    struct segment *newest = log_newest(self);
+    struct ti_segment *newest = ti_log_newest(self);
     if (segments_wait_for_footer(self) || (self->reclaiming && self->segment_count == 1)) {
         return NULL;
     }
-    if (newest != NULL && newest->state == SEGMENT_OPEN) {
-        uint64_t footer = segment_footer_bytes(newest->records_planned_bytes + records_bytes);
+    if (newest != NULL && newest->state == TI_SEGMENT_OPEN) {
+        uint64_t footer = ti_segment_footer_bytes(newest->records_planned_bytes + records_bytes);
         if (newest->used_bytes + frame_bytes + footer <= newest->bytes) {
             return newest;
         }
-        newest->state = SEGMENT_CLOSED;
+        newest->state = TI_SEGMENT_CLOSED;
     }
     if (self->disk->ops->prepare != NULL) {
-        segments_prepare(self);
-        if (self->spare.state != SPARE_READY) {
+        ti_segments_prepare(self);
+        if (self->spare.state != TI_SPARE_READY) {
             return NULL; /* its end comes here again */
         }
     } else if (!segments_have_room(self)) {
@@ -271,14 +271,15 @@ struct segment *segment_for(struct tierer *self, uint64_t frame_bytes, uint64_t 
     }
     struct sl_error why = {0};
     if (segment_create(self, &why) != SL_OK) {
-        health_failed(self, "no new segment", why.os_code);
+        ti_health_failed(self, "no new segment", why.os_code);
         return NULL;
     }
     *fresh = true;
-    return log_newest(self);
+    return ti_log_newest(self);
 }
 
-bool segment_note(struct segment *segment, const void *records, uint64_t bytes, uint32_t count)
+bool ti_segment_note(struct ti_segment *segment, const void *records, uint64_t bytes,
+                     uint32_t count)
 {
     uint64_t wanted = segment->records_bytes + bytes;
     if (segment->records_lost) {
@@ -304,17 +305,17 @@ bool segment_note(struct segment *segment, const void *records, uint64_t bytes, 
 
 /* ---------------------------------------------------------------- closing */
 
-static bool segment_may_seal(const struct tierer *self, const struct segment *segment)
+static bool segment_may_seal(const struct tierer *self, const struct ti_segment *segment)
 {
-    return segment->state == SEGMENT_CLOSED && segment->frames == 0 && !segment->records_lost &&
+    return segment->state == TI_SEGMENT_CLOSED && segment->frames == 0 && !segment->records_lost &&
            !segment->settling && self->env->now_ns >= segment->seal_at_ns &&
-           segment->used_bytes + segment_footer_bytes(segment->records_bytes) <= segment->bytes;
+           segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) <= segment->bytes;
 }
 
-bool segments_all_sealed(const struct tierer *self)
+bool ti_segments_all_sealed(const struct tierer *self)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        const struct segment *segment = &self->segments[i];
+        const struct ti_segment *segment = &self->segments[i];
         if (segment->sealing || (segment_may_seal(self, segment) && segment->seal_failures == 0)) {
             return false;
         }
@@ -322,12 +323,12 @@ bool segments_all_sealed(const struct tierer *self)
     return true;
 }
 
-uint64_t segments_seal_at(const struct tierer *self)
+uint64_t ti_segments_seal_at(const struct tierer *self)
 {
     uint64_t at_ns = SL_NEVER_NS;
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        const struct segment *segment = &self->segments[i];
-        if (segment->state == SEGMENT_CLOSED && segment->seal_at_ns != 0) {
+        const struct ti_segment *segment = &self->segments[i];
+        if (segment->state == TI_SEGMENT_CLOSED && segment->seal_at_ns != 0) {
             at_ns = SL_MIN(at_ns, segment->seal_at_ns);
         }
     }
@@ -335,18 +336,18 @@ uint64_t segments_seal_at(const struct tierer *self)
 }
 
 /* Much room would be left behind the frames: the footer follows them, and the file gets shorter. */
-static bool segment_is_short(const struct tierer *self, const struct segment *segment,
+static bool segment_is_short(const struct tierer *self, const struct ti_segment *segment,
                              uint64_t footer_bytes)
 {
     return self->disk->ops->resize != NULL &&
            segment->used_bytes + footer_bytes + segment->bytes / 8 < segment->bytes;
 }
 
-static bool footer_build(struct tierer *self, const struct segment *segment)
+static bool footer_build(struct tierer *self, const struct ti_segment *segment)
 {
-    struct seal *seal = &self->seal;
+    struct ti_seal *seal = &self->seal;
     uint64_t index_bytes = sl_align_up(segment->records_bytes, SL_PAGE_BYTES);
-    seal->footer_bytes = segment_footer_bytes(segment->records_bytes);
+    seal->footer_bytes = ti_segment_footer_bytes(segment->records_bytes);
     seal->offset_bytes = segment_is_short(self, segment, seal->footer_bytes)
                              ? segment->used_bytes
                              : segment->bytes - seal->footer_bytes;
@@ -358,53 +359,53 @@ static bool footer_build(struct tierer *self, const struct segment *segment)
     if (segment->records_bytes > 0) {
         memcpy(seal->footer, segment->records, segment->records_bytes);
     }
-    struct sl_tier_trailer *trailer = (void *)(seal->footer + index_bytes);
-    trailer->magic = SL_TIER_TRAILER_MAGIC;
+    struct ti_trailer *trailer = (void *)(seal->footer + index_bytes);
+    trailer->magic = TI_TRAILER_MAGIC;
     trailer->salt = segment->salt;
-    trailer->version = SL_TIER_FORMAT;
+    trailer->version = TI_FORMAT;
     trailer->segment = segment->number;
     trailer->index_offset_bytes = seal->offset_bytes;
     trailer->index_bytes = segment->records_bytes;
     trailer->record_count = segment->record_count;
     trailer->last_sequence = segment->last_sequence;
-    trailer->index_digest = page_digest(seal->footer, segment->records_bytes);
+    trailer->index_digest = ti_page_digest(seal->footer, segment->records_bytes);
     memcpy(trailer->store, self->store, sizeof(trailer->store));
-    trailer->digest = page_digest(trailer, sizeof(*trailer));
+    trailer->digest = ti_page_digest(trailer, sizeof(*trailer));
     return true;
 }
 
-static void seal_end(struct tierer *self, struct segment *segment, int os_code)
+static void seal_end(struct tierer *self, struct ti_segment *segment, int os_code)
 {
-    struct seal *seal = &self->seal;
+    struct ti_seal *seal = &self->seal;
     if (os_code != 0) {
         segment->seal_failures++;
-        segment->seal_at_ns = sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
-        health_failed(self, "footer", os_code);
+        segment->seal_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
+        ti_health_failed(self, "footer", os_code);
     } else {
-        segment->state = SEGMENT_SEALED;
+        segment->state = TI_SEGMENT_SEALED;
         segment->bytes = seal->offset_bytes + seal->footer_bytes;
         segment->real_bytes = segment_real_bytes(self, segment);
         free(segment->records);
         segment->records = NULL;
         segment->records_capacity = 0;
-        health_fine(self);
+        ti_health_fine(self);
     }
     segment->sealing = false;
     free(seal->footer);
-    *seal = (struct seal){0};
-    segments_gauges(self);
+    *seal = (struct ti_seal){0};
+    ti_segments_gauges(self);
 }
 
-void segments_seal(struct tierer *self)
+void ti_segments_seal(struct tierer *self)
 {
-    struct seal *seal = &self->seal;
+    struct ti_seal *seal = &self->seal;
     for (uint32_t i = 0; !seal->busy && i < self->segment_count; i++) {
-        struct segment *segment = &self->segments[i];
+        struct ti_segment *segment = &self->segments[i];
         if (!segment_may_seal(self, segment) || (self->reclaiming && i == 0)) {
             continue;
         }
         if (!footer_build(self, segment)) {
-            segment->seal_at_ns = sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
+            segment->seal_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
             continue;
         }
         struct sl_disk_request request = {.verb = SL_DISK_WRITE,
@@ -412,9 +413,9 @@ void segments_seal(struct tierer *self)
                                           .memory = seal->footer,
                                           .offset_bytes = seal->offset_bytes,
                                           .length_bytes = seal->footer_bytes};
-        if (!io_start(self, IO_SEAL, NULL, segment->number, &request)) {
+        if (!ti_io_start(self, TI_IO_SEAL, NULL, segment->number, &request)) {
             free(seal->footer);
-            *seal = (struct seal){0};
+            *seal = (struct ti_seal){0};
             return; /* all slots are taken: some end comes here again */
         }
         seal->busy = true;
@@ -423,12 +424,12 @@ void segments_seal(struct tierer *self)
     }
 }
 
-void segments_seal_io(struct tierer *self, enum io_kind kind, uint64_t bytes, int os_code)
+void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
-    struct seal *seal = &self->seal;
-    struct segment *segment = log_segment(self, seal->segment);
+    struct ti_seal *seal = &self->seal;
+    struct ti_segment *segment = ti_log_segment(self, seal->segment);
     SL_ASSERT(segment != NULL && segment->sealing); /* a segment that is being closed does not go */
-    if (kind == IO_SEAL) {
+    if (io->kind == TI_IO_SEAL) {
         os_code = os_code == 0 && bytes != seal->footer_bytes ? EIO : os_code;
         uint64_t end = seal->offset_bytes + seal->footer_bytes;
         struct sl_error why = {0};
@@ -437,7 +438,7 @@ void segments_seal_io(struct tierer *self, enum io_kind kind, uint64_t bytes, in
             os_code = why.os_code != 0 ? why.os_code : EIO;
         }
         struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
-        if (os_code == 0 && io_start(self, IO_SEAL_SYNC, NULL, segment->number, &sync)) {
+        if (os_code == 0 && ti_io_start(self, TI_IO_SEAL_SYNC, NULL, segment->number, &sync)) {
             return;
         }
         os_code = os_code == 0 ? EAGAIN : os_code;
@@ -448,31 +449,31 @@ void segments_seal_io(struct tierer *self, enum io_kind kind, uint64_t bytes, in
 /* ---------------------------------------------------------------- going */
 
 /* The registrar points nowhere into the oldest segment any more: it goes. */
-void log_reclaimed(struct tierer *self, const struct sl_msg *reply)
+void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
     self->reclaiming = false;
     if (reply == NULL || reply->code != SL_OK || self->segment_count == 0) {
         return; /* asked again while room is wanted */
     }
-    struct segment *oldest = &self->segments[0];
+    struct ti_segment *oldest = &self->segments[0];
     if (oldest->reads > 0 || oldest->frames > 0 || oldest->sealing) {
         return; /* asked again when they have ended */
     }
     char name[40];
     struct sl_error why = {0};
-    (void)snprintf(name, sizeof(name), SEGMENT_NAME_FORMAT, oldest->number);
-    sl_entries_drop(self->entries, &oldest->list);
+    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, oldest->number);
+    ti_entries_drop(self->entries, &oldest->list);
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
-                    SEGMENT_SLACK_BYTES <=
+                    TI_SEGMENT_SLACK_BYTES <=
                 self->disk_bytes_max;
-    bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == SPARE_NONE;
+    bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
     if (!reused && self->disk->ops->remove(self->disk, name, &why) != SL_OK &&
         why.os_code != ENOENT) {
         /* The file is there still, and counts: the registrar is asked again when the disk is back.
          */
-        health_failed(self, why.text, why.os_code);
-        self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, HEALTH_RETRY_NS);
+        ti_health_failed(self, why.text, why.os_code);
+        self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
         return;
     }
     self->disk->ops->close(self->disk, oldest->file);
@@ -483,5 +484,5 @@ void log_reclaimed(struct tierer *self, const struct sl_msg *reply)
         spare_make(self, name);
     }
     sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
-    segments_gauges(self);
+    ti_segments_gauges(self);
 }

@@ -1,24 +1,24 @@
 /* actors/tierer/staging.c - the staging budget of disk reads. */
 #include "actors/tierer/staging.h"
 
-void sl_staging_init(struct sl_staging *staging, uint64_t budget_bytes, uint64_t usable_ppm)
+void ti_staging_init(struct ti_staging *staging, uint64_t budget_bytes, uint64_t usable_ppm)
 {
     SL_ASSERT(usable_ppm <= 1000000);
     uint64_t millions = budget_bytes / 1000000, rest = budget_bytes % 1000000;
-    *staging = (struct sl_staging){
+    *staging = (struct ti_staging){
         .budget_bytes = budget_bytes,
         .usable_bytes = millions * usable_ppm + rest * usable_ppm / 1000000,
     };
 }
 
-uint64_t sl_staging_cost(uint64_t length_bytes)
+uint64_t ti_staging_cost(uint64_t length_bytes)
 {
-    return sl_align_up(length_bytes, SL_PAGE_BYTES) + SL_STAGING_OVERHEAD_BYTES;
+    return sl_align_up(length_bytes, SL_PAGE_BYTES) + TI_STAGING_OVERHEAD_BYTES;
 }
 
-sl_err sl_staging_take(struct sl_staging *staging, uint64_t length_bytes, struct sl_error *why)
+sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct sl_error *why)
 {
-    uint64_t cost = sl_staging_cost(length_bytes);
+    uint64_t cost = ti_staging_cost(length_bytes);
     if (cost > staging->budget_bytes) {
         return sl_fail(why, SL_ERR_LIMIT,
                        "a value of %llu bytes needs %llu bytes of staging, disk_staging is %llu",
@@ -33,9 +33,9 @@ sl_err sl_staging_take(struct sl_staging *staging, uint64_t length_bytes, struct
     return SL_OK;
 }
 
-void sl_staging_give(struct sl_staging *staging, uint64_t length_bytes)
+void ti_staging_give(struct ti_staging *staging, uint64_t length_bytes)
 {
-    uint64_t cost = sl_staging_cost(length_bytes);
+    uint64_t cost = ti_staging_cost(length_bytes);
     SL_ASSERT(staging->used_bytes >= cost);
     staging->used_bytes -= cost;
 }

@@ -160,10 +160,10 @@ static void footer_read(const char *path, void *context)
     unsigned char *tail = aligned_alloc(SL_PAGE_BYTES, TAIL_BYTES);
     ck_assert_ptr_nonnull(tail);
     ck_assert_int_eq(pread(fd, tail, TAIL_BYTES, end - (off_t)TAIL_BYTES), TAIL_BYTES);
-    const struct sl_tier_trailer *trailer = (const void *)(tail + TAIL_BYTES - SL_PAGE_BYTES);
+    const struct ti_trailer *trailer = (const void *)(tail + TAIL_BYTES - SL_PAGE_BYTES);
     uint64_t footer = sl_align_up(trailer->index_bytes, SL_PAGE_BYTES) + SL_PAGE_BYTES;
     *bytes += footer;
-    if (trailer->magic == SL_TIER_TRAILER_MAGIC && footer > TAIL_BYTES) {
+    if (trailer->magic == TI_TRAILER_MAGIC && footer > TAIL_BYTES) {
         unsigned char *index = aligned_alloc(SL_PAGE_BYTES, footer);
         ck_assert_ptr_nonnull(index);
         ck_assert_int_eq(pread(fd, index, footer, end - (off_t)footer), (ssize_t)footer);

@@ -215,16 +215,16 @@ static void page_sign(struct mem_file *file, uint64_t at)
 {
     uint64_t magic;
     memcpy(&magic, file->now + at, sizeof(magic));
-    if (magic == SL_TIER_HEADER_MAGIC) {
-        struct sl_tier_header *header = (void *)(file->now + at);
+    if (magic == TI_HEADER_MAGIC) {
+        struct ti_header *header = (void *)(file->now + at);
         header->digest = (struct sl_digest){0};
         header->digest = page_digest(header, sizeof(*header));
-    } else if (magic == SL_TIER_TRAILER_MAGIC) {
-        struct sl_tier_trailer *trailer = (void *)(file->now + at);
+    } else if (magic == TI_TRAILER_MAGIC) {
+        struct ti_trailer *trailer = (void *)(file->now + at);
         trailer->digest = (struct sl_digest){0};
         trailer->digest = page_digest(trailer, sizeof(*trailer));
-    } else if (magic == SL_TIER_FRAME_MAGIC) {
-        struct sl_tier_frame *frame = (void *)(file->now + at);
+    } else if (magic == TI_FRAME_MAGIC) {
+        struct ti_frame *frame = (void *)(file->now + at);
         if (frame->header_bytes >= SL_PAGE_BYTES && frame->header_bytes <= file->bytes - at) {
             frame->digest = (struct sl_digest){0};
             frame->digest = page_digest(frame, frame->header_bytes);

@@ -1120,11 +1120,11 @@ static const struct {
 
 START_TEST(staging_budget_is_kept)
     {
-        struct sl_staging staging;
-        sl_staging_init(&staging, budgets[_i].budget, budgets[_i].usable_ppm);
+        struct ti_staging staging;
+        ti_staging_init(&staging, budgets[_i].budget, budgets[_i].usable_ppm);
         staging.used_bytes = budgets[_i].used;
 
-        ck_assert_int_eq(sl_staging_take(&staging, budgets[_i].length, NULL), budgets[_i].want);
+        ck_assert_int_eq(ti_staging_take(&staging, budgets[_i].length, NULL), budgets[_i].want);
     }
 END_TEST
 

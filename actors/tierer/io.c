@@ -1,0 +1,196 @@
+/* actors/tierer/io.c - requests to the disk: their slots, whose turn it is, how they end; the
+ * memory that they read and write. */
+#include "actors/tierer/internal.h"
+
+#include <errno.h>
+
+int32_t ti_bounce_take(struct tierer *self)
+{
+    for (uint32_t word = 0; word < SL_COUNT(self->bounce_free); word++) {
+        if (self->bounce_free[word] != 0) {
+            int bit = __builtin_ctzll(self->bounce_free[word]);
+            self->bounce_free[word] &= self->bounce_free[word] - 1;
+            self->bounce_free_count--;
+            return (int32_t)(word * 64) + bit;
+        }
+    }
+    return -1;
+}
+
+void ti_bounce_give(struct tierer *self, int32_t page)
+{
+    uint64_t bit = UINT64_C(1) << (page % 64);
+    SL_ASSERT((self->bounce_free[page / 64] & bit) == 0);
+    self->bounce_free[page / 64] |= bit;
+    self->bounce_free_count++;
+}
+
+unsigned char *ti_arena_at(struct tierer *self, uint32_t arena, uint64_t offset, uint64_t length)
+{
+    if (arena >= TI_ARENAS_MAX) {
+        return NULL;
+    }
+    if (self->arenas[arena] == NULL && sl_arena_attach(self->env->paths->shm_dir, arena, true,
+                                                       &self->arenas[arena], NULL) != SL_OK) {
+        return NULL;
+    }
+    return sl_arena_at(self->arenas[arena], offset, length);
+}
+
+void ti_arenas_lend(struct tierer *self)
+{
+    for (uint32_t i = 0; self->lending && i < TI_ARENAS_MAX && self->arenas[i] != NULL; i++) {
+        struct sl_error why = {0};
+        uint64_t from = self->lent_bytes[i];
+        uint64_t chunk = sl_arena_chunk_bytes(self->arenas[i]);
+        uint64_t data = sl_arena_data_bytes(self->arenas[i]);
+        uint64_t to = SL_MIN(SL_MIN(from + TI_LEND_BYTES, (from / chunk + 1) * chunk), data);
+        if (from >= data || to > sl_arena_populated_bytes(self->arenas[i])) {
+            continue;
+        }
+        void *at = sl_arena_at(self->arenas[i], from, to - from);
+        sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is not there")
+                                : self->disk->ops->lend(self->disk, at, to - from, &why);
+        if (err != SL_OK) {
+            self->lending = false;
+            sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                         "disk: memory beyond %llu bytes is not registered (%s), using ordinary "
+                         "requests",
+                         (unsigned long long)from, why.text);
+            return;
+        }
+        self->lent_bytes[i] = to;
+        sl_metric_add(self->env->metrics, self->metrics.buffers_bytes, to - from);
+        self->env->ops->wake_at(self->env, self->env->now_ns);
+        return;
+    }
+}
+
+static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uint64_t bytes,
+                                int os_code) = {
+    [TI_IO_WRITE] = ti_log_io_done,          [TI_IO_SYNC] = ti_log_io_done,
+    [TI_IO_READ] = ti_reads_io_done,         [TI_IO_SEAL] = ti_segments_seal_io,
+    [TI_IO_SEAL_SYNC] = ti_segments_seal_io, [TI_IO_PROBE] = ti_health_probed,
+    [TI_IO_SETTLE] = ti_log_settled,         [TI_IO_MEMBERS] = ti_members_io,
+    [TI_IO_MEMBERS_SYNC] = ti_members_io,
+};
+
+/* Frees the slot and hands the result on. */
+static void io_end(struct tierer *self, struct ti_io *slot, uint64_t bytes, int os_code)
+{
+    struct ti_io io = *slot;
+    self->ios_in_flight--;
+    slot->kind = TI_IO_FREE;
+    slot->next = self->io_free;
+    self->io_free = slot;
+    io_ended[io.kind](self, &io, bytes, os_code);
+}
+
+static enum ti_io_class io_class_of(const struct ti_io *io)
+{
+    if (io->kind == TI_IO_READ) {
+        return io->job->ahead ? TI_IO_AHEAD : TI_IO_DEMAND;
+    }
+    return io->kind == TI_IO_PROBE ? TI_IO_DEMAND : TI_IO_BEHIND;
+}
+
+static void io_push(struct tierer *self, struct ti_io *io)
+{
+    enum ti_io_class class = io_class_of(io);
+    io->next = NULL;
+    if (self->io_queues[class].last != NULL) {
+        self->io_queues[class].last->next = io;
+    } else {
+        self->io_queues[class].first = io;
+    }
+    self->io_queues[class].last = io;
+}
+
+static struct ti_io *io_pop(struct tierer *self, enum ti_io_class class)
+{
+    struct ti_io *io = self->io_queues[class].first;
+    self->io_queues[class].first = io->next;
+    if (io->next == NULL) {
+        self->io_queues[class].last = NULL;
+    }
+    io->next = NULL;
+    return io;
+}
+
+/* Whose turn it is; TI_IO_CLASSES: nothing waits. */
+static enum ti_io_class io_next(const struct tierer *self)
+{
+    uint32_t turn = self->io_turn + 1;
+    if (turn % TI_IO_TURN_BEHIND == 0 && self->io_queues[TI_IO_BEHIND].first != NULL) {
+        return TI_IO_BEHIND;
+    }
+    if ((turn + 1) % TI_IO_TURN_AHEAD == 0 && self->io_queues[TI_IO_AHEAD].first != NULL) {
+        return TI_IO_AHEAD;
+    }
+    enum ti_io_class class = TI_IO_DEMAND;
+    while (class < TI_IO_CLASSES && self->io_queues[class].first == NULL) {
+        class ++;
+    }
+    return class;
+}
+
+void ti_io_pump(struct tierer *self)
+{
+    for (enum ti_io_class class = io_next(self); class != TI_IO_CLASSES; class = io_next(self)) {
+        struct ti_io *io = self->io_queues[class].first;
+        struct sl_error why = {0};
+        sl_err err = self->disk->ops->submit(self->disk, &io->request, &why);
+        if (err == SL_ERR_LIMIT) {
+            break;
+        }
+        (void)io_pop(self, class);
+        self->io_turn++;
+        if (err !=
+            SL_OK) { /* ends like a completion with this error; what it starts joins the queue */
+            sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: request refused: %s", why.text);
+            io_end(self, io, 0, why.os_code != 0 ? why.os_code : EIO);
+        }
+    }
+    (void)self->disk->ops->flush(self->disk, NULL);
+}
+
+void ti_io_raise(struct tierer *self, const struct ti_job *job)
+{
+    struct ti_io *io = self->io_queues[TI_IO_AHEAD].first;
+    self->io_queues[TI_IO_AHEAD].first = NULL;
+    self->io_queues[TI_IO_AHEAD].last = NULL;
+    SL_ASSERT(!job->ahead); /* its requests find themselves in another queue */
+    while (io != NULL) {
+        struct ti_io *next = io->next;
+        io_push(self, io);
+        io = next;
+    }
+}
+
+bool ti_io_start(struct tierer *self, enum ti_io_kind kind, struct ti_job *job, uint32_t item,
+                 const struct sl_disk_request *request)
+{
+    struct ti_io *io = self->io_free;
+    if (io == NULL || (kind == TI_IO_READ && self->ios_in_flight >= TI_IOS_MAX - TI_IOS_KEPT)) {
+        return false;
+    }
+    self->io_free = io->next;
+    *io = (struct ti_io){.kind = kind,
+                         .job = job,
+                         .item = item,
+                         .request = *request,
+                         .started_ns = self->env->now_ns,
+                         .serial = ++self->next_serial};
+    io->request.cookie = (uint64_t)(io - self->ios);
+    io_push(self, io);
+    self->ios_in_flight++;
+    return true;
+}
+
+void ti_io_completed(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_local_io *body = &msg->body.local_io;
+    if (body->cookie < TI_IOS_MAX && self->ios[body->cookie].kind != TI_IO_FREE) {
+        io_end(self, &self->ios[body->cookie], body->bytes, (int)body->os_code);
+    }
+}

@@ -1,0 +1,302 @@
+/* actors/tierer/jobs.c - requests of the registrar as jobs, and their answers. */
+#include "actors/tierer/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ti_job_push(struct ti_job_list *list, struct ti_job *job)
+{
+    job->next = NULL;
+    if (list->last != NULL) {
+        list->last->next = job;
+    } else {
+        list->first = job;
+    }
+    list->last = job;
+    list->count++;
+}
+
+struct ti_job *ti_job_pop(struct ti_job_list *list)
+{
+    struct ti_job *job = list->first;
+    if (job != NULL) {
+        list->first = job->next;
+        list->last = list->first == NULL ? NULL : list->last;
+        list->count--;
+        job->next = NULL;
+    }
+    return job;
+}
+
+void ti_job_remove(struct ti_job_list *list, struct ti_job *job)
+{
+    struct ti_job *before = NULL;
+    for (struct ti_job *at = list->first; at != NULL; before = at, at = at->next) {
+        if (at != job) {
+            continue;
+        }
+        if (before != NULL) {
+            before->next = at->next;
+        } else {
+            list->first = at->next;
+        }
+        list->last = list->last == at ? before : list->last;
+        list->count--;
+        at->next = NULL;
+        return;
+    }
+}
+
+static void job_free(struct ti_job *job)
+{
+    free(job->frame);
+    free(job->pieces);
+    free(job->items);
+    free(job);
+}
+
+static void job_send(struct tierer *self, struct ti_job *job)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_item_spilled *spilled = NULL;
+    uint64_t *codes = NULL;
+    if (job->kind == TI_JOB_WRITE) {
+        spilled = calloc(job->item_count + 1u, sizeof(*spilled));
+    } else {
+        codes = calloc(job->item_count + 1u, sizeof(*codes));
+    }
+    if (spilled == NULL && codes == NULL) {
+        reply.code = SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; reply.code == SL_OK && i < job->item_count; i++) {
+        const struct ti_item *item = &job->items[i];
+        if (job->kind == TI_JOB_WRITE) {
+            bool fine = item->code == SL_OK;
+            spilled[i] =
+                (struct sl_item_spilled){.code = item->code,
+                                         .generation = item->generation,
+                                         .segment = fine ? item->segment : 0,
+                                         .disk_offset_bytes = fine ? item->disk_offset : 0};
+        } else {
+            codes[i] = item->code;
+        }
+    }
+    if (job->kind == TI_JOB_WRITE) {
+        reply.body.disk_write_reply.items.at = spilled;
+        reply.body.disk_write_reply.items.count = reply.code == SL_OK ? job->item_count : 0;
+    } else {
+        reply.body.disk_read_reply.codes =
+            (struct sl_u64s){codes, reply.code == SL_OK ? job->item_count : 0};
+    }
+    sl_return_reply(self->env, &job->back, &reply);
+    free(spilled);
+    free(codes);
+}
+
+void ti_job_answer(struct tierer *self, struct ti_job *job)
+{
+    if (!job->answered) {
+        job->answered = true;
+        job_send(self, job);
+    }
+}
+
+void ti_job_reply(struct tierer *self, struct ti_job *job)
+{
+    ti_job_answer(self, job);
+    if (job->kind == TI_JOB_READ) {
+        job_free(job); /* repeated, it finds its claims gone */
+        return;
+    }
+    free(job->frame);
+    free(job->pieces);
+    job->frame = NULL;
+    job->pieces = NULL;
+    ti_job_push(&self->answered, job);
+    if (self->answered.count > TI_ANSWERED_MAX) {
+        job_free(ti_job_pop(&self->answered));
+    }
+}
+
+static struct ti_job *job_create(struct tierer *self, const struct sl_msg *msg,
+                                 enum ti_job_kind kind, uint64_t count, uint64_t text_bytes)
+{
+    struct ti_job *job = calloc(1, sizeof(*job));
+    struct ti_item *items = calloc(1, count * sizeof(*items) + text_bytes + 1);
+    if (job == NULL || items == NULL) {
+        free(job);
+        free(items);
+        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
+        return NULL;
+    }
+    job->kind = kind;
+    job->arrived_ns = self->env->now_ns;
+    job->items = items;
+    job->item_count = (uint32_t)count;
+    for (uint64_t i = 0; i < count; i++) {
+        items[i].bounce = -1;
+    }
+    sl_return_keep(msg, &job->back);
+    return job;
+}
+
+static const char *text_keep(char **at, struct sl_text text)
+{
+    char *kept = *at;
+    if (text.length > 0) {
+        memcpy(kept, text.at, text.length);
+    }
+    *at += text.length;
+    return kept;
+}
+
+static void take_write(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_write *body = &msg->body.disk_write;
+    uint64_t text_bytes = 0;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        text_bytes += body->items.at[i].key.length + body->items.at[i].group_key.length;
+    }
+    struct ti_job *job = job_create(self, msg, TI_JOB_WRITE, body->items.count, text_bytes);
+    if (job == NULL) {
+        return;
+    }
+    char *text = (char *)(job->items + job->item_count);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_spill *from = &body->items.at[i];
+        struct ti_item *to = &job->items[i];
+        to->hash = ti_entries_hash(self->entries, from->key.at, from->key.length);
+        to->digest = (struct sl_digest){from->digest_low, from->digest_high};
+        to->generation = from->generation;
+        to->length_bytes = from->length_bytes;
+        to->arena = (uint32_t)from->arena;
+        to->arena_offset = from->offset_bytes;
+        to->part_index = (uint16_t)from->part_index;
+        to->part_count = (uint16_t)from->part_count;
+        to->key_length = (uint16_t)from->key.length;
+        to->group_length = (uint16_t)from->group_key.length;
+        to->key = text_keep(&text, from->key);
+        to->group = text_keep(&text, from->group_key);
+    }
+    ti_job_push(&self->waiting, job);
+}
+
+static void take_forget(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_forget *body = &msg->body.disk_forget;
+    uint64_t text_bytes = 0;
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        text_bytes += body->items.at[i].key.length;
+    }
+    struct ti_job *job = job_create(self, msg, TI_JOB_FORGET, body->items.count, text_bytes);
+    if (job == NULL) {
+        return;
+    }
+    char *text = (char *)(job->items + job->item_count);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_forget *from = &body->items.at[i];
+        struct ti_item *to = &job->items[i];
+        to->hash = ti_entries_hash(self->entries, from->key.at, from->key.length);
+        to->segment = (uint32_t)from->segment;
+        to->disk_offset = from->disk_offset_bytes;
+        to->length_bytes = from->length_bytes;
+        to->key_length = (uint16_t)from->key.length;
+        to->key = text_keep(&text, from->key);
+        to->group = text;
+        if (to->segment != 0 && ti_log_segment(self, to->segment) == NULL) {
+            to->dead = true; /* it left with its segment: forgotten already */
+        }
+    }
+    ti_job_push(&self->waiting, job);
+}
+
+static void take_read(struct tierer *self, const struct sl_msg *msg)
+{
+    bool ahead = msg->type == SL_MSG_DISK_PREFETCH;
+    const struct sl_item_fill *items =
+        ahead ? msg->body.disk_prefetch.items.at : msg->body.disk_read.items.at;
+    struct ti_job *job = job_create(
+        self, msg, TI_JOB_READ,
+        ahead ? msg->body.disk_prefetch.items.count : msg->body.disk_read.items.count, 0);
+    if (job == NULL) {
+        return;
+    }
+    job->ahead = ahead;
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct sl_item_fill *from = &items[i];
+        struct ti_item *to = &job->items[i];
+        to->hash = ti_entries_hash(self->entries, from->key.at, from->key.length);
+        to->digest = (struct sl_digest){from->digest_low, from->digest_high};
+        to->generation = from->generation;
+        to->ref = (sl_ref)from->ref;
+        to->length_bytes = from->length_bytes;
+        to->arena = (uint32_t)from->arena;
+        to->arena_offset = from->offset_bytes;
+        to->segment = (uint32_t)from->segment;
+        to->disk_offset = from->disk_offset_bytes;
+    }
+    ti_job_push(ahead ? &self->reads_ahead : &self->reads, job);
+}
+
+static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_msg *msg)
+{
+    for (struct ti_job *job = list->first; job != NULL; job = job->next) {
+        if (job->back.seq == msg->seq && job->back.type == msg->type &&
+            strcmp(job->back.to, msg->sender.at) == 0) {
+            return job;
+        }
+    }
+    return NULL;
+}
+
+/* A request that is repeated while its job is under way is answered by that job; later it gets the
+ * same answer again. */
+static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
+{
+    const struct ti_job_list *lists[] = {&self->waiting, &self->active, &self->reads,
+                                         &self->reads_ahead, &self->answered};
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        struct ti_job *job = job_find(lists[i], msg);
+        if (job != NULL && job->answered) {
+            job_send(self, job);
+        }
+        if (job != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t ti_jobs_waiting(const struct tierer *self)
+{
+    return self->waiting.count + self->active.count + self->reads.count + self->reads_ahead.count;
+}
+
+void ti_job_take(struct tierer *self, const struct sl_msg *msg)
+{
+    if (job_is_known(self, msg) || msg->seq < self->floor_seq) {
+        return; /* below the floor nobody waits for an answer */
+    }
+    if (self->draining) {
+        sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
+    } else if (ti_jobs_waiting(self) >= TI_JOBS_MAX) {
+        sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);
+    } else if (msg->type == SL_MSG_DISK_WRITE) {
+        take_write(self, msg);
+    } else if (msg->type == SL_MSG_DISK_FORGET) {
+        take_forget(self, msg);
+    } else {
+        take_read(self, msg);
+    }
+}
+
+void ti_jobs_free(struct tierer *self)
+{
+    struct ti_job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->reads_ahead,
+                                   &self->answered};
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        for (struct ti_job *job = ti_job_pop(lists[i]); job != NULL; job = ti_job_pop(lists[i])) {
+            job_free(job);
+        }
+    }
+}

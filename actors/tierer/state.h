@@ -1,0 +1,314 @@
+/* actors/tierer/state.h - state of the tierer. */
+#ifndef SL_TIERER_STATE_H
+#define SL_TIERER_STATE_H
+
+#include "actors/tierer/entries.h"
+#include "actors/tierer/segment_format.h"
+#include "actors/tierer/staging.h"
+#include "ipc/sl_index.h"
+#include "ipc/sl_msg.h"
+#include "runtime/sl_actor.h"
+
+#define TI_SEARCH_BYTES         (1u << 20)   /* read at once while looking for the next frame */
+#define TI_LEND_BYTES           (64u << 20)  /* of an arena, registered at once */
+#define TI_REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
+#define TI_SEGMENTS_MAX         8192u
+#define TI_IOS_MAX              4096u
+#define TI_IOS_KEPT             256u /* of these for others than reads: a frame needs a part of them */
+#define TI_JOBS_MAX             1024u       /* requests that wait for their batch or their reads */
+#define TI_ACTIVE_BYTES_MAX     (64u << 20) /* frames on their way to the disk */
+#define TI_SYNC_BYTES           (16u << 20) /* written and not synced: no waiting for more */
+#define TI_SEGMENT_SLACK_BYTES  (64u << 10) /* blocks of the file system's own beside a segment */
+#define TI_BOUNCE_PAGES         512u        /* for values that are no whole pages of the arena */
+#define TI_FENCES_MAX           16u
+#define TI_ARENAS_MAX           16u
+#define TI_FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
+#define TI_FOUND_SEGMENTS_MAX   256u
+#define TI_ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
+#define TI_READ_PAUSES_MAX      16u
+#define TI_SCAN_RETRY_NS        (5 * SL_NS_PER_MS)
+#define TI_HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
+#define TI_HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
+#define TI_HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
+#define TI_HEALTH_PROBE_NS      SL_NS_PER_S       /* between two probes of a disk in doubt */
+#define TI_BAD_PLACES_MAX       64u
+#define TI_BAD_PLACE_FAILURES   3u /* on a disk that is well otherwise: the place is given up */
+#define TI_SEGMENT_NAME_FORMAT  "segment.%010u"
+
+enum ti_segment_state {
+    TI_SEGMENT_OPEN,   /* frames are appended */
+    TI_SEGMENT_CLOSED, /* nothing is appended any more; no footer yet */
+    TI_SEGMENT_SEALED, /* its footer is durable */
+};
+
+struct ti_segment {
+    uint32_t number;
+    int file;
+    uint64_t salt;
+    unsigned char store[16];
+    enum ti_segment_state state;
+    uint64_t bytes;         /* of the file */
+    uint64_t real_bytes;    /* what it counts for, against the ceiling */
+    uint64_t used_bytes;    /* frames end here, those on their way included */
+    uint64_t last_sequence; /* of its frames */
+    ti_entry_ref list;      /* entries whose values lie here */
+    uint32_t reads, frames; /* in flight: the file stays */
+    bool settling;          /* found without a footer: not all of it may be durable yet */
+    bool header_there;      /* written: a sync makes frames findable */
+    bool failed;            /* some frame was given up: its footer comes before new frames */
+    bool sealing;
+    uint32_t seal_failures;
+    uint64_t seal_at_ns;
+    /* What was acknowledged here, in that order: the index of the footer to come. NULL when it is
+     * sealed, or when there is no memory for it (records_lost: no footer, the frames are read). */
+    unsigned char *records;
+    uint64_t records_bytes, records_capacity;
+    uint64_t records_planned_bytes; /* those of frames on their way included */
+    uint32_t record_count;
+    bool records_lost;
+};
+
+enum ti_job_kind { TI_JOB_WRITE, TI_JOB_FORGET, TI_JOB_READ };
+enum ti_job_phase { TI_JOB_WAITING, TI_JOB_WRITING, TI_JOB_WRITTEN, TI_JOB_SYNCING };
+
+struct ti_item {
+    sl_err code;
+    bool dead;    /* left out of the frame */
+    bool present; /* dead, because it is on the disk already */
+    struct ti_key_hash hash;
+    struct sl_digest digest;
+    uint64_t generation;
+    uint64_t length_bytes;
+    uint64_t arena_offset;
+    uint64_t disk_offset;
+    uint32_t segment;
+    uint32_t arena;
+    sl_ref ref;
+    int32_t bounce; /* page of the bounce pool, -1: none */
+    uint16_t part_index, part_count, key_length, group_length;
+    const char *key, *group;
+};
+
+struct ti_job {
+    enum ti_job_kind kind;
+    struct sl_return back;
+    struct ti_job *next;
+    struct ti_item *items; /* with the texts behind them: one piece of memory */
+    uint32_t item_count;
+    uint32_t started; /* reads: items taken up so far */
+    uint32_t ended;
+    uint64_t value_bytes;
+    uint64_t arrived_ns;
+    bool answered; /* too early for the disk: what comes of it does not count */
+    bool ahead;    /* reads: nobody waits for them */
+    /* its frame, on its way to the disk */
+    enum ti_job_phase phase;
+    bool begins_segment;  /* the segment's header goes with it */
+    bool measured;        /* bytes were compared with their digests */
+    unsigned char *frame; /* header, records, then values that are no whole pages of the arena */
+    struct iovec *pieces;
+    uint64_t frame_header_bytes, frame_bytes, frame_offset, records_bytes;
+    uint64_t sequence, started_ns, written_ns;
+    uint32_t segment, small_count, record_count;
+    uint32_t ios; /* writes not ended */
+    int os_code;  /* of the first that failed */
+};
+
+struct ti_job_list {
+    struct ti_job *first, *last;
+    uint32_t count;
+};
+
+/* A FENCE that waits for reads in flight. */
+struct ti_fence {
+    struct sl_return back;
+    uint64_t serial; /* answered when no older read is in flight */
+};
+
+enum ti_io_kind {
+    TI_IO_FREE,
+    TI_IO_WRITE,
+    TI_IO_SYNC,
+    TI_IO_READ,
+    TI_IO_SEAL,
+    TI_IO_SEAL_SYNC,
+    TI_IO_PROBE,
+    TI_IO_SETTLE,
+    TI_IO_MEMBERS,
+    TI_IO_MEMBERS_SYNC
+};
+
+/* What goes to the disk first. Nothing starves: of TI_IO_TURN_BEHIND requests one is of
+ * TI_IO_BEHIND when some wait, of TI_IO_TURN_AHEAD one of TI_IO_AHEAD. */
+enum ti_io_class { TI_IO_DEMAND, TI_IO_AHEAD, TI_IO_BEHIND, TI_IO_CLASSES };
+#define TI_IO_TURN_BEHIND 4u
+#define TI_IO_TURN_AHEAD  16u
+
+struct ti_io {
+    enum ti_io_kind kind;
+    struct ti_job *job;
+    uint32_t item;
+    struct sl_disk_request request;
+    struct ti_io *next; /* waiting to be submitted, or free */
+    uint64_t started_ns;
+    uint64_t serial;
+};
+
+/* The file of the next segment, made by a helper thread while the current one fills: allocating and
+ * syncing take longer than writing a quarter of a segment. */
+enum ti_spare_state { TI_SPARE_NONE, TI_SPARE_MAKING, TI_SPARE_READY };
+struct ti_spare {
+    enum ti_spare_state state;
+    uint32_t number;
+    uint64_t real_bytes;
+    uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
+    uint64_t started_ns;  /* the job */
+    /* lent to the job */
+    struct sl_disk *disk;
+    char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
+    uint64_t bytes;
+    struct sl_error why;
+};
+
+/* A place whose read failed. It counts as a failure of the place when the probe after it shows that
+ * the disk reads elsewhere; what a disk that is ill altogether fails to read says nothing. */
+struct ti_bad_place {
+    struct ti_place place; /* segment 0: none */
+    struct ti_key_hash hash;
+    uint32_t failures;
+    bool suspect; /* it failed since the last probe began */
+    bool probed;  /* the probe that is under way decides */
+};
+
+/* Reads somewhere else: is it the place, or the disk? */
+struct ti_probe {
+    unsigned char *page;
+    bool busy;
+    bool doubted; /* a read failed, and no probe has succeeded since */
+    bool refused; /* the probe failed as well: no read is handed to the disk */
+    uint32_t segment, turn;
+    uint64_t at_ns; /* not before */
+};
+
+/* One footer on its way. */
+struct ti_seal {
+    bool busy;
+    uint32_t segment;
+    unsigned char *footer;
+    uint64_t footer_bytes, offset_bytes;
+};
+
+/* The file of members. */
+struct ti_members_file {
+    bool there;              /* a page was found, or written: the disk's name is that of it */
+    int file;                /* -1: there is none yet */
+    struct ti_members now;   /* the newest page that is durable */
+    struct ti_members *next; /* being written, aligned; NULL: none is */
+    struct ti_member told[1 + TI_MEMBERS_MAX];
+    struct sl_return back;
+    uint32_t ios;
+    int os_code;
+    bool emptied;             /* the disk has another name now: only a new start goes on */
+    uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
+};
+
+struct tierer {
+    struct sl_env *env;
+    struct sl_calls *calls;
+    struct sl_disk *disk;
+    struct ti_entries *entries;
+    struct sl_index_view *index;
+    struct sl_arena *arenas[TI_ARENAS_MAX];
+    uint64_t lent_bytes[TI_ARENAS_MAX]; /* of each, registered with the disk so far */
+    bool lending;                       /* the disk takes registered memory */
+    struct ti_segment *segments;        /* oldest first; the last one is open unless abandoned */
+    uint32_t segment_count;
+    uint64_t segment_bytes, disk_bytes_max;
+    uint64_t foreign_bytes; /* other files in the directory count as well */
+    unsigned char store[16];
+    struct ti_members_file members;
+    uint32_t emptied_segments; /* at the start */
+    uint64_t next_sequence;
+    uint32_t next_number;
+
+    struct ti_job_list waiting; /* writes and tombstones */
+    struct ti_job_list active;  /* their frames are on the way, in log order */
+    /* Writes and tombstones that were answered lately: a request that was sent again and overtook
+     * its answer must not be carried out twice, since a second copy would lie behind a tombstone
+     * that is meant for the value. */
+    struct ti_job_list answered;
+    uint64_t active_bytes;
+    uint64_t durable_sequence;
+    uint64_t commit_delay_ns;
+    struct {
+        bool busy;
+        uint32_t segment;
+        uint64_t started_ns;
+    } sync;
+    struct ti_seal seal;
+    struct ti_spare spare;
+    bool settling;             /* what a life before this one wrote is being made durable */
+    bool unsettled;            /* that failed: only a new start tells what is there */
+    bool gone;                 /* the directory is not there any more: only a new start helps */
+    uint64_t reclaim_at_ns;    /* not before */
+    bool reclaiming;           /* the registrar was asked about the oldest segment */
+    uint64_t blocked_until_ns; /* the disk failed: writes wait until then */
+    bool degraded, stalled;    /* writes fail; nothing is answered */
+    int degraded_os_code;
+    struct ti_probe probe;
+    struct ti_bad_place bad_places[TI_BAD_PLACES_MAX];
+    uint32_t bad_place_count, bad_place_next;
+
+    struct ti_job_list reads, reads_ahead;
+    uint32_t reads_turn;
+    struct ti_staging staging;
+    uint32_t reads_in_flight;
+    uint32_t ios_in_flight;
+    unsigned char *bounce;
+    uint64_t bounce_free[TI_BOUNCE_PAGES / 64]; /* bit: free */
+    uint32_t bounce_free_count;
+
+    struct ti_fence fences[TI_FENCES_MAX];
+    uint32_t fence_count;
+    uint64_t floor_seq;   /* what was asked before a FENCE of everything is not taken up any more */
+    uint64_t next_serial; /* of the requests to the disk */
+    struct ti_io *ios;
+    struct ti_io *io_free;
+    struct {
+        struct ti_io *first, *last;
+    } io_queues[TI_IO_CLASSES]; /* not yet taken by the disk */
+    uint32_t io_turn;
+
+    uint64_t boot_generation; /* of the registrar that was told everything */
+    bool scanning, scan_first;
+    bool scan_paused;           /* all durable is told, or what is durable is not known yet */
+    uint64_t scan_retry_ns;     /* the registrar was not ready for it: not before; 0: it was */
+    uint32_t scan_refusals;     /* in a row */
+    uint32_t scan_segment;      /* number */
+    uint64_t scan_offset;       /* in its records */
+    uint32_t scan_from_segment; /* where the batch that is with the registrar begins */
+    uint64_t scan_from_offset;
+    unsigned char *scan_records; /* of a segment that keeps none in memory */
+    uint64_t scan_records_bytes;
+    uint32_t scan_records_of; /* its number; 0: none */
+    uint32_t scan_generation;
+    unsigned char *scan_kept[TI_FOUND_SEGMENTS_MAX];
+    uint32_t scan_kept_count;
+    uint64_t scan_started_ns;
+    struct sl_item_found *scan_items;
+    uint32_t scan_count;
+    bool scan_last;
+    unsigned char *frame_buffer;  /* TI_FRAME_HEADER_BYTES_MAX, aligned */
+    unsigned char *search_buffer; /* TI_SEARCH_BYTES, aligned */
+    uint32_t read_pauses_left;    /* for reads that fail, in this start or scan */
+
+    bool draining;
+    struct {
+        sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
+            segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
+            queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments;
+        sl_histogram write_ns, read_ns, sync_ns;
+    } metrics;
+};
+
+#endif

@@ -326,6 +326,7 @@ void tr_cluster_fini(struct transporter *self)
     if (self->calls != NULL) {
         sl_calls_destroy(&self->calls);
     }
+    self->questions = NULL;
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
@@ -375,67 +376,44 @@ static void frame_refused(struct transporter *self, const char *peer, const stru
                  peer != NULL ? peer : "?", why->text);
 }
 
-/* What a peer may say, and how: everything else is refused. */
-static bool frame_is_expected(const struct sl_control_frame *frame, const struct sl_msg *msg)
+static void pin_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    switch (msg->type) {
-    case SL_MSG_PEER_HELLO:
-    case SL_MSG_PEER_PIN:
-    case SL_MSG_PEER_UNPIN:
-    case SL_MSG_PEER_TICKET:
-    case SL_MSG_PEER_PUSH:
-    case SL_MSG_PEER_TICKET_END:
-    case SL_MSG_PEER_RELEASE:
-    case SL_MSG_PEER_SEEK:
-        return !frame->answer;
-    case SL_MSG_PEER_HELLO_REPLY:
-    case SL_MSG_PEER_PIN_REPLY:
-    case SL_MSG_PEER_UNPIN_REPLY:
-    case SL_MSG_PEER_TICKET_REPLY:
-    case SL_MSG_PEER_PUSH_REPLY:
-    case SL_MSG_PEER_TICKET_END_REPLY:
-    case SL_MSG_PEER_RELEASE_REPLY:
-    case SL_MSG_PEER_SEEK_REPLY:
-        return frame->answer;
-    default:
-        return false;
+    if (!tr_question_answered(self, peer, msg)) {
+        tr_trip_pinned_late(self, peer, msg);
     }
 }
 
-static void frame_dispatch(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+static void seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    switch (msg->type) {
-    case SL_MSG_PEER_HELLO:
-        tr_peer_hello(self, peer, msg);
-        break;
-    case SL_MSG_PEER_HELLO_REPLY:
-        tr_peer_hello_answered(self, peer, msg);
-        break;
-    case SL_MSG_PEER_PIN:
-        tr_holder_pin(self, peer, msg);
-        break;
-    case SL_MSG_PEER_PIN_REPLY:
-        tr_trip_pinned(self, peer, msg);
-        break;
-    case SL_MSG_PEER_UNPIN:
-        tr_holder_unpin(self, peer, msg);
-        break;
-    case SL_MSG_PEER_RELEASE:
-        tr_release_frame(self, peer, msg);
-        break;
-    case SL_MSG_PEER_SEEK:
-        tr_seek_asked(self, peer, msg);
-        break;
-    case SL_MSG_PEER_SEEK_REPLY:
-        tr_seek_answered(self, peer, msg);
-        break;
-    case SL_MSG_PEER_UNPIN_REPLY: /* nobody waits for these */
-    case SL_MSG_PEER_RELEASE_REPLY:
-        break;
-    default:
-        tr_push_frame(self, peer, msg);
-        break;
+    (void)tr_question_answered(self, peer, msg);
+}
+
+/* What a peer may say: everything else is refused. */
+static const struct frame {
+    uint32_t type;
+    void (*handle)(struct transporter *self, struct tr_peer *peer,
+                   const struct sl_msg *msg); /* NULL: nobody waits for it */
+} frames[] = {
+    {SL_MSG_PEER_HELLO, tr_peer_hello},      {SL_MSG_PEER_HELLO_REPLY, tr_peer_hello_answered},
+    {SL_MSG_PEER_PIN, tr_holder_pin},        {SL_MSG_PEER_PIN_REPLY, pin_answered},
+    {SL_MSG_PEER_UNPIN, tr_holder_unpin},    {SL_MSG_PEER_UNPIN_REPLY, NULL},
+    {SL_MSG_PEER_SEEK, tr_seek_asked},       {SL_MSG_PEER_SEEK_REPLY, seek_answered},
+    {SL_MSG_PEER_RELEASE, tr_release_frame}, {SL_MSG_PEER_RELEASE_REPLY, NULL},
+    {SL_MSG_PEER_TICKET, tr_push_frame},     {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
+    {SL_MSG_PEER_PUSH, tr_push_frame},       {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
+    {SL_MSG_PEER_TICKET_END, tr_push_frame}, {SL_MSG_PEER_TICKET_END_REPLY, tr_push_frame},
+};
+
+/* NULL: not for peers to say, or not in this way. */
+static const struct frame *frame_find(const struct sl_control_frame *frame,
+                                      const struct sl_msg *msg)
+{
+    for (size_t i = 0; i < SL_COUNT(frames); i++) {
+        if (frames[i].type == msg->type) {
+            return frame->answer == SL_MSG_IS_REPLY(msg->type) ? &frames[i] : NULL;
+        }
     }
+    return NULL;
 }
 
 void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
@@ -446,7 +424,8 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
         return; /* counted where it was dropped */
     }
     sl_err err = sl_codec_decode(self->codec_in, frame->bytes, frame->length_bytes, &msg, &why);
-    if (err == SL_OK && !frame_is_expected(frame, &msg)) {
+    const struct frame *row = err == SL_OK ? frame_find(frame, &msg) : NULL;
+    if (err == SL_OK && row == NULL) {
         err = sl_fail(&why, SL_ERR_PERMISSION, "%s is not for peers to say", sl_msg_name(msg.type));
     }
     const char *name = frame->peer != NULL ? frame->peer : err == SL_OK ? msg.sender.at : NULL;
@@ -469,7 +448,9 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     }
     self->control->ops->heard(self->control, name);
     msg.received_ns = self->env->now_ns;
-    frame_dispatch(self, peer, &msg);
+    if (row->handle != NULL) {
+        row->handle(self, peer, &msg);
+    }
 }
 
 /* True: there may be more. */
@@ -523,21 +504,25 @@ static void reply_handle(struct transporter *self, const struct sl_msg *msg)
     }
 }
 
+static const struct {
+    uint32_t type;
+    bool cluster; /* only where this process speaks for the node */
+    void (*handle)(struct transporter *self, const struct sl_msg *msg);
+} requests[] = {
+    {SL_MSG_FETCH, true, tr_fetch},  {SL_MSG_SEEK, true, tr_seek},
+    {SL_MSG_FENCE, false, tr_fence}, {SL_MSG_REGIONS, false, tr_regions},
+    {SL_MSG_NODES, false, tr_nodes}, {SL_MSG_HANDOVER_RELEASE, false, tr_release},
+};
+
 static void request_handle(struct transporter *self, const struct sl_msg *msg)
 {
-    if (msg->type == SL_MSG_REGIONS) {
-        tr_regions(self, msg);
-    } else if (msg->type == SL_MSG_NODES) {
-        tr_nodes(self, msg);
-    } else if (msg->type == SL_MSG_FENCE) {
-        tr_fence(self, msg);
-    } else if (msg->type == SL_MSG_HANDOVER_RELEASE) {
-        tr_release(self, msg);
-    } else if (msg->type == SL_MSG_FETCH && self->calls != NULL) {
-        tr_fetch(self, msg);
-    } else if (msg->type == SL_MSG_SEEK && self->calls != NULL) {
-        tr_seek(self, msg);
-    } else if (!tr_push_request(self, msg)) {
+    for (size_t i = 0; i < SL_COUNT(requests); i++) {
+        if (requests[i].type == msg->type && (!requests[i].cluster || self->calls != NULL)) {
+            requests[i].handle(self, msg);
+            return;
+        }
+    }
+    if (!tr_push_request(self, msg)) {
         sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
     }
 }
@@ -555,7 +540,6 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     next_ns = SL_MIN(next_ns, self->memory_due_ns);
     next_ns = SL_MIN(next_ns, tr_peers_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_holder_step(self, now_ns));
-    next_ns = SL_MIN(next_ns, tr_seek_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_fetch_step(self, now_ns));
     env->ops->wake_at(env, next_ns);
 }

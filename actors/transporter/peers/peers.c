@@ -176,7 +176,7 @@ void tr_peer_failed(struct transporter *self, struct tr_peer *peer)
     }
 }
 
-uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
+uint64_t tr_peers_usable(const struct transporter *self)
 {
     uint64_t peers = 0;
     for (uint32_t i = 0; i < self->peer_count; i++) {
@@ -185,7 +185,12 @@ uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
             peers |= UINT64_C(1) << i;
         }
     }
-    return peers & ~sl_missing_at(self->missing, key_hash, self->env->now_ns);
+    return peers;
+}
+
+uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
+{
+    return tr_peers_usable(self) & ~sl_missing_at(self->missing, key_hash, self->env->now_ns);
 }
 
 /* ---- greetings ---- */

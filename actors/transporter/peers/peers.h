@@ -27,6 +27,8 @@ sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg
 void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                     struct sl_msg *reply);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
+/* Which peers may be asked now: a bit each. */
+uint64_t tr_peers_usable(const struct transporter *self);
 /* Which peers may be asked now for what has this hash, and are not known to lack it: a bit each. */
 uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
 void tr_nodes(struct transporter *self, const struct sl_msg *msg);
@@ -34,6 +36,19 @@ void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t 
 /* Of a grant for one of our arenas. */
 void tr_peers_granted(struct transporter *self, uint32_t grant);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
+
+/* ---- questions.c: what is asked of one peer or many, and their answers in time ---- */
+/* A question that is answered within left_ns and the setting peer_timeout. */
+void tr_question_begin(struct transporter *self, struct tr_question *question, uint64_t left_ns);
+/* Asks this peer, too; all get messages of one type. Fills seq and budget_ns of the message.
+ * Errors: those of tr_peer_ask; the peer is not waited for then. */
+sl_err tr_question_ask(struct transporter *self, struct tr_question *question, uint32_t number,
+                       struct sl_msg *msg);
+/* False: nobody waits for this answer. */
+bool tr_question_answered(struct transporter *self, const struct tr_peer *peer,
+                          const struct sl_msg *reply);
+/* Ends what waited long enough: the peer has failed. Gives when the next one does. */
+uint64_t tr_questions_step(struct transporter *self, uint64_t now_ns);
 
 /* ---- members.c: members of the directory ---- */
 /* Makes peers of the directory's members when it is time; gives when the next time is. */

@@ -503,7 +503,7 @@ static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
 uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns)
 {
     uint64_t next_ns = fetches_expire(self, now_ns);
-    next_ns = SL_MIN(next_ns, tr_trips_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_questions_step(self, now_ns));
     while (self->queue_first != NULL && self->trips_open < self->trip_max) {
         tr_trip_start(self);
     }

@@ -39,11 +39,12 @@ void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_direc
 /* Takes units off the queue, the first one and those of the same FETCH that the same peer may have.
  */
 void tr_trip_start(struct transporter *self);
-void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* A PEER_PIN_REPLY that no trip waits for any more. */
+void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
+                         const struct sl_msg *reply);
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
-uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns);
 /* Gives up reads into the claims that the FENCE names. Gives the trips that still read into them, a
  * bit each; events.trip_read tells when one of them is through. */
 uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
@@ -63,11 +64,8 @@ uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
 sl_err tr_seek_init(struct transporter *self, struct sl_error *why);
 void tr_seek_fini(struct transporter *self);
 void tr_seek(struct transporter *self, const struct sl_msg *msg);
-void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
 /* A peer asks us. */
 void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
 void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_msg *reply);
-/* Ends what waited long enough; gives when the next one does. */
-uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns);
 
 #endif

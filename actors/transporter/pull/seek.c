@@ -56,8 +56,7 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     for (uint32_t i = 0; i < self->peer_count; i++) {
         names[i] = sl_text_of(self->peers[i].name);
     }
-    bool doubt = seek->remove && (seek->waited != 0 || seek->missed);
-    for (uint32_t i = 0; doubt && i < seek->count; i++) {
+    for (uint32_t i = 0; seek->remove && seek->missed && i < seek->count; i++) {
         if (seek->items[i].code == SL_ERR_NOT_FOUND || seek->items[i].code == SL_OK) {
             seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
         }
@@ -68,83 +67,6 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     reply.body.seek_reply.nodes.count = self->peer_count;
     sl_return_reply(self->env, &seek->back, &reply);
     seek_free(self, seek);
-}
-
-static struct tr_seek *seek_new(struct transporter *self, uint64_t count)
-{
-    for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
-        struct tr_seek *seek = &self->seeks[i];
-        if (!seek->used) {
-            struct sl_item_seen *items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items));
-            if (items == NULL) {
-                return NULL;
-            }
-            *seek = (struct tr_seek){.used = true, .items = items, .count = (uint32_t)count};
-            self->seeks_open++;
-            return seek;
-        }
-    }
-    return NULL;
-}
-
-static void peers_ask(struct transporter *self, struct tr_seek *seek, const struct sl_msg *msg)
-{
-    uint64_t now_ns = self->env->now_ns;
-    for (uint32_t i = 0; i < self->peer_count; i++) {
-        struct tr_peer *peer = &self->peers[i];
-        if (peer->address[0] == '\0' || !sl_peer_health_usable(&peer->health, now_ns)) {
-            seek->missed |= sl_peer_health_state(&peer->health, now_ns) != SL_PEER_AWAY;
-            continue;
-        }
-        struct sl_msg ask = {.type = SL_MSG_PEER_SEEK, .trace_id = msg->trace_id};
-        ask.budget_ns = SL_MAX(sl_budget_ns(now_ns, seek->due_ns), UINT64_C(1));
-        ask.body.peer_seek.keys = msg->body.seek.keys;
-        ask.body.peer_seek.lease = msg->body.seek.lease;
-        ask.body.peer_seek.remove = msg->body.seek.remove;
-        ask.body.peer_seek.heed_leases = msg->body.seek.heed_leases;
-        if (tr_peer_ask(self, peer, &ask, &seek->seqs[i]) == SL_OK) {
-            sl_peer_health_asked(&peer->health);
-            seek->waited |= UINT64_C(1) << i;
-        } else {
-            seek->missed = true;
-        }
-    }
-}
-
-void tr_seek(struct transporter *self, const struct sl_msg *msg)
-{
-    const struct sl_body_seek *body = &msg->body.seek;
-    struct tr_seek *seek = seek_new(self, body->keys.count);
-    struct sl_error why = {0};
-    if (seek == NULL) {
-        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are on their way", TR_SEEKS_MAX);
-        sl_reply_code(self->env, msg, why.code, &why);
-        return;
-    }
-    sl_return_keep(msg, &seek->back);
-    seek->remove = body->remove;
-    uint64_t left_ns = sl_budget_ns(self->env->now_ns, seek->back.deadline_ns);
-    left_ns -= SL_MIN(left_ns / 4, ANSWER_NS_MAX);
-    uint64_t patience_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
-    uint64_t wait_ns = SL_MIN(left_ns, patience_ns);
-    seek->patient = left_ns >= patience_ns;
-    seek->due_ns = sl_deadline_ns(self->env->now_ns, wait_ns);
-    for (uint32_t i = 0; i < seek->count; i++) {
-        seek->items[i].code = SL_ERR_NOT_FOUND;
-    }
-    sl_metric_add(self->env->metrics, self->metric.seeks, 1);
-    sl_metric_add(self->env->metrics, self->metric.keys_sought, seek->count);
-    if (seek->count > 0) {
-        peers_ask(self, seek, msg);
-    }
-    if (body->remove == false) { /* they say what they have: an earlier "not there" is void */
-        for (uint32_t i = 0; i < seek->count; i++) {
-            sl_missing_forget_key(self->missing, key_hash(&body->keys.at[i]));
-        }
-    }
-    if (seek->waited == 0) {
-        seek_answer(self, seek);
-    }
 }
 
 /* What says most about a key: leased and busy ones were not removed, whoever removed others. */
@@ -177,57 +99,93 @@ static void seek_merge(struct tr_seek *seek, uint32_t peer, const struct sl_item
     }
 }
 
-void tr_seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply)
+static void seek_answered(struct transporter *self, struct tr_question *question, uint32_t number,
+                          const struct sl_msg *reply)
 {
-    uint32_t number = tr_peer_number(self, peer);
-    for (uint32_t i = 0; i < TR_SEEKS_MAX && self->seeks_open > 0; i++) {
+    struct tr_seek *seek = (struct tr_seek *)question; /* its first member */
+    struct sl_peer_health *health = &self->peers[number].health;
+    sl_peer_health_over(health);
+    if (reply != NULL && reply->code == SL_OK &&
+        reply->body.peer_seek_reply.items.count == seek->count) {
+        sl_peer_health_worked(health);
+        seek_merge(seek, number, reply->body.peer_seek_reply.items.at);
+    } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
+        seek->missed = true;
+    }
+    if (question->waited == 0) {
+        seek_answer(self, seek);
+    }
+}
+
+static struct tr_seek *seek_new(struct transporter *self, uint64_t count)
+{
+    for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
         struct tr_seek *seek = &self->seeks[i];
-        if (!seek->used || (seek->waited >> number & 1) == 0 ||
-            seek->seqs[number] != reply->reply_to) {
+        if (!seek->used) {
+            struct sl_item_seen *items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items));
+            if (items == NULL) {
+                return NULL;
+            }
+            *seek = (struct tr_seek){.question.answered = seek_answered,
+                                     .used = true,
+                                     .items = items,
+                                     .count = (uint32_t)count};
+            self->seeks_open++;
+            return seek;
+        }
+    }
+    return NULL;
+}
+
+/* All of them at once. */
+static void peers_ask(struct transporter *self, struct tr_seek *seek, const struct sl_msg *msg)
+{
+    uint64_t now_ns = self->env->now_ns, usable = tr_peers_usable(self);
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if ((usable >> i & 1) == 0) {
+            seek->missed |= sl_peer_health_state(&self->peers[i].health, now_ns) != SL_PEER_AWAY;
             continue;
         }
-        sl_peer_health_over(&peer->health);
-        if (reply->code == SL_OK && reply->body.peer_seek_reply.items.count == seek->count) {
-            sl_peer_health_worked(&peer->health);
-            seek_merge(seek, number, reply->body.peer_seek_reply.items.at);
-        } else if (reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
-            seek->missed = true;
-        }
-        seek->waited &= ~(UINT64_C(1) << number);
-        if (seek->waited == 0) {
-            seek_answer(self, seek);
-        }
+        struct sl_msg ask = {.type = SL_MSG_PEER_SEEK, .trace_id = msg->trace_id};
+        ask.body.peer_seek.keys = msg->body.seek.keys;
+        ask.body.peer_seek.lease = msg->body.seek.lease;
+        ask.body.peer_seek.remove = msg->body.seek.remove;
+        ask.body.peer_seek.heed_leases = msg->body.seek.heed_leases;
+        seek->missed |= tr_question_ask(self, &seek->question, i, &ask) != SL_OK;
+    }
+}
+
+void tr_seek(struct transporter *self, const struct sl_msg *msg)
+{
+    const struct sl_body_seek *body = &msg->body.seek;
+    struct tr_seek *seek = seek_new(self, body->keys.count);
+    struct sl_error why = {0};
+    if (seek == NULL) {
+        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are on their way", TR_SEEKS_MAX);
+        sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
-}
-
-static void seek_overdue(struct transporter *self, struct tr_seek *seek)
-{
-    for (uint32_t i = 0; i < self->peer_count; i++) {
-        if ((seek->waited >> i & 1) == 0) {
-            continue;
-        }
-        sl_peer_health_over(&self->peers[i].health);
-        if (seek->patient) { /* else it is our client that has no time */
-            sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
-            tr_peer_failed(self, &self->peers[i]);
+    sl_return_keep(msg, &seek->back);
+    seek->remove = body->remove;
+    uint64_t left_ns = sl_budget_ns(self->env->now_ns, seek->back.deadline_ns);
+    left_ns -= SL_MIN(left_ns / 4, ANSWER_NS_MAX);
+    tr_question_begin(self, &seek->question, left_ns);
+    for (uint32_t i = 0; i < seek->count; i++) {
+        seek->items[i].code = SL_ERR_NOT_FOUND;
+    }
+    sl_metric_add(self->env->metrics, self->metric.seeks, 1);
+    sl_metric_add(self->env->metrics, self->metric.keys_sought, seek->count);
+    if (seek->count > 0) {
+        peers_ask(self, seek, msg);
+    }
+    if (body->remove == false) { /* they say what they have: an earlier "not there" is void */
+        for (uint32_t i = 0; i < seek->count; i++) {
+            sl_missing_forget_key(self->missing, key_hash(&body->keys.at[i]));
         }
     }
-    seek_answer(self, seek);
-}
-
-uint64_t tr_seek_step(struct transporter *self, uint64_t now_ns)
-{
-    uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; i < TR_SEEKS_MAX && self->seeks_open > 0; i++) {
-        struct tr_seek *seek = &self->seeks[i];
-        if (seek->used && seek->due_ns <= now_ns) {
-            seek_overdue(self, seek);
-        } else if (seek->used) {
-            next_ns = SL_MIN(next_ns, seek->due_ns);
-        }
+    if (seek->question.waited == 0) {
+        seek_answer(self, seek);
     }
-    return next_ns;
 }
 
 /* ---- what a peer asks us ---- */

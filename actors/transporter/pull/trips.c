@@ -176,6 +176,9 @@ static void queue_mend(struct transporter *self)
     self->queue_last = unit;
 }
 
+static void trip_pinned(struct transporter *self, struct tr_question *question, uint32_t number,
+                        const struct sl_msg *reply);
+
 static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t part_count)
 {
     struct sl_env *env = self->env;
@@ -193,8 +196,6 @@ static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t pa
     }
     SL_ASSERT(count == part_count);
     uint64_t left_ns = sl_budget_ns(env->now_ns, trip->deadline_ns);
-    uint64_t wait_ns = SL_MIN(left_ns, sl_config_u64(env->config, SL_SET_peer_timeout));
-    pin.budget_ns = SL_MAX(wait_ns, UINT64_C(1));
     pin.body.peer_pin = (struct sl_body_peer_pin){
         .ttl_ns = SL_MAX(left_ns, UINT64_C(1)),
         .bytes_max = trip->unit_count > 1 ? SL_MAX(trip_bytes_max(self), UINT64_C(1)) : UINT64_MAX,
@@ -202,10 +203,11 @@ static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t pa
     };
     pin.body.peer_pin.items.at = self->sought;
     pin.body.peer_pin.items.count = count;
-    trip->due_ns = sl_deadline_ns(env->now_ns, wait_ns);
-    sl_peer_health_asked(&peer->health);
     sl_trace_event(env->metrics, env->now_ns, trip->trace_id, "pin", peer->name, count);
-    if (tr_peer_ask(self, peer, &pin, &trip->seq) != SL_OK) {
+    tr_question_begin(self, &trip->question, left_ns);
+    trip->question.answered = trip_pinned;
+    trip->question.patient = true; /* it has failed, however little time there was */
+    if (tr_question_ask(self, &trip->question, trip->peer, &pin) != SL_OK) {
         tr_peer_failed(self, peer);
         trip_fail(self, trip, SL_ERR_UNREACHABLE);
     }
@@ -302,23 +304,16 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
     trip_close_up(trip);
 }
 
-void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply)
+static void trip_pinned(struct transporter *self, struct tr_question *question, uint32_t number,
+                        const struct sl_msg *reply)
 {
-    struct tr_trip *trip = NULL;
-    for (uint32_t i = 0; i < self->trip_max; i++) {
-        struct tr_trip *candidate = &self->trips[i];
-        if (candidate->phase == TR_PIN && candidate->seq == reply->reply_to &&
-            candidate->peer == tr_peer_number(self, peer)) {
-            trip = candidate;
-        }
-    }
-    const struct sl_body_peer_pin_reply *body = &reply->body.peer_pin_reply;
-    if (trip == NULL) { /* late: give back what it pinned */
-        struct tr_trip gone = {.peer = tr_peer_number(self, peer),
-                               .pin_id = reply->code == SL_OK ? body->pin_id : 0};
-        trip_unpin(self, &gone);
+    struct tr_trip *trip = (struct tr_trip *)question; /* its first member */
+    struct tr_peer *peer = &self->peers[number];
+    if (reply == NULL) {
+        trip_fail(self, trip, SL_ERR_UNREACHABLE);
         return;
     }
+    const struct sl_body_peer_pin_reply *body = &reply->body.peer_pin_reply;
     uint64_t part_count = 0;
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         part_count += trip->units[i]->part_count;
@@ -337,6 +332,15 @@ void tr_trip_pinned(struct transporter *self, struct tr_peer *peer, const struct
         return;
     }
     reserve_send(self, trip);
+}
+
+/* Gives back what it pinned. */
+void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
+                         const struct sl_msg *reply)
+{
+    struct tr_trip gone = {.peer = tr_peer_number(self, peer),
+                           .pin_id = reply->code == SL_OK ? reply->body.peer_pin_reply.pin_id : 0};
+    trip_unpin(self, &gone);
 }
 
 /* ---- TR_RESERVE ---- */
@@ -705,25 +709,4 @@ uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg)
         }
     }
     return trips;
-}
-
-/* ---- time ---- */
-
-uint64_t tr_trips_step(struct transporter *self, uint64_t now_ns)
-{
-    uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; self->trips_open > 0 && i < self->trip_max; i++) {
-        struct tr_trip *trip = &self->trips[i];
-        if (trip->phase != TR_PIN) {
-            continue; /* the others end by their calls and transfers, which have deadlines */
-        }
-        if (trip->due_ns > now_ns) {
-            next_ns = SL_MIN(next_ns, trip->due_ns);
-            continue;
-        }
-        sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
-        tr_peer_failed(self, &self->peers[trip->peer]);
-        trip_fail(self, trip, SL_ERR_UNREACHABLE);
-    }
-    return next_ns;
 }

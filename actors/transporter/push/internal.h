@@ -257,7 +257,7 @@ void push_target_over(struct push *push, struct push_target *target, sl_err code
 void push_target_renew(struct push *push, struct push_target *target);
 void push_target_left(struct push *push, struct push_target *target); /* a batch is gone */
 void push_target_keys(struct push *push, struct tr_peer *peer, const struct sl_msg *reply);
-void push_target_end_answered(struct push *push, const struct sl_msg *reply);
+void push_target_end_answered(struct push *push, struct tr_peer *peer, const struct sl_msg *reply);
 void push_abort(struct push *push, const struct sl_msg *msg);
 void push_targets_step(struct push *push, uint64_t now_ns);
 void push_targets_fini(struct push *push);

@@ -148,30 +148,38 @@ void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
 
 /* ---- what comes in ---- */
 
+static const struct {
+    uint32_t type;
+    void (*handle)(struct push *push, const struct sl_msg *msg);
+} requests[] = {
+    {SL_MSG_PUSH_OPEN, push_open},
+    {SL_MSG_PUSH_CLOSE, push_close},
+    {SL_MSG_PUSH_SEND, push_send},
+    {SL_MSG_PUSH_ABORT, push_abort},
+};
+
+static const struct {
+    uint32_t type;
+    void (*handle)(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
+} frames[] = {
+    {SL_MSG_PEER_TICKET, push_ticket_shown},
+    {SL_MSG_PEER_TICKET_REPLY, push_target_keys},
+    {SL_MSG_PEER_PUSH, push_notice},
+    {SL_MSG_PEER_PUSH_REPLY, push_send_acknowledged},
+    {SL_MSG_PEER_TICKET_END, push_ticket_given_up},
+    {SL_MSG_PEER_TICKET_END_REPLY, push_target_end_answered},
+};
+
 bool tr_push_request(struct transporter *self, const struct sl_msg *msg)
 {
-    struct push *push = self->push;
-    if (push == NULL) {
-        return false;
+    for (size_t i = 0; self->push != NULL && i < SL_COUNT(requests); i++) {
+        if (requests[i].type == msg->type) {
+            requests[i].handle(self->push, msg);
+            push_due(self->push, 0);
+            return true;
+        }
     }
-    switch (msg->type) {
-    case SL_MSG_PUSH_OPEN:
-        push_open(push, msg);
-        break;
-    case SL_MSG_PUSH_CLOSE:
-        push_close(push, msg);
-        break;
-    case SL_MSG_PUSH_SEND:
-        push_send(push, msg);
-        break;
-    case SL_MSG_PUSH_ABORT:
-        push_abort(push, msg);
-        break;
-    default:
-        return false;
-    }
-    push_due(push, 0);
-    return true;
+    return false;
 }
 
 static void call_ended(struct push *push, const struct sl_call *call, const struct sl_msg *reply)
@@ -195,31 +203,12 @@ void tr_push_answer(struct transporter *self, const struct sl_msg *msg)
 
 void tr_push_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    struct push *push = self->push;
-    if (push == NULL) {
-        return;
+    for (size_t i = 0; self->push != NULL && i < SL_COUNT(frames); i++) {
+        if (frames[i].type == msg->type) {
+            frames[i].handle(self->push, peer, msg);
+            push_due(self->push, 0);
+        }
     }
-    switch (msg->type) {
-    case SL_MSG_PEER_TICKET:
-        push_ticket_shown(push, peer, msg);
-        break;
-    case SL_MSG_PEER_TICKET_REPLY:
-        push_target_keys(push, peer, msg);
-        break;
-    case SL_MSG_PEER_PUSH:
-        push_notice(push, peer, msg);
-        break;
-    case SL_MSG_PEER_PUSH_REPLY:
-        push_send_acknowledged(push, peer, msg);
-        break;
-    case SL_MSG_PEER_TICKET_END:
-        push_ticket_given_up(push, peer, msg);
-        break;
-    default: /* PEER_TICKET_END_REPLY */
-        push_target_end_answered(push, msg);
-        break;
-    }
-    push_due(push, 0);
 }
 
 bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done)

@@ -268,8 +268,9 @@ static void end_tell(struct push *push, struct push_target *target)
     push_due(push, target->end_due_ns);
 }
 
-void push_target_end_answered(struct push *push, const struct sl_msg *reply)
+void push_target_end_answered(struct push *push, struct tr_peer *peer, const struct sl_msg *reply)
 {
+    (void)peer;
     for (uint32_t i = 0; push->targets_open > 0 && i < push->ticket_max; i++) {
         struct push_target *target = &push->targets[i];
         if (target->used && target->tell && target->end_seq != 0 &&

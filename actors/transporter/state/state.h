@@ -74,6 +74,19 @@ struct tr_peer {
     bool complained;      /* its refusal was logged */
 };
 
+/* ---- questions.c ---- */
+struct tr_question {
+    struct tr_question *next; /* of those that are open */
+    /* What a peer said; reply NULL: nothing in time. The question is open while waited is not 0. */
+    void (*answered)(struct transporter *self, struct tr_question *question, uint32_t peer,
+                     const struct sl_msg *reply);
+    uint32_t type;   /* of the message */
+    bool patient;    /* a peer that does not answer has had the time that it gets */
+    uint64_t due_ns; /* the answers */
+    uint64_t waited; /* for these peers: a bit each */
+    uint64_t seqs[TR_PEERS_MAX];
+};
+
 /* ---- holder.c ---- */
 struct tr_pin_set {
     bool used, promoting;
@@ -128,24 +141,20 @@ struct tr_fetch {
 };
 enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COMMIT };
 struct tr_trip {
+    struct tr_question question; /* TR_PIN */
     enum tr_phase phase;
     uint32_t peer, unit_count;
-    uint64_t seq; /* of the PEER_PIN */
     uint64_t call_seq, op_id, cookie, trace_id, pin_id;
-    uint64_t due_ns; /* TR_PIN: the answer */
     uint64_t deadline_ns, pins_until_ns;
     bool chain;
     struct tr_unit *units[TR_KEYS_MAX];
 };
 /* ---- seek.c ---- */
 struct tr_seek { /* SEEK of a client of ours */
+    struct tr_question question;
     bool used, remove;
-    bool patient; /* who does not answer has had the time that a peer gets */
-    bool missed;  /* a peer that is there may not have heard of it */
+    bool missed; /* a peer that is there may not have heard of it */
     struct sl_return back;
-    uint64_t due_ns; /* the peers' answers */
-    uint64_t waited; /* for these peers: a bit each */
-    uint64_t seqs[TR_PEERS_MAX];
     struct sl_item_seen *items;
     uint32_t count;
 };
@@ -239,6 +248,7 @@ struct transporter {
     struct sl_missing *missing;
     struct tr_trip *trips; /* trip_max */
     uint32_t trip_max, trips_open;
+    struct tr_question *questions; /* open, the oldest first; in trips and seeks */
     struct tr_fence fences[TR_FENCES_MAX];
     struct tr_seek *seeks;       /* TR_SEEKS_MAX */
     struct tr_removal *removals; /* TR_SEEKS_MAX */

@@ -4,17 +4,13 @@
  * when each is due (for a resend or for its deadline), so ten thousand calls cost what is due and
  * not what there is. */
 #include "ipc/msg_internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NONE UINT32_MAX
-/* A frame that was not taken (peer not there, queue full) is tried again after so long, doubling up
- * to call_retry: a connection to a living peer stands within a millisecond, a restarted one is
- * there within a fraction of a second. */
-#define DRAINING_RETRY_NS (20 * SL_NS_PER_MS)
-#define REFUSED_RETRY_NS  (1 * SL_NS_PER_MS)
 /* A slot keeps a frame buffer up to this size for its next call. */
 #define SLOT_KEEPS_BYTES 4096u
 /* All kept frames together, in largest frames. */
@@ -241,10 +237,9 @@ static uint64_t slot_transmit(struct sl_calls *calls, struct slot *slot, uint64_
         calls->env->ops->send(calls->env, slot->call.to, slot->frame, slot->frame_bytes, false);
     uint64_t retry_ns = calls->retry_ns;
     if (err != SL_OK) {
-        retry_ns = SL_MIN(slot->refused_retry_ns, calls->retry_ns);
-        slot->refused_retry_ns = SL_MIN(2 * slot->refused_retry_ns, calls->retry_ns);
+        retry_ns = sl_backoff_next(&slot->refused_retry_ns, calls->retry_ns);
     } else {
-        slot->refused_retry_ns = REFUSED_RETRY_NS;
+        slot->refused_retry_ns = SL_RESEND_REFUSED_NS;
         const struct sl_msg shown = {.type = slot->call.type, .trace_id = slot->trace_id};
         sl_msg_trace(calls->env, &shown, true, slot->call.to);
     }
@@ -322,7 +317,7 @@ sl_err sl_calls_send(struct sl_calls *calls, const char *to, const struct sl_msg
     slot->seq = filled.seq;
     slot->trace_id = msg->trace_id;
     slot->deadline_ns = deadline_ns;
-    slot->refused_retry_ns = REFUSED_RETRY_NS;
+    slot->refused_retry_ns = SL_RESEND_REFUSED_NS;
     slot->due_ns = deadline_ns > now_ns ? slot_transmit(calls, slot, now_ns) : deadline_ns;
     slot_begin(calls, number);
     calls_wish_wake_up(calls);
@@ -345,7 +340,7 @@ bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct s
         return false;
     }
     if (reply->code == SL_ERR_DRAINING) { /* it did nothing, and will end: its successor is asked */
-        uint64_t due_ns = sl_deadline_ns(calls->env->now_ns, DRAINING_RETRY_NS);
+        uint64_t due_ns = sl_deadline_ns(calls->env->now_ns, SL_RESEND_DRAINING_NS);
         heap_move(calls, number, SL_MIN(due_ns, calls->slots[number].deadline_ns));
         calls_wish_wake_up(calls);
         return false;

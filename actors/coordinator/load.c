@@ -3,6 +3,7 @@
  * A slice is bounded in parts and bytes, so that a load larger than the pins or the memory of the
  * node is a pipeline. */
 #include "actors/coordinator/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -59,8 +60,7 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
 
 static void look_later(struct coordinator *self, struct co_op *op)
 {
-    co_wake(self, op, self->env->now_ns + op->poll_ns);
-    op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
+    co_wake(self, op, self->env->now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
 static void part_unpin(struct coordinator *self, struct co_part *part)

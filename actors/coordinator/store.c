@@ -1,6 +1,7 @@
 /* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then the blocks
  * that others write. */
 #include "actors/coordinator/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -383,7 +384,7 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
 static void others_await(struct coordinator *self, struct co_op *op)
 {
     op->poll_ns = CO_POLL_NS;
-    co_wake(self, op, self->env->now_ns + op->poll_ns);
+    co_wake(self, op, self->env->now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
 static void others_poll(struct coordinator *self, struct co_op *op, uint64_t now_ns)
@@ -401,8 +402,7 @@ static void others_poll(struct coordinator *self, struct co_op *op, uint64_t now
         co_store_slice(self, op);
         return;
     }
-    op->poll_ns = SL_MIN(2 * op->poll_ns, CO_POLL_NS_MAX);
-    co_wake(self, op, now_ns + op->poll_ns);
+    co_wake(self, op, now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
 static const struct co_phase_ops phases[CO_PHASES] = {

@@ -7,11 +7,10 @@
  * disk behind the scan, and nobody would know of it until the next one. The new registrar writes
  * nothing before the end. */
 #include "actors/tierer/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define SCAN_RETRY_DOUBLINGS 5u
 
 static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
@@ -194,8 +193,7 @@ void ti_scan_pump(struct tierer *self)
 static void scan_put_off(struct tierer *self)
 {
     self->scan_retry_ns =
-        self->env->now_ns + (TI_SCAN_RETRY_NS << SL_MIN(self->scan_refusals, SCAN_RETRY_DOUBLINGS));
-    self->scan_refusals++;
+        self->env->now_ns + sl_backoff_next(&self->scan_pause_ns, TI_SCAN_RETRY_NS_MAX);
     self->env->ops->wake_at(self->env, self->scan_retry_ns);
 }
 
@@ -246,7 +244,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
         scan_put_off(self);
         return;
     }
-    self->scan_refusals = 0;
+    self->scan_pause_ns = TI_SCAN_RETRY_NS;
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);

@@ -27,6 +27,7 @@
 #define TI_ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
 #define TI_READ_PAUSES_MAX      16u
 #define TI_SCAN_RETRY_NS        (5 * SL_NS_PER_MS)
+#define TI_SCAN_RETRY_NS_MAX    (160 * SL_NS_PER_MS)
 #define TI_HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
 #define TI_HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define TI_HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
@@ -283,7 +284,7 @@ struct tierer {
     bool scanning, scan_first;
     bool scan_paused;           /* all durable is told, or what is durable is not known yet */
     uint64_t scan_retry_ns;     /* the registrar was not ready for it: not before; 0: it was */
-    uint32_t scan_refusals;     /* in a row */
+    uint64_t scan_pause_ns;     /* before the next try, when that comes */
     uint32_t scan_segment;      /* number */
     uint64_t scan_offset;       /* in its records */
     uint32_t scan_from_segment; /* where the batch that is with the registrar begins */

@@ -10,6 +10,7 @@
  * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
  */
 #include "client/lib/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,10 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS_MAX       (50 * SL_NS_PER_MS) /* a sleeper looks again, whatever it may have missed */
-#define FIRST_RETRY_NS    (1 * SL_NS_PER_MS) /* not connected yet: soon again */
-#define RETRY_NS_MAX      (20 * SL_NS_PER_MS)
-#define DRAINING_RETRY_NS (20 * SL_NS_PER_MS)
+#define POLL_NS_MAX  (50 * SL_NS_PER_MS) /* a sleeper looks again, whatever it may have missed */
+#define RETRY_NS_MAX (20 * SL_NS_PER_MS)
 /* The actor ends its work a little before we give up, so that its answer still counts. */
 #define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
 /* What waking up and returning take: whoever has two seconds has its answer before they are over.
@@ -170,11 +169,10 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
             call->connects = sl_mailbox_connect_count(client->mailbox);
         }
         call->ever_sent = true;
-        call->retry_ns = FIRST_RETRY_NS;
+        call->retry_ns = SL_RESEND_REFUSED_NS;
         call->next_send_ns = now_ns + client->call_retry_ns;
     } else if (sl_err_class(err) == SL_CLASS_RETRY && err != SL_ERR_NO_MEMORY) {
-        call->next_send_ns = now_ns + call->retry_ns;
-        call->retry_ns = SL_MIN(call->retry_ns * 2, RETRY_NS_MAX);
+        call->next_send_ns = now_ns + sl_backoff_next(&call->retry_ns, RETRY_NS_MAX);
     } else {
         call->code = err;
         call_end(client, call);
@@ -249,7 +247,7 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         return;
     }
     if (reply->code == SL_ERR_DRAINING) { /* its successor will do it */
-        call->next_send_ns = sl_clock_monotonic_ns() + DRAINING_RETRY_NS;
+        call->next_send_ns = sl_clock_monotonic_ns() + SL_RESEND_DRAINING_NS;
         return;
     }
     call->code = reply->code;
@@ -377,7 +375,7 @@ static void poll_once(struct sl_client *client, const struct sl_client_call *cal
          waiting = waiting->next) {
         if (!waiting->ever_sent) { /* its connection may stand now */
             waiting->next_send_ns = 0;
-            waiting->retry_ns = FIRST_RETRY_NS;
+            waiting->retry_ns = SL_RESEND_REFUSED_NS;
         }
     }
     if (ready > 0 && (polled[count].revents & POLLIN) != 0) {
@@ -443,7 +441,7 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     }
     call->seq = client->next_seq++;
     call->began_ns = sl_clock_monotonic_ns();
-    call->retry_ns = FIRST_RETRY_NS;
+    call->retry_ns = SL_RESEND_REFUSED_NS;
     call->done = false;
     call->code = SL_OK;
     call->next = client->calls;

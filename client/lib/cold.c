@@ -5,6 +5,7 @@
  * memory evict each other's values before they were copied: with 8 processes, batches of 46 MiB and
  * 128 MiB of memory each value was read four times, and batches failed after seconds. */
 #include "client/lib/cold.h"
+#include "runtime/sl_backoff.h"
 
 #include <stdlib.h>
 
@@ -170,9 +171,9 @@ sl_err sl_cold_read(struct sl_cold *cold)
         if (settled_count > 0) {
             pause_ns = PAUSE_NS_FIRST;
         } else { /* others are at it: in turns, not in step */
-            uint64_t wish_ns = pause_ns / 2 + sl_client_random() % pause_ns;
+            uint64_t mean_ns = sl_backoff_next(&pause_ns, PAUSE_NS_MAX);
+            uint64_t wish_ns = mean_ns / 2 + sl_client_random() % mean_ns;
             sl_client_sleep(SL_MIN(wish_ns, sl_budget_ns(now_ns, cold->deadline_ns)));
-            pause_ns = SL_MIN(pause_ns * 2, PAUSE_NS_MAX);
         }
     }
     left_end(cold, result);

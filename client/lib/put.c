@@ -4,6 +4,7 @@
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
 #include "client/lib/put.h"
+#include "runtime/sl_backoff.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -434,8 +435,7 @@ static sl_err put_rounds(struct put *put, uint32_t first, uint32_t count)
         if (left_ns <= wait_ns) {
             return SL_OK; /* codes say who is busy */
         }
-        sl_client_sleep(wait_ns);
-        wait_ns = SL_MIN(wait_ns * 2, BUSY_WAIT_NS_MAX);
+        sl_client_sleep(sl_backoff_next(&wait_ns, BUSY_WAIT_NS_MAX));
     }
 }
 

@@ -778,6 +778,33 @@ static void peer_has_nothing(const char *name)
     peer_says(name, name, reply, true);
 }
 
+/* Both questions are open at one peer; it answers each as if it were the other. */
+START_TEST(an_answer_of_another_type_answers_nothing)
+    {
+        struct sl_msg pin, seek, reply;
+        const struct sl_item_seen seen[2] = {{.code = SL_ERR_NOT_FOUND},
+                                             {.code = SL_ERR_NOT_FOUND}};
+        seek_bed();
+        uint64_t fetched = fetch_send(two_keys, 2);
+        uint64_t sought = seek_send(2, false);
+        const char *name = fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin) ? "b" : "c";
+        ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_PIN, &pin));
+        ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_SEEK, &seek));
+
+        struct sl_msg lie = {.type = SL_MSG_PEER_SEEK_REPLY, .reply_to = pin.seq};
+        lie.body.peer_seek_reply.items.at = seen;
+        lie.body.peer_seek_reply.items.count = 2;
+        peer_says(name, name, lie, true);
+        lie = (struct sl_msg){.type = SL_MSG_PEER_PIN_REPLY, .reply_to = seek.seq};
+        peer_says(name, name, lie, true);
+
+        ck_assert(!fake_take_reply(&bed.fake, "client.9.0", fetched, &reply));
+        ck_assert(!fake_take_reply(&bed.fake, "client.9.0", sought, &reply));
+        ck_assert_uint_eq(bed.self->seeks_open, 1);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(nobody_is_asked_when_nobody_lives)
     {
         bed_open("b@host:1,c@host:2");
@@ -1590,6 +1617,7 @@ int main(void)
     tcase_add_test(tests, a_silent_peer_costs_its_timeout_and_is_left_alone);
     tcase_add_test(tests, a_late_answer_is_unpinned);
     tcase_add_test(tests, a_lying_answer_is_a_miss);
+    tcase_add_test(tests, an_answer_of_another_type_answers_nothing);
     tcase_add_test(tests, a_fetch_ends_by_its_deadline);
     tcase_add_loop_test(tests, blocks_are_fetched_whole_or_not_at_all, 0, SL_COUNT(bad_groups));
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,

@@ -448,6 +448,7 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     }
     self->control->ops->heard(self->control, name);
     msg.received_ns = self->env->now_ns;
+    SL_ASSERT(row != NULL);
     if (row->handle != NULL) {
         row->handle(self, peer, &msg);
     }

@@ -34,7 +34,7 @@ static void job_send_answer(struct swapper *self, const struct sw_job *job)
 }
 
 void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
-                       const struct sl_error *why)
+                   const struct sl_error *why)
 {
     struct sl_env *env = self->env;
     job->code = code;

@@ -15,7 +15,7 @@ struct swapper {
     uint64_t paced_ns;          /* no slice before: swap_rate */
     uint64_t turns;             /* slices so far */
     struct sl_calls *calls;     /* ENGINE_GET, cookie = engine id */
-    struct sw_engine *engines; /* owned */
+    struct sw_engine *engines;  /* owned */
     uint32_t engine_count;
     struct sw_jobs *jobs;
     struct sw_pools pools;

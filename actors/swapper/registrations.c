@@ -1,5 +1,5 @@
-/* actors/swapper/registrations.c - engines that are known here: asked of the registrar, mapped while
- * COPYs want them, ended when their process or registration ends. */
+/* actors/swapper/registrations.c - engines that are known here: asked of the registrar, mapped
+ * while COPYs want them, ended when their process or registration ends. */
 #include "actors/swapper/internal.h"
 
 #include <stdlib.h>

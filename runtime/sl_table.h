@@ -1,0 +1,92 @@
+/* runtime/sl_table.h - a hash table of items that carry their own nodes.
+ *
+ * An item has a node for each table that it is in, stays where it is while it is in one, and is
+ * found by a hash. Several items may have one hash: a caller whose hashes are no ids compares. A
+ * table takes memory for its heads alone, and only in sl_table_reserve. */
+#ifndef SL_TABLE_H
+#define SL_TABLE_H
+
+#include "runtime/sl_error.h"
+
+struct sl_table_node { /* zeroes: in no table */
+    struct sl_table_node *next, **link;
+    uint64_t hash;
+};
+
+struct sl_table { /* zeroes: empty; one thread at a time */
+    struct sl_table_node **heads;
+    uint32_t head_count; /* a power of two */
+    uint32_t count;
+};
+
+/* Makes a table fit for count items; it takes more, but is slower then. False: no memory. */
+bool sl_table_reserve(struct sl_table *table, uint32_t count);
+void sl_table_fini(struct sl_table *table); /* the items are the caller's */
+
+/* The hash of an id. Ids that differ have hashes that differ. */
+static inline uint64_t sl_table_hash(uint64_t id)
+{
+    uint64_t mixed = id * UINT64_C(0x9e3779b97f4a7c15); /* its upper bits depend on all bits */
+    return mixed >> 32 | mixed << 32;
+}
+
+/* Of a table with heads. The low bits of the hash choose one. The newest of a hash comes first. */
+static inline void sl_table_add(struct sl_table *table, struct sl_table_node *node, uint64_t hash)
+{
+    struct sl_table_node **head = &table->heads[hash & (table->head_count - 1)];
+    *node = (struct sl_table_node){.next = *head, .link = head, .hash = hash};
+    if (*head != NULL) {
+        (*head)->link = &node->next;
+    }
+    *head = node;
+    table->count++;
+}
+
+/* Also of a node that is in no table. */
+static inline void sl_table_remove(struct sl_table *table, struct sl_table_node *node)
+{
+    if (node->link == NULL) {
+        return;
+    }
+    *node->link = node->next;
+    if (node->next != NULL) {
+        node->next->link = node->link;
+    }
+    *node = (struct sl_table_node){0};
+    table->count--;
+}
+
+/* From the node on, the first with the hash; NULL: none has it. */
+static inline struct sl_table_node *sl_table_seek(struct sl_table_node *node, uint64_t hash)
+{
+    while (node != NULL && node->hash != hash) {
+        node = node->next;
+    }
+    return node;
+}
+
+static inline struct sl_table_node *sl_table_first(const struct sl_table *table, uint64_t hash)
+{
+    return table->count == 0 ? NULL
+                             : sl_table_seek(table->heads[hash & (table->head_count - 1)], hash);
+}
+
+static inline void *sl_table_item(struct sl_table_node *node, size_t offset_bytes)
+{
+    return node == NULL ? NULL : (unsigned char *)node - offset_bytes;
+}
+
+/* The items of a hash, NULL after the last:
+ *
+ *     struct op *op = SL_TABLE_FIRST(&table, hash, struct op, node);
+ *     while (op != NULL && !op_is(op, wanted)) {
+ *         op = SL_TABLE_NEXT(op, struct op, node);
+ *     }
+ */
+#define SL_TABLE_FIRST(table, hash, type, member) \
+    ((type *)sl_table_item(sl_table_first(table, hash), offsetof(type, member)))
+#define SL_TABLE_NEXT(item, type, member)                                           \
+    ((type *)sl_table_item(sl_table_seek((item)->member.next, (item)->member.hash), \
+                           offsetof(type, member)))
+
+#endif

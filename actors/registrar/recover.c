@@ -5,7 +5,6 @@
  * deaths that were missed. */
 #include "actors/registrar/recover.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/segments.h"
 #include "actors/registrar/disk/write_behind.h"
@@ -279,7 +278,7 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
         reg_list_add(self, REG_LIST_GROUP, &self->groups->all[group].claims, slot);
         reg_group_mark(&self->groups->all[group], entry->part_index, true);
     } else {
-        reg_timers_set(&self->claims->timers, slot, entry->deadline_ns);
+        sl_heap_set(&self->claims->timers, slot, entry->deadline_ns);
     }
     if (claim->owner_peer != REG_NONE && (entry->group == 0 || group != REG_NONE)) {
         return;

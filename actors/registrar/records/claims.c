@@ -3,7 +3,6 @@
  * lately. */
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/records/fences.h"
@@ -42,7 +41,7 @@ static sl_err claims_init(struct registrar *self, struct sl_error *why)
     }
     self->claims->heads_mask = heads - 1;
     self->claims->free = REG_NONE;
-    return reg_timers_init(&self->claims->timers, 2 * max, why);
+    return sl_heap_init(&self->claims->timers, 2 * max, why);
 }
 
 static void claims_fini(struct registrar *self)
@@ -51,7 +50,7 @@ static void claims_fini(struct registrar *self)
     free(self->claims->key_heads);
     free(self->claims->generation_heads);
     free(self->claims->recent);
-    reg_timers_fini(&self->claims->timers);
+    sl_heap_fini(&self->claims->timers);
 }
 
 /* Generations are consecutive: their low bits spread well as they are. */
@@ -121,7 +120,7 @@ void reg_claim_remove(struct registrar *self, uint32_t slot)
         at = &self->claims->all[*at].generation_next;
     }
     *at = claim->generation_next;
-    reg_timers_clear(&self->claims->timers, slot);
+    sl_heap_clear(&self->claims->timers, slot);
     claim->state = REG_CLAIM_FREE;
     claim->key_next = self->claims->free;
     self->claims->free = slot;
@@ -230,7 +229,7 @@ static void claims_settings(struct registrar *self)
 
 static uint64_t claims_next(const struct registrar *self)
 {
-    return reg_timers_next(&self->claims->timers);
+    return sl_heap_next_ns(&self->claims->timers);
 }
 
 /* What it was writing nobody waits for any more; it may still be written to. */

@@ -4,7 +4,7 @@
 #define SL_REGISTRAR_RECORDS_CLAIMS_H
 
 #include "actors/registrar/base/core.h"
-#include "actors/registrar/base/timers.h"
+#include "runtime/sl_heap.h"
 
 enum reg_claim_state {
     REG_CLAIM_FREE,
@@ -47,7 +47,7 @@ struct reg_claims {
     uint32_t count, high, free;
     uint32_t *key_heads, *generation_heads;
     uint32_t heads_mask;
-    struct reg_timers timers; /* ids: claims, then reservations_max + groups */
+    struct sl_heap timers;    /* ids: claims, then reservations_max + groups */
     uint64_t *recent;         /* generations committed lately */
     uint64_t quarantined_bytes;
     bool fences_due;

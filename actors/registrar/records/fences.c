@@ -9,7 +9,6 @@
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/groups.h"
@@ -81,7 +80,7 @@ static void claim_grace(struct registrar *self, uint32_t slot, uint64_t grace_ns
     self->claims->all[slot].state = REG_CLAIM_GRACE;
     /* A restart finds in the record how long it has to wait. */
     sl_index_set_deadline(self->index, self->claims->all[slot].ref, until_ns);
-    reg_timers_set(&self->claims->timers, slot, until_ns);
+    sl_heap_set(&self->claims->timers, slot, until_ns);
 }
 
 /* Decides who can be asked, and puts the claim into the writer's list. */
@@ -117,7 +116,7 @@ void reg_claim_quarantine(struct registrar *self, uint32_t slot)
     SL_ASSERT(claim->state == REG_CLAIM_RESERVED || claim->state == REG_CLAIM_PROMOTING);
     claim_unlist(self, slot);
     reg_claim_unkey(self, slot);
-    reg_timers_clear(&self->claims->timers, slot);
+    sl_heap_clear(&self->claims->timers, slot);
     sl_index_set_deadline(self->index, claim->ref, self->env->now_ns);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_QUARANTINED);
     claim_charge(self, claim, true);
@@ -313,7 +312,7 @@ static void fences_ask_again(struct registrar *self, uint32_t at, bool restored)
             reg_claim_release(self, slot);
             self->space.freed = true;
         } else {
-            reg_timers_clear(&self->claims->timers, slot);
+            sl_heap_clear(&self->claims->timers, slot);
             self->claims->all[slot].state = REG_CLAIM_UNASKED;
             self->claims->fences_due = true;
         }

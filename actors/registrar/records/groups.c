@@ -2,7 +2,6 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
@@ -45,7 +44,7 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
     /* The LRU word of the record is free until the block is visible. */
     sl_index_links(self->index, group->ref)->newer = slot + 1;
     if (deadline_ns != SL_NEVER_NS) {
-        reg_timers_set(&self->claims->timers, reg_group_timer(self, slot), deadline_ns);
+        sl_heap_set(&self->claims->timers, reg_group_timer(self, slot), deadline_ns);
     }
     return slot;
 }
@@ -53,7 +52,7 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
 void reg_group_remove(struct registrar *self, uint32_t slot)
 {
     SL_ASSERT(self->groups->all[slot].used);
-    reg_timers_clear(&self->claims->timers, reg_group_timer(self, slot));
+    sl_heap_clear(&self->claims->timers, reg_group_timer(self, slot));
     sl_index_links(self->index, self->groups->all[slot].ref)->newer = 0;
     self->groups->all[slot].used = false;
     self->groups->free[self->groups->free_count++] = slot;

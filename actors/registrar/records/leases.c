@@ -10,9 +10,6 @@
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/records/units.h"
 
-#include <stdlib.h>
-
-#define DUES_FIRST   1024u
 #define DUES_RUN_MAX 16384u /* looked at in one step */
 
 /* ---- leases of units ---- */
@@ -87,60 +84,6 @@ uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit)
 
 /* ---- when to look again ---- */
 
-static bool due_before(const struct reg_due *a, const struct reg_due *b)
-{
-    return a->at_ns < b->at_ns;
-}
-
-static void dues_sink(struct reg_dues *all, uint32_t at)
-{
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child + 1 < all->count && due_before(&all->heap[child + 1], &all->heap[child])) {
-            child++;
-        }
-        if (child >= all->count || !due_before(&all->heap[child], &all->heap[at])) {
-            return;
-        }
-        struct reg_due swap = all->heap[at];
-        all->heap[at] = all->heap[child];
-        all->heap[child] = swap;
-        at = child;
-    }
-}
-
-static bool due_add(struct registrar *self, struct reg_due due)
-{
-    struct reg_dues *all = self->dues;
-    if (all->count == all->capacity) {
-        uint32_t capacity = SL_MAX(all->capacity * 2, DUES_FIRST);
-        struct reg_due *grown =
-            all->capacity > UINT32_MAX / 2 ? NULL : realloc(all->heap, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return false;
-        }
-        all->heap = grown;
-        all->capacity = capacity;
-    }
-    uint32_t at = all->count++;
-    all->heap[at] = due;
-    while (at > 0 && due_before(&all->heap[at], &all->heap[(at - 1) / 2])) {
-        struct reg_due swap = all->heap[at];
-        all->heap[at] = all->heap[(at - 1) / 2];
-        all->heap[(at - 1) / 2] = swap;
-        at = (at - 1) / 2;
-    }
-    return true;
-}
-
-static struct reg_due dues_take(struct reg_dues *all)
-{
-    struct reg_due due = all->heap[0];
-    all->heap[0] = all->heap[--all->count];
-    dues_sink(all, 0);
-    return due;
-}
-
 bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
 {
     struct sl_entry entry;
@@ -148,7 +91,8 @@ bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
     if (entry.hard_pin) {
         return true; /* until it is removed */
     }
-    return due_add(self, (struct reg_due){.at_ns = at_ns, .version = entry.version, .ref = unit});
+    struct sl_heap_item due = {.at_ns = at_ns, .cookie = entry.version, .id = unit};
+    return sl_heap_add(&self->dues->heap, due) == SL_OK;
 }
 
 void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns)
@@ -160,21 +104,21 @@ void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns)
 }
 
 /* Until when the unit is passed by; 0: it is not, or is no such unit any more. */
-static uint64_t due_again(struct registrar *self, const struct reg_due *due)
+static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due)
 {
     struct sl_entry entry;
-    if (!sl_index_ref_live(self->index, due->ref)) {
+    if (!sl_index_ref_live(self->index, due->id)) {
         return 0;
     }
-    sl_index_read(self->index, due->ref, &entry);
-    uint16_t flags = sl_index_links(self->index, due->ref)->flags & REG_FLAG_KEPT_LISTS;
-    if (entry.version != due->version || flags != REG_FLAG_KEPT_LISTS || entry.hard_pin) {
+    sl_index_read(self->index, due->id, &entry);
+    uint16_t flags = sl_index_links(self->index, due->id)->flags & REG_FLAG_KEPT_LISTS;
+    if (entry.version != due->cookie || flags != REG_FLAG_KEPT_LISTS || entry.hard_pin) {
         return 0;
     }
     uint64_t until_ns = entry.soft_pin_end_ns > self->env->now_ns ? entry.soft_pin_end_ns
-                                                                  : reg_unit_leased(self, due->ref);
+                                                                  : reg_unit_leased(self, due->id);
     if (until_ns == 0) {
-        reg_unit_move(self, due->ref, REG_FLAG_HOT);
+        reg_unit_move(self, due->id, REG_FLAG_HOT);
         self->space.freed = self->space.freed || self->space.parked_count > 0; /* it may be now */
     }
     return until_ns;
@@ -182,21 +126,20 @@ static uint64_t due_again(struct registrar *self, const struct reg_due *due)
 
 void reg_dues_run(struct registrar *self)
 {
-    struct reg_dues *all = self->dues;
-    for (uint32_t i = 0;
-         i < DUES_RUN_MAX && all->count > 0 && all->heap[0].at_ns <= self->env->now_ns; i++) {
-        struct reg_due due = dues_take(all);
+    struct sl_heap *all = &self->dues->heap;
+    struct sl_heap_item due;
+    for (uint32_t i = 0; i < DUES_RUN_MAX && sl_heap_pop(all, self->env->now_ns, &due); i++) {
         uint64_t until_ns = due_again(self, &due);
         if (until_ns != 0) {
             due.at_ns = until_ns;
-            (void)due_add(self, due); /* the place of the one taken */
+            (void)sl_heap_add(all, due); /* the place of the one taken */
         }
     }
 }
 
 static void leases_fini(struct registrar *self)
 {
-    free(self->dues->heap);
+    sl_heap_fini(&self->dues->heap);
 }
 
 /* ---- the part ---- */

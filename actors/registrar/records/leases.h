@@ -4,14 +4,10 @@
 #define SL_REGISTRAR_RECORDS_LEASES_H
 
 #include "actors/registrar/base/core.h"
+#include "runtime/sl_heap.h"
 
-struct reg_due { /* a unit of the lists that eviction passes by: when to look at it again */
-    uint64_t at_ns, version;
-    sl_ref ref;
-};
-struct reg_dues { /* heap by at_ns; entries of what is gone are dropped when they come up */
-    struct reg_due *heap;
-    uint32_t count, capacity;
+struct reg_dues {
+    struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */
 };
 
 /* Until when somebody leases the unit, a part of it or its bundle; 0: nobody does. */

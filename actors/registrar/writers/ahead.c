@@ -9,7 +9,6 @@
  * publishes (too late), aborts, lets go of the pin or dies. */
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -82,7 +81,7 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
     uint32_t slot = reg_claim_add(self, &claim);
     SL_ASSERT(slot != REG_NONE); /* counted before */
     reg_list_add(self, REG_LIST_PEER, &self->peers->all[peer].owned, slot);
-    reg_timers_set(&self->claims->timers, slot, deadline_ns);
+    sl_heap_set(&self->claims->timers, slot, deadline_ns);
     reg_ahead_came(self, slot);
     *grant = (struct sl_item_grant){.code = SL_OK,
                                     .ref = claim.ref,

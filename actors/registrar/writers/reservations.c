@@ -2,7 +2,6 @@
  * death. */
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/remove.h"
@@ -368,8 +367,9 @@ static void abort_asked(struct registrar *self, const struct sl_msg *msg)
 static void timers_expire(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint32_t id;
-    while (reg_timers_pop(&self->claims->timers, now_ns, &id)) {
+    struct sl_heap_item due;
+    while (sl_heap_pop(&self->claims->timers, now_ns, &due)) {
+        uint32_t id = due.id;
         if (id >= self->set.reservations_max) {
             reg_group_abandon(self, id - self->set.reservations_max, REG_GHOST_EXPIRED);
             continue;

@@ -6,7 +6,6 @@
  * back by freeing what it took. */
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/base/timers.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -38,7 +37,7 @@ static bool same_request(const struct reg_request *req, struct sl_proc_id owner,
 
 static uint64_t timer_left(const struct registrar *self, uint32_t id)
 {
-    return sl_budget_ns(self->env->now_ns, self->claims->timers.deadline[id]);
+    return sl_budget_ns(self->env->now_ns, sl_heap_at_ns(&self->claims->timers, id));
 }
 
 static struct reg_want_group group_classify(struct registrar *self, const struct reg_request *req,
@@ -422,7 +421,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         reg_list_add(self, REG_LIST_GROUP, &self->groups->all[group->slot].claims, item->slot);
         reg_group_mark(&self->groups->all[group->slot], want->part_index, true);
     } else {
-        reg_timers_set(&self->claims->timers, item->slot, deadline_ns);
+        sl_heap_set(&self->claims->timers, item->slot, deadline_ns);
     }
     grant_fill(&self->claims->all[item->slot], &self->scratch->grants[index]);
     item->state = REG_ITEM_GRANTED;

@@ -3,15 +3,10 @@
 #define SL_REGISTRAR_WRITERS_TRANSIENTS_H
 
 #include "actors/registrar/base/core.h"
+#include "runtime/sl_heap.h"
 
-struct reg_transient { /* a block with a time to live */
-    uint64_t at_ns, version;
-    sl_ref ref;
-};
-struct reg_transients { /* heap by at_ns; entries whose block is gone are dropped when they come up
-                         */
-    struct reg_transient *heap;
-    uint32_t count, capacity;
+struct reg_transients {
+    struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */
 };
 
 void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns);

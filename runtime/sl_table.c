@@ -2,6 +2,7 @@
 #include "runtime/sl_table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HEADS_MAX (UINT32_C(1) << 31)
 
@@ -29,6 +30,14 @@ bool sl_table_reserve(struct sl_table *table, uint32_t count)
     free(table->heads);
     *table = fresh;
     return true;
+}
+
+void sl_table_clear(struct sl_table *table)
+{
+    if (table->heads != NULL) {
+        memset(table->heads, 0, table->head_count * sizeof(*table->heads));
+    }
+    table->count = 0;
 }
 
 void sl_table_fini(struct sl_table *table)

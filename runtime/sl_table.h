@@ -21,7 +21,8 @@ struct sl_table { /* zeroes: empty; one thread at a time */
 
 /* Makes a table fit for count items; it takes more, but is slower then. False: no memory. */
 bool sl_table_reserve(struct sl_table *table, uint32_t count);
-void sl_table_fini(struct sl_table *table); /* the items are the caller's */
+void sl_table_clear(struct sl_table *table); /* before its items move: each is added anew */
+void sl_table_fini(struct sl_table *table);  /* the items are the caller's */
 
 /* The hash of an id. Ids that differ have hashes that differ. */
 static inline uint64_t sl_table_hash(uint64_t id)

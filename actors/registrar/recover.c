@@ -20,6 +20,7 @@
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/transients.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,15 +99,9 @@ static void recovery_note(void *context, const struct sl_entry *entry)
     if (!recover_extent(recovery->self, entry)) {
         return;
     }
-    if (recovery->count == recovery->capacity) {
-        uint64_t capacity = SL_MAX(recovery->capacity * 2, UINT64_C(4096));
-        struct recovered *grown = realloc(recovery->all, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            recovery->failed = true;
-            return;
-        }
-        recovery->all = grown;
-        recovery->capacity = capacity;
+    if (!SL_ARRAY_ROOM(recovery->all, recovery->capacity, recovery->count + 1)) {
+        recovery->failed = true;
+        return;
     }
     if (recovery->count % BEAT_RECORDS == 0) {
         sl_metrics_beat_now(recovery->self->env->metrics);

@@ -165,7 +165,7 @@ struct registrar_tally registrar_check(struct registrar *self)
     check_kept(self, &self->units->pinned);
     check_kept(self, &self->units->soft);
     check_kept(self, &self->units->leased);
-    HOSTILE_MUST(tally.bundled == self->bundles->count);
+    HOSTILE_MUST(tally.bundled == self->bundles->by_ref.count);
     check_pools(self);
     check_contributions(self, &tally);
     HOSTILE_MUST(self->claims->quarantined_bytes <= self->set.memory);

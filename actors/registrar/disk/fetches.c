@@ -14,7 +14,6 @@
 
 #define WAITERS_MAX       REG_FETCHES_MAX
 #define AHEAD_WAITERS_MAX (WAITERS_MAX / 2)
-#define FETCH_HEADS       (2u * SL_BATCH_MAX)
 
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
 {
@@ -25,19 +24,16 @@ sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
     }
     self->promotion->fetches = calloc(REG_FETCHES_MAX, sizeof(*self->promotion->fetches));
     self->promotion->waiters = calloc(WAITERS_MAX, sizeof(*self->promotion->waiters));
-    self->promotion->fetch_heads = malloc(FETCH_HEADS * sizeof(*self->promotion->fetch_heads));
     self->promotion->read_count = (REG_READS_MAX + REG_AHEAD_READS_MAX) * self->tier->path_count;
     self->promotion->reads = calloc(self->promotion->read_count, sizeof(*self->promotion->reads));
     self->promotion->promotes =
         calloc(self->set.queue_messages, sizeof(*self->promotion->promotes));
     self->promotion->fills = calloc(REG_READ_ITEMS_MAX, sizeof(*self->promotion->fills));
     if (self->promotion->fetches == NULL || self->promotion->waiters == NULL ||
-        self->promotion->fetch_heads == NULL || self->promotion->reads == NULL ||
-        self->promotion->promotes == NULL || self->promotion->fills == NULL) {
+        !sl_table_reserve(&self->promotion->by_source, REG_FETCHES_MAX) ||
+        self->promotion->reads == NULL || self->promotion->promotes == NULL ||
+        self->promotion->fills == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "tables of promotions");
-    }
-    for (uint32_t i = 0; i < FETCH_HEADS; i++) {
-        self->promotion->fetch_heads[i] = REG_NONE;
     }
     return SL_OK;
 }
@@ -50,26 +46,21 @@ void reg_promotes_fini(struct registrar *self)
     free(self->promotion->promotes);
     free(self->promotion->fetches);
     free(self->promotion->waiters);
-    free(self->promotion->fetch_heads);
+    sl_table_fini(&self->promotion->by_source);
     free(self->promotion->reads);
     free(self->promotion->fills);
 }
 
 /* ---- fetches ---- */
 
-static uint32_t *fetch_head(const struct registrar *self, sl_ref source)
-{
-    return &self->promotion->fetch_heads[(source * UINT32_C(2654435761)) >> 15 & (FETCH_HEADS - 1)];
-}
-
 uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source)
 {
-    uint32_t slot = *fetch_head(self, source->ref);
-    while (slot != REG_NONE && (self->promotion->fetches[slot].source != source->ref ||
-                                self->promotion->fetches[slot].source_version != source->version)) {
-        slot = self->promotion->fetches[slot].hash_next;
+    const struct reg_fetch *fetch = SL_TABLE_FIRST(
+        &self->promotion->by_source, sl_table_hash(source->ref), struct reg_fetch, by_source);
+    while (fetch != NULL && fetch->source_version != source->version) {
+        fetch = SL_TABLE_NEXT(fetch, struct reg_fetch, by_source);
     }
-    return slot;
+    return fetch == NULL ? REG_NONE : (uint32_t)(fetch - self->promotion->fetches);
 }
 
 static struct reg_fetch_queue *fetch_queue(struct registrar *self, uint32_t slot)
@@ -133,7 +124,6 @@ uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, b
     } else {
         return REG_NONE;
     }
-    uint32_t *head = fetch_head(self, source->ref);
     self->promotion->fetches[slot] = (struct reg_fetch){
         .used = true,
         .ahead = ahead,
@@ -142,9 +132,9 @@ uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, b
         .source = source->ref,
         .source_version = source->version,
         .waiters = REG_NONE,
-        .hash_next = *head,
     };
-    *head = slot;
+    sl_table_add(&self->promotion->by_source, &self->promotion->fetches[slot].by_source,
+                 sl_table_hash(source->ref));
     self->promotion->fetch_count++;
     self->promotion->ahead_fetches += ahead;
     fetch_append(self, slot);
@@ -186,12 +176,7 @@ void reg_fetch_end(struct registrar *self, uint32_t slot, sl_err code)
         self->promotion->waiter_free = fetch->waiters;
         fetch->waiters = next;
     }
-    uint32_t *at = fetch_head(self, fetch->source);
-    while (*at != slot) {
-        SL_ASSERT(*at != REG_NONE);
-        at = &self->promotion->fetches[*at].hash_next;
-    }
-    *at = fetch->hash_next;
+    sl_table_remove(&self->promotion->by_source, &fetch->by_source);
     if (fetch->kept_for != 0) {
         reg_reclaim_read(self, fetch->disk, fetch->kept_for, fetch->held && code == SL_OK);
     }

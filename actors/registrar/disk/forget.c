@@ -16,36 +16,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct reg_forget **forget_head(const struct registrar *self,
-                                       const struct sl_disk_place *place)
+static uint64_t place_hash(const struct sl_disk_place *place)
 {
-    uint64_t mixed = (place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u +
-                      ((uint64_t)place->disk << 48)) *
-                     UINT64_C(0x9e3779b97f4a7c15);
-    return &self->forgets->heads[mixed >> 32 & (REG_FORGET_HEADS - 1)];
+    return sl_table_hash(place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u +
+                         ((uint64_t)place->disk << 48));
 }
 
-static void forget_hash(struct registrar *self, struct reg_forget *forget)
+static void forget_placed(struct registrar *self, struct reg_forget *forget)
 {
-    struct reg_forget **head = forget_head(self, &forget->place);
-    forget->hash_next = *head;
-    *head = forget;
+    sl_table_add(&self->forgets->by_place, &forget->by_place, place_hash(&forget->place));
 }
 
-static struct reg_forget **forget_key_head(const struct registrar *self, const char *key,
-                                           uint32_t key_length)
+static struct reg_forget *first_of_key(const struct registrar *self, const char *key,
+                                       uint32_t key_length)
 {
-    return &self->forgets->key_heads[reg_hash(key, key_length) >> 20 & (REG_FORGET_HEADS - 1)];
+    return SL_TABLE_FIRST(&self->forgets->by_key, reg_hash(key, key_length), struct reg_forget,
+                          by_key);
+}
+
+static struct reg_forget *next_of_key(const struct reg_forget *forget)
+{
+    return SL_TABLE_NEXT(forget, struct reg_forget, by_key);
+}
+
+/* Several keys may have one hash. */
+static bool forget_is(const struct reg_forget *forget, const char *key, uint32_t key_length,
+                      uint32_t disk)
+{
+    return forget->place.disk == disk && forget->key_length == key_length &&
+           memcmp(forget->key, key, key_length) == 0;
 }
 
 bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
                         uint32_t disk)
 {
     bool some = self->tier->disks[disk].forget_count > 0;
-    const struct reg_forget *at = some ? *forget_key_head(self, key, key_length) : NULL;
-    while (at != NULL && (at->place.disk != disk || at->key_length != key_length ||
-                          memcmp(at->key, key, key_length) != 0)) {
-        at = at->key_next;
+    const struct reg_forget *at = some ? first_of_key(self, key, key_length) : NULL;
+    while (at != NULL && !forget_is(at, key, key_length, disk)) {
+        at = next_of_key(at);
     }
     return at != NULL;
 }
@@ -53,20 +61,9 @@ bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t 
 static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
 {
     struct reg_disk *disk = &self->tier->disks[forget->place.disk];
-    struct reg_forget **named = forget_key_head(self, forget->key, forget->key_length);
-    while (*named != forget) {
-        named = &(*named)->key_next;
-    }
-    *named = forget->key_next;
-    if (forget->place.valid != 0) {
-        struct reg_forget **at = forget_head(self, &forget->place);
-        while (*at != forget) {
-            at = &(*at)->hash_next;
-        }
-        *at = forget->hash_next;
-    } else {
-        disk->forget_unplaced--;
-    }
+    sl_table_remove(&self->forgets->by_key, &forget->by_key);
+    sl_table_remove(&self->forgets->by_place, &forget->by_place);
+    disk->forget_unplaced -= forget->place.valid == 0;
     if (forget->previous != NULL) {
         forget->previous->next = forget->next;
     } else {
@@ -128,11 +125,9 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     disk->forget_last = forget;
     self->forgets->count++;
     disk->forget_count++;
-    struct reg_forget **named = forget_key_head(self, forget->key, key_length);
-    forget->key_next = *named;
-    *named = forget;
+    sl_table_add(&self->forgets->by_key, &forget->by_key, reg_hash(forget->key, key_length));
     if (place->valid != 0) {
-        forget_hash(self, forget);
+        forget_placed(self, forget);
     } else {
         disk->forget_unplaced++;
     }
@@ -214,10 +209,10 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uin
                      uint32_t remove_index)
 {
     bool some = self->tier->disks[slot].forget_restored > 0;
-    struct reg_forget *at = some ? *forget_key_head(self, key, (uint32_t)strlen(key)) : NULL;
-    for (; at != NULL; at = at->key_next) {
-        if (at->restored && at->remove_id == 0 && at->place.disk == slot &&
-            strcmp(at->key, key) == 0) {
+    uint32_t key_length = (uint32_t)strlen(key);
+    struct reg_forget *at = some ? first_of_key(self, key, key_length) : NULL;
+    for (; at != NULL; at = next_of_key(at)) {
+        if (at->restored && at->remove_id == 0 && forget_is(at, key, key_length, slot)) {
             at->remove_id = remove_id;
             at->remove_index = remove_index;
             reg_remove_wait(self, remove_id, remove_index, slot);
@@ -323,17 +318,16 @@ bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
     struct reg_disk *disk = &self->tier->disks[place->disk];
     uint32_t key_length = (uint32_t)key->length;
     struct reg_forget *at =
-        disk->forget_unplaced > 0 ? *forget_key_head(self, key->at, key_length) : NULL;
-    for (; at != NULL; at = at->key_next) {
-        if (at->place.valid == 0 && at->place.disk == place->disk && at->key_length == key_length &&
-            memcmp(at->key, key->at, key_length) == 0) {
+        disk->forget_unplaced > 0 ? first_of_key(self, key->at, key_length) : NULL;
+    for (; at != NULL; at = next_of_key(at)) {
+        if (at->place.valid == 0 && forget_is(at, key->at, key_length, place->disk)) {
             at->place = *place;
             disk->forget_unplaced--;
-            forget_hash(self, at);
+            forget_placed(self, at);
         }
     }
-    for (at = disk->forget_count > 0 ? *forget_head(self, place) : NULL; at != NULL;
-         at = at->hash_next) {
+    at = SL_TABLE_FIRST(&self->forgets->by_place, place_hash(place), struct reg_forget, by_place);
+    for (; at != NULL; at = SL_TABLE_NEXT(at, struct reg_forget, by_place)) {
         if (at->place.disk == place->disk && at->place.segment == place->segment &&
             at->place.offset_bytes == place->offset_bytes) {
             return true;
@@ -434,14 +428,13 @@ static void forget_expired(struct registrar *self, uint32_t slot)
 
 static void forgets_fini(struct registrar *self)
 {
-    bool whole = self->forgets->heads != NULL && self->forgets->key_heads != NULL;
-    for (uint32_t i = 0; whole && i < REG_DISKS_MAX; i++) {
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         while (self->tier->disks[i].forget_first != NULL) {
             forget_end(self, self->tier->disks[i].forget_first, false);
         }
     }
-    free(self->forgets->heads);
-    free(self->forgets->key_heads);
+    sl_table_fini(&self->forgets->by_place);
+    sl_table_fini(&self->forgets->by_key);
 }
 
 /* ---- the part ---- */
@@ -474,9 +467,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
 
 static sl_err forgets_init(struct registrar *self, struct sl_error *why)
 {
-    self->forgets->heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
-    self->forgets->key_heads = calloc(REG_FORGET_HEADS, sizeof(struct reg_forget *));
-    return self->forgets->heads != NULL && self->forgets->key_heads != NULL
+    return sl_table_reserve(&self->forgets->by_place, REG_FORGET_HEADS) &&
+                   sl_table_reserve(&self->forgets->by_key, REG_FORGET_HEADS)
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_MEMORY, "tables of tombstones");
 }

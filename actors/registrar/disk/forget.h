@@ -4,12 +4,14 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/sl_table.h"
 
 #define REG_FORGETS_MAX      65536u
 #define REG_FORGET_ITEMS_MAX 1024u
 #define REG_FORGET_HEADS     16384u
 struct reg_forget {
-    struct reg_forget *next, *previous, *hash_next, *key_next;
+    struct sl_table_node by_place, by_key;
+    struct reg_forget *next, *previous;
     bool sent;
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
@@ -22,8 +24,7 @@ struct reg_forget {
 };
 
 struct reg_forgets {
-    struct reg_forget **heads;     /* by place */
-    struct reg_forget **key_heads; /* by key */
+    struct sl_table by_place, by_key;
     uint32_t count;
     struct {
         sl_metric forget_pending_count, forget_skipped_count;

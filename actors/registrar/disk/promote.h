@@ -4,6 +4,7 @@
 #define SL_REGISTRAR_DISK_PROMOTE_H
 
 #include "actors/registrar/base/core.h"
+#include "runtime/sl_table.h"
 
 #define REG_READS_MAX      8u /* from one disk at a time */
 #define REG_READ_ITEMS_MAX 256u
@@ -25,7 +26,7 @@ struct reg_fetch { /* one key on its way from disk to memory */
     uint32_t waiters;  /* first */
     uint32_t next;     /* in the queue of its disk, or in the free list */
     uint32_t previous; /* in the queue */
-    uint32_t hash_next;
+    struct sl_table_node by_source;
 };
 struct reg_fetch_queue {
     uint32_t first, last;
@@ -56,7 +57,7 @@ struct reg_promote {
 struct reg_promotion {
     struct reg_fetch *fetches;
     uint32_t fetch_free, fetch_high, fetch_count, ahead_fetches;
-    uint32_t *fetch_heads;
+    struct sl_table by_source;
     struct reg_waiter *waiters;
     uint32_t waiter_free, waiter_high, ahead_waiters;
     struct reg_read *reads;

@@ -8,6 +8,7 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +47,8 @@ static struct reg_segment *segment_make(struct registrar *self, uint64_t number)
     if (there != NULL) {
         return there;
     }
-    if (tier->segment_count == tier->segment_capacity) {
-        uint32_t capacity = SL_MAX(tier->segment_capacity * 2, 64u);
-        struct reg_segment *grown = realloc(tier->segments, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return NULL;
-        }
-        tier->segments = grown;
-        tier->segment_capacity = capacity;
+    if (!SL_ARRAY_ROOM(tier->segments, tier->segment_capacity, tier->segment_count + 1)) {
+        return NULL;
     }
     uint32_t at = segment_position(self, number);
     memmove(&tier->segments[at + 1], &tier->segments[at],
@@ -125,14 +120,9 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
         if (segment->count > 2 * segment->live + 64) {
             segment_compact(self, segment);
         }
-        if (segment->count > segment->capacity / 2 || segment->capacity == 0) {
-            uint32_t capacity = SL_MAX(segment->capacity * 2, 64u);
-            sl_ref *grown = realloc(segment->refs, capacity * sizeof(*grown));
-            if (grown == NULL) {
-                return;
-            }
-            segment->refs = grown;
-            segment->capacity = capacity;
+        bool full = segment->count > segment->capacity / 2 || segment->capacity == 0;
+        if (full && !SL_ARRAY_ROOM(segment->refs, segment->capacity, segment->capacity + 1)) {
+            return;
         }
     }
     segment->refs[segment->count++] = ref;

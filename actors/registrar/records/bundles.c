@@ -1,167 +1,92 @@
 /* actors/registrar/records/bundles.c - which values belong to which bundle.
  *
- * Rebuilt from the records. Members are values in the table and reservations, by reference; two
- * hash tables of chains find them by bundle and by reference. A value that there is no memory to
- * remember stands alone: it is evicted without its bundle. */
+ * Rebuilt from the records. Members are values in the table and reservations, by reference. A value
+ * that there is no memory to remember stands alone: it is evicted without its bundle. */
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/base/part.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 
-#define MEMBERS_FIRST 1024u
-#define MEMBERS_MAX   (1u << 31)
+#define MEMBERS_CHUNK 1024u /* allocated at once */
 
-static uint32_t *bundle_head(const struct reg_bundles *all, uint64_t bundle)
+/* False: no memory. */
+static bool members_more(struct reg_bundles *all)
 {
-    return &all->bundle_heads[bundle >> 16 & all->heads_mask];
-}
-
-static uint32_t *ref_head(const struct reg_bundles *all, sl_ref ref)
-{
-    return &all->ref_heads[(ref * UINT32_C(0x9e3779b1)) >> 4 & all->heads_mask];
-}
-
-static void member_link(struct reg_bundles *all, uint32_t at)
-{
-    struct reg_bundled *member = &all->members[at];
-    uint32_t *head = bundle_head(all, member->bundle);
-    member->previous = REG_NONE;
-    member->next = *head;
-    if (*head != REG_NONE) {
-        all->members[*head].previous = at;
+    struct reg_bundled *chunk = NULL;
+    if (SL_ARRAY_ROOM(all->chunks, all->chunk_capacity, all->chunk_count + 1) &&
+        sl_table_reserve(&all->by_bundle, all->by_bundle.count + MEMBERS_CHUNK) &&
+        sl_table_reserve(&all->by_ref, all->by_ref.count + MEMBERS_CHUNK)) {
+        chunk = calloc(MEMBERS_CHUNK, sizeof(*chunk));
     }
-    *head = at;
-    head = ref_head(all, member->ref);
-    member->ref_next = *head;
-    *head = at;
-}
-
-static bool heads_grow(struct reg_bundles *all, uint32_t heads)
-{
-    uint32_t *by_bundle = malloc(heads * sizeof(*by_bundle));
-    uint32_t *by_ref = malloc(heads * sizeof(*by_ref));
-    if (by_bundle == NULL || by_ref == NULL) {
-        free(by_bundle);
-        free(by_ref);
+    if (chunk == NULL) {
         return false;
     }
-    for (uint32_t i = 0; i < heads; i++) {
-        by_bundle[i] = REG_NONE;
-        by_ref[i] = REG_NONE;
-    }
-    free(all->bundle_heads);
-    free(all->ref_heads);
-    all->bundle_heads = by_bundle;
-    all->ref_heads = by_ref;
-    all->heads_mask = heads - 1;
-    for (uint32_t i = 0; i < all->high; i++) {
-        if (all->members[i].ref != 0) {
-            member_link(all, i);
-        }
+    all->chunks[all->chunk_count++] = chunk;
+    for (uint32_t i = 0; i < MEMBERS_CHUNK; i++) {
+        chunk[i].free_next = all->free;
+        all->free = &chunk[i];
     }
     return true;
 }
 
-static bool members_grow(struct reg_bundles *all)
+static struct reg_bundled *member_find(const struct reg_bundles *all, sl_ref ref)
 {
-    if (all->capacity >= MEMBERS_MAX / 2) {
-        return false;
-    }
-    uint32_t capacity = SL_MAX(all->capacity * 2, MEMBERS_FIRST);
-    struct reg_bundled *members = realloc(all->members, capacity * sizeof(*members));
-    if (members == NULL) {
-        return false;
-    }
-    all->members = members;
-    if (!heads_grow(all, capacity)) {
-        return false;
-    }
-    all->capacity = capacity;
-    return true;
-}
-
-static uint32_t member_find(const struct reg_bundles *all, sl_ref ref)
-{
-    uint32_t at = all->count == 0 ? REG_NONE : *ref_head(all, ref);
-    while (at != REG_NONE && all->members[at].ref != ref) {
-        at = all->members[at].ref_next;
-    }
-    return at;
+    return SL_TABLE_FIRST(&all->by_ref, sl_table_hash(ref), struct reg_bundled, by_ref);
 }
 
 void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing)
 {
     struct reg_bundles *all = self->bundles;
-    uint32_t at = bundle == 0 ? REG_NONE : member_find(all, ref);
-    if (at != REG_NONE) { /* a reservation that became a value */
-        all->members[at].writing = all->members[at].writing && writing;
+    struct reg_bundled *member = bundle == 0 ? NULL : member_find(all, ref);
+    if (member != NULL) { /* a reservation that became a value */
+        member->writing = member->writing && writing;
     }
-    if (bundle == 0 || at != REG_NONE) {
+    if (bundle == 0 || member != NULL) {
         return;
     }
-    at = all->count == all->high ? REG_NONE : all->free;
-    if (at != REG_NONE) {
-        all->free = all->members[at].next;
-    } else if (all->high < all->capacity || members_grow(all)) {
-        at = all->high++;
-    } else {
+    if (all->free == NULL && !members_more(all)) {
         reg_log(self, SL_LOG_WARN, 0, "no memory for a bundle: a value of it stands alone");
         return;
     }
-    all->members[at] = (struct reg_bundled){.bundle = bundle, .ref = ref, .writing = writing};
-    all->count++;
-    member_link(all, at);
+    member = all->free;
+    all->free = member->free_next;
+    *member = (struct reg_bundled){.ref = ref, .writing = writing};
+    sl_table_add(&all->by_bundle, &member->by_bundle, sl_table_hash(bundle));
+    sl_table_add(&all->by_ref, &member->by_ref, sl_table_hash(ref));
 }
 
-static void ref_unlink(struct reg_bundles *all, uint32_t at)
+static void member_leave(struct reg_bundles *all, struct reg_bundled *member)
 {
-    uint32_t *link = ref_head(all, all->members[at].ref);
-    while (*link != at) {
-        link = &all->members[*link].ref_next;
-    }
-    *link = all->members[at].ref_next;
+    sl_table_remove(&all->by_bundle, &member->by_bundle);
+    sl_table_remove(&all->by_ref, &member->by_ref);
+    member->free_next = all->free;
+    all->free = member;
 }
 
 void reg_bundle_leave(struct registrar *self, sl_ref ref)
 {
-    struct reg_bundles *all = self->bundles;
-    uint32_t at = member_find(all, ref);
-    if (at == REG_NONE) {
-        return;
+    struct reg_bundled *member = member_find(self->bundles, ref);
+    if (member != NULL) {
+        member_leave(self->bundles, member);
     }
-    struct reg_bundled *member = &all->members[at];
-    ref_unlink(all, at);
-    if (member->next != REG_NONE) {
-        all->members[member->next].previous = member->previous;
-    }
-    if (member->previous != REG_NONE) {
-        all->members[member->previous].next = member->next;
-    } else {
-        *bundle_head(all, member->bundle) = member->next;
-    }
-    *member = (struct reg_bundled){.next = all->count == all->high ? REG_NONE : all->free};
-    all->free = at;
-    all->count--;
 }
 
 void reg_bundle_unreserve(struct registrar *self, sl_ref ref)
 {
-    uint32_t at = member_find(self->bundles, ref);
-    if (at != REG_NONE && self->bundles->members[at].writing) {
-        reg_bundle_leave(self, ref);
+    struct reg_bundled *member = member_find(self->bundles, ref);
+    if (member != NULL && member->writing) {
+        member_leave(self->bundles, member);
     }
 }
 
 void reg_bundle_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
-    struct reg_bundles *all = self->bundles;
-    uint32_t at = member_find(all, old);
-    if (at != REG_NONE) {
-        ref_unlink(all, at);
-        all->members[at].ref = fresh;
-        uint32_t *head = ref_head(all, fresh);
-        all->members[at].ref_next = *head;
-        *head = at;
+    struct reg_bundled *member = member_find(self->bundles, old);
+    if (member != NULL) {
+        member->ref = fresh;
+        sl_table_remove(&self->bundles->by_ref, &member->by_ref);
+        sl_table_add(&self->bundles->by_ref, &member->by_ref, sl_table_hash(fresh));
     }
 }
 
@@ -170,23 +95,11 @@ bool reg_bundle_members(struct registrar *self, uint64_t bundle, const sl_ref **
 {
     struct reg_bundles *all = self->bundles;
     uint32_t found = 0;
-    uint32_t at = all->count == 0 ? REG_NONE : *bundle_head(all, bundle);
-    for (; at != REG_NONE; at = all->members[at].next) {
-        const struct reg_bundled *member = &all->members[at];
-        if (member->bundle != bundle) {
-            continue;
-        }
-        if (member->writing) {
+    const struct reg_bundled *member =
+        SL_TABLE_FIRST(&all->by_bundle, sl_table_hash(bundle), struct reg_bundled, by_bundle);
+    for (; member != NULL; member = SL_TABLE_NEXT(member, struct reg_bundled, by_bundle)) {
+        if (member->writing || !SL_ARRAY_ROOM(all->scratch, all->scratch_capacity, found + 1)) {
             return false;
-        }
-        if (found == all->scratch_capacity) {
-            uint32_t capacity = SL_MAX(all->scratch_capacity * 2, 64u);
-            sl_ref *grown = realloc(all->scratch, capacity * sizeof(*grown));
-            if (grown == NULL) {
-                return false;
-            }
-            all->scratch = grown;
-            all->scratch_capacity = capacity;
         }
         all->scratch[found++] = member->ref;
     }
@@ -197,9 +110,12 @@ bool reg_bundle_members(struct registrar *self, uint64_t bundle, const sl_ref **
 
 static void bundles_fini(struct registrar *self)
 {
-    free(self->bundles->members);
-    free(self->bundles->bundle_heads);
-    free(self->bundles->ref_heads);
+    for (uint32_t i = 0; i < self->bundles->chunk_count; i++) {
+        free(self->bundles->chunks[i]);
+    }
+    free(self->bundles->chunks);
+    sl_table_fini(&self->bundles->by_bundle);
+    sl_table_fini(&self->bundles->by_ref);
     free(self->bundles->scratch);
 }
 

@@ -3,18 +3,19 @@
 #define SL_REGISTRAR_RECORDS_BUNDLES_H
 
 #include "actors/registrar/base/core.h"
+#include "runtime/sl_table.h"
 
 struct reg_bundled { /* of a bundle */
-    uint64_t bundle;
-    sl_ref ref; /* 0: free */
-    uint32_t next, previous, ref_next;
+    struct sl_table_node by_bundle, by_ref;
+    struct reg_bundled *free_next;
+    sl_ref ref;
     bool writing; /* a reservation */
 };
 struct reg_bundles {
-    struct reg_bundled *members;
-    uint32_t count, high, capacity, free;
-    uint32_t *bundle_heads, *ref_heads;
-    uint32_t heads_mask;
+    struct reg_bundled **chunks; /* of members */
+    uint32_t chunk_count, chunk_capacity;
+    struct reg_bundled *free;
+    struct sl_table by_bundle, by_ref;
     sl_ref *scratch; /* members of one bundle */
     uint32_t scratch_capacity;
 };

@@ -14,32 +14,16 @@
  * power of two; room for several of the largest batches, which take a few generations an object. */
 #define RECENT_COUNT 524288u
 
-static uint32_t heads_for(uint32_t count)
-{
-    uint32_t heads = 1024;
-    while (heads < count) {
-        heads *= 2;
-    }
-    return heads;
-}
-
 static sl_err claims_init(struct registrar *self, struct sl_error *why)
 {
     uint32_t max = self->set.reservations_max;
-    uint32_t heads = heads_for(max);
     self->claims->all = calloc(max, sizeof(*self->claims->all));
-    self->claims->key_heads = malloc(heads * sizeof(*self->claims->key_heads));
-    self->claims->generation_heads = malloc(heads * sizeof(*self->claims->generation_heads));
     self->claims->recent = calloc(RECENT_COUNT, sizeof(*self->claims->recent));
-    if (self->claims->all == NULL || self->claims->key_heads == NULL ||
-        self->claims->generation_heads == NULL || self->claims->recent == NULL) {
+    if (self->claims->all == NULL || self->claims->recent == NULL ||
+        !sl_table_reserve(&self->claims->by_key, max) ||
+        !sl_table_reserve(&self->claims->by_generation, max)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u reservations", max);
     }
-    for (uint32_t i = 0; i < heads; i++) {
-        self->claims->key_heads[i] = REG_NONE;
-        self->claims->generation_heads[i] = REG_NONE;
-    }
-    self->claims->heads_mask = heads - 1;
     self->claims->free = REG_NONE;
     return sl_heap_init(&self->claims->timers, 2 * max, why);
 }
@@ -47,29 +31,17 @@ static sl_err claims_init(struct registrar *self, struct sl_error *why)
 static void claims_fini(struct registrar *self)
 {
     free(self->claims->all);
-    free(self->claims->key_heads);
-    free(self->claims->generation_heads);
+    sl_table_fini(&self->claims->by_key);
+    sl_table_fini(&self->claims->by_generation);
     free(self->claims->recent);
     sl_heap_fini(&self->claims->timers);
-}
-
-/* Generations are consecutive: their low bits spread well as they are. */
-static uint32_t *generation_head(const struct registrar *self, uint64_t generation)
-{
-    return &self->claims
-                ->generation_heads[(generation ^ generation >> 32) & self->claims->heads_mask];
-}
-
-static uint32_t *key_head(const struct registrar *self, uint64_t hash)
-{
-    return &self->claims->key_heads[hash & self->claims->heads_mask];
 }
 
 uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
 {
     uint32_t slot = self->claims->free;
     if (slot != REG_NONE) {
-        self->claims->free = self->claims->all[slot].key_next;
+        self->claims->free = self->claims->all[slot].node[REG_LIST_PEER].next;
     } else if (self->claims->high < self->set.reservations_max) {
         slot = self->claims->high++;
     } else {
@@ -80,15 +52,11 @@ uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
     for (uint32_t i = 0; i < REG_LIST_COUNT; i++) {
         at->node[i] = (struct reg_node){REG_NONE, REG_NONE};
     }
-    at->key_next = REG_NONE;
     if (!at->ahead && (at->state == REG_CLAIM_RESERVED || at->state == REG_CLAIM_PROMOTING)) {
-        uint32_t *head = key_head(self, at->hash);
-        at->key_next = *head;
-        *head = slot;
+        sl_table_add(&self->claims->by_key, &at->by_key, at->hash);
     }
-    uint32_t *head = generation_head(self, at->extent.generation);
-    at->generation_next = *head;
-    *head = slot;
+    /* Generations are consecutive: their low bits spread well as they are. */
+    sl_table_add(&self->claims->by_generation, &at->by_generation, at->extent.generation);
     self->claims->count++;
     reg_bundle_join(self, at->bundle, at->ref, true);
     return slot;
@@ -99,14 +67,7 @@ void reg_claim_unkey(struct registrar *self, uint32_t slot)
     if (self->claims->all[slot].bundle != 0) {
         reg_bundle_unreserve(self, self->claims->all[slot].ref);
     }
-    uint32_t *at = key_head(self, self->claims->all[slot].hash);
-    while (*at != REG_NONE && *at != slot) {
-        at = &self->claims->all[*at].key_next;
-    }
-    if (*at == slot) {
-        *at = self->claims->all[slot].key_next;
-        self->claims->all[slot].key_next = REG_NONE;
-    }
+    sl_table_remove(&self->claims->by_key, &self->claims->all[slot].by_key);
 }
 
 void reg_claim_remove(struct registrar *self, uint32_t slot)
@@ -114,15 +75,10 @@ void reg_claim_remove(struct registrar *self, uint32_t slot)
     struct reg_claim *claim = &self->claims->all[slot];
     SL_ASSERT(claim->state != REG_CLAIM_FREE);
     reg_claim_unkey(self, slot);
-    uint32_t *at = generation_head(self, claim->extent.generation);
-    while (*at != slot) {
-        SL_ASSERT(*at != REG_NONE);
-        at = &self->claims->all[*at].generation_next;
-    }
-    *at = claim->generation_next;
+    sl_table_remove(&self->claims->by_generation, &claim->by_generation);
     sl_heap_clear(&self->claims->timers, slot);
     claim->state = REG_CLAIM_FREE;
-    claim->key_next = self->claims->free;
+    claim->node[REG_LIST_PEER].next = self->claims->free;
     self->claims->free = slot;
     self->claims->count--;
 }
@@ -130,14 +86,14 @@ void reg_claim_remove(struct registrar *self, uint32_t slot)
 uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const char *key,
                           uint64_t length)
 {
-    for (uint32_t slot = *key_head(self, hash); slot != REG_NONE;
-         slot = self->claims->all[slot].key_next) {
-        if (self->claims->all[slot].hash == hash &&
-            self->claims->all[slot].state == REG_CLAIM_RESERVED) {
+    const struct reg_claim *claim =
+        SL_TABLE_FIRST(&self->claims->by_key, hash, struct reg_claim, by_key);
+    for (; claim != NULL; claim = SL_TABLE_NEXT(claim, struct reg_claim, by_key)) {
+        if (claim->state == REG_CLAIM_RESERVED) {
             struct sl_entry entry;
-            sl_index_read(self->index, self->claims->all[slot].ref, &entry);
+            sl_index_read(self->index, claim->ref, &entry);
             if (entry.key_length == length && memcmp(entry.key, key, length) == 0) {
-                return slot;
+                return (uint32_t)(claim - self->claims->all);
             }
         }
     }
@@ -146,11 +102,9 @@ uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const cha
 
 uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generation)
 {
-    uint32_t slot = *generation_head(self, generation);
-    while (slot != REG_NONE && self->claims->all[slot].extent.generation != generation) {
-        slot = self->claims->all[slot].generation_next;
-    }
-    return slot;
+    const struct reg_claim *claim =
+        SL_TABLE_FIRST(&self->claims->by_generation, generation, struct reg_claim, by_generation);
+    return claim == NULL ? REG_NONE : (uint32_t)(claim - self->claims->all);
 }
 
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot)

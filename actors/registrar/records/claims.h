@@ -5,6 +5,7 @@
 
 #include "actors/registrar/base/core.h"
 #include "runtime/sl_heap.h"
+#include "runtime/sl_table.h"
 
 enum reg_claim_state {
     REG_CLAIM_FREE,
@@ -32,7 +33,7 @@ struct reg_claim {
     uint32_t owner_peer;  /* REG_NONE: gone */
     uint32_t writer_peer; /* REG_NONE: unknown after a restart */
     uint32_t group;       /* pending group, REG_NONE: none */
-    uint32_t key_next, generation_next;
+    struct sl_table_node by_key, by_generation;
     struct reg_node
         node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
     uint16_t part_index;
@@ -45,10 +46,9 @@ struct reg_claim {
 struct reg_claims {
     struct reg_claim *all;
     uint32_t count, high, free;
-    uint32_t *key_heads, *generation_heads;
-    uint32_t heads_mask;
-    struct sl_heap timers;    /* ids: claims, then reservations_max + groups */
-    uint64_t *recent;         /* generations committed lately */
+    struct sl_table by_key, by_generation;
+    struct sl_heap timers; /* ids: claims, then reservations_max + groups */
+    uint64_t *recent;      /* generations committed lately */
     uint64_t quarantined_bytes;
     bool fences_due;
     uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */

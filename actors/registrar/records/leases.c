@@ -75,7 +75,7 @@ void reg_unit_unshut(struct registrar *self, sl_ref unit)
 uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit)
 {
     struct sl_entry entry;
-    if (self->bundles->count == 0) {
+    if (self->bundles->by_ref.count == 0) {
         return 0;
     }
     sl_index_read(self->index, unit, &entry);

@@ -7,6 +7,7 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/presence/peers.h"
+#include "runtime/sl_array.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,18 +16,9 @@
 
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more)
 {
-    uint64_t want = self->retired->count + more;
-    if (want <= self->retired->capacity) {
-        return SL_OK;
-    }
-    uint64_t capacity = SL_MAX(self->retired->capacity * 2, SL_MAX(want, UINT64_C(1024)));
-    struct reg_retired_extent *grown = realloc(self->retired->all, capacity * sizeof(*grown));
-    if (grown == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    self->retired->all = grown;
-    self->retired->capacity = capacity;
-    return SL_OK;
+    bool fits =
+        SL_ARRAY_ROOM(self->retired->all, self->retired->capacity, self->retired->count + more);
+    return fits ? SL_OK : SL_ERR_NO_MEMORY;
 }
 
 void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent)

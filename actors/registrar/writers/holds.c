@@ -16,23 +16,19 @@
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/writers/transients.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 
-#define HELD_MAX   (1u << 20)
-#define HELD_FIRST 1024u
-#define HEADS      65536u
+#define HELD_MAX (1u << 20)
+#define HEADS    65536u
 
 static sl_err holds_init(struct registrar *self, struct sl_error *why)
 {
     struct reg_holds *all = self->holds;
     all->holds = calloc(self->holds->holds_max, sizeof(*all->holds));
-    all->heads = malloc(HEADS * sizeof(*all->heads));
-    if (all->holds == NULL || all->heads == NULL) {
+    if (all->holds == NULL || !sl_table_reserve(&all->by_group, HEADS)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u hand-overs", self->holds->holds_max);
-    }
-    for (uint32_t i = 0; i < HEADS; i++) {
-        all->heads[i] = REG_NONE;
     }
     all->held_free = REG_NONE;
     all->next_ns = SL_NEVER_NS;
@@ -42,13 +38,23 @@ static sl_err holds_init(struct registrar *self, struct sl_error *why)
 static void holds_fini(struct registrar *self)
 {
     free(self->holds->holds);
-    free(self->holds->heads);
+    sl_table_fini(&self->holds->by_group);
     free(self->holds->held);
 }
 
-static uint32_t *held_chain(const struct registrar *self, sl_ref group)
+static void held_link(struct reg_holds *all, struct reg_held *held)
 {
-    return &self->holds->heads[(group * UINT32_C(0x9e3779b1)) >> 16 & (HEADS - 1)];
+    sl_table_add(&all->by_group, &held->by_group, sl_table_hash(held->group));
+}
+
+static struct reg_held *held_first(const struct reg_holds *all, sl_ref group)
+{
+    return SL_TABLE_FIRST(&all->by_group, sl_table_hash(group), struct reg_held, by_group);
+}
+
+static struct reg_held *held_next(const struct reg_held *held)
+{
+    return SL_TABLE_NEXT(held, struct reg_held, by_group);
 }
 
 /* The record may be another's by now. */
@@ -68,10 +74,9 @@ uint64_t reg_held_until(const struct registrar *self, sl_ref group)
     if ((sl_index_links(self->index, group)->flags & REG_FLAG_HELD) == 0) {
         return 0;
     }
-    for (uint32_t at = *held_chain(self, group); at != REG_NONE;
-         at = self->holds->held[at].group_next) {
-        const struct reg_held *held = &self->holds->held[at];
-        if (held->group == group && held_stands(self, held)) {
+    const struct reg_held *held = held_first(self->holds, group);
+    for (; held != NULL; held = held_next(held)) {
+        if (held_stands(self, held)) {
             until_ns = SL_MAX(until_ns, held->until_ns);
         }
     }
@@ -97,15 +102,14 @@ static bool held_grow(struct reg_holds *all, uint32_t held_count, uint32_t more)
     if (want <= all->held_capacity) {
         return true;
     }
-    uint64_t capacity = SL_MAX(SL_MAX((uint64_t)all->held_capacity * 2, want), HELD_FIRST);
-    struct reg_held *grown =
-        want <= HELD_MAX ? realloc(all->held, capacity * sizeof(*grown)) : NULL;
-    if (grown == NULL) {
-        return false;
+    sl_table_clear(&all->by_group); /* its items move */
+    bool grown = want <= HELD_MAX && SL_ARRAY_ROOM(all->held, all->held_capacity, want);
+    for (uint32_t i = 0; i < all->held_high; i++) {
+        if (all->held[i].group != 0) {
+            held_link(all, &all->held[i]);
+        }
     }
-    all->held = grown;
-    all->held_capacity = (uint32_t)capacity;
-    return true;
+    return grown;
 }
 
 static struct reg_hold *hold_find(const struct registrar *self, uint64_t id)
@@ -121,14 +125,11 @@ static struct reg_hold *hold_find(const struct registrar *self, uint64_t id)
 static struct reg_held *held_find(const struct registrar *self, uint32_t hold,
                                   const struct sl_entry *group)
 {
-    for (uint32_t at = *held_chain(self, group->ref); at != REG_NONE;
-         at = self->holds->held[at].group_next) {
-        struct reg_held *held = &self->holds->held[at];
-        if (held->group == group->ref && held->hold == hold && held->version == group->version) {
-            return held;
-        }
+    struct reg_held *held = held_first(self->holds, group->ref);
+    while (held != NULL && (held->hold != hold || held->version != group->version)) {
+        held = held_next(held);
     }
-    return NULL;
+    return held;
 }
 
 /* Room was made sure of. */
@@ -137,18 +138,16 @@ static void held_add(struct registrar *self, struct reg_held held)
     struct reg_holds *all = self->holds;
     uint32_t at = all->held_free;
     if (at != REG_NONE) {
-        all->held_free = all->held[at].group_next;
+        all->held_free = all->held[at].hold_next;
     } else {
         at = all->held_high++;
     }
-    uint32_t *chain = held_chain(self, held.group);
-    held.group_next = *chain;
-    *chain = at;
     if (held.hold != REG_NONE) {
         held.hold_next = all->holds[held.hold].first;
         all->holds[held.hold].first = at;
     }
     all->held[at] = held;
+    held_link(all, &all->held[at]);
     self->units->held_count++;
     all->bytes += held.bytes;
     all->next_ns = SL_MIN(all->next_ns, held.until_ns);
@@ -172,13 +171,8 @@ static void held_remove(struct registrar *self, uint32_t at)
 {
     struct reg_holds *all = self->holds;
     struct reg_held gone = all->held[at];
-    uint32_t *link = held_chain(self, gone.group);
-    while (*link != at) {
-        SL_ASSERT(*link != REG_NONE);
-        link = &all->held[*link].group_next;
-    }
-    *link = gone.group_next;
-    all->held[at] = (struct reg_held){.group_next = all->held_free};
+    sl_table_remove(&all->by_group, &all->held[at].by_group);
+    all->held[at] = (struct reg_held){.hold_next = all->held_free};
     all->held_free = at;
     self->units->held_count--;
     all->bytes -= gone.bytes;

@@ -3,13 +3,14 @@
 #define SL_REGISTRAR_WRITERS_HOLDS_H
 
 #include "actors/registrar/writers/reserve.h"
+#include "runtime/sl_table.h"
 
 struct reg_held { /* one block of one hold */
     uint64_t version, bytes, until_ns;
-    sl_ref group;        /* 0: free */
-    uint32_t hold;       /* REG_NONE: of a hold that a registrar before us gave */
-    uint32_t group_next; /* of the same hash; of the free ones */
-    uint32_t hold_next;
+    sl_ref group;       /* 0: free */
+    uint32_t hold;      /* REG_NONE: of a hold that a registrar before us gave */
+    uint32_t hold_next; /* of the same hold; of the free ones */
+    struct sl_table_node by_group;
 };
 struct reg_hold {
     uint64_t id; /* 0: free */
@@ -18,7 +19,7 @@ struct reg_hold {
 struct reg_holds {
     struct reg_hold *holds;
     struct reg_held *held;
-    uint32_t *heads; /* by block */
+    struct sl_table by_group;
     uint32_t hold_count, held_high, held_capacity, held_free;
     uint64_t bytes, next_ns;
     uint64_t held_bytes_max; /* settings */

@@ -1,10 +1,12 @@
 /* ipc/sl_calls.c - outstanding requests: kept frames, resends, deadlines.
  *
- * Slots are an array. A chained hash finds them by sequence number, a binary heap orders them by
- * when each is due (for a resend or for its deadline), so ten thousand calls cost what is due and
- * not what there is. */
+ * Slots are an array. A hash table finds them by sequence number, a heap orders them by when each
+ * is due (for a resend or for its deadline), so ten thousand calls cost what is due and not what
+ * there is. */
 #include "ipc/msg_internal.h"
 #include "runtime/sl_backoff.h"
+#include "runtime/sl_heap.h"
+#include "runtime/sl_table.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,119 +21,42 @@
 
 struct slot {
     struct sl_call call;
-    uint64_t seq;
+    struct sl_table_node node; /* by sequence number */
     uint64_t trace_id;
     uint64_t deadline_ns;
-    uint64_t due_ns; /* of the next resend, deadline_ns at the latest */
     uint64_t refused_retry_ns;
     unsigned char *frame;
     uint64_t frame_bytes;
     uint64_t capacity_bytes;
     uint64_t budget_offset_bytes;
-    uint32_t heap_index; /* NONE: the slot is free */
-    uint32_t next;       /* in its hash chain, or in the free list */
+    uint32_t free_next;
 };
 
 struct sl_calls {
     struct sl_env *env;
     struct slot *slots;
-    uint32_t *heap;  /* slot numbers */
-    uint32_t *heads; /* hash chains */
+    struct sl_heap due; /* slots, of the next resend, their deadline at the latest */
+    struct sl_table by_seq;
     uint64_t kept_bytes;
     uint64_t kept_bytes_max;
     uint64_t retry_ns;
-    uint32_t head_mask;
     uint32_t free_head;
-    uint32_t count;
     uint32_t count_max;
 };
-
-/* -------------------------------------------------- heap
- * -------------------------------------------------- */
-
-static void heap_put(struct sl_calls *calls, uint32_t at, uint32_t slot)
-{
-    calls->heap[at] = slot;
-    calls->slots[slot].heap_index = at;
-}
-
-static uint64_t heap_due(const struct sl_calls *calls, uint32_t at)
-{
-    return calls->slots[calls->heap[at]].due_ns;
-}
-
-static void heap_rise(struct sl_calls *calls, uint32_t at)
-{
-    uint32_t slot = calls->heap[at];
-    while (at > 0 && heap_due(calls, (at - 1) / 2) > calls->slots[slot].due_ns) {
-        heap_put(calls, at, calls->heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    heap_put(calls, at, slot);
-}
-
-static void heap_sink(struct sl_calls *calls, uint32_t at)
-{
-    uint32_t slot = calls->heap[at];
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= calls->count) {
-            break;
-        }
-        if (child + 1 < calls->count && heap_due(calls, child + 1) < heap_due(calls, child)) {
-            child++;
-        }
-        if (heap_due(calls, child) >= calls->slots[slot].due_ns) {
-            break;
-        }
-        heap_put(calls, at, calls->heap[child]);
-        at = child;
-    }
-    heap_put(calls, at, slot);
-}
-
-static void heap_move(struct sl_calls *calls, uint32_t slot, uint64_t due_ns)
-{
-    calls->slots[slot].due_ns = due_ns;
-    heap_rise(calls, calls->slots[slot].heap_index);
-    heap_sink(calls, calls->slots[slot].heap_index);
-}
 
 /* -------------------------------------------------- slots
  * -------------------------------------------------- */
 
-static uint32_t *chain_of(const struct sl_calls *calls, uint64_t seq)
+static struct slot *slot_find(const struct sl_calls *calls, uint64_t seq)
 {
-    return &calls->heads[(seq * UINT64_C(0x9e3779b97f4a7c15) >> 32) & calls->head_mask];
+    return SL_TABLE_FIRST(&calls->by_seq, sl_table_hash(seq), struct slot, node);
 }
 
-static uint32_t slot_find(const struct sl_calls *calls, uint64_t seq)
+static void slot_end(struct sl_calls *calls, struct slot *slot)
 {
-    uint32_t at = *chain_of(calls, seq);
-    while (at != NONE && calls->slots[at].seq != seq) {
-        at = calls->slots[at].next;
-    }
-    return at;
-}
-
-static void slot_end(struct sl_calls *calls, uint32_t number)
-{
-    struct slot *slot = &calls->slots[number];
-    uint32_t *link = chain_of(calls, slot->seq);
-    while (*link != number) {
-        SL_ASSERT(*link != NONE);
-        link = &calls->slots[*link].next;
-    }
-    *link = slot->next;
-
-    uint32_t hole = slot->heap_index;
-    uint32_t last = calls->heap[--calls->count];
-    if (last != number) {
-        heap_put(calls, hole, last);
-        heap_rise(calls, hole);
-        heap_sink(calls, calls->slots[last].heap_index);
-    }
-    slot->heap_index = NONE;
+    uint32_t number = (uint32_t)(slot - calls->slots);
+    sl_table_remove(&calls->by_seq, &slot->node);
+    sl_heap_clear(&calls->due, number);
     calls->kept_bytes -= slot->frame_bytes;
     slot->frame_bytes = 0;
     if (slot->capacity_bytes > SLOT_KEEPS_BYTES) {
@@ -139,7 +64,7 @@ static void slot_end(struct sl_calls *calls, uint32_t number)
         slot->frame = NULL;
         slot->capacity_bytes = 0;
     }
-    slot->next = calls->free_head;
+    slot->free_next = calls->free_head;
     calls->free_head = number;
 }
 
@@ -165,23 +90,13 @@ static sl_err slot_keep_frame(struct slot *slot, const struct sl_codec *codec)
 
 static sl_err calls_allocate(struct sl_calls *calls, uint32_t count_max)
 {
-    uint32_t head_count = 1;
-    while (head_count < count_max) {
-        head_count *= 2;
-    }
     calls->slots = calloc(count_max, sizeof(*calls->slots));
-    calls->heap = calloc(count_max, sizeof(*calls->heap));
-    calls->heads = calloc(head_count, sizeof(*calls->heads));
-    if (calls->slots == NULL || calls->heap == NULL || calls->heads == NULL) {
+    if (calls->slots == NULL || !sl_table_reserve(&calls->by_seq, count_max) ||
+        sl_heap_init(&calls->due, count_max, NULL) != SL_OK) {
         return SL_ERR_NO_MEMORY;
     }
-    calls->head_mask = head_count - 1;
-    for (uint32_t i = 0; i < head_count; i++) {
-        calls->heads[i] = NONE;
-    }
     for (uint32_t i = 0; i < count_max; i++) {
-        calls->slots[i].heap_index = NONE;
-        calls->slots[i].next = i + 1 < count_max ? i + 1 : NONE;
+        calls->slots[i].free_next = i + 1 < count_max ? i + 1 : NONE;
     }
     calls->count_max = count_max;
     return SL_OK;
@@ -222,8 +137,8 @@ void sl_calls_destroy(struct sl_calls **calls)
         free(self->slots[i].frame);
     }
     free(self->slots);
-    free(self->heap);
-    free(self->heads);
+    sl_heap_fini(&self->due);
+    sl_table_fini(&self->by_seq);
     free(self);
     *calls = NULL;
 }
@@ -246,22 +161,11 @@ static uint64_t slot_transmit(struct sl_calls *calls, struct slot *slot, uint64_
     return SL_MIN(sl_deadline_ns(now_ns, retry_ns), slot->deadline_ns);
 }
 
-static void slot_begin(struct sl_calls *calls, uint32_t number)
-{
-    struct slot *slot = &calls->slots[number];
-    uint32_t *chain = chain_of(calls, slot->seq);
-    slot->next = *chain;
-    *chain = number;
-    calls->kept_bytes += slot->frame_bytes;
-    calls->count++;
-    heap_put(calls, calls->count - 1, number);
-    heap_rise(calls, calls->count - 1);
-}
-
 static void calls_wish_wake_up(struct sl_calls *calls)
 {
-    if (calls->count > 0 && heap_due(calls, 0) != SL_NEVER_NS) {
-        calls->env->ops->wake_at(calls->env, heap_due(calls, 0));
+    uint64_t next_ns = sl_heap_next_ns(&calls->due);
+    if (next_ns != SL_NEVER_NS) {
+        calls->env->ops->wake_at(calls->env, next_ns);
     }
 }
 
@@ -311,15 +215,16 @@ sl_err sl_calls_send(struct sl_calls *calls, const char *to, const struct sl_msg
     if (err != SL_OK) {
         return err;
     }
-    calls->free_head = slot->next;
+    calls->free_head = slot->free_next;
     slot->call = (struct sl_call){.cookie = cookie, .op_id = msg->op_id, .type = msg->type};
     memcpy(slot->call.to, to, to_length + 1);
-    slot->seq = filled.seq;
     slot->trace_id = msg->trace_id;
     slot->deadline_ns = deadline_ns;
     slot->refused_retry_ns = SL_RESEND_REFUSED_NS;
-    slot->due_ns = deadline_ns > now_ns ? slot_transmit(calls, slot, now_ns) : deadline_ns;
-    slot_begin(calls, number);
+    uint64_t due_ns = deadline_ns > now_ns ? slot_transmit(calls, slot, now_ns) : deadline_ns;
+    calls->kept_bytes += slot->frame_bytes;
+    sl_table_add(&calls->by_seq, &slot->node, sl_table_hash(filled.seq));
+    sl_heap_set(&calls->due, number, due_ns);
     calls_wish_wake_up(calls);
     if (seq != NULL) {
         *seq = filled.seq;
@@ -329,11 +234,11 @@ sl_err sl_calls_send(struct sl_calls *calls, const char *to, const struct sl_msg
 
 bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct sl_call *out)
 {
-    uint32_t number = slot_find(calls, reply->reply_to);
-    if (number == NONE) {
+    struct slot *slot = slot_find(calls, reply->reply_to);
+    if (slot == NULL) {
         return false;
     }
-    const struct sl_call *call = &calls->slots[number].call;
+    const struct sl_call *call = &slot->call;
     size_t to_length = strlen(call->to);
     if (reply->type != call->type + 1 || reply->sender.length != to_length ||
         memcmp(reply->sender.at, call->to, to_length) != 0) {
@@ -341,26 +246,27 @@ bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct s
     }
     if (reply->code == SL_ERR_DRAINING) { /* it did nothing, and will end: its successor is asked */
         uint64_t due_ns = sl_deadline_ns(calls->env->now_ns, SL_RESEND_DRAINING_NS);
-        heap_move(calls, number, SL_MIN(due_ns, calls->slots[number].deadline_ns));
+        sl_heap_set(&calls->due, (uint32_t)(slot - calls->slots),
+                    SL_MIN(due_ns, slot->deadline_ns));
         calls_wish_wake_up(calls);
         return false;
     }
     *out = *call;
-    slot_end(calls, number);
+    slot_end(calls, slot);
     return true;
 }
 
 bool sl_calls_expired(struct sl_calls *calls, uint64_t now_ns, struct sl_call *out)
 {
-    while (calls->count > 0 && heap_due(calls, 0) <= now_ns) {
-        uint32_t number = calls->heap[0];
+    while (calls->due.count > 0 && calls->due.items[0].at_ns <= now_ns) {
+        uint32_t number = calls->due.items[0].id;
         struct slot *slot = &calls->slots[number];
         if (slot->deadline_ns <= now_ns) {
             *out = slot->call;
-            slot_end(calls, number);
+            slot_end(calls, slot);
             return true;
         }
-        heap_move(calls, number, slot_transmit(calls, slot, now_ns));
+        sl_heap_set(&calls->due, number, slot_transmit(calls, slot, now_ns));
     }
     calls_wish_wake_up(calls);
     return false;
@@ -368,13 +274,13 @@ bool sl_calls_expired(struct sl_calls *calls, uint64_t now_ns, struct sl_call *o
 
 void sl_calls_forget(struct sl_calls *calls, uint64_t seq)
 {
-    uint32_t number = slot_find(calls, seq);
-    if (number != NONE) {
-        slot_end(calls, number);
+    struct slot *slot = slot_find(calls, seq);
+    if (slot != NULL) {
+        slot_end(calls, slot);
     }
 }
 
 uint32_t sl_calls_count(const struct sl_calls *calls)
 {
-    return calls->count;
+    return calls->by_seq.count;
 }

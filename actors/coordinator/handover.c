@@ -20,24 +20,18 @@
 
 sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
 {
-    uint32_t heads = 1;
     self->handover_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
-    while (heads < self->handover_max) {
-        heads *= 2;
-    }
-    self->handover_mask = heads - 1;
     if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
         self->node[0] = '\0'; /* without a name it has no peers */
     }
     self->handover_next_ns = SL_NEVER_NS;
     self->handovers = calloc(self->handover_max, sizeof(*self->handovers));
-    self->handover_heads = calloc(heads, sizeof(struct co_handover *));
-    if (self->handovers == NULL || self->handover_heads == NULL) {
+    if (self->handovers == NULL || !sl_table_reserve(&self->handover_by_id, self->handover_max)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu32 " hand-overs",
                        self->handover_max);
     }
     for (uint32_t i = self->handover_max; i-- > 0;) {
-        self->handovers[i].hash_next = self->handover_free;
+        self->handovers[i].free_next = self->handover_free;
         self->handover_free = &self->handovers[i];
     }
     return SL_OK;
@@ -49,23 +43,14 @@ void co_handovers_fini(struct coordinator *self)
         free(self->handovers[i].claims);
     }
     free(self->handovers);
-    free(self->handover_heads);
+    sl_table_fini(&self->handover_by_id);
 }
 
 /* ---- table ---- */
 
-static struct co_handover **handover_chain(const struct coordinator *self, uint64_t id)
-{
-    return &self->handover_heads[(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & self->handover_mask];
-}
-
 static struct co_handover *handover_find(const struct coordinator *self, uint64_t id)
 {
-    struct co_handover *row = *handover_chain(self, id);
-    while (row != NULL && row->id != id) {
-        row = row->hash_next;
-    }
-    return row;
+    return SL_TABLE_FIRST(&self->handover_by_id, sl_table_hash(id), struct co_handover, node);
 }
 
 static void handover_count(struct coordinator *self, uint32_t count)
@@ -102,12 +87,10 @@ static struct co_handover *handover_new(struct coordinator *self, uint64_t id, u
         limit_ns[i] = i < SL_HANDOVER_COMMITTED ? wait_ns : GIVE_BACK_NS;
     }
     limit_ns[SL_HANDOVER_COMMITTED] = sl_config_u64(config, SL_SET_handover_hold);
-    self->handover_free = row->hash_next;
+    self->handover_free = row->free_next;
     *row = (struct co_handover){.id = id, .trace_id = trace_id, .started_ns = self->env->now_ns};
     sl_handover_start(&row->machine, limit_ns, self->env->now_ns);
-    struct co_handover **chain = handover_chain(self, id);
-    row->hash_next = *chain;
-    *chain = row;
+    sl_table_add(&self->handover_by_id, &row->node, sl_table_hash(id));
     handover_count(self, self->handover_count + 1);
     handover_entered(self, row);
     return row;
@@ -115,14 +98,9 @@ static struct co_handover *handover_new(struct coordinator *self, uint64_t id, u
 
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
-    struct co_handover **link = handover_chain(self, row->id);
-    while (*link != row) {
-        SL_ASSERT(*link != NULL);
-        link = &(*link)->hash_next;
-    }
     SL_ASSERT(row->send == NULL && row->receive == NULL && row->claims == NULL);
-    *link = row->hash_next;
-    *row = (struct co_handover){.hash_next = self->handover_free};
+    sl_table_remove(&self->handover_by_id, &row->node);
+    *row = (struct co_handover){.free_next = self->handover_free};
     self->handover_free = row;
     handover_count(self, self->handover_count - 1);
 }

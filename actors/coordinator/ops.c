@@ -34,14 +34,8 @@ sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
 
     self->op_max = (uint32_t)SL_MIN(sl_config_u64(config, SL_SET_queue_messages), 4096);
     self->op_slots = self->op_max + CO_FINISHED_MAX;
-    uint32_t heads = 1;
-    while (heads < self->op_slots) {
-        heads *= 2;
-    }
-    self->op_mask = heads - 1;
     self->ops = calloc(self->op_slots, sizeof(*self->ops));
-    self->op_heads = calloc(heads, sizeof(struct co_op *));
-    if (self->ops == NULL || self->op_heads == NULL) {
+    if (self->ops == NULL || !sl_table_reserve(&self->op_by_id, self->op_slots)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu32 " ops", self->op_slots);
     }
     for (uint32_t i = self->op_slots; i-- > 0;) {
@@ -62,7 +56,7 @@ void co_ops_fini(struct coordinator *self)
         free(self->ops[i].stored);
     }
     free(self->ops);
-    free(self->op_heads);
+    sl_table_fini(&self->op_by_id);
     co_chunks_fini(&self->chunks);
 }
 
@@ -112,28 +106,9 @@ const char *co_phase_text(enum co_phase phase)
 
 /* ---- table and lists ---- */
 
-static struct co_op **op_chain(const struct coordinator *self, uint64_t id)
-{
-    return &self->op_heads[(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & self->op_mask];
-}
-
 struct co_op *co_op_find(const struct coordinator *self, uint64_t id)
 {
-    struct co_op *op = *op_chain(self, id);
-    while (op != NULL && op->id != id) {
-        op = op->hash_next;
-    }
-    return op;
-}
-
-static void op_unhash(struct coordinator *self, struct co_op *op)
-{
-    struct co_op **link = op_chain(self, op->id);
-    while (*link != op) {
-        SL_ASSERT(*link != NULL);
-        link = &(*link)->hash_next;
-    }
-    *link = op->hash_next;
+    return SL_TABLE_FIRST(&self->op_by_id, sl_table_hash(id), struct co_op, node);
 }
 
 static void list_add(struct co_op **first, struct co_op **last, struct co_op *op)
@@ -182,7 +157,7 @@ void co_op_recycle(struct coordinator *self, struct co_op *op)
 {
     SL_ASSERT(op->phase == CO_DONE);
     list_remove(&self->done_first, &self->done_last, op);
-    op_unhash(self, op);
+    sl_table_remove(&self->op_by_id, &op->node);
     co_op_enter(self, op, CO_FREE);
     op->newer = self->free_first;
     self->free_first = op;
@@ -216,9 +191,7 @@ struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
     op->wake_ns = SL_NEVER_NS;
     op->poll_ns = CO_POLL_NS;
     op->id = type->kind == CO_UNKNOWN ? msg->body.op_fenced.target_op : msg->op_id;
-    struct co_op **chain = op_chain(self, op->id);
-    op->hash_next = *chain;
-    *chain = op;
+    sl_table_add(&self->op_by_id, &op->node, sl_table_hash(op->id));
     list_add(&self->active_first, &self->active_last, op);
     self->op_active++;
     sl_metric_set(self->env->metrics, self->metric.op_active_count, self->op_active);

@@ -8,6 +8,7 @@
 #include "ipc/sl_pins.h"
 #include "runtime/sl_actor.h"
 #include "runtime/sl_handover.h"
+#include "runtime/sl_table.h"
 
 #define CO_RANKS_MAX       64u
 #define CO_POOLS_MAX       8u
@@ -226,8 +227,8 @@ struct co_push {               /* of the two types that push */
 
 struct co_op {
     const struct co_type *type;
-    enum co_phase phase; /* co_op_enter alone sets it */
-    struct co_op *hash_next;
+    enum co_phase phase;         /* co_op_enter alone sets it */
+    struct sl_table_node node;   /* by id */
     struct co_op *older, *newer; /* list of ops in flight, or of finished ones */
     struct co_engine *engine;    /* held while in flight */
     struct sl_return back;
@@ -288,7 +289,8 @@ struct co_handover {
     uint64_t id, trace_id; /* id 0: free */
     struct sl_handover machine;
     struct co_op *send, *receive; /* not answered yet; NULL: none */
-    struct co_handover *hash_next;
+    struct sl_table_node node;    /* by id */
+    struct co_handover *free_next;
     struct co_receipt receipt;
     uint64_t started_ns;
     bool received;                /* a decode was here */
@@ -363,8 +365,8 @@ struct coordinator {
     uint32_t engine_max;
 
     struct co_op *ops; /* op_max + CO_FINISHED_MAX */
-    struct co_op **op_heads;
-    uint32_t op_max, op_slots, op_mask;
+    struct sl_table op_by_id;
+    uint32_t op_max, op_slots;
     uint32_t op_active;
     struct co_op *free_first;
     struct co_op *active_first, *active_last;
@@ -373,8 +375,9 @@ struct coordinator {
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
     struct co_handover *handovers;    /* handover_max */
-    struct co_handover **handover_heads, *handover_free;
-    uint32_t handover_max, handover_mask, handover_count;
+    struct sl_table handover_by_id;
+    struct co_handover *handover_free;
+    uint32_t handover_max, handover_count;
     uint64_t handover_next_ns; /* no deadline of one is before it */
 
     struct sl_key find_keys[CO_FIND_MAX]; /* scratch of a look-up */

@@ -1,5 +1,6 @@
 /* ipc/sl_huge.c - reads the mount options of a tmpfs and the system's policy for it. */
 #include "ipc/sl_huge.h"
+#include "runtime/sl_array.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -90,13 +91,8 @@ static char *text_read(const char *path)
     char *text = NULL;
     size_t used = 0, room = 0;
     while (file != NULL && used < TEXT_BYTES_MAX) {
-        if (used + TEXT_BYTES_STEP > room) {
-            room = (used + TEXT_BYTES_STEP) * 2;
-            char *grown = realloc(text, room);
-            if (grown == NULL) {
-                break;
-            }
-            text = grown;
+        if (!SL_ARRAY_ROOM(text, room, used + TEXT_BYTES_STEP)) {
+            break;
         }
         size_t got = fread(text + used, 1, room - used - 1, file);
         used += got;

@@ -1,6 +1,7 @@
 /* ipc/sl_process_disk.c - the disk an actor sees: forwards to the real one, flushes it once a turn,
  * and turns its completions into messages. */
 #include "ipc/process_internal.h"
+#include "runtime/sl_array.h"
 #include "runtime/sl_disk_uring.h"
 
 #include <errno.h>
@@ -131,15 +132,10 @@ static const struct sl_disk_ops process_disk_ops = {
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)
 {
     struct sl_process_disk *self = context;
-    if (self->done_count == self->done_capacity) {
-        uint32_t capacity = 2 * self->done_capacity;
-        struct sl_process_completion *grown = realloc(self->done, capacity * sizeof(*grown));
-        /* A completion that is lost would strand its extent for ever. There are never more of them
-         * than requests in flight, so this is a few kilobytes at most. */
-        SL_ASSERT(grown != NULL);
-        self->done = grown;
-        self->done_capacity = capacity;
-    }
+    /* A completion that is lost would strand its extent for ever. There are never more of them than
+     * requests in flight, so this is a few kilobytes at most. */
+    bool fits = SL_ARRAY_ROOM(self->done, self->done_capacity, self->done_count + 1);
+    SL_ASSERT(fits);
     self->done[self->done_count++] =
         (struct sl_process_completion){.cookie = cookie, .bytes = bytes, .os_code = os_code};
 }

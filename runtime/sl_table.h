@@ -77,6 +77,9 @@ static inline void *sl_table_item(struct sl_table_node *node, size_t offset_byte
     return node == NULL ? NULL : (unsigned char *)node - offset_bytes;
 }
 
+/* The item of a node, NULL of NULL. */
+#define SL_TABLE_ITEM(node, type, member) ((type *)sl_table_item(node, offsetof(type, member)))
+
 /* The items of a hash, NULL after the last:
  *
  *     struct op *op = SL_TABLE_FIRST(&table, hash, struct op, node);
@@ -85,9 +88,8 @@ static inline void *sl_table_item(struct sl_table_node *node, size_t offset_byte
  *     }
  */
 #define SL_TABLE_FIRST(table, hash, type, member) \
-    ((type *)sl_table_item(sl_table_first(table, hash), offsetof(type, member)))
-#define SL_TABLE_NEXT(item, type, member)                                           \
-    ((type *)sl_table_item(sl_table_seek((item)->member.next, (item)->member.hash), \
-                           offsetof(type, member)))
+    SL_TABLE_ITEM(sl_table_first(table, hash), type, member)
+#define SL_TABLE_NEXT(item, type, member) \
+    SL_TABLE_ITEM(sl_table_seek((item)->member.next, (item)->member.hash), type, member)
 
 #endif

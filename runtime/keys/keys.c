@@ -2,6 +2,7 @@
  */
 #include "runtime/keys/keys_encode.h"
 #include "runtime/keys/sl_keys.h"
+#include "runtime/sl_array.h"
 
 #include <assert.h>
 #include <openssl/evp.h>
@@ -524,13 +525,8 @@ static sl_err line_tokens(struct sl_keys *keys, const json_t *list, struct sl_ke
         return sl_fail(why, SL_ERR_INVALID, "tokens: %s", list == NULL ? "missing" : "not a list");
     }
     size_t count = json_array_size(list);
-    if (count > keys->json_token_capacity) {
-        uint32_t *tokens = realloc(keys->json_tokens, count * sizeof(*tokens));
-        if (tokens == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "tokens: no memory for %zu", count);
-        }
-        keys->json_tokens = tokens;
-        keys->json_token_capacity = count;
+    if (!SL_ARRAY_ROOM(keys->json_tokens, keys->json_token_capacity, count)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "tokens: no memory for %zu", count);
     }
     for (size_t i = 0; i < count; i++) {
         const json_t *token = json_array_get(list, i);

@@ -1,23 +1,16 @@
 /* runtime/keys/keys_encode.c - pickle (protocols 4 and 5, framed as CPython's C accelerator does),
  * CBOR with shortest heads, and the tagged extras of the format sluice. */
 #include "runtime/keys/keys_encode.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 bool keys_buffer_reserve(struct keys_buffer *buffer, size_t more)
 {
-    if (more <= buffer->capacity - buffer->length) {
-        return !buffer->failed;
-    }
-    size_t capacity = SL_MAX(buffer->capacity * 2, buffer->length + more + 4096);
-    unsigned char *at = realloc(buffer->at, capacity);
-    if (at == NULL) {
+    if (!SL_ARRAY_ROOM(buffer->at, buffer->capacity, buffer->length + more)) {
         buffer->failed = true;
-        return false;
     }
-    buffer->at = at;
-    buffer->capacity = capacity;
     return !buffer->failed;
 }
 

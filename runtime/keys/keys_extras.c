@@ -1,6 +1,7 @@
 /* runtime/keys/keys_extras.c - JSON extras to flat nodes: no recursion, so nesting costs nothing
  * but its bound. */
 #include "runtime/keys/keys_extras.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,14 +36,8 @@ struct keys_span keys_extras_of(const struct keys_extras *extras, uint64_t block
 /* A fresh node, NULL when memory is out. */
 static struct keys_node *extras_push(struct keys_extras *extras, enum keys_node_kind kind)
 {
-    if (extras->node_count == extras->node_capacity) {
-        uint32_t capacity = SL_MAX(64u, extras->node_capacity * 2);
-        struct keys_node *nodes = realloc(extras->nodes, capacity * sizeof(*nodes));
-        if (nodes == NULL) {
-            return NULL;
-        }
-        extras->nodes = nodes;
-        extras->node_capacity = capacity;
+    if (!SL_ARRAY_ROOM(extras->nodes, extras->node_capacity, extras->node_count + 1)) {
+        return NULL;
     }
     struct keys_node *node = &extras->nodes[extras->node_count++];
     *node = (struct keys_node){.kind = kind};
@@ -323,23 +318,12 @@ static sl_err extras_add_namespace(struct keys_extras *extras, json_t *list, str
 static sl_err extras_reserve(struct keys_extras *extras, size_t blocks, size_t text_bytes,
                              struct sl_error *why)
 {
-    if (blocks > extras->span_capacity) {
-        struct keys_span *spans = realloc(extras->spans, blocks * sizeof(*spans));
-        if (spans == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for %zu blocks", blocks);
-        }
-        extras->spans = spans;
-        extras->span_capacity = (uint32_t)blocks;
+    if (!SL_ARRAY_ROOM(extras->spans, extras->span_capacity, blocks)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for %zu blocks", blocks);
     }
-    if (text_bytes / 2 + 1 > extras->bytes_capacity) {
-        free(extras->bytes);
-        extras->bytes_capacity = 0;
-        extras->bytes = malloc(text_bytes / 2 + 1);
-        if (extras->bytes == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for %zu bytes",
-                           text_bytes / 2 + 1);
-        }
-        extras->bytes_capacity = text_bytes / 2 + 1;
+    if (!SL_ARRAY_ROOM(extras->bytes, extras->bytes_capacity, text_bytes / 2 + 1)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for %zu bytes",
+                       text_bytes / 2 + 1);
     }
     return SL_OK;
 }

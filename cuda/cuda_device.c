@@ -1,6 +1,7 @@
 /* cuda/cuda_device.c - the device `cuda`: a driver that is found at run time, the primary context
  * of one GPU, kernels from the image that is built in, tables of layers in device memory. */
 #include "cuda/cuda_internal.h"
+#include "runtime/sl_array.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,11 +110,9 @@ sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
         return sl_fail(why, SL_ERR_LIMIT, "%u layer tables are in use", CUDA_TABLES_MAX);
     }
     if (slot == cuda->table_count) {
-        struct cuda_table *tables = realloc(cuda->tables, (slot + 1) * sizeof(*tables));
-        if (tables == NULL) {
+        if (!SL_ARRAY_ROOM(cuda->tables, cuda->table_capacity, slot + 1)) {
             return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layer table %u", slot);
         }
-        cuda->tables = tables;
         cuda->tables[slot] = (struct cuda_table){0};
         cuda->table_count++;
     }

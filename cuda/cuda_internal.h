@@ -106,7 +106,7 @@ struct cuda_device {
     struct cuda_slot *slots; /* CUDA_SLOTS of them */
     uint32_t next_slot;
     struct cuda_table *tables;
-    uint32_t table_count;
+    uint32_t table_count, table_capacity;
     struct cuda_map *maps; /* CUDA_MAPS_MAX of them */
     struct cuda_host hosts[CUDA_HOSTS_MAX];
     struct sl_crossover crossover;

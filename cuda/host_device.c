@@ -3,6 +3,7 @@
  * tested here is what a GPU runs. */
 #include "cuda/device_internal.h"
 #include "cuda/sl_plan.h"
+#include "runtime/sl_array.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@
 struct host_device {
     struct sl_device base;
     struct sl_layer_table *tables; /* a free slot has no layers */
-    uint32_t table_count;
+    uint32_t table_count, table_capacity;
     unsigned char *staging; /* half of staging_bytes is used at a time, as a GPU's two halves are */
     uint64_t half_bytes;
     uint64_t block_ids[HOST_BATCH_BLOCKS]; /* of the batch in the staging */
@@ -167,11 +168,9 @@ static sl_err host_layers_add(struct sl_device *device, const struct sl_layer *l
         return sl_fail(why, SL_ERR_LIMIT, "%u layer tables are in use", HOST_TABLES_MAX);
     }
     if (slot == host->table_count) {
-        struct sl_layer_table *tables = realloc(host->tables, (slot + 1) * sizeof(*tables));
-        if (tables == NULL) {
+        if (!SL_ARRAY_ROOM(host->tables, host->table_capacity, slot + 1)) {
             return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layer table %u", slot);
         }
-        host->tables = tables;
         host->tables[slot] = (struct sl_layer_table){0};
         host->table_count++;
     }

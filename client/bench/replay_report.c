@@ -1,5 +1,6 @@
 /* client/bench/replay_report.c - what a replay counted, for people and for programs. */
 #include "client/bench/replay_engine.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,14 +106,8 @@ void replay_window_note(struct replay *replay, uint64_t started_ns, bool last)
     if (window == 0 || (report->requests % window != 0 && !last)) {
         return;
     }
-    if (report->window_count == report->window_room) {
-        uint32_t room = SL_MAX(2 * report->window_room, 64u);
-        struct replay_window *more = realloc(report->windows, room * sizeof *more);
-        if (more == NULL) {
-            return; /* a row less */
-        }
-        report->windows = more;
-        report->window_room = room;
+    if (!SL_ARRAY_ROOM(report->windows, report->window_room, report->window_count + 1)) {
+        return; /* a row less */
     }
     const struct replay_window now = {.requests = report->requests,
                                       .block_references = report->block_references,

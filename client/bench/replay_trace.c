@@ -1,26 +1,12 @@
 /* client/bench/replay_trace.c */
 #include "client/bench/replay_trace.h"
+#include "runtime/sl_array.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The array with room for `needed` items, moved if it must; NULL: out of memory, the old one stays.
- */
-static void *room_make(void *array, uint64_t *room, uint64_t needed, size_t item_bytes)
-{
-    if (array != NULL && needed <= *room) {
-        return array;
-    }
-    uint64_t wanted = SL_MAX(needed, SL_MAX(*room * 2, 1024));
-    void *larger = realloc(array, wanted * item_bytes);
-    if (larger != NULL) {
-        *room = wanted;
-    }
-    return larger;
-}
 
 static sl_err number_of(const json_t *object, const char *name, uint64_t low, uint64_t high,
                         bool needed, uint64_t *out, struct sl_error *why)
@@ -45,13 +31,10 @@ static sl_err ids_take(struct replay_trace *trace, const json_t *ids, struct sl_
     if (trace->id_count + count > REPLAY_IDS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u hash_ids in all", REPLAY_IDS_MAX);
     }
-    uint32_t *grown =
-        room_make(trace->ids, &trace->id_room, trace->id_count + count, sizeof *trace->ids);
-    if (grown == NULL) {
+    if (!SL_ARRAY_ROOM(trace->ids, trace->id_room, trace->id_count + count)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju hash_ids",
                        (uintmax_t)trace->id_count);
     }
-    trace->ids = grown;
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
@@ -89,13 +72,10 @@ static sl_err object_take(struct replay_trace *trace, const json_t *object, uint
     if (trace->request_count == REPLAY_REQUESTS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u requests", REPLAY_REQUESTS_MAX);
     }
-    struct replay_request *grown = room_make(trace->requests, &trace->request_room,
-                                             trace->request_count + 1, sizeof *trace->requests);
-    if (grown == NULL) {
+    if (!SL_ARRAY_ROOM(trace->requests, trace->request_room, trace->request_count + 1)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju requests",
                        (uintmax_t)trace->request_count);
     }
-    trace->requests = grown;
     err = ids_take(trace, ids, why);
     if (err == SL_OK) {
         trace->requests[trace->request_count++] =

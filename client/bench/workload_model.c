@@ -1,5 +1,6 @@
 /* client/bench/workload_model.c */
 #include "client/bench/workload_model.h"
+#include "runtime/sl_array.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,21 +67,6 @@ static uint32_t log_normal(struct workload *workload, double median, double sigm
     double normal = radius * cos(6.283185307179586 * uniform(workload));
     double value = median * exp(sigma * normal);
     return (uint32_t)fmin(fmax(value, 1.0), (double)CONTEXT_TOKENS_MAX / 2);
-}
-
-static bool ids_room(uint32_t **ids, uint32_t *room, uint32_t needed)
-{
-    if (needed <= *room) {
-        return true;
-    }
-    uint32_t wanted = SL_MAX(needed, SL_MAX(*room * 2, 64u));
-    uint32_t *larger = realloc(*ids, wanted * sizeof *larger);
-    if (larger == NULL) {
-        return false;
-    }
-    *ids = larger;
-    *room = wanted;
-    return true;
 }
 
 static sl_err options_check(const struct workload_options *options, struct sl_error *why)
@@ -155,7 +141,7 @@ static bool session_begin(struct workload *workload, struct session *session)
     uint32_t b = below(workload, workload->options.system_prompts);
     const struct system_prompt *prompt =
         &workload->prompts[SL_MIN(a, b)]; /* low numbers are the popular ones */
-    if (!ids_room(&session->ids, &session->id_room, prompt->block_count)) {
+    if (!SL_ARRAY_ROOM(session->ids, session->id_room, prompt->block_count)) {
         return false;
     }
     for (uint32_t i = 0; i < prompt->block_count; i++) {
@@ -172,7 +158,7 @@ static bool session_say(struct workload *workload, struct session *session, uint
 {
     session->tokens += tokens;
     uint32_t full = session->tokens / workload->options.block_tokens;
-    if (!ids_room(&session->ids, &session->id_room, full)) {
+    if (!SL_ARRAY_ROOM(session->ids, session->id_room, full)) {
         return false;
     }
     while (session->id_count < full) {
@@ -191,7 +177,7 @@ static bool turn_make(struct workload *workload)
         return false;
     }
     uint32_t cut = session->tokens % workload->options.block_tokens != 0;
-    if (!ids_room(&workload->ids, &workload->id_room, session->id_count + cut)) {
+    if (!SL_ARRAY_ROOM(workload->ids, workload->id_room, session->id_count + cut)) {
         return false;
     }
     if (session->id_count > 0) {

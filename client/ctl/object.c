@@ -1,5 +1,6 @@
 /* client/ctl/object.c - put get exists rm flush. */
 #include "client/ctl/commands.h"
+#include "runtime/sl_array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,13 +30,11 @@ static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t
                 return sl_fail(why, SL_ERR_INVALID, "%s: a value has at most %ju bytes", name,
                                (uintmax_t)SL_VALUE_BYTES_MAX);
             }
-            room = SL_MAX(READ_STEP_BYTES, room * 2);
-            unsigned char *larger = realloc(bytes, room);
-            if (larger == NULL) {
+            uint64_t wanted = SL_MAX(READ_STEP_BYTES, room * 2);
+            if (!SL_ARRAY_ROOM(bytes, room, wanted)) {
                 free(bytes);
-                return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %ju bytes", name, (uintmax_t)room);
+                return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %ju bytes", name, (uintmax_t)wanted);
             }
-            bytes = larger;
         }
         size_t got = fread(&bytes[length], 1, room - length, in);
         length += got;

@@ -1,6 +1,7 @@
 /* client/ctl/trace.c - one op's path through the actors: flight recorders and logs, merged in time
  * order. */
 #include "client/ctl/commands.h"
+#include "runtime/sl_array.h"
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
@@ -32,16 +33,10 @@ struct trace {
 
 static struct event *event_add(struct trace *trace)
 {
-    if (trace->count == trace->room) {
-        size_t room = trace->room == 0 ? 1024 : trace->room * 2;
-        struct event *larger =
-            room > EVENTS_MAX ? NULL : realloc(trace->events, room * sizeof *larger);
-        if (larger == NULL) {
-            trace->full = true;
-            return NULL;
-        }
-        trace->events = larger;
-        trace->room = room;
+    if (trace->count == EVENTS_MAX ||
+        !SL_ARRAY_ROOM(trace->events, trace->room, trace->count + 1)) {
+        trace->full = true;
+        return NULL;
     }
     struct event *event = &trace->events[trace->count++];
     *event = (struct event){0};

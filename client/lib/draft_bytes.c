@@ -5,13 +5,12 @@
  * nobody knows whose bytes stayed, and those chunks are hashed again at the end, as are all others.
  */
 #include "client/lib/draft.h"
+#include "runtime/sl_array.h"
 
 #include "runtime/sl_copy.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define RANGES_FIRST 16u
 
 enum { CHUNK_UNKNOWN, CHUNK_HASHED, CHUNK_DOUBTED };
 
@@ -73,14 +72,8 @@ static sl_err ranges_room(struct sl_draft *draft)
     if (draft->range_count <= draft->range_room / 2 && draft->range_room > 0) {
         return SL_OK;
     }
-    uint32_t room = draft->range_room == 0 ? RANGES_FIRST : 2 * draft->range_room;
-    struct draft_range *larger = realloc(draft->ranges, room * sizeof *larger);
-    if (larger == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    draft->ranges = larger;
-    draft->range_room = room;
-    return SL_OK;
+    bool fits = SL_ARRAY_ROOM(draft->ranges, draft->range_room, draft->range_room + 1);
+    return fits ? SL_OK : SL_ERR_NO_MEMORY;
 }
 
 /* Room for hashes, when there is a chunk to hash. Without memory there are none: the end hashes

@@ -7,6 +7,7 @@
 #include "client/lib/gpu.h"
 
 #include "cuda/driver.h"
+#include "runtime/sl_array.h"
 
 #include <link.h>
 #include <stdlib.h>
@@ -280,14 +281,8 @@ static void region_unpin(struct region *region)
 
 sl_err sl_gpu_copies_add(struct sl_gpu_copies *copies, const struct sl_gpu_copy *copy)
 {
-    if (copies->count == copies->room) {
-        uint32_t room = copies->room == 0 ? 64 : 2 * copies->room;
-        struct sl_gpu_copy *larger = realloc(copies->at, room * sizeof *larger);
-        if (larger == NULL) {
-            return SL_ERR_NO_MEMORY;
-        }
-        copies->at = larger;
-        copies->room = room;
+    if (!SL_ARRAY_ROOM(copies->at, copies->room, copies->count + 1)) {
+        return SL_ERR_NO_MEMORY;
     }
     copies->at[copies->count++] = *copy;
     return SL_OK;

@@ -4,6 +4,7 @@
  * they make up together: none touches another of its place, and no two overlap. A change makes the
  * spans anew: registrations are seldom, look-ups are one a piece. */
 #include "client/lib/gpu.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,7 @@ static uint32_t behind(const struct ranges *ranges, uintptr_t at)
 
 static bool ranges_reserve(struct ranges *ranges, uint32_t count)
 {
-    if (count <= ranges->room) {
-        return true;
-    }
-    uint32_t room = SL_MAX(16, 2 * ranges->room);
-    struct range *larger = realloc(ranges->at, room * sizeof *larger);
-    if (larger == NULL) {
-        return false;
-    }
-    ranges->at = larger;
-    ranges->room = room;
-    return true;
+    return SL_ARRAY_ROOM(ranges->at, ranges->room, count);
 }
 
 /* Room for it was made before. */

@@ -1,5 +1,6 @@
 /* client/mooncake/daemons/http.c - see http.h. */
 #include "client/mooncake/daemons/http.h"
+#include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 
 #include <microhttpd.h>
@@ -40,7 +41,7 @@ struct mc_request {
     enum mc_method method;
     bool too_large;
     char *body; /* owned; NULL: empty */
-    size_t body_bytes;
+    size_t body_bytes, body_room;
 };
 
 enum mc_method mc_request_method(const struct mc_request *request)
@@ -305,13 +306,11 @@ static void body_take(struct mc_request *request, const char *bytes, size_t leng
         request->too_large = true;
         return;
     }
-    char *larger = realloc(request->body, request->body_bytes + length);
-    if (larger == NULL) {
+    if (!SL_ARRAY_ROOM(request->body, request->body_room, request->body_bytes + length)) {
         request->too_large = true;
         return;
     }
-    memcpy(larger + request->body_bytes, bytes, length);
-    request->body = larger;
+    memcpy(request->body + request->body_bytes, bytes, length);
     request->body_bytes += length;
 }
 

@@ -1,6 +1,7 @@
 /* client/mooncake/daemons/metadata.c - see metadata.h. */
 #include "client/mooncake/daemons/metadata.h"
 #include "client/mooncake/daemons/http.h"
+#include "runtime/sl_table.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #define HEADS 4096u
 
 struct entry {
-    struct entry *next;
+    struct sl_table_node node;
     size_t key_bytes, value_bytes;
     char bytes[]; /* key, value */
 };
@@ -21,16 +22,15 @@ struct mc_metadata {
     struct mc_http *http;
     pthread_mutex_t lock; /* of what follows */
     uint64_t used_bytes;
-    uint32_t count;
-    struct entry *heads[HEADS];
+    struct sl_table by_key;
 };
 
-static struct entry **entry_find(struct mc_metadata *self, const char *key, size_t key_bytes)
+static struct entry *entry_find(const struct mc_metadata *self, const char *key, size_t key_bytes)
 {
-    struct entry **at = &self->heads[XXH3_64bits(key, key_bytes) % HEADS];
-    while (*at != NULL &&
-           ((*at)->key_bytes != key_bytes || memcmp((*at)->bytes, key, key_bytes) != 0)) {
-        at = &(*at)->next;
+    struct entry *at =
+        SL_TABLE_FIRST(&self->by_key, XXH3_64bits(key, key_bytes), struct entry, node);
+    while (at != NULL && (at->key_bytes != key_bytes || memcmp(at->bytes, key, key_bytes) != 0)) {
+        at = SL_TABLE_NEXT(at, struct entry, node);
     }
     return at;
 }
@@ -40,19 +40,17 @@ static uint64_t entry_bytes(const struct entry *entry)
     return sizeof *entry + entry->key_bytes + entry->value_bytes;
 }
 
-static void entry_remove(struct mc_metadata *self, struct entry **at)
+static void entry_remove(struct mc_metadata *self, struct entry *gone)
 {
-    struct entry *gone = *at;
-    *at = gone->next;
+    sl_table_remove(&self->by_key, &gone->node);
     self->used_bytes -= entry_bytes(gone);
-    self->count--;
     free(gone);
 }
 
 static void value_get(struct mc_metadata *self, const char *key, size_t key_bytes,
                       struct mc_answer *answer)
 {
-    struct entry *entry = *entry_find(self, key, key_bytes);
+    const struct entry *entry = entry_find(self, key, key_bytes);
     if (entry == NULL) {
         mc_answer_text(answer, 404, "metadata not found\n");
         return;
@@ -71,9 +69,9 @@ static void value_get(struct mc_metadata *self, const char *key, size_t key_byte
 static void value_put(struct mc_metadata *self, const char *key, size_t key_bytes,
                       const char *value, size_t value_bytes, struct mc_answer *answer)
 {
-    struct entry **at = entry_find(self, key, key_bytes);
+    struct entry *old = entry_find(self, key, key_bytes);
     /* Two processes under one name would take each other's connections. */
-    if (*at != NULL && strstr(key, "rpc_meta") != NULL) {
+    if (old != NULL && strstr(key, "rpc_meta") != NULL) {
         mc_answer_text(answer, 400, "this rpc_meta key is there already\n");
         return;
     }
@@ -85,21 +83,18 @@ static void value_put(struct mc_metadata *self, const char *key, size_t key_byte
     *fresh = (struct entry){.key_bytes = key_bytes, .value_bytes = value_bytes};
     memcpy(fresh->bytes, key, key_bytes);
     memcpy(fresh->bytes + key_bytes, value, value_bytes);
-    uint64_t freed = *at != NULL ? entry_bytes(*at) : 0;
-    if ((*at == NULL && self->count == MC_METADATA_KEYS_MAX) ||
+    uint64_t freed = old != NULL ? entry_bytes(old) : 0;
+    if ((old == NULL && self->by_key.count == MC_METADATA_KEYS_MAX) ||
         self->used_bytes - freed + entry_bytes(fresh) > MC_METADATA_BYTES_MAX) {
         free(fresh);
         mc_answer_text(answer, 507, "no room: at most %u keys and %ju bytes\n",
                        MC_METADATA_KEYS_MAX, (uintmax_t)MC_METADATA_BYTES_MAX);
         return;
     }
-    if (*at != NULL) {
-        entry_remove(self, at);
-        at = entry_find(self, key, key_bytes);
+    if (old != NULL) {
+        entry_remove(self, old);
     }
-    fresh->next = *at;
-    *at = fresh;
-    self->count++;
+    sl_table_add(&self->by_key, &fresh->node, XXH3_64bits(key, key_bytes));
     self->used_bytes += entry_bytes(fresh);
     mc_answer_text(answer, 200, "metadata updated\n");
 }
@@ -107,8 +102,8 @@ static void value_put(struct mc_metadata *self, const char *key, size_t key_byte
 static void value_delete(struct mc_metadata *self, const char *key, size_t key_bytes,
                          struct mc_answer *answer)
 {
-    struct entry **at = entry_find(self, key, key_bytes);
-    if (*at == NULL) {
+    struct entry *at = entry_find(self, key, key_bytes);
+    if (at == NULL) {
         mc_answer_text(answer, 404, "metadata not found\n");
         return;
     }
@@ -166,8 +161,9 @@ static const struct mc_route routes[] = {
 sl_err mc_metadata_start(int fd, struct mc_metadata **out, struct sl_error *why)
 {
     struct mc_metadata *self = calloc(1, sizeof *self);
-    if (self == NULL) {
+    if (self == NULL || !sl_table_reserve(&self->by_key, HEADS)) {
         (void)close(fd);
+        free(self);
         return sl_fail(why, SL_ERR_NO_MEMORY, "metadata server");
     }
     pthread_mutex_init(&self->lock, NULL);
@@ -194,11 +190,12 @@ void mc_metadata_stop(struct mc_metadata **metadata)
         return;
     }
     mc_http_stop(&gone->http);
-    for (size_t i = 0; i < HEADS; i++) {
-        while (gone->heads[i] != NULL) {
-            entry_remove(gone, &gone->heads[i]);
+    for (uint32_t i = 0; i < gone->by_key.head_count; i++) {
+        while (gone->by_key.heads[i] != NULL) {
+            entry_remove(gone, SL_TABLE_ITEM(gone->by_key.heads[i], struct entry, node));
         }
     }
+    sl_table_fini(&gone->by_key);
     pthread_mutex_destroy(&gone->lock);
     free(gone);
     *metadata = NULL;

@@ -4,6 +4,7 @@
 
 #include "client/mooncake/store/names.h"
 #include "client/mooncake/store/sl_store.h"
+#include "runtime/sl_table.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -57,23 +58,18 @@ struct store_pool {
     void *at;
 };
 
-/* Sessions of one kind by key: a small hash table. */
 struct store_session {
-    struct store_session *next;
-    struct store_base *base; /* a use of it */
-    uint32_t uses;           /* calls under way */
-    bool over;               /* out of the table */
-    uint32_t head_bytes;     /* in front of the value */
+    struct sl_table_node node; /* in the table of its kind, by key */
+    struct store_base *base;   /* a use of it */
+    uint32_t uses;             /* calls under way */
+    bool over;                 /* out of the table */
+    uint32_t head_bytes;       /* in front of the value */
     uint64_t length_bytes;
     struct sl_store_buffer *value; /* of a reading one: pinned; NULL: no pins were left */
     uint64_t lease_end_ns;         /* 0: none */
     struct sl_draft *draft;        /* of a writing one */
     uint32_t key_length;
     char key[]; /* as on the node */
-};
-struct store_sessions {
-    struct store_session **buckets;
-    uint32_t bucket_count, count;
 };
 
 struct sl_store {
@@ -85,10 +81,10 @@ struct sl_store {
     struct store_region *regions; /* by address; equal ones in the order in which they came */
     uint32_t region_count, region_room;
     struct store_segment *segments;
-    uint32_t segment_count;
+    uint32_t segment_count, segment_room;
     struct store_pool *pools;
-    uint32_t pool_count;
-    struct store_sessions gets, puts;
+    uint32_t pool_count, pool_room;
+    struct sl_table gets, puts; /* sessions */
 };
 
 /* ---- codes.c ---- */

@@ -2,6 +2,7 @@
  * callers.
  */
 #include "client/mooncake/store/internal.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,22 +44,6 @@ static void *memory_at(uint64_t addr)
     return (void *)(uintptr_t)addr;
 }
 
-/* Room for one more. */
-static bool regions_grow(struct sl_store *store)
-{
-    if (store->regions != NULL && store->region_count < store->region_room) {
-        return true;
-    }
-    uint32_t room = store->region_room == 0 ? 16 : store->region_room * 2;
-    struct store_region *regions = realloc(store->regions, room * sizeof *regions);
-    if (regions == NULL) {
-        return false;
-    }
-    store->regions = regions;
-    store->region_room = room;
-    return true;
-}
-
 /* The very region, or NULL. *fine: nothing crosses it; one may be part of another. */
 static struct store_region *region_find(struct sl_store *store, uint64_t addr,
                                         uint64_t length_bytes, bool *fine)
@@ -89,7 +74,7 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
     if (!fine) {
         return SL_STORE_INVALID;
     }
-    if (!regions_grow(store)) {
+    if (!SL_ARRAY_ROOM(store->regions, store->region_room, store->region_count + 1)) {
         return SL_STORE_NO_BUFFER;
     }
     sl_err err = sl_memory_register(memory_at(addr), length_bytes, NULL);
@@ -230,15 +215,14 @@ uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
         return 0;
     }
     pthread_mutex_lock(&store->lock);
-    struct store_pool *pools =
-        store->base == NULL ? NULL : realloc(store->pools, (store->pool_count + 1) * sizeof *pools);
-    if (pools != NULL) {
-        store->pools = pools;
+    bool fine =
+        store->base != NULL && SL_ARRAY_ROOM(store->pools, store->pool_room, store->pool_count + 1);
+    if (fine) {
         store->pools[store->pool_count++] = (struct store_pool){.at = at};
     }
     pthread_mutex_unlock(&store->lock);
-    if (pools == NULL) {
+    if (!fine) {
         (void)sl_store_memory_free(at);
     }
-    return pools == NULL ? 0 : (uint64_t)(uintptr_t)at;
+    return fine ? (uint64_t)(uintptr_t)at : 0;
 }

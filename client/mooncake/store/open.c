@@ -173,9 +173,9 @@ static struct store_rest rest_take(struct sl_store *store)
                                     .pools = store->pools,
                                     .pool_count = store->pool_count};
     store->segments = NULL;
-    store->segment_count = 0;
+    store->segment_count = store->segment_room = 0;
     store->pools = NULL;
-    store->pool_count = 0;
+    store->pool_count = store->pool_room = 0;
     store_regions_end(store);
     pthread_mutex_unlock(&store->lock);
     return rest;

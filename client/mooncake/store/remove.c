@@ -1,5 +1,6 @@
 /* client/mooncake/store/remove.c - removal: by key, by pattern, all, and what this process put. */
 #include "client/mooncake/store/internal.h"
+#include "runtime/sl_array.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -189,23 +190,9 @@ struct key_list {
 
 static bool list_add(struct key_list *list, struct sl_object_key key)
 {
-    if (list->count == list->room) {
-        uint32_t room = list->room == 0 ? 1024 : list->room * 2;
-        struct sl_object_key *keys = realloc(list->keys, room * sizeof *keys);
-        if (keys == NULL) {
-            return false;
-        }
-        list->keys = keys;
-        list->room = room;
-    }
-    if (list->text_bytes + key.length > list->text_room) {
-        size_t room = SL_MAX(list->text_room * 2, (size_t)64 * SL_KIB);
-        char *text = realloc(list->text, room);
-        if (text == NULL) {
-            return false;
-        }
-        list->text = text;
-        list->text_room = room;
+    if (!SL_ARRAY_ROOM(list->keys, list->room, list->count + 1) ||
+        !SL_ARRAY_ROOM(list->text, list->text_room, list->text_bytes + key.length)) {
+        return false;
     }
     memcpy(list->text + list->text_bytes, key.at, key.length);
     list->keys[list->count++] = (struct sl_object_key){.length = key.length};

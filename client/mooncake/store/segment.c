@@ -1,5 +1,6 @@
 /* client/mooncake/store/segment.c - further contributions of a store. */
 #include "client/mooncake/store/internal.h"
+#include "runtime/sl_array.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,16 +48,13 @@ static bool segment_add(struct sl_store *store, const struct store_base *base,
                         const struct store_segment *segment)
 {
     pthread_mutex_lock(&store->lock);
-    struct store_segment *segments =
-        store->base != base
-            ? NULL
-            : realloc(store->segments, (store->segment_count + 1) * sizeof *segments);
-    if (segments != NULL) {
-        store->segments = segments;
+    bool fine = store->base == base &&
+                SL_ARRAY_ROOM(store->segments, store->segment_room, store->segment_count + 1);
+    if (fine) {
         store->segments[store->segment_count++] = *segment;
     }
     pthread_mutex_unlock(&store->lock);
-    return segments != NULL;
+    return fine;
 }
 
 int sl_store_segment_mount(struct sl_store *store, const char *path, uint64_t offset_bytes,

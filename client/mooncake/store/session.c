@@ -8,78 +8,40 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUCKETS_MIN 64u
+#define HEADS_MIN 64u
 
 /* ---- the table; all under the store's lock ---- */
 
-static struct store_session **place_of(struct store_sessions *table, struct sl_object_key key)
+static struct store_session *session_find(const struct sl_table *table, struct sl_object_key key)
 {
-    if (table->bucket_count == 0) {
-        return NULL;
-    }
-    struct store_session **at = &table->buckets[store_key_hash(key) & (table->bucket_count - 1)];
-    while (*at != NULL &&
-           ((*at)->key_length != key.length || memcmp((*at)->key, key.at, key.length) != 0)) {
-        at = &(*at)->next;
+    struct store_session *at =
+        SL_TABLE_FIRST(table, store_key_hash(key), struct store_session, node);
+    while (at != NULL &&
+           (at->key_length != key.length || memcmp(at->key, key.at, key.length) != 0)) {
+        at = SL_TABLE_NEXT(at, struct store_session, node);
     }
     return at;
 }
 
-static struct store_session *session_find(struct store_sessions *table, struct sl_object_key key)
-{
-    struct store_session **at = place_of(table, key);
-    return at == NULL ? NULL : *at;
-}
-
-static bool table_grow(struct store_sessions *table)
-{
-    uint32_t bucket_count = table->bucket_count == 0 ? BUCKETS_MIN : table->bucket_count * 2;
-    struct store_session **buckets = calloc(bucket_count, sizeof(void *));
-    if (buckets == NULL) {
-        return false;
-    }
-    for (uint32_t i = 0; i < table->bucket_count; i++) {
-        while (table->buckets[i] != NULL) {
-            struct store_session *moved = table->buckets[i];
-            const struct sl_object_key key = {.at = moved->key, .length = moved->key_length};
-            table->buckets[i] = moved->next;
-            struct store_session **to = &buckets[store_key_hash(key) & (bucket_count - 1)];
-            moved->next = *to;
-            *to = moved;
-        }
-    }
-    free(table->buckets);
-    table->buckets = buckets;
-    table->bucket_count = bucket_count;
-    return true;
-}
-
 /* False: no memory. */
-static bool session_add(struct store_sessions *table, struct store_session *session)
+static bool session_add(struct sl_table *table, struct store_session *session)
 {
-    if (table->count >= table->bucket_count && !table_grow(table)) {
-        return false;
-    }
     const struct sl_object_key key = {.at = session->key, .length = session->key_length};
-    struct store_session **to = &table->buckets[store_key_hash(key) & (table->bucket_count - 1)];
-    session->next = *to;
-    *to = session;
-    table->count++;
-    return true;
+    bool fits = sl_table_reserve(table, SL_MAX(table->count + 1, HEADS_MIN));
+    if (fits) {
+        sl_table_add(table, &session->node, store_key_hash(key));
+    }
+    return fits;
 }
 
 /* Out of the table; the caller frees it when nobody uses it any more. */
-static struct store_session *session_unlink(struct store_sessions *table, struct sl_object_key key)
+static struct store_session *session_unlink(struct sl_table *table, struct sl_object_key key)
 {
-    struct store_session **at = place_of(table, key);
-    if (at == NULL || *at == NULL) {
-        return NULL;
+    struct store_session *found = session_find(table, key);
+    if (found != NULL) {
+        sl_table_remove(table, &found->node);
+        found->over = true;
     }
-    struct store_session *found = *at;
-    *at = found->next;
-    found->next = NULL;
-    found->over = true;
-    table->count--;
     return found;
 }
 
@@ -107,7 +69,7 @@ static void session_free(struct store_session *session)
 
 /* ---- uses ---- */
 
-static struct store_session *session_enter(struct sl_store *store, struct store_sessions *table,
+static struct store_session *session_enter(struct sl_store *store, struct sl_table *table,
                                            struct sl_object_key key)
 {
     pthread_mutex_lock(&store->lock);
@@ -120,13 +82,13 @@ static struct store_session *session_enter(struct sl_store *store, struct store_
 }
 
 /* drop: it is over, whoever else uses it. */
-static void session_leave(struct sl_store *store, struct store_sessions *table,
+static void session_leave(struct sl_store *store, struct sl_table *table,
                           struct store_session *session, bool drop)
 {
     pthread_mutex_lock(&store->lock);
     if (drop && !session->over) {
-        const struct sl_object_key key = {.at = session->key, .length = session->key_length};
-        (void)session_unlink(table, key);
+        sl_table_remove(table, &session->node);
+        session->over = true;
     }
     session->uses--;
     bool last = session->over && session->uses == 0;
@@ -139,7 +101,7 @@ static void session_leave(struct sl_store *store, struct store_sessions *table,
 
 /* Takes the session out of the table and waits for copies under way, which end by themselves; in a
  * child there are none: their threads stayed with the parent. The caller owns it then. */
-static struct store_session *session_take(struct sl_store *store, struct store_sessions *table,
+static struct store_session *session_take(struct sl_store *store, struct sl_table *table,
                                           struct sl_object_key key)
 {
     pthread_mutex_lock(&store->lock);
@@ -154,20 +116,19 @@ static struct store_session *session_take(struct sl_store *store, struct store_s
     return session;
 }
 
-static void table_end(struct sl_store *store, struct store_sessions *table)
+static void table_end(struct sl_store *store, struct sl_table *table)
 {
     for (;;) {
         pthread_mutex_lock(&store->lock);
         struct store_session *session = NULL;
-        for (uint32_t i = 0; session == NULL && i < table->bucket_count; i++) {
-            session = table->buckets[i];
+        for (uint32_t i = 0; session == NULL && i < table->head_count; i++) {
+            session = SL_TABLE_ITEM(table->heads[i], struct store_session, node);
         }
         char name[STORE_NAME_BYTES_MAX];
         struct sl_object_key key = {.at = name,
                                     .length = session == NULL ? 0 : session->key_length};
         if (session == NULL) {
-            free(table->buckets);
-            *table = (struct store_sessions){0};
+            sl_table_fini(table);
         } else {
             memcpy(name, session->key, session->key_length);
         }
@@ -191,7 +152,7 @@ void store_sessions_end(struct sl_store *store)
 /* ---- reading ---- */
 
 /* Puts it in, in place of one that is there. Takes session. */
-static int session_install(struct sl_store *store, struct store_sessions *table,
+static int session_install(struct sl_store *store, struct sl_table *table,
                            struct store_session *session)
 {
     const struct sl_object_key key = {.at = session->key, .length = session->key_length};

@@ -8,8 +8,8 @@
 
 #include "runtime/sl_error.h"
 
-struct sl_table_node { /* zeroes: in no table */
-    struct sl_table_node *next, **link;
+struct sl_table_node {
+    struct sl_table_node *next, **link; /* link NULL: in no table */
     uint64_t hash;
 };
 
@@ -35,9 +35,12 @@ static inline uint64_t sl_table_hash(uint64_t id)
 static inline void sl_table_add(struct sl_table *table, struct sl_table_node *node, uint64_t hash)
 {
     struct sl_table_node **head = &table->heads[hash & (table->head_count - 1)];
-    *node = (struct sl_table_node){.next = *head, .link = head, .hash = hash};
-    if (*head != NULL) {
-        (*head)->link = &node->next;
+    struct sl_table_node *next = *head;
+    node->next = next;
+    node->link = head;
+    node->hash = hash;
+    if (next != NULL) {
+        next->link = &node->next;
     }
     *head = node;
     table->count++;
@@ -46,14 +49,15 @@ static inline void sl_table_add(struct sl_table *table, struct sl_table_node *no
 /* Also of a node that is in no table. */
 static inline void sl_table_remove(struct sl_table *table, struct sl_table_node *node)
 {
-    if (node->link == NULL) {
+    struct sl_table_node **link = node->link, *next = node->next;
+    if (link == NULL) {
         return;
     }
-    *node->link = node->next;
-    if (node->next != NULL) {
-        node->next->link = node->link;
+    *link = next;
+    if (next != NULL) {
+        next->link = link;
     }
-    *node = (struct sl_table_node){0};
+    node->link = NULL;
     table->count--;
 }
 

@@ -20,7 +20,7 @@
     ((wanted) <= (capacity) ||                 \
      _Generic(&(capacity), uint32_t *          \
               : sl_array_grow_u32, uint64_t *  \
-              : sl_array_grow_u64)(&(items), &(capacity), (wanted), sizeof(*(items))))
+              : sl_array_grow_u64)(&(items), &(capacity), (wanted), sizeof(__typeof__(*(items)))))
 
 /* For SL_ARRAY_ROOM. items_at: address of the pointer to the items. */
 bool sl_array_grow_u32(void *items_at, uint32_t *capacity, uint64_t wanted, size_t item_bytes);

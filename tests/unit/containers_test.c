@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define STEPS 20000u
+#define STEPS 5000u
 
 static uint64_t random_state;
 

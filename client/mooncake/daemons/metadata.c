@@ -191,8 +191,11 @@ void mc_metadata_stop(struct mc_metadata **metadata)
     }
     mc_http_stop(&gone->http);
     for (uint32_t i = 0; i < gone->by_key.head_count; i++) {
-        while (gone->by_key.heads[i] != NULL) {
-            entry_remove(gone, SL_TABLE_ITEM(gone->by_key.heads[i], struct entry, node));
+        struct entry *at = SL_TABLE_ITEM(gone->by_key.heads[i], struct entry, node);
+        while (at != NULL) {
+            struct entry *next = SL_TABLE_ITEM(at->node.next, struct entry, node);
+            free(at);
+            at = next;
         }
     }
     sl_table_fini(&gone->by_key);

@@ -2,6 +2,7 @@
 #include "ipc/sl_cluster.h"
 
 #include "ipc/sl_msg.h"
+#include "runtime/sl_address.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -55,23 +56,11 @@ bool sl_cluster_address(const char *text, bool *any)
     char host[64];
     struct in_addr v4;
     struct in6_addr v6;
-    const char *colon = strrchr(text, ':');
-    size_t digits = colon == NULL ? 0 : strspn(colon + 1, "0123456789");
-    unsigned port = 0;
-    if (digits == 0 || digits > 5 || colon[1 + digits] != '\0') {
+    uint16_t port = 0;
+    bool bracket = text[0] == '[';
+    if (!sl_address_parse(text, host, sizeof(host), &port)) {
         return false;
     }
-    for (size_t i = 1; i <= digits; i++) {
-        port = port * 10 + (unsigned)(colon[i] - '0');
-    }
-    size_t length = (size_t)(colon - text);
-    bool bracket = length >= 2 && text[0] == '[' && text[length - 1] == ']';
-    length -= bracket ? 2 : 0;
-    if (port == 0 || port > 65535 || length >= sizeof(host)) {
-        return false;
-    }
-    memcpy(host, text + bracket, length);
-    host[length] = '\0';
     if (!bracket && inet_pton(AF_INET, host, &v4) == 1) {
         *any = v4.s_addr == 0;
         return true;

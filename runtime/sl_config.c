@@ -2,6 +2,7 @@
  * syntax; every value from wherever goes through the same typed parser, so that all errors look
  * alike. */
 #include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
 
 #include <confuse.h>
 #include <ctype.h>
@@ -41,220 +42,32 @@ struct sl_config {
     struct setting_value values[SL_SETTING_COUNT_OF];
 };
 
-/* ---------------------------------------------------------------- typed texts */
-
-static bool text_is_one_of(const char *text, const char *const *words)
-{
-    for (; *words != NULL; words++) {
-        if (strcasecmp(text, *words) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static sl_err parse_bool(const char *text, uint64_t *out, struct sl_error *why)
-{
-    static const char *const yes[] = {"true", "yes", "on", "1", NULL};
-    static const char *const no[] = {"false", "no", "off", "0", NULL};
-    if (text_is_one_of(text, yes)) {
-        *out = 1;
-        return SL_OK;
-    }
-    if (text_is_one_of(text, no)) {
-        *out = 0;
-        return SL_OK;
-    }
-    return sl_fail(why, SL_ERR_INVALID,
-                   "'%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0", text);
-}
-
-/* Digits only: strtoull alone would take signs, spaces and wrap negatives around. */
-static sl_err parse_digits(const char *text, uint64_t *out, const char **rest, struct sl_error *why)
-{
-    *rest = text;
-    if (!isdigit((unsigned char)text[0])) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
-    }
-    errno = 0;
-    char *end = NULL;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno == ERANGE) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
-    }
-    *out = value;
-    *rest = end;
-    return SL_OK;
-}
-
-static sl_err parse_count(const char *text, uint64_t *out, struct sl_error *why)
-{
-    const char *rest = NULL;
-    uint64_t value = 0;
-    sl_err err = parse_digits(text, &value, &rest, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (*rest != '\0') {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no whole number", text);
-    }
-    *out = value;
-    return SL_OK;
-}
-
-struct unit {
-    const char *name;
-    uint64_t factor;
-};
-
-static const struct unit size_units[] = {
-    {"", 1},
-    {"b", 1},
-    {"kb", 1000},
-    {"mb", 1000000},
-    {"gb", 1000000000},
-    {"tb", 1000000000000},
-    {"k", SL_KIB},
-    {"m", SL_MIB},
-    {"g", SL_GIB},
-    {"t", SL_GIB << 10},
-    {"kib", SL_KIB},
-    {"mib", SL_MIB},
-    {"gib", SL_GIB},
-    {"tib", SL_GIB << 10},
-};
-
-sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why)
-{
-    const char *rest = NULL;
-    uint64_t value = 0;
-    sl_err err = parse_digits(text, &value, &rest, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    while (*rest == ' ') {
-        rest++;
-    }
-    for (size_t i = 0; i < SL_COUNT(size_units); i++) {
-        if (strcasecmp(rest, size_units[i].name) != 0) {
-            continue;
-        }
-        if (value > UINT64_MAX / size_units[i].factor) {
-            return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
-        }
-        *bytes = value * size_units[i].factor;
-        return SL_OK;
-    }
-    return sl_fail(
-        why, SL_ERR_INVALID,
-        "'%.64s': unknown unit '%.64s'; B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB",
-        text, rest);
-}
-
-/* Whole part and up to nine decimals, in billionths. */
-static sl_err parse_decimal(const char *text, uint64_t *whole, uint64_t *billionths,
-                            const char **rest, struct sl_error *why)
-{
-    sl_err err = parse_digits(text, whole, rest, why);
-    *billionths = 0;
-    if (err != SL_OK || **rest != '.') {
-        return err;
-    }
-    (*rest)++;
-    if (!isdigit((unsigned char)**rest)) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
-    }
-    for (uint64_t place = 100000000; isdigit((unsigned char)**rest); place /= 10, (*rest)++) {
-        *billionths += place * (uint64_t)(**rest - '0');
-    }
-    return SL_OK;
-}
-
-static const struct unit duration_units[] = {
-    {"ns", 1},          {"us", SL_NS_PER_US},      {"ms", SL_NS_PER_MS},
-    {"s", SL_NS_PER_S}, {"min", 60 * SL_NS_PER_S}, {"h", 3600 * SL_NS_PER_S},
-};
-
-sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
-{
-    const char *rest = NULL;
-    uint64_t whole = 0;
-    uint64_t billionths = 0;
-    sl_err err = parse_decimal(text, &whole, &billionths, &rest, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (*rest == '\0' && whole == 0 && billionths == 0) {
-        *ns = 0;
-        return SL_OK;
-    }
-    while (*rest == ' ') {
-        rest++;
-    }
-    for (size_t i = 0; i < SL_COUNT(duration_units); i++) {
-        uint64_t factor = duration_units[i].factor;
-        if (strcmp(rest, duration_units[i].name) != 0) {
-            continue;
-        }
-        if (whole >= UINT64_MAX / factor - 1) {
-            return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
-        }
-        *ns = whole * factor + (factor >= SL_NS_PER_S ? billionths * (factor / SL_NS_PER_S)
-                                                      : billionths * factor / SL_NS_PER_S);
-        return SL_OK;
-    }
-    return sl_fail(why, SL_ERR_INVALID, "'%.64s': a duration needs a unit: ns, us, ms, s, min or h",
-                   text);
-}
-
-static sl_err parse_ratio(const char *text, uint64_t *millionths, struct sl_error *why)
-{
-    const char *rest = NULL;
-    uint64_t whole = 0;
-    uint64_t billionths = 0;
-    sl_err err = parse_decimal(text, &whole, &billionths, &rest, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (*rest != '\0' || whole > 1 || (whole == 1 && billionths > 0)) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no ratio from 0 to 1", text);
-    }
-    *millionths = whole * 1000000 + billionths / 1000;
-    return SL_OK;
-}
+/* ---------------------------------------------------------------- values */
 
 static sl_err setting_parse(const struct setting_row *row, const char *text, uint64_t *number,
                             struct sl_error *why)
 {
+    sl_err err = SL_OK;
+    bool is_true = false;
     switch (row->kind) {
     case SL_SETTING_BOOL:
-        return parse_bool(text, number, why);
+        err = sl_parse_bool(text, &is_true, why);
+        *number = is_true;
+        return err;
     case SL_SETTING_COUNT:
-        return parse_count(text, number, why);
+        return sl_parse_count(text, number, why);
     case SL_SETTING_SIZE:
         return sl_parse_size(text, number, why);
     case SL_SETTING_DURATION:
         return sl_parse_duration(text, number, why);
     case SL_SETTING_RATIO:
-        return parse_ratio(text, number, why);
+        return sl_parse_ratio(text, number, why);
     case SL_SETTING_TEXT:
         *number = strlen(text);
         return SL_OK;
     }
     return SL_ERR_INTERNAL;
 }
-
-sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why)
-{
-    uint64_t number = 0;
-    sl_err err = parse_bool(text, &number, why);
-    if (err == SL_OK) {
-        *value = number != 0;
-    }
-    return err;
-}
-
-/* ---------------------------------------------------------------- values */
 
 static int setting_find(const char *name, size_t length)
 {

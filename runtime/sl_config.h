@@ -218,11 +218,6 @@ const char *sl_setting_name(enum sl_setting setting);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
 
-/* Parsers, for other texts with the same rules. Errors: SL_ERR_INVALID. */
-sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why);
-sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why);
-sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why);
-
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The

@@ -5,6 +5,7 @@
 #include "client/bench/kinds.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_index.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -316,9 +317,9 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
 
 static bool seconds_read(const char *text, uint64_t *ns)
 {
-    char *end = NULL;
-    double seconds = text == NULL ? 2.0 : strtod(text, &end);
-    if (text != NULL && (end == text || *end != '\0' || !(seconds > 0) || seconds > SECONDS_MAX)) {
+    double seconds = 2.0;
+    if (text != NULL &&
+        (!sl_parse_real(text, &seconds) || !(seconds > 0) || seconds > SECONDS_MAX)) {
         return false;
     }
     *ns = (uint64_t)(seconds * 1e9);

@@ -3,6 +3,7 @@
 #include "client/bench/bench.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_copy.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,6 @@
 static bool cache_read(uint32_t index, uint64_t *bytes)
 {
     char path[96], text[32] = "", kind[32] = "";
-    uint64_t size = 0;
-    char unit = 0;
     (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/type", index);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -33,10 +32,8 @@ static bool cache_read(uint32_t index, uint64_t *bytes)
     (void)fclose(file);
     *bytes = 0;
     if (typed && sized && strncmp(kind, "Instruction", 11) != 0) {
-        char *end = NULL;
-        size = strtoull(text, &end, 10);
-        unit = *end;
-        *bytes = unit == 'K' ? size * SL_KIB : unit == 'M' ? size * SL_MIB : size;
+        text[strcspn(text, "\n")] = '\0';
+        (void)sl_parse_size(text, bytes, NULL);
     }
     return true;
 }

@@ -2,6 +2,7 @@
 #include "client/bench/commands.h"
 #include "client/bench/replay_engine.h"
 #include "runtime/keys/sl_keys.h"
+#include "runtime/sl_parse.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,10 +43,9 @@ static int options_check(struct ctl *ctl, struct replay_options *options, const 
         return ctl_wrong(ctl, "--limit and --op-timeout are above 0, --device-blocks at most %u",
                          DEVICE_MAX);
     }
-    char *end = NULL;
-    options->speed = speed == NULL ? 0 : strtod(speed, &end);
+    options->speed = 0;
     if (speed != NULL &&
-        (end == speed || *end != '\0' || !(options->speed > 0) || options->speed > 1e9)) {
+        (!sl_parse_real(speed, &options->speed) || !(options->speed > 0) || options->speed > 1e9)) {
         return ctl_wrong(ctl, "--speed '%s' is not a number above 0", speed);
     }
     if (strcmp(progress, "auto") != 0 && strcmp(progress, "on") != 0 &&
@@ -67,13 +67,13 @@ static void pages_tidy(const struct ctl *ctl)
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
         struct stat about;
         struct sl_proc_id proc;
-        char *end = NULL;
+        const char *rest = NULL;
+        uint64_t pid = 0;
         if (strncmp(entry->d_name, "metrics.client.", 15) != 0) {
             continue;
         }
-        unsigned long pid = strtoul(entry->d_name + 15, &end, 10);
-        if (*end == '.' && pid <= UINT32_MAX &&
-            sl_proc_id_of((uint32_t)pid, &proc, NULL) == SL_ERR_NOT_FOUND &&
+        if (sl_parse_digits(entry->d_name + 15, &pid, &rest) == SL_OK && *rest == '.' &&
+            pid <= UINT32_MAX && sl_proc_id_of((uint32_t)pid, &proc, NULL) == SL_ERR_NOT_FOUND &&
             fstatat(dirfd(directory), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
             time(NULL) - about.st_mtime > PAGE_KEPT_S) {
             (void)unlinkat(dirfd(directory), entry->d_name, 0);

@@ -1,6 +1,7 @@
 /* client/bench/workload.c - prints a generated trace. */
 #include "client/bench/commands.h"
 #include "client/bench/workload_model.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 
@@ -24,17 +25,17 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
-    char *end = NULL;
+    double rate_per_s = 0;
+    if (!sl_parse_real(rate, &rate_per_s)) {
+        return ctl_wrong(ctl, "--rate '%s' is not a number", rate);
+    }
     const struct workload_options asked = {.requests = requests,
                                            .seed = seed,
                                            .block_tokens =
                                                (uint32_t)SL_MIN(block_tokens, UINT32_MAX),
                                            .sessions = (uint32_t)SL_MIN(sessions, UINT32_MAX),
                                            .system_prompts = (uint32_t)SL_MIN(prompts, UINT32_MAX),
-                                           .rate_per_s = strtod(rate, &end)};
-    if (end == rate || *end != '\0') {
-        return ctl_wrong(ctl, "--rate '%s' is not a number", rate);
-    }
+                                           .rate_per_s = rate_per_s};
     struct workload *workload = NULL;
     if (workload_create(&asked, &workload, &why) != SL_OK) {
         return ctl_wrong(ctl, "%s", why.text);

@@ -1,7 +1,7 @@
 /* client/command/arguments.c - command lines of sluicectl. */
 #include "client/command/command.h"
+#include "runtime/sl_parse.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,18 +16,6 @@ static const struct ctl_option *option_of(const struct ctl_option *options, uint
     return NULL;
 }
 
-static bool count_of(const char *text, uint64_t *out)
-{
-    char *end = NULL;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] < '0' || text[0] > '9') {
-        return false;
-    }
-    *out = value;
-    return true;
-}
-
 static bool option_take(const struct ctl *ctl, const struct ctl_option *option, const char *value)
 {
     struct sl_error why = {.code = SL_ERR_INVALID};
@@ -36,7 +24,7 @@ static bool option_take(const struct ctl *ctl, const struct ctl_option *option, 
         return true;
     }
     if (option->count != NULL) {
-        if (count_of(value, option->count)) {
+        if (sl_parse_count(value, option->count, NULL) == SL_OK) {
             return true;
         }
         (void)ctl_wrong(ctl, "--%s '%s' is not a whole number", option->name, value);

@@ -4,6 +4,8 @@
 
 #include "ipc/sl_cluster.h"
 #include "runtime/directory/options.h"
+#include "runtime/sl_address.h"
+#include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -103,7 +105,7 @@ static void verbs_port(struct doctor *doctor, const char *ports, const char *nam
     }
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.60s/mtu", netdev);
     line_read(path, mtu);
-    bool small = strtol(mtu, NULL, 10) < MTU_SMALL;
+    bool small = sl_parse_leading(mtu) < MTU_SMALL;
     doctor_say(doctor, small ? DOCTOR_WARN : DOCTOR_OK, "mtu",
                small ? "ip link set DEVICE mtu 9000, on switches and peers too" : "",
                "%s: %s bytes%s", netdev, mtu,
@@ -149,34 +151,11 @@ static bool address_parse(const char *text, struct sockaddr_storage *out, sockle
                           uint16_t *port)
 {
     char host[130];
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-    const char *end = strchr(text, ']');
-    const char *colon = strrchr(text, ':');
-    bool bracket = text[0] == '[' && end != NULL;
-    if (!bracket && inet_pton(AF_INET6, text, &v6.sin6_addr) == 1) {
-        colon = NULL; /* all of it is the address */
-    } else if (bracket && colon < end) {
-        colon = NULL;
-    }
-    const char *from = text + bracket;
-    size_t host_length = bracket         ? (size_t)(end - from)
-                         : colon != NULL ? (size_t)(colon - from)
-                                         : strlen(from);
-    (void)snprintf(host, sizeof(host), "%.*s", (int)SL_MIN(host_length, 128u), from);
-    unsigned long number = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
-    *port = (uint16_t)SL_MIN(number, 65535u);
-    v4.sin_port = v6.sin6_port = htons(*port);
-    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
-        memcpy(out, &v4, sizeof(v4));
-        *length = sizeof(v4);
-    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
-        memcpy(out, &v6, sizeof(v6));
-        *length = sizeof(v6);
-    } else {
-        return false;
-    }
-    return true;
+    const char *port_text = NULL;
+    *port = 0;
+    return sl_address_split(text, SL_PORT_OPTIONAL, host, sizeof(host), &port_text) &&
+           (port_text == NULL || sl_port_parse(port_text, port)) &&
+           sl_address_ip(host, *port, out, length);
 }
 
 /* cluster_listen may also be at an interface's name, or at *. */
@@ -184,15 +163,11 @@ static bool interface_parse(const char *text, struct sockaddr_storage *out, sock
                             uint16_t *port)
 {
     char name[IF_NAMESIZE];
-    const char *colon = strrchr(text, ':');
     struct ifaddrs *all = NULL;
     bool found = false;
-    if (colon == NULL || (size_t)(colon - text) >= sizeof(name)) {
+    if (!sl_address_parse(text, name, sizeof(name), port)) {
         return false;
     }
-    memcpy(name, text, (size_t)(colon - text));
-    name[colon - text] = '\0';
-    *port = (uint16_t)SL_MIN(strtoul(colon + 1, NULL, 10), 65535u);
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(*port)};
     found = strcmp(name, "*") == 0;
     if (!found && getifaddrs(&all) != 0) {

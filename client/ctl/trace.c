@@ -3,6 +3,7 @@
 #include "client/ctl/commands.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_metrics.h"
+#include "runtime/sl_parse.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -255,16 +256,6 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
     return code;
 }
 
-static bool id_of(const char *text, uint64_t *out)
-{
-    size_t digits = strspn(text, "0123456789abcdefABCDEF");
-    if (digits == 0 || digits > 16 || text[digits] != '\0') {
-        return false;
-    }
-    *out = strtoull(text, NULL, 16);
-    return *out != 0;
-}
-
 static int trace_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
@@ -279,7 +270,8 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
     if ((ctl->word_count == 1) + (last > 0) + (slow > 0) != 1 || ctl->word_count > 1) {
         return ctl_wrong(ctl, "one of ID, --last N, --slow N");
     }
-    if (ctl->word_count == 1 && !id_of(ctl->words[0], &trace.trace_id)) {
+    if (ctl->word_count == 1 &&
+        (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
         return ctl_wrong(ctl, "'%s' is no trace id: up to 16 hex digits, not 0", ctl->words[0]);
     }
     if (ctl_pages(ctl, page_collect, &trace) == 0) {

@@ -2,6 +2,7 @@
  * them.
  */
 #include "client/lib/engine.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>

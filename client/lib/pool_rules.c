@@ -1,8 +1,7 @@
 /* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool,
  * what a store in a process of its own has to map, what the modes allow. */
-#include "client/lib/size_text.h"
 #include "client/lib/sluice.h"
-#include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +128,7 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
 static sl_err size_parse(const char *field, const char *text, uint64_t *bytes, struct sl_error *why)
 {
     uint64_t value = 0;
-    const char *wrong = sl_size_read(text, &value);
+    const char *wrong = sl_parse_size_1024(text, &value);
     if (wrong == NULL && value != 0 && value < STORE_SIZE_MIN) {
         wrong = "is neither 0 nor at least 1024 bytes";
     }

@@ -25,7 +25,6 @@ struct directory_place {
 sl_err directory_place_from(const char *url, struct directory_place *out, struct sl_error *why);
 bool directory_name_good(const char *text, size_t length); /* of nodes and clusters */
 bool directory_address_good(const char *text, size_t length);
-bool directory_number(const char *text, size_t length, uint64_t *out); /* decimal, all of it */
 
 /* ---- the connection (link.c) ---- */
 #define LINK_OUT_BYTES    SL_MIB

@@ -1,6 +1,7 @@
 /* runtime/directory/lookups.c - which nodes may hold a key: questions in one batch, their answers.
  */
 #include "runtime/directory/state.h"
+#include "runtime/sl_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static void holders_read(struct sl_directory *self, struct lookup *lookup, uint3
         const struct link_item *who = &reply->items[i], *life = &reply->items[i + 1];
         uint64_t incarnation = 0;
         if (who->nil || life->nil || !directory_name_good(who->text, who->length) ||
-            !directory_number(life->text, life->length, &incarnation)) {
+            !sl_parse_whole(life->text, life->length, &incarnation)) {
             self->stats.stale_holders++;
             continue;
         }

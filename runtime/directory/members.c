@@ -1,5 +1,6 @@
 /* runtime/directory/members.c - who is there: the table of nodes, read anew and then exchanged. */
 #include "runtime/directory/state.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,8 +116,8 @@ static bool record_read(const char *name, const struct link_item *item,
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
     if (!record_word(&at, end, version, sizeof(version)) || strcmp(version, RECORD_VERSION) != 0 ||
         !record_word(&at, end, incarnation, sizeof(incarnation)) ||
-        !directory_number(incarnation, strlen(incarnation), &out->incarnation) ||
-        out->incarnation == 0 || !record_word(&at, end, out->control, sizeof(out->control)) ||
+        !sl_parse_within(incarnation, 1, UINT64_MAX, &out->incarnation) ||
+        !record_word(&at, end, out->control, sizeof(out->control)) ||
         !record_word(&at, end, out->fabric, sizeof(out->fabric)) || at != end) {
         return false;
     }

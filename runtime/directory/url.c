@@ -1,28 +1,13 @@
 /* runtime/directory/url.c - where the directory's server is, from text. */
 #include "runtime/directory/internal.h"
+#include "runtime/sl_address.h"
+#include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
-
-bool directory_number(const char *text, size_t length, uint64_t *out)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9') {
-            return false;
-        }
-        uint64_t digit = (uint64_t)(text[i] - '0');
-        if (value > (UINT64_MAX - digit) / 10) {
-            return false;
-        }
-        value = value * 10 + digit;
-    }
-    *out = value;
-    return length > 0;
-}
 
 bool directory_name_good(const char *text, size_t length)
 {
@@ -79,7 +64,7 @@ static sl_err place_database(const char *text, struct directory_place *out, stru
     if (*text == '\0') {
         return SL_OK;
     }
-    if (!directory_number(text, strlen(text), &number) || number > 65535) {
+    if (!sl_parse_within(text, 0, 65535, &number)) {
         return sl_fail(why, SL_ERR_CONFIG, "directory_url: '%.32s' is no number of a database",
                        text);
     }
@@ -111,35 +96,20 @@ static sl_err place_unix(const char *path, struct directory_place *out, struct s
 static sl_err place_host(const char *text, size_t length, struct directory_place *out,
                          struct sl_error *why)
 {
-    char host[64];
-    const char *colon = memrchr(text, ':', length);
-    uint64_t port = 0;
-    if (colon == NULL || !directory_number(colon + 1, length - (size_t)(colon + 1 - text), &port) ||
-        port == 0 || port > 65535) {
+    char place[128], host[128];
+    uint16_t port = 0;
+    (void)snprintf(place, sizeof(place), "%.*s", (int)SL_MIN(length, sizeof(place)), text);
+    if (length >= sizeof(place) || !sl_address_parse(place, host, sizeof(host), &port)) {
         return sl_fail(why, SL_ERR_CONFIG, "directory_url: no port from 1 to 65535 in '%.*s'",
                        (int)SL_MIN(length, 64u), text);
     }
-    size_t host_length = (size_t)(colon - text);
-    if (host_length >= 2 && text[0] == '[' && text[host_length - 1] == ']') {
-        text++;
-        host_length -= 2;
-    }
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    (void)snprintf(host, sizeof(host), "%.*s", (int)SL_MIN(host_length, sizeof(host) - 1), text);
     const char *ip = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
-    if (host_length < sizeof(host) && inet_pton(AF_INET, ip, &v4.sin_addr) == 1) {
-        memcpy(&out->address, &v4, sizeof(v4));
-        out->address_bytes = sizeof(v4);
-    } else if (host_length < sizeof(host) && inet_pton(AF_INET6, ip, &v6.sin6_addr) == 1) {
-        memcpy(&out->address, &v6, sizeof(v6));
-        out->address_bytes = sizeof(v6);
-    } else {
+    if (!sl_address_ip(ip, port, &out->address, &out->address_bytes)) {
         /* Resolving may block for seconds, and an actor must not. */
         return sl_fail(why, SL_ERR_CONFIG,
                        "directory_url: '%s' is no IP address (names are not resolved)", host);
     }
-    (void)snprintf(out->about, sizeof(out->about), "redis at %s port %u", host, (unsigned)port);
+    (void)snprintf(out->about, sizeof(out->about), "redis at %s port %u", host, port);
     return SL_OK;
 }
 

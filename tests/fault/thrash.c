@@ -2,6 +2,7 @@
  * stopped and restarted, as a seed decides. Every byte that is read is verified against the history
  * of acknowledged puts. */
 #include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
 #include "tests/fault/thrash_driver.h"
 
 #include <errno.h>

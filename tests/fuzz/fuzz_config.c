@@ -3,6 +3,7 @@
  * scanner that the next one could stumble over. The same bytes go through the parsers of single
  * values. */
 #include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

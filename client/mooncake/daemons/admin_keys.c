@@ -5,6 +5,7 @@
 #include "client/mooncake/store/names.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>

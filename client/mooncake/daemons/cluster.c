@@ -3,6 +3,7 @@
 
 #include "ipc/sl_cluster.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -80,10 +81,10 @@ static sl_err ip_set(struct mc_cluster *cluster, const char *address, struct sl_
 /* The port of an earlier life, so that the node's settings stay what they were. */
 static bool port_load(const char *path, uint16_t *port)
 {
-    char line[16] = "", *end = NULL;
+    char line[16] = "";
     FILE *file = fopen(path, "re");
     bool read = file != NULL && fgets(line, sizeof line, file) != NULL;
-    unsigned long value = read ? strtoul(line, &end, 10) : 0;
+    uint64_t value = read ? sl_parse_leading(line) : 0;
     if (file != NULL) {
         (void)fclose(file);
     }

@@ -1,9 +1,7 @@
 /* client/mooncake/daemons/flags.c - the command line and its values. */
 #include "client/mooncake/daemons/flags.h"
-#include "client/lib/size_text.h"
+#include "runtime/sl_parse.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -52,26 +50,13 @@ static bool bool_parse(const char *text, uint64_t *out)
     return false;
 }
 
-/* Digits, then *unit points at what follows. */
-static bool digits_parse(const char *text, uint64_t *out, const char **unit)
-{
-    if (text[0] < '0' || text[0] > '9') { /* no sign, no blank */
-        return false;
-    }
-    char *end = NULL;
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    *unit = end;
-    return errno == 0;
-}
-
 static bool duration_parse(const char *text, enum mc_kind kind, uint64_t *ns)
 {
     static const char *const names[] = {"", "ms", "s", "m", "h"};
     const uint64_t scales[] = {kind == MC_MILLIS ? SL_NS_PER_MS : SL_NS_PER_S, SL_NS_PER_MS,
                                SL_NS_PER_S, 60 * SL_NS_PER_S, 3600 * SL_NS_PER_S};
     const char *unit = NULL;
-    bool fine = digits_parse(text, ns, &unit);
+    bool fine = sl_parse_digits(text, ns, &unit) == SL_OK;
     for (size_t i = 0; fine && i < SL_COUNT(names); i++) {
         if (strcasecmp(unit, names[i]) == 0) {
             return !__builtin_mul_overflow(*ns, scales[i], ns);
@@ -96,20 +81,15 @@ static bool choice_is(const char *choices, const char *text)
 /* Whether text is of the flag's kind; bounds are checked by the caller. */
 static bool kind_parse(const struct mc_flag *flag, const char *text, struct mc_value *out)
 {
-    const char *rest = "";
-    char *end = NULL;
     switch (flag->kind) {
     case MC_BOOL:
         return bool_parse(text, &out->number);
     case MC_COUNT:
-        return digits_parse(text, &out->number, &rest) && *rest == '\0';
+        return sl_parse_count(text, &out->number, NULL) == SL_OK;
     case MC_REAL:
-        errno = 0;
-        out->real = strtod(text, &end);
-        return end != text && *end == '\0' && errno == 0 && isfinite(out->real) &&
-               strpbrk(text, " \t\n") == NULL;
+        return sl_parse_real(text, &out->real);
     case MC_SIZE:
-        return sl_size_read(text, &out->number) == NULL;
+        return sl_parse_size_1024(text, &out->number) == NULL;
     case MC_MILLIS:
     case MC_SECONDS:
         return duration_parse(text, flag->kind, &out->number);

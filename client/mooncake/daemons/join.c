@@ -1,6 +1,7 @@
 /* client/mooncake/daemons/join.c - see join.h. */
 #include "client/mooncake/daemons/join.h"
 
+#include "runtime/sl_address.h"
 #include "runtime/sl_clock.h"
 
 #include <arpa/inet.h>
@@ -353,16 +354,9 @@ void mc_join_serve(int fd, const struct mc_join_server *server, bool *changed)
 
 sl_err mc_join_parse(const char *text, char host[256], uint16_t *port, struct sl_error *why)
 {
-    const char *colon = strrchr(text, ':');
-    char *end = NULL;
-    unsigned long number = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
-    size_t length = colon != NULL ? (size_t)(colon - text) : 0;
-    size_t bracket = length > 2 && text[0] == '[' && text[length - 1] == ']' ? 1 : 0;
-    if (number < 1 || number > UINT16_MAX || *end != '\0' || length == 0 || length >= 256) {
+    if (!sl_address_parse(text, host, 256, port)) {
         return sl_fail(why, SL_ERR_CONFIG, "'%.128s' is not HOST:PORT of a master", text);
     }
-    (void)snprintf(host, 256, "%.*s", (int)(length - 2 * bracket), text + bracket);
-    *port = (uint16_t)number;
     return SL_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "client/mooncake/daemons/node.h"
 #include "client/mooncake/store/instance.h"
 #include "runtime/sl_disk_place.h"
+#include "runtime/sl_parse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +94,7 @@ static uint64_t size_before(const struct mc_node *node, const char *line)
     }
     SL_AUTO(free) char *text = settings_before(node);
     const char *at = text != NULL ? strstr(text, line) : NULL;
-    return at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
+    return at != NULL ? sl_parse_leading(at + strlen(line)) : 0;
 }
 
 /* Free bytes of the file system that has path, or the first directory above it that is there. */
@@ -154,14 +155,11 @@ static sl_err environment_size(const char *name, uint64_t otherwise, uint64_t *o
                                struct sl_error *why)
 {
     const char *text = getenv(name);
-    char *end = NULL;
     *out = otherwise;
     if (text == NULL || text[0] == '\0') {
         return SL_OK;
     }
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0) {
+    if (sl_parse_count(text, out, NULL) != SL_OK) {
         return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' is no number of bytes", name, text);
     }
     return SL_OK;

@@ -2,6 +2,8 @@
  * segment. */
 #include "client/mooncake/store/instance.h"
 #include "client/mooncake/store/internal.h"
+#include "runtime/sl_address.h"
+#include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,53 +41,25 @@ uint64_t store_random(void)
 
 /* ---- "host:port" ---- */
 
-static bool port_parse(const char *text, uint32_t *port)
-{
-    char *end = NULL;
-    unsigned long value = strtoul(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || value == 0 || value > UINT16_MAX) {
-        return false;
-    }
-    *port = (uint32_t)value;
-    return true;
-}
-
-/* Where ":port" begins, or NULL. What has two colons and no brackets is an IPv6 address alone. */
-static const char *port_colon(const char *address)
-{
-    if (address[0] == '[') {
-        const char *end = strchr(address, ']');
-        return end != NULL && end[1] == ':' ? end + 1 : NULL;
-    }
-    const char *colon = strchr(address, ':');
-    return colon != NULL && strchr(colon + 1, ':') == NULL ? colon : NULL;
-}
-
 /* host without brackets. */
 static bool address_split(const char *address, uint32_t port_default, char host[HOST_BYTES],
                           uint32_t *port)
 {
-    const char *colon = port_colon(address);
-    size_t length = colon != NULL ? (size_t)(colon - address) : strlen(address);
-    *port = port_default;
-    if (colon != NULL && !port_parse(colon + 1, port)) {
+    const char *text = NULL;
+    uint16_t number = 0;
+    if (!sl_address_split(address, SL_PORT_OPTIONAL, host, HOST_BYTES, &text) || host[0] == '\0' ||
+        (text != NULL && (!sl_port_parse(text, &number) || number == 0))) {
         return false;
     }
-    if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
-        address++;
-        length -= 2;
-    }
-    if (length == 0 || length >= HOST_BYTES) {
-        return false;
-    }
-    memcpy(host, address, length);
-    host[length] = '\0';
+    *port = text != NULL ? number : port_default;
     return true;
 }
 
 bool store_host_has_port(const char *host)
 {
-    return port_colon(host) != NULL;
+    char name[HOST_BYTES];
+    const char *port = NULL;
+    return sl_address_split(host, SL_PORT_OPTIONAL, name, sizeof name, &port) && port != NULL;
 }
 
 /* ---- is it this machine? ---- */
@@ -264,11 +238,11 @@ sl_err store_instance_of_client(const char *server, char instance[64], struct sl
 static uint32_t environment_u32(const char *name, uint32_t otherwise, uint32_t max)
 {
     const char *text = getenv(name);
-    char *end = NULL;
-    unsigned long value = text == NULL ? 0 : strtoul(text, &end, 10);
-    return text == NULL || end == text || *end != '\0' || value == 0 || value > max
-               ? otherwise
-               : (uint32_t)value;
+    uint64_t value = otherwise;
+    if (text != NULL) {
+        (void)sl_parse_within(text, 1, max, &value);
+    }
+    return (uint32_t)value;
 }
 
 uint32_t store_name_tries(void)

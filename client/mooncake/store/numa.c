@@ -1,5 +1,6 @@
 /* client/mooncake/store/numa.c - helpers of a process: NUMA nodes, and memory for torch. */
 #include "client/mooncake/store/sl_store.h"
+#include "runtime/sl_parse.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -19,16 +20,16 @@ static bool cpus_parse(const char *text, cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
     const char *at = text;
-    while (*at >= '0' && *at <= '9') {
-        char *end = NULL;
-        unsigned long first = strtoul(at, &end, 10), last = first;
-        if (*end == '-') {
-            last = strtoul(end + 1, &end, 10);
+    uint64_t first = 0;
+    while (sl_parse_digits(at, &first, &at) == SL_OK) {
+        uint64_t last = first;
+        if (*at == '-') {
+            (void)sl_parse_digits(at + 1, &last, &at);
         }
-        for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) {
+        for (uint64_t cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) {
             CPU_SET(cpu, cpus);
         }
-        at = *end == ',' ? end + 1 : end;
+        at += *at == ',';
     }
     return CPU_COUNT(cpus) > 0;
 }

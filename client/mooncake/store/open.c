@@ -1,6 +1,7 @@
 /* client/mooncake/store/open.c - life of a store: set up, used, closed, set up again. */
 #include "client/mooncake/store/instance.h"
 #include "client/mooncake/store/internal.h"
+#include "runtime/sl_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,11 +107,12 @@ static uint64_t call_ns_of_environment(void)
 {
     const char *own = getenv("SLUICE_OP_TIMEOUT");
     const char *set = getenv("MC_RPC_TIMEOUT_MS");
-    char *end = NULL;
-    long ms = set == NULL ? 0 : strtol(set, &end, 10);
-    bool fine = set != NULL && end != set && *end == '\0' && ms != 0;
-    ms = !fine ? CALL_MS_DEFAULT : ms < 0 || ms > CALL_MS_MAX ? CALL_MS_MAX : ms;
-    return own != NULL && own[0] != '\0' ? 0 : (uint64_t)ms * STORE_NS_PER_MS;
+    uint64_t ms = CALL_MS_DEFAULT;
+    bool endless = set != NULL && set[0] == '-';
+    if (set != NULL && sl_parse_within(set + endless, 1, UINT64_MAX, &ms)) {
+        ms = endless ? CALL_MS_MAX : SL_MIN(ms, CALL_MS_MAX);
+    }
+    return own != NULL && own[0] != '\0' ? 0 : ms * STORE_NS_PER_MS;
 }
 
 uint64_t store_call_ns(const struct store_base *base, uint64_t bytes)

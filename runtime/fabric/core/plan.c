@@ -1,7 +1,7 @@
 /* runtime/fabric/core/plan.c - limits, cuts and NICs. */
 #include "runtime/fabric/core/plan.h"
 
-#include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* runtime/fabric/tcp/tcp.c - the tcp fabric: ring, listener, connections; see internal.h. */
 #include "runtime/fabric/tcp/tcp.h"
 #include "runtime/fabric/tcp/internal.h"
+#include "runtime/sl_address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -252,21 +253,10 @@ static sl_err address_parse(const char *text, struct sl_wire_address *out, struc
 {
     char ip[64];
     const char *port = NULL;
-    const char *colon = strrchr(text, ':');
-    bool bracket = text[0] == '[';
-    const char *end = bracket ? strchr(text, ']') : colon;
-    bool one_colon = colon != NULL && strchr(text, ':') == colon;
-    if (!bracket && !one_colon) {
-        end = text + strlen(text); /* IPv4 without a port, or IPv6 without brackets */
-    } else if (end != NULL) {
-        port = bracket ? (end[1] == ':' ? end + 2 : NULL) : end + 1;
-    }
-    const char *start = bracket ? text + 1 : text;
-    if (end == NULL || (size_t)(end - start) >= sizeof(ip)) {
+    uint16_t number = 0;
+    if (!sl_address_split(text, SL_PORT_OPTIONAL, ip, sizeof(ip), &port)) {
         return sl_fail(why, SL_ERR_CONFIG, "'%.64s' is no address", text);
     }
-    memcpy(ip, start, (size_t)(end - start));
-    ip[end - start] = '\0';
     *out = (struct sl_wire_address){0};
     if (inet_pton(AF_INET, ip, out->ip) != 1) {
         out->ipv6 = true;
@@ -274,12 +264,10 @@ static sl_err address_parse(const char *text, struct sl_wire_address *out, struc
             return sl_fail(why, SL_ERR_CONFIG, "'%.64s' is no IP address", text);
         }
     }
-    char *rest = NULL;
-    unsigned long number = port == NULL ? 0 : strtoul(port, &rest, 10);
-    if (number > 65535 || (port != NULL && (*rest != '\0' || rest == port))) {
+    if (port != NULL && !sl_port_parse(port, &number)) {
         return sl_fail(why, SL_ERR_CONFIG, "'%.64s': '%.16s' is no port", text, port);
     }
-    out->port = (uint16_t)number;
+    out->port = number;
     return SL_OK;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "runtime/fabric/verbs/verbs.h"
 #include "runtime/fabric/verbs/internal.h"
+#include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -95,8 +96,8 @@ static sl_err device_open(struct sl_fabric *fabric, struct sl_error *why)
     const char *colon = strchr(nic, ':');
     (void)snprintf(wanted, sizeof(wanted), "%.*s",
                    (int)(colon == NULL ? strlen(nic) : (size_t)(colon - nic)), nic);
-    unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
-    if (colon != NULL && (port == 0 || port > UINT8_MAX)) {
+    uint64_t port = 0;
+    if (colon != NULL && !sl_parse_within(colon + 1, 1, UINT8_MAX, &port)) {
         return sl_fail(why, SL_ERR_CONFIG, "nic '%.80s': '%.16s' is no port", nic, colon + 1);
     }
     int count = 0;

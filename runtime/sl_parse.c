@@ -1,0 +1,283 @@
+/* runtime/sl_parse.c - texts as numbers. */
+#include "runtime/sl_parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- digits ---- */
+
+/* Appends one digit; false: above 2^64 - 1. */
+static bool digit_take(uint64_t *value, char digit)
+{
+    return !__builtin_mul_overflow(*value, 10, value) &&
+           !__builtin_add_overflow(*value, (uint64_t)(digit - '0'), value);
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+sl_err sl_parse_digits(const char *text, uint64_t *out, const char **rest)
+{
+    uint64_t value = 0;
+    bool fits = true;
+    const char *at = text;
+    for (; is_digit(*at); at++) {
+        fits = fits && digit_take(&value, *at);
+    }
+    *rest = at;
+    if (at == text || !fits) {
+        return at == text ? SL_ERR_INVALID : SL_ERR_LIMIT;
+    }
+    *out = value;
+    return SL_OK;
+}
+
+uint64_t sl_parse_leading(const char *text)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    (void)sl_parse_digits(text, &value, &rest);
+    return value;
+}
+
+bool sl_parse_whole(const char *text, size_t length, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (!is_digit(text[i]) || !digit_take(&value, text[i])) {
+            return false;
+        }
+    }
+    if (length > 0) {
+        *out = value;
+    }
+    return length > 0;
+}
+
+bool sl_parse_within(const char *text, uint64_t low, uint64_t high, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (!sl_parse_whole(text, strlen(text), &value) || value < low || value > high) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool sl_parse_hex(const char *text, uint64_t *out)
+{
+    size_t digits = strspn(text, "0123456789abcdefABCDEF");
+    if (digits == 0 || digits > 16 || text[digits] != '\0') {
+        return false;
+    }
+    *out = strtoull(text, NULL, 16);
+    return true;
+}
+
+bool sl_parse_real(const char *text, double *out)
+{
+    char *end = NULL;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || errno != 0 || !isfinite(value) ||
+        isspace((unsigned char)text[0])) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* The same with words for people. */
+static sl_err number_take(const char *text, uint64_t *out, const char **rest, struct sl_error *why)
+{
+    sl_err err = sl_parse_digits(text, out, rest);
+    return err == SL_OK ? SL_OK
+                        : sl_fail(why, SL_ERR_INVALID, "'%.64s' is %s", text,
+                                  err == SL_ERR_LIMIT ? "too large" : "no number");
+}
+
+sl_err sl_parse_count(const char *text, uint64_t *out, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    sl_err err = number_take(text, &value, &rest, why);
+    if (err == SL_OK && *rest != '\0') {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no whole number", text);
+    }
+    if (err == SL_OK) {
+        *out = value;
+    }
+    return err;
+}
+
+/* ---- sizes ---- */
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct unit size_units[] = {
+    {"", 1},
+    {"b", 1},
+    {"kb", 1000},
+    {"mb", 1000000},
+    {"gb", 1000000000},
+    {"tb", 1000000000000},
+    {"k", SL_KIB},
+    {"m", SL_MIB},
+    {"g", SL_GIB},
+    {"t", SL_GIB << 10},
+    {"kib", SL_KIB},
+    {"mib", SL_MIB},
+    {"gib", SL_GIB},
+    {"tib", SL_GIB << 10},
+};
+
+static const struct unit engine_units[] = {
+    {"", 1},        {"b", 1},      {"k", SL_KIB},  {"kb", SL_KIB},      {"m", SL_MIB},
+    {"mb", SL_MIB}, {"g", SL_GIB}, {"gb", SL_GIB}, {"t", SL_GIB << 10}, {"tb", SL_GIB << 10},
+};
+
+/* The factor that stands at text, blanks before it; 0: none of them does. */
+static uint64_t unit_factor(const struct unit *units, size_t count, const char *text,
+                            int (*compare)(const char *, const char *))
+{
+    text += strspn(text, " ");
+    for (size_t i = 0; i < count; i++) {
+        if (compare(text, units[i].name) == 0) {
+            return units[i].factor;
+        }
+    }
+    return 0;
+}
+
+sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    sl_err err = number_take(text, &value, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t factor = unit_factor(size_units, SL_COUNT(size_units), rest, strcasecmp);
+    if (factor == 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "'%.64s': unknown unit '%.64s'; B, KB, MB, GB, TB (powers of 1000), KiB, "
+                       "MiB, GiB, TiB",
+                       text, rest + strspn(rest, " "));
+    }
+    if (value > UINT64_MAX / factor) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+    }
+    *bytes = value * factor;
+    return SL_OK;
+}
+
+const char *sl_parse_size_1024(const char *text, uint64_t *bytes)
+{
+    const char *rest = NULL;
+    uint64_t value = 0;
+    sl_err err = sl_parse_digits(text, &value, &rest);
+    uint64_t factor = unit_factor(engine_units, SL_COUNT(engine_units), rest, strcasecmp);
+    if (err == SL_ERR_INVALID) {
+        return "is no size";
+    }
+    if (err == SL_OK && factor == 0) {
+        return "has an unknown unit: b, kb, mb, gb or tb";
+    }
+    if (err != SL_OK || value > UINT64_MAX / factor) {
+        return "is too large";
+    }
+    *bytes = value * factor;
+    return NULL;
+}
+
+/* ---- decimals ---- */
+
+/* Whole part and up to nine decimals, in billionths. */
+static sl_err decimal_take(const char *text, uint64_t *whole, uint64_t *billionths,
+                           const char **rest, struct sl_error *why)
+{
+    sl_err err = number_take(text, whole, rest, why);
+    *billionths = 0;
+    if (err != SL_OK || **rest != '.') {
+        return err;
+    }
+    (*rest)++;
+    if (!is_digit(**rest)) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
+    }
+    for (uint64_t place = 100000000; is_digit(**rest); place /= 10, (*rest)++) {
+        *billionths += place * (uint64_t)(**rest - '0');
+    }
+    return SL_OK;
+}
+
+static const struct unit duration_units[] = {
+    {"ns", 1},          {"us", SL_NS_PER_US},      {"ms", SL_NS_PER_MS},
+    {"s", SL_NS_PER_S}, {"min", 60 * SL_NS_PER_S}, {"h", 3600 * SL_NS_PER_S},
+};
+
+sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t whole = 0;
+    uint64_t billionths = 0;
+    sl_err err = decimal_take(text, &whole, &billionths, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (*rest == '\0' && whole == 0 && billionths == 0) {
+        *ns = 0;
+        return SL_OK;
+    }
+    uint64_t factor = unit_factor(duration_units, SL_COUNT(duration_units), rest, strcmp);
+    if (factor == 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "'%.64s': a duration needs a unit: ns, us, ms, s, min or h", text);
+    }
+    if (whole >= UINT64_MAX / factor - 1) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+    }
+    *ns = whole * factor + (factor >= SL_NS_PER_S ? billionths * (factor / SL_NS_PER_S)
+                                                  : billionths * factor / SL_NS_PER_S);
+    return SL_OK;
+}
+
+sl_err sl_parse_ratio(const char *text, uint64_t *millionths, struct sl_error *why)
+{
+    const char *rest = NULL;
+    uint64_t whole = 0;
+    uint64_t billionths = 0;
+    sl_err err = decimal_take(text, &whole, &billionths, &rest, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (*rest != '\0' || whole > 1 || (whole == 1 && billionths > 0)) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no ratio from 0 to 1", text);
+    }
+    *millionths = whole * 1000000 + billionths / 1000;
+    return SL_OK;
+}
+
+/* ---- booleans ---- */
+
+sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+    for (size_t i = 0; i < SL_COUNT(words); i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *value = i % 2 != 0;
+            return SL_OK;
+        }
+    }
+    return sl_fail(why, SL_ERR_INVALID,
+                   "'%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0", text);
+}

@@ -1,19 +1,15 @@
-/* runtime/sl_config.c - the table of settings and its four sources. libconfuse reads the file's
- * syntax; every value from wherever goes through the same typed parser, so that all errors look
- * alike. */
+/* runtime/sl_config.c - the table of settings and its four sources. Every value from wherever goes
+ * through the same typed parser, so that all errors look alike. */
 #include "runtime/sl_config.h"
+#include "runtime/config_file.h"
+#include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
-#include <confuse.h>
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -30,12 +26,10 @@ struct setting_row {
     {#name, SL_SETTING_##kind, standard, low, high, help},
 static const struct setting_row setting_rows[] = {SL_SETTING_TABLE(SETTING_ROW)};
 
-#define SOURCE_BYTES 320
-
 struct setting_value {
     uint64_t number;
     char *text;
-    char source[SOURCE_BYTES];
+    char source[CONFIG_SOURCE_BYTES];
 };
 
 struct sl_config {
@@ -69,25 +63,18 @@ static sl_err setting_parse(const struct setting_row *row, const char *text, uin
     return SL_ERR_INTERNAL;
 }
 
-static int setting_find(const char *name, size_t length)
+bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
 {
     for (size_t i = 0; i < SL_COUNT(setting_rows); i++) {
-        const char *own = setting_rows[i].name;
-        size_t at = 0;
-        while (at < length && own[at] != '\0' &&
-               (name[at] == own[at] || (name[at] == '-' && own[at] == '_'))) {
-            at++;
-        }
-        if (at == length && own[at] == '\0') {
-            return (int)i;
+        if (sl_option_is(setting_rows[i].name, name, length)) {
+            *out = (enum sl_setting)i;
+            return true;
         }
     }
-    return -1;
+    return false;
 }
 
-/* The end of a source: of a long path it is the end that tells files apart, and an error's text is
- * short. */
-static const char *source_end(const char *source)
+const char *config_source_end(const char *source)
 {
     enum { SHOWN_BYTES = 80 };
     size_t length = strlen(source);
@@ -147,7 +134,7 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
                              const char *source, struct sl_error *why)
 {
     const struct setting_row *row = &setting_rows[index];
-    const char *shown = source_end(source);
+    const char *shown = config_source_end(source);
     struct sl_error inner = {0};
     uint64_t number = 0;
     sl_err err = setting_parse(row, text, &number, &inner);
@@ -176,11 +163,12 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
 sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
                      const char *source, struct sl_error *why)
 {
-    int index = setting_find(name, strlen(name));
-    if (index < 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", source_end(source), name);
+    enum sl_setting setting;
+    if (!sl_setting_find(name, strlen(name), &setting)) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", config_source_end(source),
+                       name);
     }
-    return setting_assign(config, index, text, source, why);
+    return setting_assign(config, (int)setting, text, source, why);
 }
 
 sl_err sl_config_create(struct sl_config **out, struct sl_error *why)
@@ -210,174 +198,6 @@ void sl_config_destroy(struct sl_config **config)
     }
     free(*config);
     *config = NULL;
-}
-
-/* ---------------------------------------------------------------- file */
-
-/* Far above any real file: what is larger was named by mistake (a disk image, /dev/zero). */
-#define FILE_BYTES_MAX (1024 * 1024)
-
-/* libconfuse's callbacks carry no context of ours: it stands here while a file is parsed. The
- * library's scanner and getopt keep their state in globals, so loading goes under a lock. */
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local struct {
-    struct sl_config *config;
-    struct sl_error *why;
-    const char *path;
-    const char *text; /* the line */
-    int line;
-    bool probing; /* the text is ours: is the scanner inside of a comment? */
-    bool probed;  /* it is not */
-} file_now;
-
-#define PROBE_NAME "sl_probe"
-
-SL_PRINTF(2, 0) static void file_report(cfg_t *cfg, const char *format, va_list arguments)
-{
-    char text[96];
-    (void)cfg;
-    (void)vsnprintf(text, sizeof(text), format, arguments);
-    /* The first complaint is the cause, the others follow from it. */
-    if (file_now.why->code == SL_OK) {
-        (void)sl_fail(file_now.why, SL_ERR_CONFIG, "%s:%d: %s in '%.40s'",
-                      source_end(file_now.path), file_now.line, text, file_now.text);
-    }
-}
-
-/* Called after each `name = value`. */
-static int file_value(cfg_t *cfg, cfg_opt_t *option)
-{
-    char source[SOURCE_BYTES];
-    (void)cfg;
-    if (file_now.probing) {
-        file_now.probed = true;
-        return 0;
-    }
-    const char *text = cfg_opt_getnstr(option, 0);
-    (void)snprintf(source, sizeof(source), "%s:%d", file_now.path, file_now.line);
-    struct sl_error why = {0};
-    if (sl_config_set(file_now.config, cfg_opt_name(option), text != NULL ? text : "", source,
-                      &why) != SL_OK) {
-        if (file_now.why->code == SL_OK) {
-            *file_now.why = why;
-        }
-        return -1;
-    }
-    return 0;
-}
-
-/* Whether the scanner, which goes on from one line to the next, is inside of a comment: there an
- * assignment is not seen. */
-static bool file_in_comment(cfg_t *cfg)
-{
-    file_now.probing = true;
-    file_now.probed = false;
-    (void)cfg_parse_buf(cfg, PROBE_NAME " = 1\n");
-    file_now.probing = false;
-    return !file_now.probed;
-}
-
-/* Line by line: libconfuse 3.3 counts a line that has a comment twice, and no setting spans lines.
- * text is cut into lines in place. */
-static sl_err file_parse_lines(cfg_t *cfg, char *text, struct sl_error *why)
-{
-    int comment_line = 0;
-    for (char *line = text, *next; line != NULL; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL) {
-            *next++ = '\0';
-        }
-        file_now.line++;
-        file_now.text = line;
-        if (line[0] == '\0') {
-            continue;
-        }
-        if (cfg_parse_buf(cfg, line) != CFG_SUCCESS) {
-            return why->code != SL_OK
-                       ? SL_ERR_CONFIG
-                       : sl_fail(why, SL_ERR_CONFIG, "%s:%d: '%.40s' cannot be parsed",
-                                 source_end(file_now.path), file_now.line, line);
-        }
-        if (comment_line != 0 || strstr(line, "/*") != NULL) {
-            bool inside = file_in_comment(cfg);
-            comment_line = !inside ? 0 : comment_line != 0 ? comment_line : file_now.line;
-        }
-    }
-    return comment_line == 0 ? SL_OK
-                             : sl_fail(why, SL_ERR_CONFIG, "%s:%d: the comment is never closed",
-                                       source_end(file_now.path), comment_line);
-}
-
-static sl_err file_parse(struct sl_config *config, const char *path, char *text,
-                         struct sl_error *why)
-{
-    cfg_opt_t options[SL_SETTING_COUNT_OF + 2];
-    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
-        options[i] = (cfg_opt_t)CFG_STR(setting_rows[i].name, NULL, CFGF_NODEFAULT);
-    }
-    options[SL_SETTING_COUNT_OF] = (cfg_opt_t)CFG_STR(PROBE_NAME, NULL, CFGF_NODEFAULT);
-    options[SL_SETTING_COUNT_OF + 1] = (cfg_opt_t)CFG_END();
-    cfg_t *cfg = cfg_init(options, CFGF_NONE);
-    if (cfg == NULL) {
-        return sl_fail_os(why, ENOMEM, "config file '%s'", path);
-    }
-    struct sl_error inner = {0};
-    file_now.config = config;
-    file_now.why = &inner;
-    file_now.path = path;
-    file_now.line = 0;
-    (void)cfg_set_error_function(cfg, file_report);
-    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
-        (void)cfg_set_validate_func(cfg, setting_rows[i].name, file_value);
-    }
-    (void)cfg_set_validate_func(cfg, PROBE_NAME, file_value);
-    sl_err err = file_parse_lines(cfg, text, &inner);
-    if (err != SL_OK && why != NULL) {
-        *why = inner;
-    }
-    (void)cfg_free(cfg);
-    file_now.why = NULL;
-    return err;
-}
-
-/* Gives the whole text, zero-terminated. */
-static sl_err file_read(const char *path, char **out, struct sl_error *why)
-{
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "config file '%s'", path);
-    }
-    SL_AUTO(free) char *text = malloc(FILE_BYTES_MAX + 1);
-    if (text == NULL) {
-        return sl_fail_os(why, ENOMEM, "config file '%s'", path);
-    }
-    size_t filled = 0;
-    ssize_t got = 1;
-    while (got != 0 && filled <= FILE_BYTES_MAX) {
-        got = read(fd, text + filled, FILE_BYTES_MAX + 1 - filled);
-        if (got < 0 && errno != EINTR) {
-            return sl_fail_os(why, errno, "read config file '%s'", path);
-        }
-        filled += got > 0 ? (size_t)got : 0;
-    }
-    if (filled > FILE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %d bytes",
-                       source_end(path), FILE_BYTES_MAX);
-    }
-    text[filled] = '\0';
-    if (strlen(text) != filled) {
-        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no text: zero byte at offset %zu",
-                       source_end(path), strlen(text));
-    }
-    *out = SL_TAKE(text);
-    return SL_OK;
-}
-
-static sl_err config_load_file(struct sl_config *config, const char *path, struct sl_error *why)
-{
-    SL_AUTO(free) char *text = NULL;
-    sl_err err = file_read(path, &text, why);
-    return err == SL_OK ? file_parse(config, path, text, why) : err;
 }
 
 /* ---------------------------------------------------------------- environment and command line */
@@ -411,11 +231,11 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
             name[i - 7] = i == length ? '\0' : (char)tolower((unsigned char)(*at)[i]);
         }
         name[sizeof(name) - 1] = '\0';
-        int index = length - 7 < sizeof(name) ? setting_find(name, length - 7) : -1;
-        if (index < 0) {
+        enum sl_setting setting;
+        if (length - 7 >= sizeof(name) || !sl_setting_find(name, length - 7, &setting)) {
             return sl_fail(why, SL_ERR_CONFIG, "environment variable %s: unknown setting", source);
         }
-        sl_err err = setting_assign(config, index, equals + 1, source, why);
+        sl_err err = setting_assign(config, (int)setting, equals + 1, source, why);
         if (err != SL_OK) {
             return err;
         }
@@ -450,90 +270,91 @@ static sl_err config_load_foreign(struct sl_config *config, struct sl_error *why
     return SL_OK;
 }
 
-#define OPTION_CONFIG  (SL_SETTING_COUNT_OF + 1)
-#define OPTION_HELP    (SL_SETTING_COUNT_OF + 2)
-#define OPTION_VERSION (SL_SETTING_COUNT_OF + 3)
-#define OPTION_BASE    1000 /* getopt's values for ours: clear of '?' and ':' */
+/* Options that are no settings. */
+enum { OPTION_CONFIG = SL_SETTING_COUNT_OF, OPTION_HELP, OPTION_VERSION };
 
-struct option_names {
-    struct option rows[SL_SETTING_COUNT_OF + 4];
-    char names[SL_SETTING_COUNT_OF][32];
-};
-
-static void option_names_fill(struct option_names *out)
+static enum sl_option_takes option_find(const void *table, const char *name, size_t length,
+                                        int *option)
 {
-    memset(out, 0, sizeof(*out));
-    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
-        (void)snprintf(out->names[i], sizeof(out->names[i]), "%s", setting_rows[i].name);
-        for (char *at = out->names[i]; *at != '\0'; at++) {
-            *at = *at == '_' ? '-' : *at;
-        }
-        out->rows[i] = (struct option){out->names[i], required_argument, NULL, OPTION_BASE + i};
+    enum sl_setting setting;
+    (void)table;
+    if (sl_setting_find(name, length, &setting)) {
+        *option = (int)setting;
+        return SL_OPTION_VALUE;
     }
-    out->rows[SL_SETTING_COUNT_OF] =
-        (struct option){"config", required_argument, NULL, OPTION_BASE + OPTION_CONFIG};
-    out->rows[SL_SETTING_COUNT_OF + 1] =
-        (struct option){"help", no_argument, NULL, OPTION_BASE + OPTION_HELP};
-    out->rows[SL_SETTING_COUNT_OF + 2] =
-        (struct option){"version", no_argument, NULL, OPTION_BASE + OPTION_VERSION};
+    if (sl_option_is("config", name, length)) {
+        *option = OPTION_CONFIG;
+        return SL_OPTION_VALUE;
+    }
+    *option = sl_option_is("help", name, length) ? OPTION_HELP : OPTION_VERSION;
+    return *option == OPTION_HELP || sl_option_is("version", name, length) ? SL_OPTION_NOTHING
+                                                                           : SL_OPTION_UNKNOWN;
 }
 
-/* One walk over the arguments. With assign false only --config is looked for (into *file). */
-static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, char **argv,
-                             const char **file, int *rest, struct sl_error *why)
+/* "--op-timeout" */
+static void option_name(int option, char out[40])
 {
-    struct option_names names;
-    option_names_fill(&names);
-    optind = 0; /* glibc: start over */
-    opterr = 0;
-    for (;;) {
-        int shown = optind == 0 ? 1 : optind;
-        int row = 0;
-        int got = getopt_long(argc, argv, "+:", names.rows, &row);
-        if (got == -1) {
-            break;
-        }
-        const char *word = shown < argc ? argv[shown] : "";
-        if (got == ':') {
-            return sl_fail(why, SL_ERR_CONFIG, "%.80s: a value is missing", word);
-        }
-        /* getopt takes beginnings for the whole: what is meant by --disk-s must not change with a
-         * new setting. */
-        if (got == '?' || strcspn(word, "=") != strlen(names.rows[row].name) + 2) {
-            return sl_fail(why, SL_ERR_CONFIG, "%.80s: unknown option; see --help", word);
-        }
-        int option = got - OPTION_BASE;
-        if (option == OPTION_HELP || option == OPTION_VERSION) {
-            return sl_fail(why, SL_ERR_CANCELLED, "%s", option == OPTION_HELP ? "help" : "version");
-        }
-        if (option == OPTION_CONFIG) {
-            *file = optarg;
-        } else if (assign) {
-            char source[40];
-            (void)snprintf(source, sizeof(source), "--%s", names.names[option]);
-            sl_err err = setting_assign(config, option, optarg, source, why);
-            if (err != SL_OK) {
-                return err;
-            }
-        }
+    (void)snprintf(out, 40, "--%s", setting_rows[option].name);
+    for (char *at = out; *at != '\0'; at++) {
+        *at = *at == '_' ? '-' : *at;
     }
-    if (rest != NULL) {
-        *rest = optind;
-    } else if (optind < argc) {
-        return sl_fail(why, SL_ERR_CONFIG, "unexpected argument '%.80s'; see --help", argv[optind]);
+}
+
+/* Takes an option. With assign false only --config is looked for (into *file). */
+static sl_err option_take(struct sl_config *config, bool assign, const struct sl_argument *got,
+                          const char **file, struct sl_error *why)
+{
+    char source[40];
+    if (got->option == OPTION_HELP || got->option == OPTION_VERSION) {
+        return sl_fail(why, SL_ERR_CANCELLED, "%s",
+                       got->option == OPTION_HELP ? "help" : "version");
+    }
+    if (got->option == OPTION_CONFIG) {
+        *file = got->value;
+    } else if (assign) {
+        option_name(got->option, source);
+        return setting_assign(config, got->option, got->value, source, why);
     }
     return SL_OK;
 }
 
-static sl_err config_load(struct sl_config *config, const char *file, int argc, char **argv,
-                          int *rest, struct sl_error *why)
+/* One walk over the arguments, up to the first that is no option. */
+static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, char **argv,
+                             const char **file, int *rest, struct sl_error *why)
+{
+    struct sl_arguments walk = {
+        .argc = argc, .argv = argv, .dash = SL_DASH_UNKNOWN, .find = option_find, .at = 1};
+    struct sl_argument got;
+    enum sl_argument_kind kind;
+    while ((kind = sl_arguments_next(&walk, &got)) == SL_ARGUMENT_OPTION) {
+        sl_err err = option_take(config, assign, &got, file, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    if (kind == SL_ARGUMENT_NO_VALUE) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.80s: a value is missing", got.word);
+    }
+    if (kind != SL_ARGUMENT_WORD && kind != SL_ARGUMENT_END) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.80s: unknown option; see --help", got.word);
+    }
+    if (rest != NULL) {
+        *rest = walk.at - (kind == SL_ARGUMENT_WORD);
+    } else if (kind == SL_ARGUMENT_WORD) {
+        return sl_fail(why, SL_ERR_CONFIG, "unexpected argument '%.80s'; see --help", got.word);
+    }
+    return SL_OK;
+}
+
+sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char **argv, int *rest,
+                      struct sl_error *why)
 {
     sl_err err = argc > 0 ? arguments_walk(config, false, argc, argv, &file, rest, why) : SL_OK;
     if (err == SL_OK) {
         err = config_load_foreign(config, why);
     }
     if (err == SL_OK && file != NULL) {
-        err = config_load_file(config, file, why);
+        err = config_file_load(config, file, why);
     }
     if (err == SL_OK) {
         err = config_load_environment(config, why);
@@ -541,15 +362,6 @@ static sl_err config_load(struct sl_config *config, const char *file, int argc, 
     if (err == SL_OK && argc > 0) {
         err = arguments_walk(config, true, argc, argv, &file, rest, why);
     }
-    return err;
-}
-
-sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char **argv, int *rest,
-                      struct sl_error *why)
-{
-    (void)pthread_mutex_lock(&load_lock);
-    sl_err err = config_load(config, file, argc, argv, rest, why);
-    (void)pthread_mutex_unlock(&load_lock);
     return err;
 }
 
@@ -585,12 +397,11 @@ const char *sl_setting_name(enum sl_setting setting)
 void sl_config_print_help(void *stream)
 {
     static const char *const kinds[] = {"BOOL", "N", "SIZE", "DURATION", "RATIO", "TEXT"};
-    struct option_names names;
-    option_names_fill(&names);
     for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
         const struct setting_row *row = &setting_rows[i];
-        char left[64];
-        (void)snprintf(left, sizeof(left), "--%s %s", names.names[i], kinds[row->kind]);
+        char name[40], left[64];
+        option_name(i, name);
+        (void)snprintf(left, sizeof(left), "%s %s", name, kinds[row->kind]);
         (void)fprintf(stream, "  %-34s %s (default: %s)\n", left, row->help,
                       row->standard[0] != '\0' ? row->standard : "none");
     }

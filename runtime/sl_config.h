@@ -215,6 +215,8 @@ const char *sl_config_text(const struct sl_config *config, enum sl_setting setti
 /* Where the value in force came from: "default", "FILE:LINE", "SLUICE_MEMORY", "--memory". */
 const char *sl_config_source(const struct sl_config *config, enum sl_setting setting);
 const char *sl_setting_name(enum sl_setting setting);
+/* The setting of that name, length bytes, dashes or underscores; false: there is none. */
+bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
 

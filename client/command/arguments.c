@@ -1,24 +1,50 @@
 /* client/command/arguments.c - command lines of sluicectl. */
 #include "client/command/command.h"
+#include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ctl_option *option_of(const struct ctl_option *options, uint32_t count,
-                                          const char *name, size_t length)
+/* What an option is to the walk: a setting by its number, or one of these. */
+enum { OPTION_CONFIG = SL_SETTING_COUNT_OF, OPTION_HELP, OPTION_JSON, OPTION_OWN };
+
+struct option_table {
+    const struct ctl_option *own; /* the command's */
+    uint32_t own_count;
+};
+
+static enum sl_option_takes option_find(const void *context, const char *name, size_t length,
+                                        int *option)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0) {
-            return &options[i];
+    const struct option_table *table = context;
+    enum sl_setting setting;
+    for (uint32_t i = 0; i < table->own_count; i++) {
+        if (sl_option_is(table->own[i].name, name, length)) {
+            *option = OPTION_OWN + (int)i;
+            return table->own[i].flag != NULL ? SL_OPTION_NOTHING : SL_OPTION_VALUE;
         }
     }
-    return NULL;
+    if (sl_setting_find(name, length, &setting)) {
+        *option = (int)setting;
+        return SL_OPTION_VALUE;
+    }
+    *option = sl_option_is("config", name, length) ? OPTION_CONFIG
+              : sl_option_is("json", name, length) ? OPTION_JSON
+                                                   : OPTION_HELP;
+    if (*option == OPTION_HELP && !sl_option_is("help", name, length)) {
+        return SL_OPTION_UNKNOWN;
+    }
+    return *option == OPTION_CONFIG ? SL_OPTION_VALUE : SL_OPTION_NOTHING;
 }
 
-static bool option_take(const struct ctl *ctl, const struct ctl_option *option, const char *value)
+static bool own_take(const struct ctl *ctl, const struct ctl_option *option, const char *value)
 {
     struct sl_error why = {.code = SL_ERR_INVALID};
+    if (option->flag != NULL) {
+        *option->flag = true;
+        return true;
+    }
     if (option->text != NULL) {
         *option->text = value;
         return true;
@@ -38,93 +64,86 @@ static bool option_take(const struct ctl *ctl, const struct ctl_option *option, 
     return err == SL_OK;
 }
 
-/* --name or --name=value that is no option of the command: a setting of the node, or unknown. */
-static bool setting_take(struct ctl *ctl, const char *name, size_t length, const char *value)
+/* Keeps the setting as text, too: libsluice takes it again. */
+static bool setting_take(struct ctl *ctl, enum sl_setting setting, const struct sl_argument *got)
 {
     struct sl_error why;
-    char underscored[64];
-    if (length >= sizeof underscored || ctl->setting_count == CTL_SETTINGS_MAX) {
-        (void)ctl_wrong(ctl, "unknown option --%.*s", (int)length, name);
-        return false;
-    }
-    for (size_t i = 0; i < length; i++) {
-        underscored[i] = name[i] == '-' ? '_' : name[i];
-    }
-    underscored[length] = '\0';
-    bool known = false;
-    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF && !known; i++) {
-        known = strcmp(sl_setting_name((enum sl_setting)i), underscored) == 0;
-    }
-    if (!known) {
-        (void)ctl_wrong(ctl, "unknown option --%.*s", (int)length, name);
-        return false;
-    }
-    if (value == NULL) {
-        (void)ctl_wrong(ctl, "--%.*s needs a value", (int)length, name);
-        return false;
-    }
     char source[80];
-    (void)snprintf(source, sizeof source, "--%.*s", (int)length, name);
-    if (sl_config_set(ctl->config, underscored, value, source, &why) != SL_OK) {
+    const char *name = sl_setting_name(setting);
+    if (ctl->setting_count == CTL_SETTINGS_MAX) {
+        (void)ctl_wrong(ctl, "unknown option --%.*s", got->name_length, got->name);
+        return false;
+    }
+    (void)snprintf(source, sizeof source, "--%.*s", got->name_length, got->name);
+    if (sl_config_set(ctl->config, name, got->value, source, &why) != SL_OK) {
         (void)ctl_wrong(ctl, "%s", why.text);
         return false;
     }
-    size_t text_bytes = length + strlen(value) + 2;
+    size_t text_bytes = strlen(name) + strlen(got->value) + 2;
     char *text = malloc(text_bytes);
     if (text == NULL) {
         return false;
     }
-    (void)snprintf(text, text_bytes, "%s=%s", underscored, value);
+    (void)snprintf(text, text_bytes, "%s=%s", name, got->value);
     ctl->setting_texts[ctl->setting_count] = text;
     ctl->settings[ctl->setting_count++] = text;
     return true;
 }
 
-/* Takes argv[*at], which starts with --, and the value behind it if it has one. */
-static bool dashed_take(struct ctl *ctl, int argc, char **argv, int *at,
-                        const struct ctl_option *options, uint32_t option_count)
+static bool option_take(struct ctl *ctl, const struct option_table *table,
+                        const struct sl_argument *got)
 {
-    const char *name = argv[*at] + 2;
-    const char *equals = strchr(name, '=');
-    size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
-    const struct ctl_option *option = option_of(options, option_count, name, length);
-    bool flag = option != NULL && option->flag != NULL;
-    if (option == NULL && length == 4 && memcmp(name, "json", 4) == 0) {
-        flag = true;
+    if (got->option >= OPTION_OWN) {
+        return own_take(ctl, &table->own[got->option - OPTION_OWN], got->value);
     }
-    if (flag) {
-        if (equals != NULL) {
-            (void)ctl_wrong(ctl, "--%.*s takes no value", (int)length, name);
-            return false;
-        }
-        *(option != NULL ? option->flag : &ctl->json) = true;
-        return true;
+    if (got->option < OPTION_CONFIG) {
+        return setting_take(ctl, (enum sl_setting)got->option, got);
     }
-    const char *value = equals != NULL ? equals + 1 : *at + 1 < argc ? argv[++*at] : NULL;
-    if (length == 6 && memcmp(name, "config", 6) == 0) { /* read before all others */
-        return true;
-    }
-    if (option == NULL) {
-        return setting_take(ctl, name, length, value);
-    }
-    if (value == NULL) {
-        (void)ctl_wrong(ctl, "--%s needs a value", option->name);
-        return false;
-    }
-    return option_take(ctl, option, value);
+    ctl->json = ctl->json || got->option == OPTION_JSON; /* --config was read before all others */
+    return true;
 }
 
-static const char *config_argument(int argc, char **argv)
+/* The first walk: whether help is wanted, and the first --config. Wrong words are left to the
+ * second. */
+static bool help_wanted(struct sl_arguments walk, const char **config_file)
 {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) {
-            return argv[i + 1];
+    struct sl_argument got;
+    enum sl_argument_kind kind;
+    while ((kind = sl_arguments_next(&walk, &got)) != SL_ARGUMENT_END && !walk.words_only) {
+        if (kind == SL_ARGUMENT_WORD ? strcmp(got.word, "-h") == 0
+                                     : kind == SL_ARGUMENT_OPTION && got.option == OPTION_HELP) {
+            return true;
         }
-        if (strncmp(argv[i], "--config=", 9) == 0) {
-            return argv[i] + 9;
+        if (kind == SL_ARGUMENT_OPTION && got.option == OPTION_CONFIG && *config_file == NULL) {
+            *config_file = got.value;
         }
     }
-    return NULL;
+    return false;
+}
+
+static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
+                           const struct option_table *table)
+{
+    struct sl_argument got;
+    enum sl_argument_kind kind;
+    ctl->words = &walk.argv[1]; /* words are gathered in front */
+    while ((kind = sl_arguments_next(&walk, &got)) != SL_ARGUMENT_END) {
+        if (kind == SL_ARGUMENT_WORD) {
+            ctl->words[ctl->word_count++] = walk.argv[walk.at - 1];
+        } else if (kind == SL_ARGUMENT_OPTION) {
+            if (!option_take(ctl, table, &got)) {
+                return false;
+            }
+        } else {
+            (void)ctl_wrong(ctl, "%s--%.*s%s", kind == SL_ARGUMENT_UNKNOWN ? "unknown option " : "",
+                            got.name_length, got.name,
+                            kind == SL_ARGUMENT_NO_VALUE   ? " needs a value"
+                            : kind == SL_ARGUMENT_UNWANTED ? " takes no value"
+                                                           : "");
+            return false;
+        }
+    }
+    return true;
 }
 
 bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *options,
@@ -132,32 +151,21 @@ bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *
 {
     struct sl_error why = {0};
     *exit_code = CTL_WRONG_USE;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            (void)printf("usage: sluicectl %s\n", ctl->command->help);
-            *exit_code = CTL_FINE;
-            return false;
-        }
-        if (strcmp(argv[i], "--") == 0) {
-            break;
-        }
+    const struct option_table table = {options, option_count};
+    const struct sl_arguments walk = {
+        .argc = argc, .argv = argv, .find = option_find, .table = &table, .at = 1};
+    if (help_wanted(walk, &ctl->config_file)) {
+        (void)printf("usage: sluicectl %s\n", ctl->command->help);
+        *exit_code = CTL_FINE;
+        return false;
     }
-    ctl->config_file = config_argument(argc, argv);
     if (sl_config_create(&ctl->config, &why) != SL_OK ||
         sl_config_load(ctl->config, ctl->config_file, 0, NULL, NULL, &why) != SL_OK) {
         (void)ctl_wrong(ctl, "%s", why.text);
         return false;
     }
-    ctl->words = &argv[1]; /* words are gathered in front */
-    bool only_words = false;
-    for (int i = 1; i < argc; i++) {
-        if (!only_words && strcmp(argv[i], "--") == 0) {
-            only_words = true;
-        } else if (only_words || strncmp(argv[i], "--", 2) != 0) {
-            ctl->words[ctl->word_count++] = argv[i];
-        } else if (!dashed_take(ctl, argc, argv, &i, options, option_count)) {
-            return false;
-        }
+    if (!arguments_take(ctl, walk, &table)) {
+        return false;
     }
     if (sl_paths_from(ctl->config, &ctl->paths, &why) != SL_OK) {
         (void)ctl_wrong(ctl, "%s", why.text);

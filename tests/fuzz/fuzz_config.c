@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_config.c - any bytes as a settings file: they are read, or refused by name; what
- * was read is within its range and reads back the same; no file leaves anything behind in the
- * scanner that the next one could stumble over. The same bytes go through the parsers of single
+ * was read is within its range and reads back the same; no file leaves anything behind that
+ * the next one could stumble over. The same bytes go through the parsers of single
  * values. */
 #include "runtime/sl_config.h"
 #include "runtime/sl_parse.h"

@@ -261,7 +261,7 @@ int main(void)
     tcase_add_test(tcase, ip_addresses_become_socket_addresses);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
+    srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -3,6 +3,8 @@ sl_test(handover_test LABEL unit SOURCES unit/handover_test.c LIBS sluice_runtim
 sl_test(copy_test LABEL unit SOURCES unit/copy_test.c LIBS sluice_runtime PkgConfig::XXHASH TIMEOUT 180)
 sl_test(runtime_test LABEL unit SOURCES unit/runtime_test.c LIBS sluice_runtime PkgConfig::XXHASH)
 sl_test(runtime_edges_test LABEL unit SOURCES unit/runtime_edges_test.c support/tmpdir.c LIBS sluice_runtime)
+sl_test(arguments_test LABEL unit SOURCES unit/arguments_test.c LIBS sluice_runtime)
+sl_test(config_file_test LABEL unit SOURCES unit/config_file_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(parse_test LABEL unit SOURCES unit/parse_test.c LIBS sluice_runtime)
 sl_test(priority_test LABEL unit SOURCES unit/priority_test.c LIBS sluice_runtime)
 sl_test(disk_place_test LABEL unit SOURCES unit/disk_place_test.c support/tmpdir.c LIBS sluice_runtime PkgConfig::URING)

@@ -52,7 +52,7 @@ static const struct {
     {TEXT("ranks\n"), "in 'ranks'"},
     {TEXT("\nranks = {2}\n"), "node.conf:2: unexpected token '{'"},
     {TEXT("ranks += 2\n"), "node.conf:1: "},
-    {TEXT("sl_probe = 1\n"), "node.conf:1: unknown setting 'sl_probe'"},
+    {TEXT("sl_probe = 1\n"), "node.conf:1: no such option 'sl_probe'"},
     {TEXT("log_level = infoo\n"), "node.conf:1: log_level: 'infoo' is none of error warn info"},
     {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of auto cuda host"},
     {TEXT("log_dir = \"/a\\nb\"\n"), "node.conf:1: log_dir: control character 0x0a"},

@@ -1,5 +1,6 @@
 /* client/mooncake/daemons/flags.c - the command line and its values. */
 #include "client/mooncake/daemons/flags.h"
+#include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
 #include <stdlib.h>
@@ -250,52 +251,77 @@ static bool negated_find(const struct mc_flags *flags, const char *name, uint32_
            flags->table[*at].kind == MC_BOOL;
 }
 
-/* argv[*i] is a flag; *i ends at its last word. */
-static sl_err word_take(struct mc_flags *flags, int argc, char **argv, int *i, struct sl_error *why)
+/* What a word is to the walk: a flag by its number, or one of these. */
+enum { OPTION_HELP = -1, OPTION_VERSION = -2 };
+
+static enum sl_option_takes option_find(const void *table, const char *name, size_t length,
+                                        int *option)
 {
-    const char *word = argv[*i];
-    const char *name = word + (word[1] == '-' ? 2 : 1);
-    const char *equals = strchr(name, '=');
-    size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    const struct mc_flags *flags = table;
     char normal[NAME_BYTES];
     uint32_t at = 0;
     if (!name_normal(name, length, normal)) {
-        return name_unknown(flags, name, COMMAND_LINE, why);
+        return SL_OPTION_UNKNOWN;
     }
-    if (name_find(flags, normal, &at)) {
-        if (equals != NULL) {
-            return value_set(flags, at, equals + 1, COMMAND_LINE, 2, why);
-        }
-        if (flags->table[at].kind == MC_BOOL) {
-            return value_set(flags, at, "true", COMMAND_LINE, 2, why);
-        }
-        if (*i + 1 >= argc) {
-            return sl_fail(why, SL_ERR_CONFIG, COMMAND_LINE ": --%s needs a value: %s", normal,
-                           kind_text(flags->table[at].kind));
-        }
-        *i += 1;
-        return value_set(flags, at, argv[*i], COMMAND_LINE, 2, why);
+    bool known = name_find(flags, normal, &at);
+    if (known || negated_find(flags, normal, &at)) {
+        *option = (int)at;
+        return !known                             ? SL_OPTION_NOTHING
+               : flags->table[at].kind == MC_BOOL ? SL_OPTION_MAYBE
+                                                  : SL_OPTION_VALUE;
     }
-    if (equals == NULL && (is_help(normal) || strcmp(normal, "version") == 0)) {
-        return sl_fail(why, SL_ERR_CANCELLED, "%s", is_help(normal) ? "help" : "version");
+    *option = is_help(normal) ? OPTION_HELP : OPTION_VERSION;
+    return *option == OPTION_HELP || strcmp(normal, "version") == 0 ? SL_OPTION_NOTHING
+                                                                    : SL_OPTION_UNKNOWN;
+}
+
+static sl_err option_take(struct mc_flags *flags, const struct sl_argument *got,
+                          struct sl_error *why)
+{
+    if (got->option < 0) {
+        return sl_fail(why, SL_ERR_CANCELLED, "%s",
+                       got->option == OPTION_HELP ? "help" : "version");
     }
-    if (equals == NULL && negated_find(flags, normal, &at)) {
-        return value_set(flags, at, "false", COMMAND_LINE, 2, why);
+    uint32_t at = (uint32_t)got->option;
+    bool negated = strlen(flags->table[at].name) != (size_t)got->name_length;
+    return value_set(flags, at,
+                     got->value != NULL ? got->value
+                     : negated          ? "false"
+                                        : "true",
+                     COMMAND_LINE, 2, why);
+}
+
+static sl_err word_refuse(const struct mc_flags *flags, enum sl_argument_kind kind,
+                          const struct sl_argument *got, struct sl_error *why)
+{
+    char name[NAME_BYTES];
+    if (kind == SL_ARGUMENT_WORD) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       COMMAND_LINE ": '%.80s' is no flag (a boolean is written --x, --nox or "
+                                    "--x=false)",
+                       got->word);
     }
-    return name_unknown(flags, normal, COMMAND_LINE, why);
+    if (kind == SL_ARGUMENT_NO_VALUE) {
+        return sl_fail(why, SL_ERR_CONFIG, COMMAND_LINE ": --%s needs a value: %s",
+                       flags->table[got->option].name, kind_text(flags->table[got->option].kind));
+    }
+    bool fits = name_normal(got->name, (size_t)got->name_length, name);
+    return name_unknown(flags, fits ? name : got->name, COMMAND_LINE, why);
 }
 
 sl_err mc_flags_parse(struct mc_flags *flags, int argc, char **argv, struct sl_error *why)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (word[0] != '-' || strspn(word, "-") == strlen(word) || strspn(word, "-") > 2) {
-            return sl_fail(why, SL_ERR_CONFIG,
-                           COMMAND_LINE ": '%.80s' is no flag (a boolean is written --x, --nox or "
-                                        "--x=false)",
-                           word);
-        }
-        sl_err err = word_take(flags, argc, argv, &i, why);
+    struct sl_arguments walk = {.argc = argc,
+                                .argv = argv,
+                                .dash = SL_DASH_OPTION,
+                                .find = option_find,
+                                .table = flags,
+                                .at = 1};
+    struct sl_argument got;
+    enum sl_argument_kind kind;
+    while ((kind = sl_arguments_next(&walk, &got)) != SL_ARGUMENT_END) {
+        sl_err err = kind == SL_ARGUMENT_OPTION ? option_take(flags, &got, why)
+                                                : word_refuse(flags, kind, &got, why);
         if (err != SL_OK) {
             return err;
         }

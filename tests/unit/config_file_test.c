@@ -1,0 +1,205 @@
+/* tests/unit/config_file_test.c - the syntax of a settings file: what is accepted, and what an
+ * error says. */
+#include "runtime/sl_config.h"
+#include "tests/support/tmpdir.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sl_tmpdir tmpdir;
+static char path[128];
+
+static void setup(void)
+{
+    sl_tmpdir_make(&tmpdir, "/tmp");
+    sl_tmpdir_at(&tmpdir, "node.conf", path, sizeof path);
+}
+
+static void teardown(void)
+{
+    sl_tmpdir_remove(&tmpdir);
+}
+
+static sl_err load(const char *text, struct sl_config **config, struct sl_error *why)
+{
+    sl_tmpdir_write(path, text, strlen(text));
+    ck_assert_int_eq(sl_config_create(config, NULL), SL_OK);
+    return sl_config_load(*config, path, 0, NULL, NULL, why);
+}
+
+static const struct {
+    const char *text;
+    uint32_t ranks;      /* 1: the default */
+    uint32_t line;       /* where ranks was set */
+    const char *log_dir; /* NULL: not set */
+} good[] = {
+    {"", 1, 0, NULL},
+    {"ranks = 3", 3, 1, NULL},
+    {"\n\n  ranks\t=\t3  \n", 3, 3, NULL},
+    {"memory=2GiB ranks=3 log_dir=/x\n", 3, 1, "/x"},
+    {"ranks = 3\r\nlog_dir = /x\r\n", 3, 1, "/x"},
+    {"ranks = 3\nranks = 4\n", 4, 2, NULL},
+    {"op-timeout = 3s\nranks = 3\n", 3, 2, NULL},
+    /* comments */
+    {"# c\n## c\n// c\n//c\n/// c\nranks = 3", 3, 6, NULL},
+    {"ranks = 3 # c\nlog_dir = /a#c\n", 3, 1, "/a"},
+    {"ranks = 3 // c\n", 3, 1, NULL},
+    {"/* a\n b */ ranks = 3\n", 3, 2, NULL},
+    {"ranks /* a */ = /* b\nc */ 3 /* d */ log_dir = /x", 3, 2, "/x"},
+    {"/* a /* b */ ranks = 3 # /* c\nlog_dir = /x", 3, 1, "/x"},
+    {"ranks = 3 # \\\nlog_dir = /x", 3, 1, "/x"},
+    /* words */
+    {"log_dir = /a//b", 1, 0, "/a//b"},
+    {"log_dir = /a\\b", 1, 0, "/a\\b"},
+    {"log_dir = /\xc3\xbc", 1, 0, "/\xc3\xbc"},
+    {"+ ranks = +3 * log_dir = /x", 3, 1, "/x"},
+    /* quotes */
+    {"'ranks' = \"3\"log_dir='/a b'", 3, 1, "/a b"},
+    {"log_dir = \"/a # b // c /* d\" # e\nranks = 3", 3, 2, "/a # b // c /* d"},
+    {"log_dir = '/a \\' \\\\ \\n ${HOME}'", 1, 0, "/a ' \\ \\n ${HOME}"},
+    {"log_dir = \"/\\x41\\101\\\"\\\\\\q\"", 1, 0, "/AA\"\\q"},
+    /* the environment */
+    {"log_dir = ${SL_HERE} ranks = 3", 3, 1, "/here"},
+    {"log_dir = \"${SL_HERE}/x\"", 1, 0, "/here/x"},
+    {"log_dir = \"${SL_NOT_SET:-/there}/x${SL_NOT_SET}\"", 1, 0, "/there/x"},
+    {"log_dir = \"/$x ${y\"", 1, 0, "/$x ${y"},
+};
+
+START_TEST(file_is_accepted)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        char line[24];
+        ck_assert_int_eq(setenv("SL_HERE", "/here", 1), 0);
+
+        sl_err err = load(good[_i].text, &config, &why);
+
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_ranks), good[_i].ranks);
+        (void)snprintf(line, sizeof line, "node.conf:%u", good[_i].line);
+        ck_assert_ptr_nonnull(
+            strstr(sl_config_source(config, SL_SET_ranks), good[_i].line != 0 ? line : "default"));
+        ck_assert_str_eq(sl_config_text(config, SL_SET_log_dir),
+                         good[_i].log_dir != NULL ? good[_i].log_dir : "");
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *complaint;
+} bad[] = {
+    {"\n\nrankz = 3 # c\n", "node.conf:3: no such option 'rankz' in 'rankz = 3 # c'"},
+    {"# c\nmemory = 5XB\n", "node.conf:2: memory: '5XB': unknown unit 'XB'"},
+    {"/* c\n */\nranks 3\n", "node.conf:3: missing equal sign after option 'ranks' in 'ranks 3'"},
+    {"ranks += 3\n", "node.conf:1: missing equal sign after option 'ranks'"},
+    {"ranks\n= 3\n", "node.conf:1: missing equal sign after option 'ranks' in 'ranks'"},
+    {"ranks =\nmemory = 2GiB\n", "node.conf:1: missing value of option 'ranks' in 'ranks ='"},
+    {"ranks = # 3\n", "node.conf:1: missing value of option 'ranks'"},
+    {"ranks = = 3\n", "node.conf:1: unexpected token '=' in 'ranks = = 3'"},
+    {"ranks = {3}\n", "node.conf:1: unexpected token '{'"},
+    {"peers = a@b:1,c@d:2\n", "node.conf:1: unexpected token ','"},
+    {"ranks = 3\n}\n", "node.conf:2: unexpected token '}' in '}'"},
+    {"[node]\n", "node.conf:1: no such option '[node]'"},
+    {"ranks = 3;\n", "node.conf:1: ranks: '3;' is no whole number"},
+    {"ranks = 3\n/* c\n\n", "node.conf:2: the comment is never closed"},
+    {"ranks = \"3\nmemory = 2GiB\"\n",
+     "node.conf:1: unterminated string constant in 'ranks = \"3'"},
+    {"ranks = '3\n", "node.conf:1: unterminated string constant"},
+    {"log_dir = \"/a\\", "node.conf:1: unterminated string constant"},
+    {"log_dir = \"/\\777\"", "node.conf:1: bad escape sequence '\\777'"},
+    {"log_dir = \"/\\18\"", "node.conf:1: bad escape sequence '\\18'"},
+    {"log_dir = \"/\\0\"", "node.conf:1: bad escape sequence '\\0'"},
+    {"log_dir = \"/\\t\"", "node.conf:1: log_dir: control character 0x09"},
+    {"log_dir = ${SL_HERE}/x", "node.conf:1: no such option '/x'"},
+};
+
+START_TEST(file_is_refused_with_line_and_reason)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+
+        sl_err err = load(bad[_i].text, &config, &why);
+
+        ck_assert_int_eq(err, SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, bad[_i].complaint) != NULL, "%s", why.text);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+/* Libraries of ini files cut lines: at 200 bytes, at 1,024. */
+START_TEST(longest_setting_fits_and_a_longer_one_is_named)
+    {
+        struct sl_config *config = NULL;
+        struct sl_error why = {0};
+        char text[6000] = "log_dir = \"/";
+        size_t start = strlen(text);
+        memset(text + start, 'x', SL_SETTING_TEXT_BYTES_MAX - 1);
+        (void)strcpy(text + start + SL_SETTING_TEXT_BYTES_MAX - 1, "\" ranks = 3");
+        ck_assert_msg(load(text, &config, &why) == SL_OK, "%s", why.text);
+        ck_assert_uint_eq(strlen(sl_config_text(config, SL_SET_log_dir)),
+                          SL_SETTING_TEXT_BYTES_MAX);
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_ranks), 3);
+        sl_config_destroy(&config);
+
+        (void)strcpy(text + start + SL_SETTING_TEXT_BYTES_MAX - 1, "x\"");
+        ck_assert_int_eq(load(text, &config, &why), SL_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(why.text, "out of range: 0 to 1023 characters"));
+        sl_config_destroy(&config);
+
+        memset(text + start, 'x', sizeof text - 1 - start);
+        text[sizeof text - 1] = '\0';
+        ck_assert_int_eq(load(text, &config, &why), SL_ERR_CONFIG);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static void *load_often(void *context)
+{
+    char *arguments[] = {"program", "--ranks", "4", NULL};
+    for (int i = 0; i < 200; i++) {
+        struct sl_config *config = NULL;
+        ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+        ck_assert_int_eq(sl_config_load(config, context, 3, arguments, NULL, NULL), SL_OK);
+        ck_assert_uint_eq(sl_config_u64(config, SL_SET_ranks), 4);
+        ck_assert_str_eq(sl_config_text(config, SL_SET_log_dir), "/a \"b\"");
+        sl_config_destroy(&config);
+    }
+    return NULL;
+}
+
+START_TEST(threads_load_without_a_lock)
+    {
+        struct sl_config *config = NULL;
+        pthread_t threads[4];
+        ck_assert_int_eq(load("/* c\n*/ log_dir = \"/a \\\"b\\\"\" ranks = 3\n", &config, NULL),
+                         SL_OK);
+        sl_config_destroy(&config);
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, load_often, path), 0);
+        }
+        for (size_t i = 0; i < SL_COUNT(threads); i++) {
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        }
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("config_file");
+    TCase *tcase = tcase_create("config_file");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, file_is_accepted, 0, (int)SL_COUNT(good));
+    tcase_add_loop_test(tcase, file_is_refused_with_line_and_reason, 0, (int)SL_COUNT(bad));
+    tcase_add_test(tcase, longest_setting_fits_and_a_longer_one_is_named);
+    tcase_add_test(tcase, threads_load_without_a_lock);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

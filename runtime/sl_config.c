@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,9 +126,9 @@ static sl_err setting_check_range(int index, uint64_t number, const char *text, 
         return SL_OK;
     }
     const char *measure = measures[row->kind];
-    return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is out of range: %llu to %llu%s", source,
-                   row->name, text, (unsigned long long)row->low, (unsigned long long)row->high,
-                   measure != NULL ? measure : "");
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "%s: %s: '%.64s' is out of range: %" PRIu64 " to %" PRIu64 "%s", source,
+                   row->name, text, row->low, row->high, measure != NULL ? measure : "");
 }
 
 static sl_err setting_assign(struct sl_config *config, int index, const char *text,

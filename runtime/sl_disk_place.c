@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -167,9 +168,10 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
     uint64_t largest = share / 4 / SL_PAGE_BYTES * SL_PAGE_BYTES;
     if (largest < 16 * SL_PAGE_BYTES) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "disk: %llu bytes for each of %u paths are too few for a disk tier: 256 KiB "
+                       "disk: %" PRIu64
+                       " bytes for each of %u paths are too few for a disk tier: 256 KiB "
                        "at least",
-                       (unsigned long long)share, count);
+                       share, count);
     }
     *out = (struct sl_disk_sizes){
         .share_bytes = share, .segment_bytes = SL_MIN(asked, largest), .cut = asked > largest};
@@ -190,10 +192,10 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     /* A disk that fills its device can still go on. */
     if (free_bytes < least && free_bytes + sl_dir_used_bytes(place) < least) {
         return sl_fail(why, SL_ERR_NO_SPACE,
-                       "disk directory '%.100s': %llu KiB free, a disk needs two segments of %llu "
+                       "disk directory '%.100s': %" PRIu64
+                       " KiB free, a disk needs two segments of %" PRIu64 " "
                        "KiB: free some, or set disk or disk_segment lower",
-                       place, (unsigned long long)(free_bytes / SL_KIB),
-                       (unsigned long long)(sizes->segment_bytes / SL_KIB));
+                       place, free_bytes / SL_KIB, sizes->segment_bytes / SL_KIB);
     }
     return SL_OK;
 }

@@ -15,6 +15,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,8 +114,8 @@ static sl_err disk_file_allocate(struct uring_disk *self, int fd, const char *na
             result = ftruncate(fd, (off_t)allocate_bytes);
         }
         if (result < 0) {
-            return sl_fail_os(why, errno, "allocate %llu bytes for '%s'",
-                              (unsigned long long)allocate_bytes, name);
+            return sl_fail_os(why, errno, "allocate %" PRIu64 " bytes for '%s'", allocate_bytes,
+                              name);
         }
         if (fdatasync(fd) < 0) {
             return sl_fail_os(why, errno, "sync '%s'", name);
@@ -271,8 +272,7 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
             continue;
         }
         if (result < 0) {
-            return sl_fail_os(why, errno, "read %zu bytes at %llu", want,
-                              (unsigned long long)offset_bytes + done);
+            return sl_fail_os(why, errno, "read %zu bytes at %" PRIu64, want, offset_bytes + done);
         }
         done += (uint64_t)result;
         if (result == 0 || (self->base.direct && done % SL_PAGE_BYTES != 0)) {
@@ -317,8 +317,7 @@ static sl_err uring_resize(struct sl_disk *disk, int file, uint64_t size_bytes,
     struct uring_disk *self = disk_of(disk);
     SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
     if (ftruncate(self->files[file], (off_t)size_bytes) < 0) {
-        return sl_fail_os(why, errno, "cut a disk file to %llu bytes",
-                          (unsigned long long)size_bytes);
+        return sl_fail_os(why, errno, "cut a disk file to %" PRIu64 " bytes", size_bytes);
     }
     return SL_OK;
 }
@@ -369,12 +368,11 @@ static sl_err uring_lend(struct sl_disk *disk, void *memory, uint64_t length_byt
     if (result < 0) {
         struct rlimit limit = {0};
         (void)getrlimit(RLIMIT_MEMLOCK, &limit);
-        return result == -ENOMEM ? sl_fail(why, SL_ERR_LIMIT,
-                                           "%llu bytes more do not fit RLIMIT_MEMLOCK (%llu KiB)",
-                                           (unsigned long long)length_bytes,
-                                           (unsigned long long)limit.rlim_cur / SL_KIB)
-                                 : sl_fail_os(why, -result, "register %llu bytes",
-                                              (unsigned long long)length_bytes);
+        return result == -ENOMEM
+                   ? sl_fail(why, SL_ERR_LIMIT,
+                             "%" PRIu64 " bytes more do not fit RLIMIT_MEMLOCK (%" PRIu64 " KiB)",
+                             length_bytes, limit.rlim_cur / SL_KIB)
+                   : sl_fail_os(why, -result, "register %" PRIu64 " bytes", length_bytes);
     }
     uint32_t at = slot;
     while (at > 0 && (uintptr_t)self->buffers[at - 1].memory.iov_base > (uintptr_t)memory) {

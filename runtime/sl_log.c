@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -166,16 +167,16 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
     (void)strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &parts);
     size_t used = (size_t)snprintf(
         line, LOG_LINE_BYTES,
-        "{\"ts\":\"%s.%06uZ\",\"ns\":%llu,\"level\":\"%s\",\"actor\":\"%s\",\"pid\":%d,", stamp,
-        (unsigned)(wall_ns % SL_NS_PER_S / 1000), (unsigned long long)sl_clock_monotonic_ns(),
+        "{\"ts\":\"%s.%06uZ\",\"ns\":%" PRIu64 ",\"level\":\"%s\",\"actor\":\"%s\",\"pid\":%d,",
+        stamp, (unsigned)(wall_ns % SL_NS_PER_S / 1000), sl_clock_monotonic_ns(),
         level_names[level], log->actor, (int)getpid());
     if (trace_id != 0) {
-        used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"trace\":\"%016llx\",",
-                                 (unsigned long long)trace_id);
+        used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used,
+                                 "\"trace\":\"%016" PRIx64 "\",", trace_id);
     }
     if (dropped != 0) {
-        used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"dropped\":%llu,",
-                                 (unsigned long long)dropped);
+        used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"dropped\":%" PRIu64 ",",
+                                 dropped);
     }
     used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"msg\":\"");
     used += json_escape(line + used, LOG_LINE_BYTES - used - 4, text);

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,7 @@ static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct 
         int failed =
             posix_fallocate(fd, 0, (off_t)bytes); /* no SIGBUS later on a full file system */
         if (failed != 0) {
-            return sl_fail_os(why, failed, "metrics page '%s' of %llu bytes", path,
-                              (unsigned long long)bytes);
+            return sl_fail_os(why, failed, "metrics page '%s' of %" PRIu64 " bytes", path, bytes);
         }
         *out = fd;
         fd = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */

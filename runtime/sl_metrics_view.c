@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,8 +46,8 @@ static sl_err view_check(const struct metrics_page *page, uint64_t bytes, const 
     if (page->page_bytes != sizeof(*page) || page->event_count == 0 || need != bytes ||
         page->file_bytes != bytes) {
         return sl_fail(why, SL_ERR_CORRUPT,
-                       "metrics page '%s': sizes do not fit the file's %llu bytes", path,
-                       (unsigned long long)bytes);
+                       "metrics page '%s': sizes do not fit the file's %" PRIu64 " bytes", path,
+                       bytes);
     }
     return SL_OK;
 }
@@ -60,8 +61,8 @@ sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, stru
     }
     uint64_t bytes = (uint64_t)status.st_size;
     if (bytes < sizeof(struct metrics_page)) {
-        return sl_fail(why, SL_ERR_CORRUPT, "metrics page '%s' has only %llu bytes", path,
-                       (unsigned long long)bytes);
+        return sl_fail(why, SL_ERR_CORRUPT, "metrics page '%s' has only %" PRIu64 " bytes", path,
+                       bytes);
     }
     void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {

@@ -1,19 +1,20 @@
 /* runtime/sl_spin.c - the rule of spinning. */
 #include "runtime/sl_spin.h"
 
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 
 /* "max 100000" or "QUOTA PERIOD". UINT32_MAX: no quota, or none that is visible. */
 static uint32_t quota_cores(void)
 {
-    unsigned long long quota;
-    unsigned long long period;
+    uint64_t quota;
+    uint64_t period;
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (file == NULL) {
         return UINT32_MAX;
     }
-    bool limited = fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0;
+    bool limited = fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2 && period > 0;
     (void)fclose(file);
     return limited ? (uint32_t)SL_MIN(quota / period, UINT64_C(1) << 20) : UINT32_MAX;
 }

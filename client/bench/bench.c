@@ -7,6 +7,7 @@
 #include "ipc/sl_index.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +45,9 @@ static sl_err sizes_choose(const struct ctl *ctl, struct bench *bench, struct sl
     }
     if (bench->keys > KEYS_MAX || bench->keys > capacity) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "%ju keys of %ju bytes do not fit the node's memory, which has room for %ju",
-                       (uintmax_t)bench->keys, (uintmax_t)bench->size_bytes, (uintmax_t)capacity);
+                       "%" PRIu64 " keys of %" PRIu64
+                       " bytes do not fit the node's memory, which has room for %" PRIu64,
+                       bench->keys, bench->size_bytes, capacity);
     }
     bench->batch = SL_MIN(bench->batch, bench->keys);
     bench->bulk =
@@ -75,7 +77,7 @@ static sl_err arrays_make(struct bench *bench, struct sl_error *why)
         all = all && bench->rates[i] != NULL;
     }
     if (!all) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %ju keys", (uintmax_t)bench->keys);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %" PRIu64 " keys", bench->keys);
     }
     for (uint64_t i = 0; bench->kind == BENCH_EXISTS && i < bench->keys; i++) {
         bench_key_write(i, &bench->key_texts[i * BENCH_KEY_BYTES]);
@@ -198,10 +200,11 @@ static void print_text(const char *name, const struct bench *bench)
     char size[32], walk[32], cache[32];
     struct result op = result_of(bench, BENCH_SIDE_OP);
     struct result base = result_of(bench, BENCH_SIDE_BASELINE);
-    (void)printf("%s of %s, %ju keys, %ju a call; %s; walking over %s, last-level cache %s, "
+    (void)printf("%s of %s, %" PRIu64 " keys, %" PRIu64
+                 " a call; %s; walking over %s, last-level cache %s, "
                  "%u rounds\n",
-                 name, ctl_size_text(bench->size_bytes, size), (uintmax_t)bench->keys,
-                 (uintmax_t)bench->batch, state_of(bench), ctl_size_text(bench->walk_bytes, walk),
+                 name, ctl_size_text(bench->size_bytes, size), bench->keys, bench->batch,
+                 state_of(bench), ctl_size_text(bench->walk_bytes, walk),
                  ctl_size_text(bench->cache_bytes, cache), bench->round_count);
     (void)printf("  %-32s %14.0f /s %10.0f MB/s   a call: p50 %.2f us, p99 %.2f us\n", name,
                  op.ops_per_s, op.bytes_per_s / 1e6, op.p50_us, op.p99_us);
@@ -221,9 +224,9 @@ static void print_row(const char *name, const struct bench *bench)
     if (bench->kind != BENCH_EXISTS) {
         (void)snprintf(rate, sizeof rate, "%.0f MB/s", op.bytes_per_s / 1e6);
     }
-    (void)printf("%-7s %9s x %-4ju %11.0f /s %11s %10.2f us %10.2f us   ", name,
-                 ctl_size_text(bench->size_bytes, size), (uintmax_t)bench->batch, op.ops_per_s,
-                 rate, op.p50_us, op.p99_us);
+    (void)printf("%-7s %9s x %-4" PRIu64 " %11.0f /s %11s %10.2f us %10.2f us   ", name,
+                 ctl_size_text(bench->size_bytes, size), bench->batch, op.ops_per_s, rate,
+                 op.p50_us, op.p99_us);
     (void)printf("%.2f (%.2f) of %s", base.ratio, base.call_ratio,
                  bench->kind == BENCH_EXISTS ? "a bare table" : "memcpy");
     if (bench_copy_name(bench) != NULL) {
@@ -377,7 +380,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
                                              : SIZE_STANDARD;
     bench.batch = bench.batch != 0 ? bench.batch : exists ? 256 : 1;
     if (bench.pieces > bench.size_bytes) {
-        return ctl_wrong(ctl, "--pieces: a value has %ju bytes", (uintmax_t)bench.size_bytes);
+        return ctl_wrong(ctl, "--pieces: a value has %" PRIu64 " bytes", bench.size_bytes);
     }
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);

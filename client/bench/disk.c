@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <liburing.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -113,8 +114,8 @@ static struct usage usage_now(const struct ctl *ctl)
 
 static void key_make(const struct disk_bench *bench, uint32_t number, char out[KEY_BYTES])
 {
-    (void)snprintf(out, KEY_BYTES, "bench/disk/%u/%ju/%u", (uint32_t)getpid(),
-                   (uintmax_t)bench->size_bytes, number);
+    (void)snprintf(out, KEY_BYTES, "bench/disk/%u/%" PRIu64 "/%u", (uint32_t)getpid(),
+                   bench->size_bytes, number);
 }
 
 struct call {
@@ -292,10 +293,9 @@ static json_t *fio_run(const struct disk_bench *bench, bool write)
     char file[1200], block[48], depth[48], size[48];
     int pipes[2];
     (void)snprintf(file, sizeof file, "--filename=%s", bench->fio_path);
-    (void)snprintf(block, sizeof block, "--bs=%ju", (uintmax_t)bench->size_bytes);
-    (void)snprintf(depth, sizeof depth, "--iodepth=%ju", (uintmax_t)bench->depth);
-    (void)snprintf(size, sizeof size, "--size=%ju",
-                   (uintmax_t)SL_MIN(bench->total_bytes, FIO_BYTES_MAX));
+    (void)snprintf(block, sizeof block, "--bs=%" PRIu64, bench->size_bytes);
+    (void)snprintf(depth, sizeof depth, "--iodepth=%" PRIu64, bench->depth);
+    (void)snprintf(size, sizeof size, "--size=%" PRIu64, SL_MIN(bench->total_bytes, FIO_BYTES_MAX));
     const char *const arguments[] = {"fio",
                                      "--name=bench",
                                      file,
@@ -563,10 +563,10 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
     sl_err err = bench_prepare(&bench, total_bytes, &why);
     json_t *rows = ctl->json ? json_array() : NULL;
     if (err == SL_OK && !ctl->json) {
-        (void)printf("baseline: %s, depth %ju\n",
+        (void)printf("baseline: %s, depth %" PRIu64 "\n",
                      fio ? "fio, io_uring, O_DIRECT"
                          : "no fio here (deploy/install --test brings it): own io_uring probe",
-                     (uintmax_t)bench.depth);
+                     bench.depth);
     }
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(sizes_standard); i++) {
         bench.size_bytes = size_bytes != 0 ? size_bytes : sizes_standard[i];

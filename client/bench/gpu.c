@@ -48,8 +48,8 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
                      "PIECES", "GB/S", "LIMIT", "RATIO", "SINGLE", "TIMES", "DIGESTED", "COST",
                      "CHOSEN", "copies", "batch", "staged", "mapped");
     }
-    (void)printf("%-3s %6ju %7ju %8.2f %8.2f %7.2f %8.2f %7.1f ", row->to_host ? "out" : "in",
-                 (uintmax_t)(row->piece_bytes / 1024), (uintmax_t)row->pieces, row->move,
+    (void)printf("%-3s %6" PRIu64 " %7" PRIu64 " %8.2f %8.2f %7.2f %8.2f %7.1f ",
+                 row->to_host ? "out" : "in", row->piece_bytes / 1024, row->pieces, row->move,
                  row->whole, of_limit, row->single, share(row->move, row->single));
     if (row->digested > 0) {
         (void)printf("%8.2f %5.1f%%", row->digested, 100 * (1 - share(row->digested, row->move)));
@@ -70,10 +70,10 @@ static void crossover_print(const struct sl_crossover *crossover)
     for (unsigned to_host = 0; to_host < 2; to_host++) {
         (void)printf("\ncrossover %-4s", to_host ? "out" : "in");
         for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
-            (void)printf(" %6juK", (uintmax_t)(sl_crossover_piece_bytes(size) / 1024));
+            (void)printf(" %6" PRIu64 "K", sl_crossover_piece_bytes(size) / 1024);
         }
         for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
-            (void)printf("\n%7ju pieces", (uintmax_t)sl_crossover_pieces(count));
+            (void)printf("\n%7" PRIu64 " pieces", sl_crossover_pieces(count));
             for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
                 struct sl_crossover_job job = {.to_host = to_host != 0,
                                                .piece_bytes = sl_crossover_piece_bytes(size),
@@ -139,8 +139,9 @@ int ctl_bench_gpu(struct ctl *ctl, uint64_t total_bytes)
     }
     json_decref(bench.rows);
     crossover_print(&result.crossover);
-    (void)printf("\n%s\n%ju bytes went there and back and were compared; %u rows left out for want "
+    (void)printf("\n%s\n%" PRIu64
+                 " bytes went there and back and were compared; %u rows left out for want "
                  "of --total; least share of the limit %.2f\n",
-                 result.text, (uintmax_t)result.checked_bytes, result.rows_left_out, bench.worst);
+                 result.text, result.checked_bytes, result.rows_left_out, bench.worst);
     return CTL_FINE;
 }

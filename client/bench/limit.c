@@ -5,6 +5,7 @@
 #include "runtime/sl_copy.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,7 +54,7 @@ static unsigned char *warm_memory(uint64_t bytes, int sharing, struct sl_error *
     void *at =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (at == MAP_FAILED) {
-        (void)sl_fail(why, SL_ERR_NO_MEMORY, "bench: %ju bytes", (uintmax_t)bytes);
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "bench: %" PRIu64 " bytes", bytes);
         return NULL;
     }
     memset(at, 0x5a, bytes);
@@ -68,7 +69,7 @@ static sl_err probe_open(struct bench *bench, struct sl_error *why)
     }
     bench->probe_table = calloc(bench->probe_slots, sizeof *bench->probe_table);
     if (bench->probe_table == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "bench: %ju slots", (uintmax_t)bench->probe_slots);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "bench: %" PRIu64 " slots", bench->probe_slots);
     }
     for (uint64_t i = 0; i < bench->keys; i++) {
         uint64_t hash =

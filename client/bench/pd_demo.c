@@ -4,6 +4,7 @@
 #include "client/bench/commands.h"
 #include "runtime/keys/sl_keys.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,10 +70,9 @@ static void progress_show(const struct pd_options *options, const struct pd_repo
     if (!options->progress) {
         return;
     }
-    (void)fprintf(stderr, "\r[%.*s] %ju/%ju  %s%s %.0f s   ", (int)PROGRESS_CELLS,
-                  &cells[PROGRESS_CELLS - (uint32_t)(share * PROGRESS_CELLS)], (uintmax_t)done,
-                  (uintmax_t)options->requests,
-                  atomic_load(&report->prefill_killed) ? "prefill killed  " : "",
+    (void)fprintf(stderr, "\r[%.*s] %" PRIu64 "/%" PRIu64 "  %s%s %.0f s   ", (int)PROGRESS_CELLS,
+                  &cells[PROGRESS_CELLS - (uint32_t)(share * PROGRESS_CELLS)], done,
+                  options->requests, atomic_load(&report->prefill_killed) ? "prefill killed  " : "",
                   last ? "took" : "left", last || share <= 0 ? seconds : seconds / share - seconds);
     if (last) {
         (void)fputc('\n', stderr);
@@ -164,28 +164,29 @@ static void report_print(const struct pd_options *options, const struct pd_repor
                          const struct run *run)
 {
     char bytes[32];
-    (void)printf("requests      %ju in %.2f s, %ju with an incomplete last block%s\n",
-                 (uintmax_t)report->announced, (double)run->wall_ns / 1e9,
-                 (uintmax_t)report->partial_tails,
+    (void)printf("requests      %" PRIu64 " in %.2f s, %" PRIu64
+                 " with an incomplete last block%s\n",
+                 report->announced, (double)run->wall_ns / 1e9, report->partial_tails,
                  atomic_load(&report->prefill_killed) ? "; prefill was killed" : "");
-    (void)printf("complete      %ju, %ju recomputed\n", (uintmax_t)report->complete,
-                 (uintmax_t)report->recomputed);
-    (void)printf("errors        %ju of class 502, %ju others, %ju came too late\n",
-                 (uintmax_t)report->errors_502, (uintmax_t)report->errors_other,
-                 (uintmax_t)report->gone);
-    (void)printf("blocks        %ju loaded: memory %ju, disk %ju, remote %ju; %s\n",
-                 (uintmax_t)report->blocks_loaded, (uintmax_t)report->from_memory,
-                 (uintmax_t)report->from_disk, (uintmax_t)report->from_remote,
+    (void)printf("complete      %" PRIu64 ", %" PRIu64 " recomputed\n", report->complete,
+                 report->recomputed);
+    (void)printf("errors        %" PRIu64 " of class 502, %" PRIu64 " others, %" PRIu64
+                 " came too late\n",
+                 report->errors_502, report->errors_other, report->gone);
+    (void)printf("blocks        %" PRIu64 " loaded: memory %" PRIu64 ", disk %" PRIu64
+                 ", remote %" PRIu64 "; %s\n",
+                 report->blocks_loaded, report->from_memory, report->from_disk, report->from_remote,
                  ctl_size_text(report->bytes, bytes));
-    (void)printf("wrong bytes   %ju, %ju written late\n", (uintmax_t)report->wrong_bytes,
-                 (uintmax_t)report->late_writes);
-    (void)printf("blocks held   %ju\n", (uintmax_t)report->blocks_held);
-    (void)printf("output        %ju blocks stored, %ju failed\n", (uintmax_t)report->output_stored,
-                 (uintmax_t)report->output_failed);
+    (void)printf("wrong bytes   %" PRIu64 ", %" PRIu64 " written late\n", report->wrong_bytes,
+                 report->late_writes);
+    (void)printf("blocks held   %" PRIu64 "\n", report->blocks_held);
+    (void)printf("output        %" PRIu64 " blocks stored, %" PRIu64 " failed\n",
+                 report->output_stored, report->output_failed);
     if (options->by_layers) {
-        (void)printf("layers        %ju there before their hand-over was complete, %ju times the "
+        (void)printf("layers        %" PRIu64 " there before their hand-over was complete, %" PRIu64
+                     " times the "
                      "first before the last was computed\n",
-                     (uintmax_t)report->layers_early, (uintmax_t)report->layers_ahead);
+                     report->layers_early, report->layers_ahead);
     }
     (void)printf("hand-over     p50 %.0f us, p99 %.0f us; prefill's longest turn %.0f us\n",
                  us_of(ctl_histogram_quantile(&report->handover_ns, 0.5)),
@@ -195,7 +196,7 @@ static void report_print(const struct pd_options *options, const struct pd_repor
         (void)printf("first error   %s\n", report->first_error);
     }
     if (report->send_error[0] != '\0') {
-        (void)printf("prefill       %ju failed: %s\n", (uintmax_t)report->send_failed,
+        (void)printf("prefill       %" PRIu64 " failed: %s\n", report->send_failed,
                      report->send_error);
     }
 }

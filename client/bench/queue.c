@@ -8,6 +8,7 @@
 #include "runtime/sl_clock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -278,8 +279,7 @@ static void bench_print(const struct ctl *ctl, const struct bench_queue *bench)
 {
     json_t *rows = ctl->json ? json_array() : NULL;
     if (!ctl->json) {
-        (void)printf("round trip of %ju bytes between two processes\n",
-                     (uintmax_t)bench->size_bytes);
+        (void)printf("round trip of %" PRIu64 " bytes between two processes\n", bench->size_bytes);
     }
     /* On few cores ZeroMQ's own threads want the ones that pollers burn: the better way counts. */
     bool polling = bench->medians[ZMQ_AWAKE].p50_us < bench->medians[ZMQ_ASLEEP].p50_us;
@@ -309,7 +309,7 @@ int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns)
     }
     bench.bytes = calloc(1, SL_MAX(size_bytes, 1));
     sl_err err = bench.bytes == NULL
-                     ? sl_fail(&why, SL_ERR_NO_MEMORY, "%ju bytes", (uintmax_t)size_bytes)
+                     ? sl_fail(&why, SL_ERR_NO_MEMORY, "%" PRIu64 " bytes", size_bytes)
                      : SL_OK;
     if (err == SL_OK && mkdtemp(bench.directory) == NULL) {
         err = sl_fail_os(&why, errno, "make '%s'", bench.directory);

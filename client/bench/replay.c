@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -181,15 +182,15 @@ static int devices_size(struct ctl *ctl, struct replay *replay)
 {
     struct replay_options *options = &replay->options;
     if (replay->trace.request_count <= options->first) {
-        return ctl_wrong(ctl, "'%s' has %ju requests, no number %ju", options->trace_path,
-                         (uintmax_t)replay->trace.request_count, (uintmax_t)options->first);
+        return ctl_wrong(ctl, "'%s' has %" PRIu64 " requests, no number %" PRIu64,
+                         options->trace_path, replay->trace.request_count, options->first);
     }
     if (options->device_blocks == 0) {
         options->device_blocks = 2 * (uint64_t)replay->trace.blocks_max;
     }
     if (options->device_blocks < replay->trace.blocks_max) {
-        return ctl_wrong(ctl, "the longest request has %u blocks, --device-blocks is %ju",
-                         replay->trace.blocks_max, (uintmax_t)options->device_blocks);
+        return ctl_wrong(ctl, "the longest request has %u blocks, --device-blocks is %" PRIu64,
+                         replay->trace.blocks_max, options->device_blocks);
     }
     return CTL_FINE;
 }

@@ -4,6 +4,7 @@
 #include "client/bench/replay_content.h"
 #include "runtime/keys/sl_keys.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,10 +74,10 @@ static void mismatch(struct replay *replay, uint32_t number, uint32_t rank, uint
                      uint64_t layer)
 {
     if (replay->report.mismatches++ < REPLAY_MISMATCH_SAID) {
-        (void)fprintf(
-            stderr,
-            "sluicectl replay: wrong bytes: request %ju, block %u, rank %u, pool %u, layer %ju\n",
-            (uintmax_t)replay->report.requests, number, rank, pool, (uintmax_t)layer);
+        (void)fprintf(stderr,
+                      "sluicectl replay: wrong bytes: request %" PRIu64
+                      ", block %u, rank %u, pool %u, layer %" PRIu64 "\n",
+                      replay->report.requests, number, rank, pool, layer);
     }
 }
 
@@ -379,8 +380,8 @@ static sl_err arrays_make(struct replay *replay, struct sl_error *why)
     replay->part = malloc(sl_align_up(replay->options.block_bytes, 8));
     if (replay->free_blocks == NULL || replay->tokens == NULL || replay->blocks == NULL ||
         replay->chains == NULL || replay->part == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "replay of requests of %ju blocks",
-                       (uintmax_t)blocks_max);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "replay of requests of %" PRIu64 " blocks",
+                       blocks_max);
     }
     for (uint32_t i = 0; i < replay->options.device_blocks; i++) {
         replay->free_blocks[replay->free_count++] = i;

@@ -2,6 +2,7 @@
 #include "client/bench/replay_engine.h"
 #include "runtime/sl_array.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,10 +91,11 @@ void replay_progress(struct replay *replay, uint64_t done, uint64_t started_ns, 
                       : 0;
     double left = share > 0 ? seconds / share - seconds : 0;
     uint32_t filled = (uint32_t)(share * PROGRESS_CELLS);
-    (void)fprintf(stderr, "\r[%.*s] %ju/%ju  hits %.1f %%  %.0f MB/s  errors %ju  %s %.0f s   ",
-                  (int)PROGRESS_CELLS, &cells[PROGRESS_CELLS - filled], (uintmax_t)done,
-                  (uintmax_t)total, hits, rate, (uintmax_t)report->errors, last ? "took" : "left",
-                  last ? seconds : left);
+    (void)fprintf(stderr,
+                  "\r[%.*s] %" PRIu64 "/%" PRIu64 "  hits %.1f %%  %.0f MB/s  errors %" PRIu64
+                  "  %s %.0f s   ",
+                  (int)PROGRESS_CELLS, &cells[PROGRESS_CELLS - filled], done, total, hits, rate,
+                  report->errors, last ? "took" : "left", last ? seconds : left);
     if (last) {
         (void)fputc('\n', stderr);
     }
@@ -121,14 +123,13 @@ void replay_window_note(struct replay *replay, uint64_t started_ns, bool last)
         report->window_count > 0 ? &report->windows[report->window_count - 1] : &none;
     const char *path = replay->options.json_path;
     if (path == NULL || strcmp(path, "-") != 0) {
-        (void)printf("requests %ju..%ju  %.1f s  hits %ju of %ju, remote %ju, errors %ju, not "
-                     "published %ju\n",
-                     (uintmax_t)before->requests, (uintmax_t)now.requests - 1,
-                     (double)now.at_ns / 1e9, (uintmax_t)(now.hits - before->hits),
-                     (uintmax_t)(now.block_references - before->block_references),
-                     (uintmax_t)(now.from_remote - before->from_remote),
-                     (uintmax_t)(now.errors - before->errors),
-                     (uintmax_t)(now.unpublished - before->unpublished));
+        (void)printf("requests %" PRIu64 "..%" PRIu64 "  %.1f s  hits %" PRIu64 " of %" PRIu64
+                     ", remote %" PRIu64 ", errors %" PRIu64 ", not "
+                     "published %" PRIu64 "\n",
+                     before->requests, now.requests - 1, (double)now.at_ns / 1e9,
+                     now.hits - before->hits, now.block_references - before->block_references,
+                     now.from_remote - before->from_remote, now.errors - before->errors,
+                     now.unpublished - before->unpublished);
         (void)fflush(stdout);
     }
     report->windows[report->window_count++] = now;
@@ -168,15 +169,15 @@ void replay_print(const struct replay *replay)
     double share = report->block_references > 0
                        ? 100.0 * (double)report->hits / (double)report->block_references
                        : 0;
-    (void)printf("requests          %ju in %.2f s\n", (uintmax_t)report->requests,
+    (void)printf("requests          %" PRIu64 " in %.2f s\n", report->requests,
                  (double)report->wall_ns / 1e9);
-    (void)printf("block references  %ju\n", (uintmax_t)report->block_references);
-    (void)printf("hits              %ju (%.1f %%): memory %ju, disk %ju, remote %ju\n",
-                 (uintmax_t)report->hits, share, (uintmax_t)report->from_memory,
-                 (uintmax_t)report->from_disk, (uintmax_t)report->from_remote);
-    (void)printf("stored            %ju blocks, %ju were there, %ju not stored\n",
-                 (uintmax_t)report->blocks_stored, (uintmax_t)report->blocks_existed,
-                 (uintmax_t)report->blocks_not_stored);
+    (void)printf("block references  %" PRIu64 "\n", report->block_references);
+    (void)printf("hits              %" PRIu64 " (%.1f %%): memory %" PRIu64 ", disk %" PRIu64
+                 ", remote %" PRIu64 "\n",
+                 report->hits, share, report->from_memory, report->from_disk, report->from_remote);
+    (void)printf("stored            %" PRIu64 " blocks, %" PRIu64 " were there, %" PRIu64
+                 " not stored\n",
+                 report->blocks_stored, report->blocks_existed, report->blocks_not_stored);
     (void)printf("bytes             loaded %s, stored %s\n",
                  ctl_size_text(report->bytes_loaded, loaded),
                  ctl_size_text(report->bytes_stored, stored));
@@ -186,18 +187,18 @@ void replay_print(const struct replay *replay)
     (void)printf("store             p50 %.0f us, p99 %.0f us\n",
                  us_of(ctl_histogram_quantile(&report->store_ns, 0.5)),
                  us_of(ctl_histogram_quantile(&report->store_ns, 0.99)));
-    (void)printf("longest op        %.0f us, over its deadline: %ju\n",
-                 us_of(report->longest_op_ns), (uintmax_t)report->ops_slow);
-    (void)printf("mismatches        %ju\nlost              %ju (%ju acknowledged blocks missed, "
-                 "%ju evicted)\nerrors            %ju\n",
-                 (uintmax_t)report->mismatches, (uintmax_t)report->lost,
-                 (uintmax_t)report->misses_of_acknowledged, (uintmax_t)report->evicted,
-                 (uintmax_t)report->errors);
+    (void)printf("longest op        %.0f us, over its deadline: %" PRIu64 "\n",
+                 us_of(report->longest_op_ns), report->ops_slow);
+    (void)printf("mismatches        %" PRIu64 "\nlost              %" PRIu64 " (%" PRIu64
+                 " acknowledged blocks missed, "
+                 "%" PRIu64 " evicted)\nerrors            %" PRIu64 "\n",
+                 report->mismatches, report->lost, report->misses_of_acknowledged, report->evicted,
+                 report->errors);
     if (replay->options.published_ns > 0) {
-        (void)printf("not published     %ju requests, in time\n", (uintmax_t)report->unpublished);
+        (void)printf("not published     %" PRIu64 " requests, in time\n", report->unpublished);
     }
     for (uint32_t i = 0; i < report->kind_count; i++) {
-        (void)printf("  %6ju x %s: %s\n", (uintmax_t)report->kinds[i].count,
+        (void)printf("  %6" PRIu64 " x %s: %s\n", report->kinds[i].count,
                      report->kinds[i].store ? "store" : "load", report->kinds[i].text);
     }
 }
@@ -214,7 +215,7 @@ static json_t *rows_json(const struct replay_op_row *rows, uint32_t count)
     json_t *list = json_array();
     for (uint32_t i = 0; i < count; i++) {
         char id[17];
-        (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)rows[i].trace_id);
+        (void)snprintf(id, sizeof id, "%016" PRIx64, rows[i].trace_id);
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:s}", "trace", id, "op",
                                                     rows[i].store ? "store" : "load", "us",
                                                     us_of(rows[i].duration_ns), "code",

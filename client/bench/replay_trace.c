@@ -3,6 +3,7 @@
 #include "runtime/sl_array.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@ static sl_err number_of(const json_t *object, const char *name, uint64_t low, ui
     }
     if (!json_is_integer(value) || json_integer_value(value) < 0 ||
         (uint64_t)json_integer_value(value) < low || (uint64_t)json_integer_value(value) > high) {
-        return sl_fail(why, SL_ERR_INVALID, "%s must be a whole number from %ju to %ju", name,
-                       (uintmax_t)low, (uintmax_t)high);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "%s must be a whole number from %" PRIu64 " to %" PRIu64, name, low, high);
     }
     *out = (uint64_t)json_integer_value(value);
     return SL_OK;
@@ -32,16 +33,15 @@ static sl_err ids_take(struct replay_trace *trace, const json_t *ids, struct sl_
         return sl_fail(why, SL_ERR_LIMIT, "more than %u hash_ids in all", REPLAY_IDS_MAX);
     }
     if (!SL_ARRAY_ROOM(trace->ids, trace->id_room, trace->id_count + count)) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju hash_ids",
-                       (uintmax_t)trace->id_count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %" PRIu64 " hash_ids",
+                       trace->id_count);
     }
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) > UINT32_MAX) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "hash_ids[%zu] must be a whole number from 0 to %ju", i,
-                           (uintmax_t)UINT32_MAX);
+            return sl_fail(why, SL_ERR_INVALID, "hash_ids[%zu] must be a whole number from 0 to %u",
+                           i, UINT32_MAX);
         }
         trace->ids[trace->id_count + i] = (uint32_t)json_integer_value(id);
     }
@@ -66,15 +66,16 @@ static sl_err object_take(struct replay_trace *trace, const json_t *object, uint
     }
     size_t count = json_array_size(ids);
     if (count != (input_length + block_tokens - 1) / block_tokens) {
-        return sl_fail(why, SL_ERR_INVALID, "%zu hash_ids of %u tokens do not fit input_length %ju",
-                       count, block_tokens, (uintmax_t)input_length);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "%zu hash_ids of %u tokens do not fit input_length %" PRIu64, count,
+                       block_tokens, input_length);
     }
     if (trace->request_count == REPLAY_REQUESTS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u requests", REPLAY_REQUESTS_MAX);
     }
     if (!SL_ARRAY_ROOM(trace->requests, trace->request_room, trace->request_count + 1)) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %ju requests",
-                       (uintmax_t)trace->request_count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "trace of over %" PRIu64 " requests",
+                       trace->request_count);
     }
     err = ids_take(trace, ids, why);
     if (err == SL_OK) {
@@ -138,7 +139,7 @@ sl_err replay_trace_read(const char *path, uint64_t limit, uint32_t block_tokens
     }
     if (err != SL_OK) {
         replay_trace_free(&trace);
-        return sl_fail(why, err, "%.100s:%ju: %.100s", path, (uintmax_t)number, reason.text);
+        return sl_fail(why, err, "%.100s:%" PRIu64 ": %.100s", path, number, reason.text);
     }
     *out = trace;
     return SL_OK;

@@ -2,6 +2,7 @@
 #include "client/bench/bench.h"
 #include "runtime/sl_clock.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,8 +10,7 @@
 
 void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES])
 {
-    (void)snprintf(text, BENCH_KEY_BYTES, "bench/%010u/%022ju", (uint32_t)getpid(),
-                   (uintmax_t)number);
+    (void)snprintf(text, BENCH_KEY_BYTES, "bench/%010u/%022" PRIu64, (uint32_t)getpid(), number);
 }
 
 /* The value of one key in pieces of one size, the last one longer. */
@@ -81,9 +81,10 @@ static sl_err codes_check(const struct bench *bench, enum bench_kind kind, uint3
     for (uint32_t i = 0; i < count; i++) {
         if (bench->codes[i] == SL_ERR_NOT_FOUND) {
             return sl_fail(why, SL_ERR_NOT_FOUND,
-                           "%ju keys of %ju bytes: some are gone already; more memory "
+                           "%" PRIu64 " keys of %" PRIu64
+                           " bytes: some are gone already; more memory "
                            "(index_memory, at 384 bytes a key) or fewer keys",
-                           (uintmax_t)bench->keys, (uintmax_t)bench->size_bytes);
+                           bench->keys, bench->size_bytes);
         }
         if (bench->codes[i] != SL_OK) {
             return sl_fail(why, bench->codes[i], "%s of key %u of %u: %s", names[kind], i, count,

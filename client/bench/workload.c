@@ -3,6 +3,7 @@
 #include "client/bench/workload_model.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static int workload_command(struct ctl *ctl, int argc, char **argv)
@@ -42,9 +43,9 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     }
     struct workload_request request;
     while (workload_next(workload, &request)) {
-        (void)printf(
-            "{\"timestamp\": %ju, \"input_length\": %u, \"output_length\": %u, \"hash_ids\": [",
-            (uintmax_t)request.timestamp_ms, request.input_length, request.output_length);
+        (void)printf("{\"timestamp\": %" PRIu64
+                     ", \"input_length\": %u, \"output_length\": %u, \"hash_ids\": [",
+                     request.timestamp_ms, request.input_length, request.output_length);
         for (uint32_t i = 0; i < request.hash_count; i++) {
             (void)printf("%s%u", i == 0 ? "" : ", ", request.hash_ids[i]);
         }

@@ -2,6 +2,7 @@
 #include "client/ctl/commands.h"
 #include "runtime/sl_disk_place.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* In single quotes for a shell, whatever is in it. */
@@ -49,7 +50,7 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, char *out
         (void)snprintf(out, room, "%s", sl_config_bool(ctl->config, setting) ? "true" : "false");
         break;
     default:
-        (void)snprintf(out, room, "%ju", (uintmax_t)sl_config_u64(ctl->config, setting));
+        (void)snprintf(out, room, "%" PRIu64, sl_config_u64(ctl->config, setting));
         break;
     }
 }
@@ -62,9 +63,9 @@ static void print_plain(enum sl_setting setting, const struct ctl *ctl)
     value_text(ctl, setting, text, sizeof text);
     (void)printf("%s=", sl_setting_name(setting));
     if (kinds[setting] == SL_SETTING_DURATION) {
-        (void)printf("%juns\n", (uintmax_t)value);
+        (void)printf("%" PRIu64 "ns\n", value);
     } else if (kinds[setting] == SL_SETTING_RATIO) {
-        (void)printf("%ju.%06ju\n", (uintmax_t)(value / 1000000), (uintmax_t)(value % 1000000));
+        (void)printf("%" PRIu64 ".%06" PRIu64 "\n", value / 1000000, value % 1000000);
     } else {
         (void)printf("%s\n", text);
     }

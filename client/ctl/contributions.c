@@ -1,6 +1,7 @@
 /* client/ctl/contributions.c - sluicectl contributions: who lends how much memory to the node. */
 #include "client/ctl/commands.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void contributions_json(const struct sl_contribution_info *infos, uint32_t count)
@@ -31,9 +32,9 @@ static void contributions_print(const struct sl_contribution_info *infos, uint32
                  "NAME");
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_contribution_info *info = &infos[i];
-        (void)printf("%3u %11s %11s %9ju  %-24s ", info->number,
+        (void)printf("%3u %11s %11s %9" PRIu64 "  %-24s ", info->number,
                      ctl_size_text(info->length_bytes, length),
-                     ctl_size_text(info->used_bytes, used), (uintmax_t)info->value_count,
+                     ctl_size_text(info->used_bytes, used), info->value_count,
                      info->process[0] != '\0' ? info->process : "(lasting)");
         ctl_print_bytes(stdout, info->name, strlen(info->name));
         (void)putchar('\n');

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <liburing.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -190,8 +191,9 @@ static void doctor_descriptors(struct doctor *doctor)
                                                        : DOCTOR_WARN;
     doctor_say(doctor, level, "descriptors",
                level == DOCTOR_OK ? "" : "ulimit -n, or LimitNOFILE= of the unit",
-               "%llu descriptors a process, clients_max and fabric_connections_max may want %llu",
-               (unsigned long long)limit.rlim_cur, (unsigned long long)want);
+               "%" PRIu64
+               " descriptors a process, clients_max and fabric_connections_max may want %" PRIu64,
+               limit.rlim_cur, want);
 }
 
 static bool verbs_wanted(const struct doctor *doctor)

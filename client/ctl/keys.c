@@ -4,6 +4,7 @@
 #include "runtime/keys/sl_keys.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +19,14 @@ static int lines_print(struct ctl *ctl, struct sl_keys *keys, const struct sl_ke
         struct sl_error why = {0};
         number++;
         if ((uint64_t)length > SL_KEYS_LINE_BYTES_MAX) {
-            code = ctl_wrong(ctl, "line %ju: over %ju bytes", (uintmax_t)number,
-                             (uintmax_t)SL_KEYS_LINE_BYTES_MAX);
+            code = ctl_wrong(ctl, "line %" PRIu64 ": over %" PRIu64 " bytes", number,
+                             SL_KEYS_LINE_BYTES_MAX);
         } else if (strspn(line, " \t\r\n") == (size_t)length) {
             continue;
         } else if (sl_keys_print_json_line(keys, form, line, (uint64_t)length, stdout, &why) !=
                    SL_OK) {
             (void)fflush(stdout);
-            (void)fprintf(stderr, "sluicectl keys: line %ju: %s\n", (uintmax_t)number, why.text);
+            (void)fprintf(stderr, "sluicectl keys: line %" PRIu64 ": %s\n", number, why.text);
             code = CTL_NO;
         }
     }
@@ -52,7 +53,7 @@ static int keys_command(struct ctl *ctl, int argc, char **argv)
             ctl, "--format and --block-tokens are needed, the tokens come from standard input");
     }
     if (block_tokens > SL_KEYS_BLOCK_TOKENS_MAX) {
-        return ctl_wrong(ctl, "--block-tokens %ju: at most %u", (uintmax_t)block_tokens,
+        return ctl_wrong(ctl, "--block-tokens %" PRIu64 ": at most %u", block_tokens,
                          SL_KEYS_BLOCK_TOKENS_MAX);
     }
     if (pickle_protocol != 0 && pickle_protocol != 4 && pickle_protocol != 5) {

@@ -3,14 +3,15 @@
 #include "ipc/sl_arena.h"
 #include "ipc/sl_index.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 static json_t *info_json(const struct sl_object_info *info)
 {
     char digest[33];
-    (void)snprintf(digest, sizeof digest, "%016jx%016jx", (uintmax_t)info->digest_high,
-                   (uintmax_t)info->digest_low);
+    (void)snprintf(digest, sizeof digest, "%016" PRIx64 "%016" PRIx64, info->digest_high,
+                   info->digest_low);
     return json_pack("{s:o, s:o, s:b, s:b, s:s}", "key",
                      ctl_json_bytes(info->key.at, info->key.length), "bytes",
                      ctl_json_u64(info->length_bytes), "in_memory", info->in_memory, "on_disk",
@@ -31,7 +32,7 @@ static bool list_one(void *context, const struct sl_object_info *info)
         (void)json_dumpf(object, stdout, JSON_COMPACT);
         json_decref(object);
     } else {
-        (void)printf("%12ju %c%c ", (uintmax_t)info->length_bytes, info->in_memory ? 'm' : '-',
+        (void)printf("%12" PRIu64 " %c%c ", info->length_bytes, info->in_memory ? 'm' : '-',
                      info->on_disk ? 'd' : '-');
         ctl_print_bytes(stdout, info->key.at, info->key.length);
         (void)putchar('\n');
@@ -62,7 +63,7 @@ static int ls_command(struct ctl *ctl, int argc, char **argv)
     sl_err err =
         sl_list(client, ctl->word_count == 1 ? ctl->words[0] : NULL, list_one, &listing, &why);
     if (ctl->json) {
-        (void)printf("],\"count\":%ju}\n", (uintmax_t)listing.shown);
+        (void)printf("],\"count\":%" PRIu64 "}\n", listing.shown);
     }
     sl_client_close(&client);
     return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
@@ -140,7 +141,7 @@ static int stat_node(struct ctl *ctl, struct sl_client *client)
         if (ctl->json) {
             (void)json_object_set_new(object, rows[i].name, ctl_json_u64(rows[i].value));
         } else {
-            (void)printf("%-24s %14ju%s%s\n", rows[i].name, (uintmax_t)rows[i].value,
+            (void)printf("%-24s %14" PRIu64 "%s%s\n", rows[i].name, rows[i].value,
                          rows[i].bytes ? "  " : "",
                          rows[i].bytes ? ctl_size_text(rows[i].value, text) : "");
         }
@@ -182,10 +183,10 @@ static int stat_command(struct ctl *ctl, int argc, char **argv)
             ctl_print_json(info_json(&info));
             code = CTL_FINE;
         } else {
-            (void)printf("bytes   %ju\ntiers   %s%s\ndigest  %016jx%016jx\n",
-                         (uintmax_t)info.length_bytes, info.in_memory ? "memory " : "",
-                         info.on_disk ? "disk" : "", (uintmax_t)info.digest_high,
-                         (uintmax_t)info.digest_low);
+            (void)printf("bytes   %" PRIu64 "\ntiers   %s%s\ndigest  %016" PRIx64 "%016" PRIx64
+                         "\n",
+                         info.length_bytes, info.in_memory ? "memory " : "",
+                         info.on_disk ? "disk" : "", info.digest_high, info.digest_low);
             code = CTL_FINE;
         }
     }

@@ -2,6 +2,7 @@
 #include "client/ctl/commands.h"
 #include "ipc/sl_curve.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static json_t *node_json(const struct sl_node_info *node)
@@ -42,11 +43,12 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
                  "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS");
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_node_info *node = &nodes[i];
-        (void)printf("%-20s %-10s %-10s %6.0f us %7.1f s %11s %8ju %8ju  %-19ju %-9s %s\n",
+        (void)printf("%-20s %-10s %-10s %6.0f us %7.1f s %11s %8" PRIu64 " %8" PRIu64
+                     "  %-19" PRIu64 " %-9s %s\n",
                      node->name, node->state, node->link, (double)node->round_trip_ns / 1e3,
                      (double)node->heard_ago_ns / 1e9, ctl_size_text(node->read_bytes, bytes),
-                     (uintmax_t)node->read_values, (uintmax_t)node->failures,
-                     (uintmax_t)node->incarnation, node->source, node->address);
+                     node->read_values, node->failures, node->incarnation, node->source,
+                     node->address);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/sl_array.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,13 +28,13 @@ static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t
         if (length == room) {
             if (room > SL_VALUE_BYTES_MAX) {
                 free(bytes);
-                return sl_fail(why, SL_ERR_INVALID, "%s: a value has at most %ju bytes", name,
-                               (uintmax_t)SL_VALUE_BYTES_MAX);
+                return sl_fail(why, SL_ERR_INVALID, "%s: a value has at most %" PRIu64 " bytes",
+                               name, SL_VALUE_BYTES_MAX);
             }
             uint64_t wanted = SL_MAX(READ_STEP_BYTES, room * 2);
             if (!SL_ARRAY_ROOM(bytes, room, wanted)) {
                 free(bytes);
-                return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %ju bytes", name, (uintmax_t)wanted);
+                return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %" PRIu64 " bytes", name, wanted);
             }
         }
         size_t got = fread(&bytes[length], 1, room - length, in);
@@ -126,7 +127,7 @@ static sl_err fetch(struct sl_client *client, struct sl_object_key key, bool els
     for (uint32_t tries = 0; tries < GET_TRIES_MAX; tries++) {
         unsigned char *bytes = malloc(size);
         if (bytes == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "get: %ju bytes", (uintmax_t)size);
+            return sl_fail(why, SL_ERR_NO_MEMORY, "get: %" PRIu64 " bytes", size);
         }
         err = sl_get(client, key, (struct sl_buffer){.at = bytes, .length_bytes = size},
                      length_bytes, 0, why);

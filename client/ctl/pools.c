@@ -3,6 +3,7 @@
  */
 #include "client/ctl/commands.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define POOLS_SHOWN_MAX 65536u
@@ -44,8 +45,8 @@ static void pools_print(const struct sl_pool_info *pools, uint32_t count)
             (void)snprintf(owner, sizeof owner, "%s%s", pool->owner,
                            pool->owner[0] != '\0' ? " (gone)" : "-");
         }
-        (void)printf("%-20s %4u %-16s %-10s %-20ju %10s %-24s %7u  %s\n", pool->deployment,
-                     pool->rank, pool->pool, pool->state, (uintmax_t)pool->epoch,
+        (void)printf("%-20s %4u %-16s %-10s %-20" PRIu64 " %10s %-24s %7u  %s\n", pool->deployment,
+                     pool->rank, pool->pool, pool->state, pool->epoch,
                      ctl_size_text(pool->length_bytes, bytes), owner, pool->waiter_count,
                      pool->mapper_count > 0 ? pool->mappers : "-");
     }

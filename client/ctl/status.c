@@ -4,6 +4,7 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,14 +100,14 @@ static void page_metrics(const struct sl_metrics_view *view,
     struct sl_histogram_summary row;
     for (uint32_t i = 0; i < summary->metric_count; i++) {
         if (sl_metrics_view_metric(view, i, name, &value)) {
-            (void)printf("    %-40s %ju\n", name, (uintmax_t)value);
+            (void)printf("    %-40s %" PRIu64 "\n", name, value);
         }
     }
     for (uint32_t i = 0; i < summary->histogram_count; i++) {
         if (sl_metrics_view_histogram(view, i, &row)) {
-            (void)printf("    %-40s count %ju, p50 %ju, p90 %ju, p99 %ju, max %ju\n", row.name,
-                         (uintmax_t)row.count, (uintmax_t)row.p50, (uintmax_t)row.p90,
-                         (uintmax_t)row.p99, (uintmax_t)row.max);
+            (void)printf("    %-40s count %" PRIu64 ", p50 %" PRIu64 ", p90 %" PRIu64
+                         ", p99 %" PRIu64 ", max %" PRIu64 "\n",
+                         row.name, row.count, row.p50, row.p90, row.p99, row.max);
         }
     }
 }
@@ -122,18 +123,18 @@ static void page_row(struct status *status, const struct sl_metrics_view *view,
         (void)printf("%-20s %8s %-9s %9s %6s  %s\n", "ACTOR", "PID", "HEALTH", "UPTIME", "STARTS",
                      "COUNTERS");
     }
-    (void)printf("%-20s %8u %-9s %8.1fs %6ju ", summary->actor, summary->proc.pid,
+    (void)printf("%-20s %8u %-9s %8.1fs %6" PRIu64 " ", summary->actor, summary->proc.pid,
                  !living ? "dead"
                  : stuck ? "stuck"
                          : health_text(summary->health),
-                 uptime_s, (uintmax_t)summary->incarnation);
+                 uptime_s, summary->incarnation);
     char name[SL_METRIC_NAME_BYTES];
     uint64_t value;
     uint32_t printed = 0;
     for (uint32_t i = 0;
          !status->metrics && i < summary->metric_count && printed < COUNTERS_IN_TABLE; i++) {
         if (sl_metrics_view_metric(view, i, name, &value) && value != 0) {
-            (void)printf(" %s=%ju", name, (uintmax_t)value);
+            (void)printf(" %s=%" PRIu64, name, value);
             printed++;
         }
     }

@@ -3,6 +3,7 @@
 #include "client/ctl/commands.h"
 #include "runtime/sl_metrics.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,29 +145,31 @@ static void tiers_print(const struct tiers *tiers)
     char a[32], b[32];
     (void)printf("%-12s %-9s %11s %11s %10s %8s  %s\n", "TIER", "HEALTH", "BYTES", "OF", "OBJECTS",
                  "LOADS", "");
-    (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%\n", "memory", "ready",
+    (void)printf("%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%\n", "memory", "ready",
                  ctl_size_text(tiers->used_bytes, a), ctl_size_text(tiers->usable_bytes, b),
-                 (uintmax_t)tiers->object_count, share(tiers->from_memory, tiers));
+                 tiers->object_count, share(tiers->from_memory, tiers));
     for (uint32_t i = 0; i < tiers->tierer_count; i++) {
         const struct tierer_row *row = &tiers->tierers[i];
-        (void)printf("%-12s %-9s %11s %11s %10ju %7.1f%%  queue %ju, in flight %ju; read p50 %.0f "
-                     "us, p99 %.0f us; write p50 %.0f us; errors %ju, corrupt %ju%s%s\n",
+        (void)printf("%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%  queue %" PRIu64
+                     ", in flight %" PRIu64 "; read p50 %.0f "
+                     "us, p99 %.0f us; write p50 %.0f us; errors %" PRIu64 ", corrupt %" PRIu64
+                     "%s%s\n",
                      row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
-                     ctl_size_text(row->used_bytes, b), (uintmax_t)row->live_values,
-                     disk_share(row, tiers), (uintmax_t)row->queued, (uintmax_t)row->in_flight,
-                     (double)row->read.p50 / 1e3, (double)row->read.p99 / 1e3,
-                     (double)row->write.p50 / 1e3, (uintmax_t)row->io_errors,
-                     (uintmax_t)row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
+                     ctl_size_text(row->used_bytes, b), row->live_values, disk_share(row, tiers),
+                     row->queued, row->in_flight, (double)row->read.p50 / 1e3,
+                     (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3, row->io_errors,
+                     row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
         if (row->emptied > 0) {
-            (void)printf("%-12s began empty: it had been away while others served (%ju segments "
+            (void)printf("%-12s began empty: it had been away while others served (%" PRIu64
+                         " segments "
                          "removed)\n",
-                         row->name, (uintmax_t)row->emptied);
+                         row->name, row->emptied);
         }
     }
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));
     if (tiers->pending > 0) {
-        (void)printf("%ju objects wait to be written to disk\n", (uintmax_t)tiers->pending);
+        (void)printf("%" PRIu64 " objects wait to be written to disk\n", tiers->pending);
     }
     if (tiers->registrar_reason[0] != '\0') {
         (void)printf("the node: %s\n", tiers->registrar_reason);

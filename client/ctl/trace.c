@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +97,7 @@ static void line_collect(struct trace *trace, const char *line, const char *want
 static void logs_collect(struct trace *trace)
 {
     char wanted[17];
-    (void)snprintf(wanted, sizeof wanted, "%016jx", (uintmax_t)trace->trace_id);
+    (void)snprintf(wanted, sizeof wanted, "%016" PRIx64, trace->trace_id);
     DIR *directory = opendir(trace->ctl->paths.log_dir);
     char *line = directory == NULL ? NULL : malloc(LOG_LINE_BYTES_MAX);
     uint32_t files = 0;
@@ -147,7 +148,7 @@ static void trace_free(struct trace *trace)
 static int show_one(struct trace *trace)
 {
     char id[17];
-    (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)trace->trace_id);
+    (void)snprintf(id, sizeof id, "%016" PRIx64, trace->trace_id);
     if (trace->count > 0) {
         qsort(trace->events, trace->count, sizeof *trace->events, by_time);
     }
@@ -213,7 +214,7 @@ static int show_rows(struct trace *trace, const struct op_row *rows, size_t coun
         char id[17];
         const struct event *first = &trace->events[rows[i].first];
         double duration_us = (double)(rows[i].end_ns - rows[i].start_ns) / 1e3;
-        (void)snprintf(id, sizeof id, "%016jx", (uintmax_t)first->trace_id);
+        (void)snprintf(id, sizeof id, "%016" PRIx64, first->trace_id);
         if (trace->ctl->json) {
             (void)json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:I, s:s, s:s}", "trace",
                                                        id, "at_ns", (json_int_t)rows[i].start_ns,

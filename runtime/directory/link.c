@@ -7,6 +7,7 @@
 #include "runtime/sl_backoff.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
@@ -435,8 +436,8 @@ static void link_deadlines(struct directory_link *link)
                     : link->phase >= LINK_GREETING && link->waiting_count > 0 &&
                           link->now_ns >= link->waiting[link->waiting_head].deadline_ns;
     if (late) {
-        link_fail(link, SL_ERR_TIMEOUT, "no answer within %llu ms",
-                  (unsigned long long)(link->timeout_ns / SL_NS_PER_MS));
+        link_fail(link, SL_ERR_TIMEOUT, "no answer within %" PRIu64 " ms",
+                  link->timeout_ns / SL_NS_PER_MS);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/sl_array.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,8 +444,8 @@ static sl_err run_block(struct keys_run *run, uint64_t block_index, uint64_t uni
     struct keys_digest digest = {0};
     hash_block(run, &block, &digest);
     if (run->failed) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "block %llu: no memory to hash it",
-                       (unsigned long long)block_index);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "block %" PRIu64 ": no memory to hash it",
+                       block_index);
     }
     char text[SL_KEYS_KEY_BYTES_MAX];
     hex_of(&digest, text);
@@ -605,8 +606,8 @@ sl_err sl_keys_print_json_line(struct sl_keys *keys, const struct sl_keys_reques
                                       .pickle_protocol = form->pickle_protocol,
                                       .partial = form->partial};
     if (length_bytes > SL_KEYS_LINE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "line: longer than %llu bytes",
-                       (unsigned long long)SL_KEYS_LINE_BYTES_MAX);
+        return sl_fail(why, SL_ERR_INVALID, "line: longer than %" PRIu64 " bytes",
+                       SL_KEYS_LINE_BYTES_MAX);
     }
     json_error_t error;
     json_t *object = json_loadb(line, length_bytes, KEYS_JSON_FLAGS | JSON_DECODE_ANY, &error);

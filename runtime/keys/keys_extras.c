@@ -3,6 +3,7 @@
 #include "runtime/keys/keys_extras.h"
 #include "runtime/sl_array.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +52,8 @@ struct place {
 
 static sl_err fail_at(struct sl_error *why, struct place at, const char *what)
 {
-    return sl_fail(why, SL_ERR_INVALID, "extras: block %llu, element %zu: %s",
-                   (unsigned long long)at.block, at.element, what);
+    return sl_fail(why, SL_ERR_INVALID, "extras: block %" PRIu64 ", element %zu: %s", at.block,
+                   at.element, what);
 }
 
 static int hex_digit(char c)
@@ -350,8 +351,9 @@ static sl_err extras_add_entry(struct keys_extras *extras, json_t *entry, size_t
         return extras_add_namespace(extras, entry, why);
     }
     if (block >= block_count) {
-        return sl_fail(why, SL_ERR_INVALID, "extras: block %zu is beyond the %llu blocks of tokens",
-                       block, (unsigned long long)block_count);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "extras: block %zu is beyond the %" PRIu64 " blocks of tokens", block,
+                       block_count);
     }
     return extras_add_block(extras, entry, block, taken, why);
 }

@@ -5,6 +5,7 @@
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,8 +178,8 @@ static void known_print(FILE *out, const struct reading *reading)
 {
     for (size_t i = 0; i < SL_COUNT(known); i++) {
         head_print(out, known[i].name, known[i].type, known[i].help);
-        (void)fprintf(out, "%s %ju\n", known[i].name,
-                      (uintmax_t)reading_sum(reading, known[i].actor, known[i].ours));
+        (void)fprintf(out, "%s %" PRIu64 "\n", known[i].name,
+                      reading_sum(reading, known[i].actor, known[i].ours));
     }
 }
 
@@ -218,12 +219,12 @@ static void segments_print(FILE *out, const struct mc_admin *admin,
 {
     struct capacity sum = capacity_of(infos, count);
     head_print(out, "master_total_capacity_bytes", "gauge", "memory that clients contribute");
-    (void)fprintf(out, "master_total_capacity_bytes %ju\n", (uintmax_t)sum.bytes);
+    (void)fprintf(out, "master_total_capacity_bytes %" PRIu64 "\n", sum.bytes);
     head_print(out, "master_active_clients", "gauge", "processes that contribute memory");
     (void)fprintf(out, "master_active_clients %u\n", sum.process_count);
     head_print(out, "master_total_file_capacity_bytes", "gauge", "ceiling of the disk tier");
-    (void)fprintf(out, "master_total_file_capacity_bytes %ju\n",
-                  (uintmax_t)(admin->disk_count != 0 ? admin->disk_bytes : 0));
+    (void)fprintf(out, "master_total_file_capacity_bytes %" PRIu64 "\n",
+                  (admin->disk_count != 0 ? admin->disk_bytes : 0));
     for (int which = 0; which < 2; which++) {
         const char *name = which == 0 ? "segment_total_capacity_bytes" : "segment_allocated_bytes";
         head_print(out, name, "gauge",
@@ -231,8 +232,8 @@ static void segments_print(FILE *out, const struct mc_admin *admin,
         for (uint32_t i = 0; i < count; i++) {
             (void)fprintf(out, "%s{segment=\"", name);
             label_print(out, infos[i].name);
-            (void)fprintf(out, "\"} %ju\n",
-                          (uintmax_t)(which == 0 ? infos[i].length_bytes : infos[i].used_bytes));
+            (void)fprintf(out, "\"} %" PRIu64 "\n",
+                          (which == 0 ? infos[i].length_bytes : infos[i].used_bytes));
         }
     }
 }
@@ -243,8 +244,8 @@ static void own_print(FILE *out, const struct reading *reading)
 {
     for (uint32_t i = 0; i < reading->row_count; i++) {
         const struct row *row = &reading->rows[i];
-        (void)fprintf(out, "sluice_%s{actor=\"%s\"} %ju\n", row->name, row->actor,
-                      (uintmax_t)row->value);
+        (void)fprintf(out, "sluice_%s{actor=\"%s\"} %" PRIu64 "\n", row->name, row->actor,
+                      row->value);
     }
     for (uint32_t i = 0; i < reading->histogram_count; i++) {
         const struct sl_histogram_summary *summary = &reading->histograms[i].summary;
@@ -257,12 +258,13 @@ static void own_print(FILE *out, const struct reading *reading)
             uint64_t value;
         } quantiles[] = {{"0.5", summary->p50}, {"0.9", summary->p90}, {"0.99", summary->p99}};
         for (size_t q = 0; q < SL_COUNT(quantiles); q++) {
-            (void)fprintf(out, "sluice_%s{actor=\"%s\",quantile=\"%s\"} %ju\n", summary->name,
-                          actor, quantiles[q].quantile, (uintmax_t)quantiles[q].value);
+            (void)fprintf(out, "sluice_%s{actor=\"%s\",quantile=\"%s\"} %" PRIu64 "\n",
+                          summary->name, actor, quantiles[q].quantile, quantiles[q].value);
         }
-        (void)fprintf(out, "sluice_%s_sum{actor=\"%s\"} %ju\nsluice_%s_count{actor=\"%s\"} %ju\n",
-                      summary->name, actor, (uintmax_t)summary->sum, summary->name, actor,
-                      (uintmax_t)summary->count);
+        (void)fprintf(out,
+                      "sluice_%s_sum{actor=\"%s\"} %" PRIu64
+                      "\nsluice_%s_count{actor=\"%s\"} %" PRIu64 "\n",
+                      summary->name, actor, summary->sum, summary->name, actor, summary->count);
     }
 }
 
@@ -307,7 +309,7 @@ void mc_metrics(void *context, const struct mc_request *request, struct mc_answe
     segments_print(out, admin, infos, count);
     known_print(out, &reading);
     head_print(out, "sluice_attached_processes", "gauge", "processes with libsluice on this node");
-    (void)fprintf(out, "sluice_attached_processes %ju\n", (uintmax_t)attached_count(&reading));
+    (void)fprintf(out, "sluice_attached_processes %" PRIu64 "\n", attached_count(&reading));
     own_print(out, &reading);
     reading_free(&reading);
     answer->type = "text/plain; version=0.0.4; charset=utf-8";
@@ -327,20 +329,20 @@ void mc_metrics_summary(void *context, const struct mc_request *request, struct 
         return;
     }
     struct capacity sum = capacity_of(infos, count);
-    mc_answer_text(
-        answer, 200,
-        "memory: %ju of %ju bytes in %u segments | disk: %ju of %ju bytes | keys: %ju | puts: %ju "
-        "started, %ju committed, %ju refused | evicted: %ju keys, %ju bytes | processes: %ju "
-        "attached\n",
-        (uintmax_t)reading_sum(&reading, "registrar", "used_bytes"), (uintmax_t)sum.bytes, count,
-        (uintmax_t)reading_sum(&reading, "tierer", "live_bytes"),
-        (uintmax_t)(admin->disk_count != 0 ? admin->disk_bytes : 0),
-        (uintmax_t)reading_sum(&reading, "registrar", "object_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "reserve_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "commit_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "refused_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "evicted_count"),
-        (uintmax_t)reading_sum(&reading, "registrar", "evicted_bytes"),
-        (uintmax_t)attached_count(&reading));
+    mc_answer_text(answer, 200,
+                   "memory: %" PRIu64 " of %" PRIu64 " bytes in %u segments | disk: %" PRIu64
+                   " of %" PRIu64 " bytes | keys: %" PRIu64 " | puts: %" PRIu64 " "
+                   "started, %" PRIu64 " committed, %" PRIu64 " refused | evicted: %" PRIu64
+                   " keys, %" PRIu64 " bytes | processes: %" PRIu64 " "
+                   "attached\n",
+                   reading_sum(&reading, "registrar", "used_bytes"), sum.bytes, count,
+                   reading_sum(&reading, "tierer", "live_bytes"),
+                   (admin->disk_count != 0 ? admin->disk_bytes : 0),
+                   reading_sum(&reading, "registrar", "object_count"),
+                   reading_sum(&reading, "registrar", "reserve_count"),
+                   reading_sum(&reading, "registrar", "commit_count"),
+                   reading_sum(&reading, "registrar", "refused_count"),
+                   reading_sum(&reading, "registrar", "evicted_count"),
+                   reading_sum(&reading, "registrar", "evicted_bytes"), attached_count(&reading));
     reading_free(&reading);
 }

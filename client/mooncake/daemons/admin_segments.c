@@ -2,6 +2,7 @@
 #include "client/mooncake/daemons/admin.h"
 #include "runtime/sl_metrics.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,8 +148,8 @@ void mc_query_segment(void *context, const struct mc_request *request, struct mc
     const struct sl_contribution_info *info =
         infos != NULL ? segment_find(infos, count, name) : NULL;
     if (info != NULL) {
-        mc_answer_text(answer, 200, "%s\nused_bytes: %ju\ncapacity_bytes: %ju\n", info->name,
-                       (uintmax_t)info->used_bytes, (uintmax_t)info->length_bytes);
+        mc_answer_text(answer, 200, "%s\nused_bytes: %" PRIu64 "\ncapacity_bytes: %" PRIu64 "\n",
+                       info->name, info->used_bytes, info->length_bytes);
     } else if (infos != NULL) {
         mc_answer_text(answer, 404, "no segment has this name\n");
     }

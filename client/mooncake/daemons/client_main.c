@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,8 +286,8 @@ static sl_err start(struct lender *self, struct sl_error *why)
     if (err == SL_OK && !self->ended) {
         sl_loop_timer_set(self->daemon.loop, self->daemon.tick, sl_clock_monotonic_ns() + TICK_NS);
         sl_log_write(self->daemon.log, SL_LOG_INFO, 0,
-                     "segment '%s' of %ju MiB is ready at node '%s'", self->name,
-                     (uintmax_t)(self->segment_bytes / SL_MIB), self->node.instance);
+                     "segment '%s' of %" PRIu64 " MiB is ready at node '%s'", self->name,
+                     self->segment_bytes / SL_MIB, self->node.instance);
     }
     return err;
 }

@@ -3,6 +3,7 @@
 #include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -128,8 +129,8 @@ static sl_err value_fail(const struct mc_flag *flag, const char *text, const cha
                        flag->name, text, flag->choices);
     }
     if (flag->kind == MC_TEXT) {
-        return sl_fail(why, SL_ERR_CONFIG, "%.80s: --%s: longer than %ju bytes", source, flag->name,
-                       (uintmax_t)flag->high);
+        return sl_fail(why, SL_ERR_CONFIG, "%.80s: --%s: longer than %" PRIu64 " bytes", source,
+                       flag->name, flag->high);
     }
     return sl_fail(why, SL_ERR_CONFIG, "%.80s: --%s: '%.40s' is not %s", source, flag->name, text,
                    kind_text(flag->kind));
@@ -145,8 +146,9 @@ static sl_err value_set(struct mc_flags *flags, uint32_t at, const char *text, c
     }
     if (!in_bounds(flag, &fresh)) {
         const char *unit = flag->kind == MC_MILLIS || flag->kind == MC_SECONDS ? " ms" : "";
-        return sl_fail(why, SL_ERR_CONFIG, "%.80s: --%s: '%.40s' is not in %ju..%ju%s", source,
-                       flag->name, text, (uintmax_t)flag->low, (uintmax_t)flag->high, unit);
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "%.80s: --%s: '%.40s' is not in %" PRIu64 "..%" PRIu64 "%s", source,
+                       flag->name, text, flag->low, flag->high, unit);
     }
     if (flags->values[at].strength > strength) {
         return SL_OK;
@@ -435,7 +437,7 @@ void mc_flags_print_help(const struct mc_flags *flags, FILE *out)
             (void)fprintf(out, "%s", kind_text(flag->kind));
         }
         if (flag->kind == MC_COUNT || flag->kind == MC_REAL) {
-            (void)fprintf(out, ", %ju..%ju", (uintmax_t)flag->low, (uintmax_t)flag->high);
+            (void)fprintf(out, ", %" PRIu64 "..%" PRIu64, flag->low, flag->high);
         }
         (void)fprintf(out, ". %s%s\n",
                       flag->use == MC_USED ? "" : "Accepted, means nothing here: ", flag->help);

@@ -3,6 +3,7 @@
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 
+#include <inttypes.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -291,8 +292,8 @@ static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *r
         allowed_text(route->methods, allow);
         mc_answer_text(&answer, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s\n", route->path, allow);
     } else if (request->too_large) {
-        mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE, "a body has at most %ju bytes\n",
-                       (uintmax_t)MC_HTTP_BODY_BYTES_MAX);
+        mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE,
+                       "a body has at most %" PRIu64 " bytes\n", MC_HTTP_BODY_BYTES_MAX);
     } else {
         time_give(request->connection);
         route->fn(http->context, request, &answer);

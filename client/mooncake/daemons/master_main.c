@@ -6,6 +6,7 @@
 #include "client/mooncake/daemons/metadata.h"
 #include "runtime/sl_clock.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,10 +79,10 @@ static void room_note(const struct master *self, uint64_t memory_bytes)
 {
     if (self->node.room_bytes != 0 && memory_bytes > self->node.room_bytes) {
         sl_log_write(self->daemon.log, SL_LOG_WARN, 0,
-                     "clients may contribute %ju MiB, but shared memory had only %ju MiB free: df "
+                     "clients may contribute %" PRIu64 " MiB, but shared memory had only %" PRIu64
+                     " MiB free: df "
                      "-h /dev/shm",
-                     (uintmax_t)(memory_bytes / SL_MIB),
-                     (uintmax_t)(self->node.room_bytes / SL_MIB));
+                     memory_bytes / SL_MIB, self->node.room_bytes / SL_MIB);
     }
 }
 
@@ -116,10 +117,10 @@ static void readiness_note(struct master *self, uint64_t now_ns)
         return;
     }
     sl_log_write(self->daemon.log, SL_LOG_INFO, 0,
-                 "node '%s' is ready%s: %ju MiB memory, %ju MiB disk", self->node.instance,
-                 self->node.adopted ? " (it ran already)" : "",
-                 (uintmax_t)(sl_config_u64(self->node.config, SL_SET_memory) / SL_MIB),
-                 (uintmax_t)(self->admin.disk_bytes / SL_MIB));
+                 "node '%s' is ready%s: %" PRIu64 " MiB memory, %" PRIu64 " MiB disk",
+                 self->node.instance, self->node.adopted ? " (it ran already)" : "",
+                 sl_config_u64(self->node.config, SL_SET_memory) / SL_MIB,
+                 self->admin.disk_bytes / SL_MIB);
 }
 
 static void on_tick(void *context, uint64_t now_ns)

@@ -3,6 +3,7 @@
 #include "client/mooncake/daemons/http.h"
 #include "runtime/sl_table.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,8 +88,8 @@ static void value_put(struct mc_metadata *self, const char *key, size_t key_byte
     if ((old == NULL && self->by_key.count == MC_METADATA_KEYS_MAX) ||
         self->used_bytes - freed + entry_bytes(fresh) > MC_METADATA_BYTES_MAX) {
         free(fresh);
-        mc_answer_text(answer, 507, "no room: at most %u keys and %ju bytes\n",
-                       MC_METADATA_KEYS_MAX, (uintmax_t)MC_METADATA_BYTES_MAX);
+        mc_answer_text(answer, 507, "no room: at most %u keys and %" PRIu64 " bytes\n",
+                       MC_METADATA_KEYS_MAX, MC_METADATA_BYTES_MAX);
         return;
     }
     if (old != NULL) {

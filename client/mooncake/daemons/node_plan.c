@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,17 +129,16 @@ static sl_err memory_add(struct plan *plan, struct sl_error *why)
     if (bytes == 0 || !memory_is_there(plan->node)) {
         err = free_bytes(plan->node->paths.shm_dir, &free_now, &total_bytes, why);
         if (err == SL_OK && total_bytes != 0 && free_now < ROOM_BYTES_MIN) {
-            return sl_fail(
-                why, SL_ERR_NO_SPACE,
-                "'%.100s' has %ju MiB free, and a node needs %ju at least: make room (df "
-                "-h /dev/shm), or give the container more (docker run --shm-size)",
-                plan->node->paths.shm_dir, (uintmax_t)(free_now / SL_MIB),
-                (uintmax_t)(ROOM_BYTES_MIN / SL_MIB));
+            return sl_fail(why, SL_ERR_NO_SPACE,
+                           "'%.100s' has %" PRIu64 " MiB free, and a node needs %" PRIu64
+                           " at least: make room (df "
+                           "-h /dev/shm), or give the container more (docker run --shm-size)",
+                           plan->node->paths.shm_dir, free_now / SL_MIB, ROOM_BYTES_MIN / SL_MIB);
         }
         plan->node->room_bytes = total_bytes != 0 ? free_now : UINT64_MAX;
         bytes = bytes != 0 ? bytes : free_now / 100 * MEMORY_PERCENT / SL_MIB * SL_MIB;
     }
-    return err == SL_OK ? setting_add(plan, "memory", why, "%ju", (uintmax_t)bytes) : err;
+    return err == SL_OK ? setting_add(plan, "memory", why, "%" PRIu64, bytes) : err;
 }
 
 /* ---- disk ---- */
@@ -238,7 +238,7 @@ static sl_err disk_add(struct plan *plan, struct sl_error *why)
                        "disk tier, by %s: no room at '%.100s', or less than 1 MiB asked for", from,
                        path);
     }
-    err = err == SL_OK ? setting_add(plan, "disk", why, "%ju", (uintmax_t)bytes) : err;
+    err = err == SL_OK ? setting_add(plan, "disk", why, "%" PRIu64, bytes) : err;
     return err == SL_OK ? setting_add(plan, "disk_path", why, "%s", path) : err;
 }
 
@@ -270,7 +270,7 @@ static sl_err terms_add(struct plan *plan, struct sl_error *why)
     sl_err err = setting_add(plan, "contributions", why, "true");
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(durations); i++) {
         uint64_t ms = mc_flags_u64(flags, durations[i].flag) / SL_NS_PER_MS;
-        err = setting_add(plan, durations[i].name, why, "%jums", (uintmax_t)ms);
+        err = setting_add(plan, durations[i].name, why, "%" PRIu64 "ms", ms);
     }
     err = err == SL_OK ? setting_add(plan, "contribution_strategy", why, "%s",
                                      strategy_of(mc_flags_text(flags, MASTER_allocation_strategy)))

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -27,13 +28,13 @@ static bool supervisor_find(const struct mc_node *node, struct sl_proc_id *out)
 {
     char path[1100];
     unsigned pid = 0;
-    unsigned long long started = 0;
+    uint64_t started = 0;
     (void)snprintf(path, sizeof path, "%s/supervisor.pid", node->paths.runtime_dir);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
         return false;
     }
-    int got = fscanf(file, "%u %llu", &pid, &started); /* NOLINT(cert-err34-c): checked below */
+    int got = fscanf(file, "%u %" SCNu64, &pid, &started); /* NOLINT(cert-err34-c): checked below */
     (void)fclose(file);
     struct sl_proc_id now;
     if (got != 2 || pid == 0 || sl_proc_id_of(pid, &now, NULL) != SL_OK ||

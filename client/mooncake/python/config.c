@@ -1,6 +1,7 @@
 /* client/mooncake/python/config.c - the type ReplicateConfig, in both of its generations. */
 #include "client/mooncake/python/internal.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -307,15 +308,16 @@ static PyObject *config_text(PyObject *object)
         ttl == NULL
             ? NULL
             : PyUnicode_FromFormat(
-                  "ReplicateConfig: { replica_num: %llu, nof_replica_num: %llu, dfs_replica_num: "
-                  "%llu, soft_pin_action: %S, soft_pin_ttl_ms: %S, with_hard_pin: %s, "
+                  "ReplicateConfig: { replica_num: %" PRIu64 ", nof_replica_num: %" PRIu64
+                  ", dfs_replica_num: "
+                  "%" PRIu64 ", soft_pin_action: %S, soft_pin_ttl_ms: %S, with_hard_pin: %s, "
                   "preferred_segments: %R, preferred_segment: %R, prefer_alloc_in_same_node: %s, "
                   "data_type: %S, group_ids: %R }",
-                  (unsigned long long)self->replica_num, (unsigned long long)self->nof_replica_num,
-                  (unsigned long long)self->dfs_replica_num, self->soft_pin_action, ttl,
-                  self->with_hard_pin ? "true" : "false", self->preferred_segments,
-                  self->preferred_segment, self->prefer_alloc_in_same_node ? "true" : "false",
-                  self->data_type, self->group_ids);
+                  self->replica_num, self->nof_replica_num, self->dfs_replica_num,
+                  self->soft_pin_action, ttl, self->with_hard_pin ? "true" : "false",
+                  self->preferred_segments, self->preferred_segment,
+                  self->prefer_alloc_in_same_node ? "true" : "false", self->data_type,
+                  self->group_ids);
     Py_XDECREF(ttl);
     return text;
 }

@@ -1,6 +1,7 @@
 /* client/mooncake/python/descriptor.c - ReplicaDescriptor and what it holds. */
 #include "client/mooncake/python/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- Descriptor: where a value lies ---- */
@@ -98,9 +99,9 @@ static int descriptor_endpoint_set(PyObject *object, PyObject *value, void *none
 static PyObject *descriptor_text(PyObject *object)
 {
     const struct mc_descriptor *self = (struct mc_descriptor *)(void *)object;
-    return PyUnicode_FromFormat("<Descriptor size=%llu buffer_address=%llu transport_endpoint=%R>",
-                                (unsigned long long)self->length_bytes,
-                                (unsigned long long)self->buffer_address, self->transport_endpoint);
+    return PyUnicode_FromFormat("<Descriptor size=%" PRIu64 " buffer_address=%" PRIu64
+                                " transport_endpoint=%R>",
+                                self->length_bytes, self->buffer_address, self->transport_endpoint);
 }
 
 static PyGetSetDef descriptor_attributes[] = {

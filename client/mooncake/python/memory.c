@@ -1,7 +1,8 @@
 /* client/mooncake/python/memory.c - registered buffers, further segments, memory for callers. */
 #include "client/mooncake/python/internal.h"
+#include "runtime/sl_parse.h"
 
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- registration ---- */
@@ -81,8 +82,7 @@ static PyObject *mount(PyObject *self, const char *path, uint64_t offset_bytes,
     PyEval_RestoreThread(unlocked);
     PyObject *ids = PyList_New(0);
     if (ids != NULL && code == SL_STORE_OK) {
-        PyObject *text = PyUnicode_FromFormat("%llu-%llu", (unsigned long long)id.high,
-                                              (unsigned long long)id.low);
+        PyObject *text = PyUnicode_FromFormat("%" PRIu64 "-%" PRIu64, id.high, id.low);
         if (text == NULL || PyList_Append(ids, text) != 0) {
             Py_CLEAR(ids);
         }
@@ -129,10 +129,10 @@ MC_METHOD(mc_allocate_and_mount_segment)
 static bool ids_take(const struct mc_keys *texts, struct sl_store_segment_id *out)
 {
     for (uint32_t i = 0; i < texts->count; i++) {
-        int used = 0;
-        unsigned long long high = 0, low = 0;
-        if (sscanf(texts->at[i].at, "%20llu-%20llu%n", &high, &low, &used) != 2 ||
-            (uint32_t)used != texts->at[i].length) {
+        const char *text = texts->at[i].at, *rest = NULL;
+        uint64_t high = 0, low = 0;
+        if (sl_parse_digits(text, &high, &rest) != SL_OK || *rest != '-' ||
+            sl_parse_digits(rest + 1, &low, &rest) != SL_OK || rest != text + texts->at[i].length) {
             return false;
         }
         out[i] = (struct sl_store_segment_id){.high = high, .low = low};
@@ -200,8 +200,7 @@ static PyObject *allocator_alloc(PyObject *self, PyObject *size)
     void *at = sl_store_memory_alloc(bytes);
     PyEval_RestoreThread(unlocked);
     if (at == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "no shared memory of %llu bytes",
-                     (unsigned long long)bytes);
+        PyErr_Format(PyExc_RuntimeError, "no shared memory of %" PRIu64 " bytes", bytes);
         return NULL;
     }
     return PyLong_FromVoidPtr(at);

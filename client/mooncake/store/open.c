@@ -3,6 +3,7 @@
 #include "client/mooncake/store/internal.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +142,7 @@ static sl_err client_open(const struct store_base *base, bool leases, struct sl_
                                                   base->instance[0] == '\0' ? NULL : base->instance,
                                               .leases = leases,
                                               .settings = settings};
-    (void)snprintf(text, sizeof text, "op_timeout=%jums",
-                   (uintmax_t)(base->call_ns / STORE_NS_PER_MS));
+    (void)snprintf(text, sizeof text, "op_timeout=%" PRIu64 "ms", base->call_ns / STORE_NS_PER_MS);
     return sl_client_open(&options, out, why);
 }
 
@@ -255,8 +255,8 @@ static struct store_base *base_new(struct sl_error *why)
 static sl_err size_check(const char *what, uint64_t bytes, uint64_t bytes_max, struct sl_error *why)
 {
     return bytes != 0 && (bytes < SIZE_BYTES_MIN || bytes > bytes_max)
-               ? sl_fail(why, SL_ERR_CONFIG, "%s: 0, or %u to %ju bytes, not %ju", what,
-                         SIZE_BYTES_MIN, (uintmax_t)bytes_max, (uintmax_t)bytes)
+               ? sl_fail(why, SL_ERR_CONFIG, "%s: 0, or %u to %" PRIu64 " bytes, not %" PRIu64,
+                         what, SIZE_BYTES_MIN, bytes_max, bytes)
                : SL_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -67,8 +68,8 @@ int sl_store_segment_mount(struct sl_store *store, const char *path, uint64_t of
         code = file_check(path, offset_bytes, length_bytes);
     }
     if (code == SL_STORE_OK) {
-        (void)snprintf(segment.name, sizeof segment.name, "%.200s%c%016jx", base->name,
-                       FURTHER_MARK, (uintmax_t)segment.id.low);
+        (void)snprintf(segment.name, sizeof segment.name, "%.200s%c%016" PRIx64, base->name,
+                       FURTHER_MARK, segment.id.low);
         code = segment_code_of(sl_contribute(base->client, segment.name, length_bytes, false,
                                              STORE_CONTRIBUTE_NS, NULL));
     }

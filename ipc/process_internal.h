@@ -40,6 +40,7 @@ struct sl_process_completion {
 /* What the actor gets for a disk: the real one behind it, completions turned into messages. */
 struct sl_process_disk {
     struct sl_disk base; /* first: the actor's handle */
+    struct sl_disk_ops ops;
     struct sl_process *process;
     struct sl_disk *real; /* NULL: a free slot */
     int event_fd;

@@ -2,7 +2,7 @@
  * and turns its completions into messages. */
 #include "ipc/process_internal.h"
 #include "runtime/sl_array.h"
-#include "runtime/sl_disk_uring.h"
+#include "runtime/sl_disk_backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -122,12 +122,19 @@ static const struct sl_disk_ops process_disk_ops = {
     .flush = disk_flush,
     .read_now = disk_read_now,
     .destroy = disk_destroy,
-    .prepare = disk_prepare,
-    .resize = disk_resize,
-    .real_bytes = disk_real_bytes,
-    .lend = disk_lend,
-    .present = disk_present,
 };
+
+/* Those of the real one that may be NULL are NULL here, too. */
+static void disk_ops_set(struct sl_process_disk *self)
+{
+    const struct sl_disk_ops *real = self->real->ops;
+    self->ops = process_disk_ops;
+    self->ops.prepare = real->prepare != NULL ? disk_prepare : NULL;
+    self->ops.resize = real->resize != NULL ? disk_resize : NULL;
+    self->ops.real_bytes = real->real_bytes != NULL ? disk_real_bytes : NULL;
+    self->ops.lend = real->lend != NULL ? disk_lend : NULL;
+    self->ops.present = real->present != NULL ? disk_present : NULL;
+}
 
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)
 {
@@ -149,7 +156,7 @@ static void disk_ready(void *context, int fd, uint32_t events)
     /* First all, then the actor: its handler may queue requests, or close the disk. */
     self->done_count = 0;
     self->reaping = true;
-    sl_disk_uring_reap(self->real, note_completion, self);
+    self->real->ops->reap(self->real, note_completion, self);
     for (uint32_t i = 0; i < self->done_count && self->real != NULL && !process->failed; i++) {
         const struct sl_process_completion *done = &self->done[i];
         struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
@@ -181,13 +188,14 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t 
         return sl_fail(why, SL_ERR_LIMIT, "an actor opens at most %u disks", SL_PROCESS_DISKS_MAX);
     }
     *self = (struct sl_process_disk){.process = process, .event_fd = -1};
-    sl_err err =
-        sl_disk_uring_open(directory, queue_depth, direct, &self->real, &self->event_fd, why);
+    sl_err err = sl_disk_open(env->config, directory, queue_depth, direct, &self->real,
+                              &self->event_fd, why);
     if (err != SL_OK) {
         return err;
     }
+    disk_ops_set(self);
     self->base = (struct sl_disk){
-        .ops = &process_disk_ops, .direct = self->real->direct, .place = self->real->place};
+        .ops = &self->ops, .direct = self->real->direct, .place = self->real->place};
     self->done_capacity = SL_MAX(2 * queue_depth, 64u);
     self->done = calloc(self->done_capacity, sizeof(*self->done));
     err = self->done != NULL

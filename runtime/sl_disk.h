@@ -50,6 +50,11 @@ struct sl_disk_ops {
     sl_err (*read_now)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                        uint64_t length_bytes, uint64_t *got, struct sl_error *why);
     void (*destroy)(struct sl_disk *disk); /* waits for nothing: the caller has drained */
+    /* Calls done() for every completion that waits: bytes transferred, or os_code != 0. For the
+     * holder of the descriptor that open gave (sl_disk_backend.h); the tierer never calls it. */
+    void (*reap)(struct sl_disk *disk,
+                 void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
+                 void *context);
 
     /* The rest may be NULL: a disk without them works, less well. */
     /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there (NULL:

@@ -2,7 +2,7 @@
 #include "runtime/sl_disk_place.h"
 
 #include "runtime/sl_clock.h"
-#include "runtime/sl_disk_uring.h"
+#include "runtime/sl_disk_backend.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -205,8 +205,8 @@ static sl_err path_open_once(const struct sl_config *config, const char *path, s
     struct sl_disk *disk = NULL;
     int event_fd = -1;
     sl_err err =
-        sl_disk_uring_open(path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
-                           sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why);
+        sl_disk_open(config, path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
+                     sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why);
     if (err == SL_OK) {
         disk->ops->destroy(disk);
     }

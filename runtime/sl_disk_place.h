@@ -47,7 +47,7 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
  * - a path that others still use after 2 s (SL_ERR_BUSY): its tierer tries again;
  * - a path of several that fails, as long as another one may work: a node goes on without it. Only
  *   SL_ERR_CONFIG, SL_ERR_FOREIGN and SL_ERR_PERMISSION of any path are errors.
- * Errors: those of sl_disk_place_make and sl_disk_uring_open; SL_ERR_CONFIG (two paths are the same
+ * Errors: those of sl_disk_place_make and sl_disk_open; SL_ERR_CONFIG (two paths are the same
  * directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
                            uint32_t *bad, struct sl_error *why);

@@ -567,9 +567,9 @@ static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result,
     return true;
 }
 
-void sl_disk_uring_reap(struct sl_disk *disk,
-                        void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
-                        void *context)
+static void uring_reap(struct sl_disk *disk,
+                       void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
+                       void *context)
 {
     struct uring_disk *self = disk_of(disk);
     uint64_t count = 0;
@@ -640,6 +640,7 @@ static const struct sl_disk_ops uring_ops = {
     .flush = uring_flush,
     .read_now = uring_read_now,
     .destroy = uring_destroy,
+    .reap = uring_reap,
     .prepare = uring_prepare,
     .resize = uring_resize,
     .real_bytes = uring_real_bytes,

@@ -71,13 +71,14 @@ static void fabric_registered(void *context, uint32_t memory, uint32_t region_in
 static sl_err fabric_options(struct transporter *self, bool *wanted,
                              struct sl_fabric_options *options, struct sl_error *why)
 {
-    static const char *const kinds[] = {"off", "tcp", "verbs", NULL};
     static const char *const copies[] = {"off", "on", "measure", NULL};
     static const enum sl_fabric_zero_copy copy_values[] = {SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY,
                                                            SL_FABRIC_MEASURE};
     const struct sl_config *config = self->env->config;
-    uint32_t kind = 0, copy = 0;
-    sl_err err = choose("fabric", sl_config_text(config, SL_SET_fabric), kinds, &kind, why);
+    const char *kind = sl_config_text(config, SL_SET_fabric);
+    uint32_t copy = 0;
+    *wanted = strcmp(kind, "off") != 0;
+    sl_err err = *wanted ? sl_fabric_kind_check(kind, why) : SL_OK;
     if (err == SL_OK) {
         err = choose("fabric_zero_copy", sl_config_text(config, SL_SET_fabric_zero_copy), copies,
                      &copy, why);
@@ -86,8 +87,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         return err;
     }
     SL_ASSERT(copy < SL_COUNT(copy_values));
-    *wanted = kind != 0;
-    sl_fabric_options_init(options, kind == 2 ? SL_FABRIC_VERBS : SL_FABRIC_TCP);
+    sl_fabric_options_init(options, kind);
     options->address = sl_config_text(config, SL_SET_fabric_address);
     options->nic = self->nic;
     options->zero_copy = copy_values[copy];
@@ -117,8 +117,8 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         options->backend = self->env->network->backend;
         options->backend_context = self->env->network->context;
     }
-    self->fabric_name = kinds[kind];
-    self->whole_arena = kind == 2;
+    self->fabric_name = kind;
+    self->whole_arena = strcmp(kind, "verbs") == 0;
     return SL_OK;
 }
 

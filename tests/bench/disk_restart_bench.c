@@ -59,7 +59,7 @@ static void io_done(void *context, uint64_t cookie, uint64_t bytes, int os_code)
 static void turn(void)
 {
     const struct timespec pause = {.tv_nsec = (long)PAUSE_NS};
-    sl_disk_uring_reap(disk, io_done, NULL);
+    disk->ops->reap(disk, io_done, NULL);
     (void)nanosleep(&pause, NULL);
     fake_pass(&fake, PAUSE_NS);
 }

@@ -295,7 +295,7 @@ START_TEST(figures)
             .length_bytes = MEMORY, .before = netns_child, .job = loop_job};
         struct sl_fabric_options ours;
         struct sl_error why = {0};
-        end_options(&bench.end, &ours, SL_FABRIC_TCP);
+        end_options(&bench.end, &ours, "tcp");
         ours.lanes = bench.connections;
         ours.stall_ns = ours.connect_ns = 30 * SL_NS_PER_S;
         if (argc > 4) {

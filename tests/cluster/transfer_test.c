@@ -22,7 +22,7 @@ static struct sl_fabric_options ours;
 static void join(uint64_t stall_ns)
 {
     struct sl_error why = {0};
-    end_options(&end, &ours, SL_FABRIC_TCP);
+    end_options(&end, &ours, "tcp");
     ours.stall_ns = stall_ns;
     ours.connect_ns = 2 * SL_NS_PER_S;
     ours.backoff_max_ns = SL_NS_PER_S / 2;

@@ -49,7 +49,7 @@ static void open_once(void)
     if (fabric != NULL) {
         return;
     }
-    sl_fabric_options_init(&options, SL_FABRIC_TCP);
+    sl_fabric_options_init(&options, "tcp");
     options.address = "127.0.0.1";
     options.peers_max = 1;
     options.lanes = 1;

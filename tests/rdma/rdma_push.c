@@ -128,7 +128,7 @@ static void node_fabric(struct node *node, const char *nic, enum sl_fabric_windo
 {
     struct sl_error why = {0};
     struct sl_fabric_options options;
-    sl_fabric_options_init(&options, SL_FABRIC_VERBS);
+    sl_fabric_options_init(&options, "verbs");
     options.nic = nic;
     options.lanes = 2;
     options.depth = 16;

@@ -23,7 +23,7 @@ static struct sl_fabric_options ours;
 
 static void options_fill(void)
 {
-    end_options(&end, &ours, SL_FABRIC_VERBS);
+    end_options(&end, &ours, "verbs");
     ours.lanes = LANES;
     ours.depth = DEPTH;
     ours.connect_ns = 20 * SL_NS_PER_S; /* everything is slow under emulation */

@@ -62,8 +62,7 @@ static void on_granted(void *context, uint32_t grant)
     end->granted++;
 }
 
-void end_options(struct fabric_end *end, struct sl_fabric_options *options,
-                 enum sl_fabric_kind kind)
+void end_options(struct fabric_end *end, struct sl_fabric_options *options, const char *kind)
 {
     sl_fabric_options_init(options, kind);
     options->seed = 1;

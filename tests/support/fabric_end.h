@@ -33,8 +33,7 @@ struct fabric_end {
 };
 
 /* Fills options with events that write into end; then change what the test is about. */
-void end_options(struct fabric_end *end, struct sl_fabric_options *options,
-                 enum sl_fabric_kind kind);
+void end_options(struct fabric_end *end, struct sl_fabric_options *options, const char *kind);
 /* SL_ERR_UNSUPPORTED is handed on, other errors fail the test. length_bytes > 0: maps and registers
  * memory of that size, chunks of chunk_bytes (0: one). */
 sl_err end_open(struct fabric_end *end, const struct sl_fabric_options *options,

@@ -35,8 +35,8 @@ static void open_both(void)
 static void setup(void)
 {
     clock_ns = 1000 * A_SECOND;
-    end_options(&a, &options_a, SL_FABRIC_TCP);
-    end_options(&b, &options_b, SL_FABRIC_TCP);
+    end_options(&a, &options_a, "tcp");
+    end_options(&b, &options_b, "tcp");
     options_a.address = options_b.address = "127.0.0.1";
     options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
     options_a.movers = options_b.movers = 0;
@@ -494,7 +494,7 @@ START_TEST(a_peer_that_ends_is_an_error_at_once)
         /* The peer's next life tells its new address; old keys mean nothing to it. */
         end_close(&b);
         b = (struct fabric_end){.now_ns = &clock_ns};
-        end_options(&b, &options_b, SL_FABRIC_TCP);
+        end_options(&b, &options_b, "tcp");
         options_b.address = "127.0.0.1";
         options_b.stall_ns = 10 * A_SECOND;
         ck_assert_int_eq(end_open(&b, &options_b, MEMORY, CHUNK, &why), SL_OK);

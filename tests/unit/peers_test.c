@@ -49,7 +49,7 @@ static void bed_open(const char *peers)
     ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
     /* The process would open these; nothing here has a network. */
     struct sl_fabric_options options;
-    sl_fabric_options_init(&options, SL_FABRIC_TCP);
+    sl_fabric_options_init(&options, "tcp");
     bed.self = bed.fake.state;
     options.events = (struct sl_fabric_events){.context = bed.self,
                                                .done = tr_trip_read,

@@ -78,7 +78,7 @@ static void bed_open(const char *peers, const char *const *more)
     bed.self = bed.fake.state;
     if (bed.cluster) {
         struct sl_fabric_options options;
-        sl_fabric_options_init(&options, SL_FABRIC_TCP);
+        sl_fabric_options_init(&options, "tcp");
         options.address = "127.0.0.1:0";
         options.events = (struct sl_fabric_events){.context = bed.self,
                                                    .done = net_done,

@@ -51,7 +51,7 @@ const char *sl_fabric_about(const struct sl_fabric *fabric)
 
 /* ---- life ---- */
 
-void sl_fabric_options_init(struct sl_fabric_options *options, enum sl_fabric_kind kind)
+void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind)
 {
     *options = (struct sl_fabric_options){
         .kind = kind,

@@ -34,7 +34,6 @@
 struct sl_fabric;      /* opaque */
 struct fabric_backend; /* fabric_internal.h */
 
-enum sl_fabric_kind { SL_FABRIC_TCP, SL_FABRIC_VERBS };
 enum sl_fabric_verb { SL_FABRIC_READ = 1, SL_FABRIC_WRITE = 2 };
 enum sl_fabric_link { SL_FABRIC_CONNECTING, SL_FABRIC_UP, SL_FABRIC_DOWN };
 
@@ -69,7 +68,7 @@ enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FA
 enum sl_fabric_zero_copy { SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY, SL_FABRIC_MEASURE };
 
 struct sl_fabric_options {
-    enum sl_fabric_kind kind;
+    const char *kind;    /* of the back ends' names (open.c): "tcp", "verbs"; borrowed */
     const char *address; /* tcp: "IP" or "IP:PORT" to listen at; "": nobody can reach us. */
     const char *nic;     /* verbs: device or device:port; "": the first with a usable port */
     int32_t gid_index;   /* verbs; -1: chosen */
@@ -92,10 +91,13 @@ struct sl_fabric_options {
     void *backend_context;
 };
 /* Values that fit most nodes; no address, no events. */
-void sl_fabric_options_init(struct sl_fabric_options *options, enum sl_fabric_kind kind);
+void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind);
 
-/* Errors: SL_ERR_UNSUPPORTED (back end not built, no library, no device), SL_ERR_CONFIG (address,
- * nic), SL_ERR_INVALID (bounds), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+/* Whether there is a back end of this name. Errors: SL_ERR_CONFIG (names all). */
+sl_err sl_fabric_kind_check(const char *kind, struct sl_error *why);
+
+/* Errors: SL_ERR_UNSUPPORTED (back end not built, no library, no device), SL_ERR_CONFIG (kind,
+ * address, nic), SL_ERR_INVALID (bounds), SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_fabric_open(const struct sl_fabric_options *options, struct sl_fabric **out,
                       struct sl_error *why);
 /* Ends everything at once: no callback comes any more, and nothing touches any memory afterwards.

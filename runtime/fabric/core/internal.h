@@ -134,7 +134,7 @@ struct fabric_transfer {
 };
 
 struct fabric_backend {
-    const char *name;
+    const char *name; /* as the setting `fabric` has it */
     sl_err (*open)(struct sl_fabric *fabric, struct sl_error *why);
     void (*quiesce)(struct sl_fabric *fabric); /* before close: nothing touches memory afterwards */
     void (*close)(struct sl_fabric *fabric);   /* regions are gone; also after half an open */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ARCHITECTURE.md says how to add things. Each patch beside this file adds one of them, with its test: it changes at most three files
-that are there, applies alone and with all others, builds without a warning, and its test passes.
+that are there, applies alone and with all others, keeps the rules of tests/structure and the layout, builds without a warning, and its test
+passes.
 
     tests/examples/examples_test.py             checks all of this, in a copy of the tree
     tests/examples/examples_test.py --refresh   carries the patches over to the last commit (a three-way merge), and writes them anew
@@ -42,9 +43,9 @@ class Patch:
             raise Failed(f"{self.name}: no line '{name}: ...' before its first diff")
         return found[1].split()
 
-    def changed(self):
-        """Files that were there before."""
-        return [diff.split(" ", 1)[0][2:] for diff in self.diffs if "\nnew file mode " not in diff.split("\n@@", 1)[0]]
+    def files(self, fresh):
+        """Those that it adds, or those that were there before."""
+        return [diff.split(" ", 1)[0][2:] for diff in self.diffs if ("\nnew file mode " in diff.split("\n@@", 1)[0]) == fresh]
 
 
 def say(text):
@@ -68,7 +69,7 @@ def applied(patch, tree, *options):
 
 def tree_copied(to):
     """The working tree, without what git ignores."""
-    listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT, "no git checkout")
+    listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", ".", ":(exclude)shared"], ROOT, "no git checkout")
     for path in filter(None, listed.split("\0")):
         source, target = os.path.join(ROOT, path), os.path.join(to, path)
         if os.path.isfile(source):
@@ -87,7 +88,7 @@ def check(options, place):
     tree, build = os.path.join(place, "tree"), os.path.join(place, "build")
     found = patches()
     for patch in found:
-        changed = patch.changed()
+        changed = patch.files(fresh=False)
         say(f"{patch.name} changes {', '.join(changed)}")
         if len(changed) > FILES_MAX:
             raise Failed(f"{patch.name} changes {len(changed)} files that are there, {FILES_MAX} at most")
@@ -97,6 +98,10 @@ def check(options, place):
     for patch in found:
         applied(patch, tree)
     say(f"{len(found)} patches apply, alone and together")
+    run([sys.executable, "tests/structure"], tree, "rules")
+    sources = [path for patch in found for path in patch.files(True) + patch.files(False) if path.endswith((".c", ".h"))]
+    if shutil.which("clang-format"):
+        run(["clang-format", "--dry-run", "-Werror", *sources], tree, "layout")
     # Paths in a cache of objects are relative to the copy, so that the next copy finds them again.
     cache = {"CCACHE_BASEDIR": place, "CCACHE_NOHASHDIR": "1"}
     launcher = options.launcher or shutil.which("ccache") or ""
@@ -116,6 +121,7 @@ def check(options, place):
 
 
 def refresh(_, place):
+    conflicts = []
     for patch in patches():
         tree = os.path.join(place, patch.name)
         run(["git", "clone", "-q", "--shared", ROOT, tree], place, "clone")
@@ -124,12 +130,15 @@ def refresh(_, place):
         except Failed as failure:
             kept = tempfile.mkdtemp(prefix="sluice-example-")
             shutil.move(tree, kept)
-            raise Failed(f"{failure}\nto do: solve them in {kept}/{patch.name}, git add all there, then write what is before the first diff of "
-                         f"the patch and the output of `git {' '.join(DIFF)}` to {patch.path}") from None
+            conflicts.append(f"{failure}\nto do: solve them in {kept}/{patch.name}, git add all there, then write what is before the first "
+                             f"diff of the patch and the output of `git {' '.join(DIFF)}` to {patch.path}")
+            continue
         fresh = patch.head + run(["git", *DIFF], tree, "diff")
         with open(patch.path, "w", encoding="utf-8") as file:
             file.write(fresh)
         say(f"{patch.name} is written")
+    if conflicts:
+        raise Failed("\n".join(conflicts))
 
 
 def main():

@@ -1,9 +1,9 @@
 /* ipc/sl_index_changes.h - keys that appeared in the index or vanished, found by a reader alone.
  *
  * The writer is not asked and not slowed down: the reader remembers the word of every slot and
- * compares. A walk over an unchanged table is two sequential reads of 11 bytes a key; only a change
- * costs a look at its record. The receiver of a change may refuse it. It is then told again in the
- * next walk, so nothing is lost and nothing is queued here.
+ * compares. A walk over an unchanged table is two sequential reads of 12 and 11 bytes a key; only a
+ * change costs a look at its record. The receiver of a change may refuse it. It is then told again
+ * in the next walk, so nothing is lost and nothing is queued here.
  *
  * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
  * hints, not for bytes. */
@@ -18,7 +18,7 @@ uint64_t sl_key_id(const char *key, uint32_t key_length);
 struct sl_index_changes; /* opaque; one thread */
 
 /* Remembers nothing: the first walk tells all visible objects as there. The view is borrowed. Takes
- * 20 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
+ * 20 bytes a slot of the table, 27 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index_changes **out,
                                struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);

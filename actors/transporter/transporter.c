@@ -18,16 +18,19 @@
 
 /* ---- what carries bytes; off unless configured ---- */
 
-static sl_err choose(const char *name, const char *text, const char *const *words, uint32_t *index,
-                     struct sl_error *why)
+static sl_err zero_copy_choose(const char *text, enum sl_fabric_zero_copy *out,
+                               struct sl_error *why)
 {
-    for (*index = 0; words[*index] != NULL; (*index)++) {
-        if (strcmp(text, words[*index]) == 0) {
+    static const char *const words[] = {
+        [SL_FABRIC_COPY] = "off", [SL_FABRIC_ZERO_COPY] = "on", [SL_FABRIC_MEASURE] = "measure"};
+    for (uint32_t i = 0; i < SL_COUNT(words); i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *out = (enum sl_fabric_zero_copy)i;
             return SL_OK;
         }
     }
-    return sl_fail(why, SL_ERR_CONFIG, "%s: '%.32s' is none of %s, %s, %s", name, text, words[0],
-                   words[1], words[2]);
+    return sl_fail(why, SL_ERR_CONFIG, "fabric_zero_copy: '%.32s' is none of off, on, measure",
+                   text);
 }
 
 static void fabric_done(void *context, const struct sl_fabric_done *done)
@@ -71,26 +74,20 @@ static void fabric_registered(void *context, uint32_t memory, uint32_t region_in
 static sl_err fabric_options(struct transporter *self, bool *wanted,
                              struct sl_fabric_options *options, struct sl_error *why)
 {
-    static const char *const copies[] = {"off", "on", "measure", NULL};
-    static const enum sl_fabric_zero_copy copy_values[] = {SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY,
-                                                           SL_FABRIC_MEASURE};
     const struct sl_config *config = self->env->config;
     const char *kind = sl_config_text(config, SL_SET_fabric);
-    uint32_t copy = 0;
     *wanted = strcmp(kind, "off") != 0;
     sl_err err = *wanted ? sl_fabric_kind_check(kind, why) : SL_OK;
+    sl_fabric_options_init(options, kind);
     if (err == SL_OK) {
-        err = choose("fabric_zero_copy", sl_config_text(config, SL_SET_fabric_zero_copy), copies,
-                     &copy, why);
+        const char *zero_copy = sl_config_text(config, SL_SET_fabric_zero_copy);
+        err = zero_copy_choose(zero_copy, &options->zero_copy, why);
     }
     if (err != SL_OK) {
         return err;
     }
-    SL_ASSERT(copy < SL_COUNT(copy_values));
-    sl_fabric_options_init(options, kind);
     options->address = sl_config_text(config, SL_SET_fabric_address);
     options->nic = self->nic;
-    options->zero_copy = copy_values[copy];
     options->lanes = (uint32_t)sl_config_u64(config, SL_SET_fabric_lanes);
     options->depth = (uint32_t)sl_config_u64(config, SL_SET_fabric_depth);
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);

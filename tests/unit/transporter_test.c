@@ -103,8 +103,8 @@ static const struct {
     const char *name, *value, *why;
     sl_err want;
 } fabrics[] = {
-    {"fabric", "vrb", "'vrb'", SL_ERR_CONFIG},
-    {"fabric_zero_copy", "maybe", "'maybe'", SL_ERR_CONFIG},
+    {"fabric", "vrb", "fabric: 'vrb' is none of off, tcp, verbs", SL_ERR_CONFIG},
+    {"fabric_zero_copy", "maybe", "'maybe' is none of off, on, measure", SL_ERR_CONFIG},
     {"fabric", "tcp", "no descriptors", SL_ERR_UNSUPPORTED}, /* of the stepped environment */
     {"directory", "zooey", "'zooey'", SL_ERR_CONFIG},
     {"directory", "redis", "no descriptors", SL_ERR_UNSUPPORTED},

@@ -135,9 +135,11 @@ struct fabric_transfer {
 
 struct fabric_backend {
     const char *name; /* as the setting `fabric` has it */
-    sl_err (*open)(struct sl_fabric *fabric, struct sl_error *why);
-    void (*quiesce)(struct sl_fabric *fabric); /* before close: nothing touches memory afterwards */
-    void (*close)(struct sl_fabric *fabric);   /* regions are gone; also after half an open */
+    sl_err (*open)(struct sl_fabric *fabric, struct sl_error *why); /* sets fabric->backend */
+    /* Neither is called while fabric->backend is NULL. quiesce: nothing touches memory afterwards;
+     * close: regions are gone; both also after half an open. */
+    void (*quiesce)(struct sl_fabric *fabric);
+    void (*close)(struct sl_fabric *fabric);
     sl_err (*region_add)(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
                          struct fabric_region *out, struct sl_error *why);
     void (*region_remove)(struct sl_fabric *fabric, struct fabric_region *region);

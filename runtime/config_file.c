@@ -42,8 +42,8 @@ SL_PRINTF(2, 3) static sl_err scan_fail(struct scanner *scan, const char *format
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     int shown = (int)SL_MIN(strcspn(scan->line_at, "\n"), (size_t)40);
-    return sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%.*s'", config_source_end(scan->path),
-                   scan->line, text, shown, scan->line_at);
+    return sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%.*s'",
+                   sl_config_source_end(scan->path), scan->line, text, shown, scan->line_at);
 }
 
 /* ---- between words ---- */
@@ -61,7 +61,7 @@ static sl_err comment_skip(struct scanner *scan)
     const char *end = strstr(scan->at + 2, "*/");
     if (end == NULL) {
         return sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: the comment is never closed",
-                       config_source_end(scan->path), scan->line);
+                       sl_config_source_end(scan->path), scan->line);
     }
     while (scan->at < end + 2) {
         if (*scan->at == '\n') {
@@ -234,7 +234,7 @@ static sl_err word_read(struct scanner *scan, struct word *word)
 static sl_err setting_read(struct scanner *scan, struct sl_config *config)
 {
     struct word name, value;
-    char source[CONFIG_SOURCE_BYTES];
+    char source[SL_CONFIG_SOURCE_BYTES];
     enum sl_setting setting;
     sl_err err = word_read(scan, &name);
     if (err == SL_OK && !sl_setting_find(name.text, name.length, &setting)) {
@@ -292,20 +292,20 @@ static sl_err file_read(const char *path, char **out, struct sl_error *why)
     }
     if (filled > FILE_BYTES_MAX) {
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %d bytes",
-                       config_source_end(path), FILE_BYTES_MAX);
+                       sl_config_source_end(path), FILE_BYTES_MAX);
     }
     text[filled] = '\0';
     if (strlen(text) != filled) {
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no text: zero byte at offset %zu",
-                       config_source_end(path), strlen(text));
+                       sl_config_source_end(path), strlen(text));
     }
     *out = SL_TAKE(text);
     return SL_OK;
 }
 
-sl_err config_file_load(struct sl_config *config, const char *path, struct sl_error *why)
+sl_err sl_config_file_load(struct sl_config *config, const char *path, struct sl_error *why)
 {
     SL_AUTO(free) char *text = NULL;
     sl_err err = file_read(path, &text, why);
-    return err == SL_OK ? file_scan(config, path, text, why) : err;
+    return text != NULL ? file_scan(config, path, text, why) : err;
 }

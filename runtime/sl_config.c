@@ -30,7 +30,7 @@ static const struct setting_row setting_rows[] = {SL_SETTING_TABLE(SETTING_ROW)}
 struct setting_value {
     uint64_t number;
     char *text;
-    char source[CONFIG_SOURCE_BYTES];
+    char source[SL_CONFIG_SOURCE_BYTES];
 };
 
 struct sl_config {
@@ -75,7 +75,7 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     return false;
 }
 
-const char *config_source_end(const char *source)
+const char *sl_config_source_end(const char *source)
 {
     enum { SHOWN_BYTES = 80 };
     size_t length = strlen(source);
@@ -135,7 +135,7 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
                              const char *source, struct sl_error *why)
 {
     const struct setting_row *row = &setting_rows[index];
-    const char *shown = config_source_end(source);
+    const char *shown = sl_config_source_end(source);
     struct sl_error inner = {0};
     uint64_t number = 0;
     sl_err err = setting_parse(row, text, &number, &inner);
@@ -166,8 +166,8 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
 {
     enum sl_setting setting;
     if (!sl_setting_find(name, strlen(name), &setting)) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", config_source_end(source),
-                       name);
+        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'",
+                       sl_config_source_end(source), name);
     }
     return setting_assign(config, (int)setting, text, source, why);
 }
@@ -355,7 +355,7 @@ sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char
         err = config_load_foreign(config, why);
     }
     if (err == SL_OK && file != NULL) {
-        err = config_file_load(config, file, why);
+        err = sl_config_file_load(config, file, why);
     }
     if (err == SL_OK) {
         err = config_load_environment(config, why);

@@ -1,7 +1,9 @@
 /* runtime/sl_config.h - settings: one table, four sources, strict types.
  *
  * A value comes from, in rising order: the default in the table, the config file, the environment
- * (SLUICE_NAME, upper case), the command line (--name VALUE or --name=VALUE, `_` written as `-`).
+ * (SLUICE_NAME, upper case), the command line (--name VALUE or --name=VALUE; `-` and `_` are the
+ * same). The file has `name = value`; a value with blanks, commas or brackets stands in quotes;
+ * comments begin with #.
  * Unknown name, wrong type and out of range are SL_ERR_CONFIG, and the text names the source: file
  * and line, variable, or option. Empty text is an error for everything but strings. */
 #ifndef SL_CONFIG_H

@@ -126,7 +126,7 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
 {
     struct sl_argument got;
     enum sl_argument_kind kind;
-    ctl->words = &walk.argv[1]; /* words are gathered in front */
+    ctl->words = walk.argv + 1; /* words are gathered in front */
     while ((kind = sl_arguments_next(&walk, &got)) != SL_ARGUMENT_END) {
         if (kind == SL_ARGUMENT_WORD) {
             ctl->words[ctl->word_count++] = walk.argv[walk.at - 1];

@@ -124,18 +124,6 @@ static const struct sl_disk_ops process_disk_ops = {
     .destroy = disk_destroy,
 };
 
-/* Those of the real one that may be NULL are NULL here, too. */
-static void disk_ops_set(struct sl_process_disk *self)
-{
-    const struct sl_disk_ops *real = self->real->ops;
-    self->ops = process_disk_ops;
-    self->ops.prepare = real->prepare != NULL ? disk_prepare : NULL;
-    self->ops.resize = real->resize != NULL ? disk_resize : NULL;
-    self->ops.real_bytes = real->real_bytes != NULL ? disk_real_bytes : NULL;
-    self->ops.lend = real->lend != NULL ? disk_lend : NULL;
-    self->ops.present = real->present != NULL ? disk_present : NULL;
-}
-
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)
 {
     struct sl_process_disk *self = context;
@@ -173,6 +161,18 @@ static void disk_ready(void *context, int fd, uint32_t events)
         free(self->done);
         self->done = NULL;
     }
+}
+
+/* Those of the real one that may be NULL are NULL here, too. */
+static void disk_ops_set(struct sl_process_disk *self)
+{
+    const struct sl_disk_ops *real = self->real->ops;
+    self->ops = process_disk_ops;
+    self->ops.prepare = real->prepare != NULL ? disk_prepare : NULL;
+    self->ops.resize = real->resize != NULL ? disk_resize : NULL;
+    self->ops.real_bytes = real->real_bytes != NULL ? disk_real_bytes : NULL;
+    self->ops.lend = real->lend != NULL ? disk_lend : NULL;
+    self->ops.present = real->present != NULL ? disk_present : NULL;
 }
 
 sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth,

@@ -116,11 +116,11 @@ bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct
     return ttl_ns != 0;
 }
 
-/* To at least `enough`; to `want` when it is written at all. Gives the end in ns; 0: it is shut. */
+/* To at least `enough`; to `want` when it is written at all. Gives the end in ns; 0: it is closed. */
 static uint64_t word_raise(index_word *word, uint64_t tag, uint64_t enough, uint64_t want)
 {
     uint64_t found = word_get_acquire(word);
-    for (uint32_t i = 0; i < INDEX_TRIES_MAX && found != LEASE_SHUT; i++) {
+    for (uint32_t i = 0; i < INDEX_TRIES_MAX && found != LEASE_CLOSED; i++) {
         uint64_t end = found & LEASE_END_MASK;
         if ((found & ~LEASE_END_MASK) == tag && end >= enough) {
             return lease_ns(SL_MIN(end, want)); /* beyond that the registrar believes nothing */
@@ -222,7 +222,7 @@ static index_word *lease_of(const struct sl_index *index, sl_ref ref, uint64_t *
 
 static bool word_counts(uint64_t found, uint64_t tag)
 {
-    return found != LEASE_SHUT && (found & ~LEASE_END_MASK) == tag;
+    return found != LEASE_CLOSED && (found & ~LEASE_END_MASK) == tag;
 }
 
 /* Whatever may stand there, it ends like any other: what reaches further than a lease of this
@@ -244,7 +244,8 @@ static uint64_t word_end(const struct sl_index *index, index_word *word, uint64_
     return end_ns > now_ns ? end_ns : 0;
 }
 
-static bool word_shut(const struct sl_index *index, index_word *word, uint64_t tag, uint64_t now_ns)
+static bool word_close(const struct sl_index *index, index_word *word, uint64_t tag,
+                       uint64_t now_ns)
 {
     for (uint32_t i = 0; word != NULL && i < INDEX_TRIES_MAX; i++) {
         if (word_end(index, word, tag, now_ns) != 0) {
@@ -252,8 +253,8 @@ static bool word_shut(const struct sl_index *index, index_word *word, uint64_t t
         }
         uint64_t found = word_get(word);
         if ((!word_counts(found, tag) || lease_ns(found & LEASE_END_MASK) <= now_ns) &&
-            atomic_compare_exchange_strong_explicit(word, &found, LEASE_SHUT, memory_order_acq_rel,
-                                                    memory_order_acquire)) {
+            atomic_compare_exchange_strong_explicit(word, &found, LEASE_CLOSED,
+                                                    memory_order_acq_rel, memory_order_acquire)) {
             INDEX_STEP();
             return true;
         }
@@ -261,11 +262,11 @@ static bool word_shut(const struct sl_index *index, index_word *word, uint64_t t
     return word == NULL; /* else: changed all the time, so somebody wants it */
 }
 
-static void word_unshut(index_word *word)
+static void word_reopen(index_word *word)
 {
-    uint64_t shut = LEASE_SHUT;
+    uint64_t closed = LEASE_CLOSED;
     if (word != NULL) {
-        (void)atomic_compare_exchange_strong_explicit(word, &shut, 0, memory_order_acq_rel,
+        (void)atomic_compare_exchange_strong_explicit(word, &closed, 0, memory_order_acq_rel,
                                                       memory_order_acquire);
         INDEX_STEP();
     }
@@ -289,43 +290,43 @@ uint64_t sl_index_bundle_lease_end(struct sl_index *index, uint64_t bundle, uint
     return word_end(index, bundle_lease_of(index, bundle), 0, now_ns);
 }
 
-bool sl_index_lease_shut(struct sl_index *index, sl_ref ref, uint64_t now_ns)
+bool sl_index_lease_close(struct sl_index *index, sl_ref ref, uint64_t now_ns)
 {
     uint64_t tag = 0;
     index_word *word = lease_of(index, ref, &tag);
-    return word_shut(index, word, tag, now_ns);
+    return word_close(index, word, tag, now_ns);
 }
 
-bool sl_index_bundle_lease_shut(struct sl_index *index, uint64_t bundle, uint64_t now_ns)
+bool sl_index_bundle_lease_close(struct sl_index *index, uint64_t bundle, uint64_t now_ns)
 {
-    return word_shut(index, bundle_lease_of(index, bundle), 0, now_ns);
+    return word_close(index, bundle_lease_of(index, bundle), 0, now_ns);
 }
 
-void sl_index_lease_unshut(struct sl_index *index, sl_ref ref)
+void sl_index_lease_reopen(struct sl_index *index, sl_ref ref)
 {
     uint64_t tag = 0;
-    word_unshut(lease_of(index, ref, &tag));
+    word_reopen(lease_of(index, ref, &tag));
 }
 
-void sl_index_bundle_lease_unshut(struct sl_index *index, uint64_t bundle)
+void sl_index_bundle_lease_reopen(struct sl_index *index, uint64_t bundle)
 {
-    word_unshut(bundle_lease_of(index, bundle));
+    word_reopen(bundle_lease_of(index, bundle));
 }
 
-/* A registrar that was killed between shutting a word and what it shut it for. */
+/* A registrar that was killed between closing a word and what it closed it for. */
 void index_leases_recover(struct sl_index *index)
 {
     const struct sl_index_view *view = &index->view;
     for (uint32_t i = 0; index->leases.slots != NULL && i < SL_LEASE_BUNDLES; i++) {
-        if (word_get(&index->leases.bundles[i]) == LEASE_SHUT) {
-            word_unshut(&index->leases.bundles[i]);
+        if (word_get(&index->leases.bundles[i]) == LEASE_CLOSED) {
+            word_reopen(&index->leases.bundles[i]);
         }
     }
     for (uint64_t at = 0; index->leases.slots != NULL && at < view->bucket_count; at++) {
         for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
             index_word *word = lease_at(&index->leases, (struct index_place){at, i});
-            if (word_get(&view->buckets[at].slots[i]) != 0 && word_get(word) == LEASE_SHUT) {
-                word_unshut(word);
+            if (word_get(&view->buckets[at].slots[i]) != 0 && word_get(word) == LEASE_CLOSED) {
+                word_reopen(word);
             }
         }
     }

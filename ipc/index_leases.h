@@ -9,7 +9,7 @@
  * the table's slots are: all of a bucket's in one cache line, whose first word is not used. */
 #define LEASE_BUCKET_WORDS 8u
 #define LEASE_END_MASK     UINT64_C(0xffffffffffff)
-#define LEASE_SHUT         UINT64_MAX
+#define LEASE_CLOSED       UINT64_MAX
 struct index_leases {
     struct sl_segment segment;
     index_word *bundles, *slots; /* NULL: none */
@@ -52,12 +52,12 @@ struct leasing {
     uint64_t want;             /* end of a lease taken now, as in its word */
     uint64_t enough;           /* one that ends then is not renewed */
     uint64_t enough_of_bundle; /* likewise */
-    uint64_t end_ns;           /* of the last one taken; 0: it was shut */
+    uint64_t end_ns;           /* of the last one taken; 0: it was closed */
 };
 /* False: there are no leases. */
 bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct leasing *out);
 /* Leases a key by the place of its slot among the words of the table, or its whole bundle when it
- * has one. Gives until when; 0: it is shut. */
+ * has one. Gives until when; 0: it is closed. */
 uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t hash,
                           uint64_t bundle);
 

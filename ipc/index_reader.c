@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Times that a shut lease is looked at again: the registrar unlinks a bundle of hundreds meanwhile.
+/* Times that a closed lease is looked at again: the registrar unlinks a bundle of hundreds meanwhile.
  */
 #define SHUT_TRIES_MAX 4096u
 #define BATCH_WIDTH \
@@ -268,7 +268,7 @@ static inline __attribute__((always_inline)) sl_err object_find(const struct sl_
         if (!object_visible(view, found.words)) {
             return SL_ERR_NOT_FOUND;
         }
-        /* In the end as it is: of a registrar that was stopped while it shut the key's lease, say.
+        /* In the end as it is: of a registrar that was stopped while it closed the key's lease, say.
          */
         bool whole = (out == NULL && leasing == NULL) || found_terms(view, &found);
         if ((whole && (leasing == NULL || found_lease(view, &found, leasing))) ||

@@ -274,9 +274,10 @@ const void *sl_index_blob_at(const struct sl_index *index, sl_ref ref, uint32_t 
 /* The registrar's own words in a record: readers ignore them, restart leaves them undefined. */
 struct sl_links {
     sl_ref older, newer; /* LRU of units (groups, and objects without one) */
-    sl_ref next_part;    /* ring of the parts of a group; in the group: its first part */
-    uint16_t flags;      /* SL_LINK_... of the registrar */
-    uint16_t disks;      /* a set of disks */
+    sl_ref
+        next_part; /* the next part of the same group, 0 behind the last; in the group: its first part */
+    uint16_t flags; /* REG_FLAG_... (actors/registrar/records/units.h) */
+    uint16_t disks; /* a set of disks */
 };
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref);
 

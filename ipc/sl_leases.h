@@ -52,9 +52,9 @@ uint64_t sl_index_lease_end(struct sl_index *index, sl_ref ref, uint64_t now_ns)
 uint64_t sl_index_bundle_lease_end(struct sl_index *index, uint64_t bundle, uint64_t now_ns);
 /* Nobody leases it any more, until it is opened again or its slot gets another key. False: it is
  * leased. */
-bool sl_index_lease_shut(struct sl_index *index, sl_ref ref, uint64_t now_ns);
-bool sl_index_bundle_lease_shut(struct sl_index *index, uint64_t bundle, uint64_t now_ns);
-void sl_index_lease_unshut(struct sl_index *index, sl_ref ref);
-void sl_index_bundle_lease_unshut(struct sl_index *index, uint64_t bundle);
+bool sl_index_lease_close(struct sl_index *index, sl_ref ref, uint64_t now_ns);
+bool sl_index_bundle_lease_close(struct sl_index *index, uint64_t bundle, uint64_t now_ns);
+void sl_index_lease_reopen(struct sl_index *index, sl_ref ref);
+void sl_index_bundle_lease_reopen(struct sl_index *index, uint64_t bundle);
 
 #endif

@@ -130,7 +130,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->tokens = request->tokens;
     op->token_count = (uint32_t)(request->tokens.length / 4);
     op->extras = request->extras;
-    op->blocks = co_arena_take(&op->life, op->block_count, sizeof(*op->blocks));
+    op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
         op->block_count = 0; /* the answer has no bitmaps */
         return SL_ERR_NO_MEMORY;
@@ -143,8 +143,8 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
 
 static sl_err op_keep_tokens(struct co_op *op)
 {
-    void *tokens = co_arena_take(&op->life, op->tokens.length, 1);
-    char *extras = co_arena_take(&op->life, op->extras.length + 1, 1);
+    void *tokens = co_memory_take(&op->life, op->tokens.length, 1);
+    char *extras = co_memory_take(&op->life, op->extras.length + 1, 1);
     if (tokens == NULL || extras == NULL) {
         return SL_ERR_NO_MEMORY;
     }
@@ -295,7 +295,7 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
         }
         struct sl_text key = keys->at[number];
         char *kept =
-            key.length <= block_key_max ? co_arena_take(&op->life, key.length + 1, 1) : NULL;
+            key.length <= block_key_max ? co_memory_take(&op->life, key.length + 1, 1) : NULL;
         if (kept == NULL) {
             co_reason(op, "key of block %" PRIu64 " has %" PRIu64 " bytes", number, key.length);
             co_op_end(self, op, key.length > block_key_max ? SL_ERR_INVALID : SL_ERR_NO_MEMORY);

@@ -195,10 +195,10 @@ static struct sl_item_piece *copy_items(struct co_op *op)
     uint32_t room = op->slice_count * op->engine->pool_count;
     struct co_layers *layers = &op->layers;
     if (!co_by_layers(op)) {
-        return co_arena_take(&op->work, room, sizeof(struct sl_item_piece));
+        return co_memory_take(&op->work, room, sizeof(struct sl_item_piece));
     }
     if (layers->items == NULL || layers->item_room < room) {
-        layers->items = co_arena_take(&op->life, room, sizeof(*layers->items));
+        layers->items = co_memory_take(&op->life, room, sizeof(*layers->items));
         layers->item_room = room;
     }
     return layers->items;

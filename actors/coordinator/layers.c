@@ -91,7 +91,7 @@ static bool chunks_make(struct co_op *op)
     for (uint32_t i = 0; i < part_total; i++) {
         count += part_chunks(op->engine, i);
     }
-    uint64_t *chunks = co_arena_take(&op->work, count, sizeof(*chunks));
+    uint64_t *chunks = co_memory_take(&op->work, count, sizeof(*chunks));
     for (uint32_t i = 0; chunks != NULL && i < part_total; i++) {
         op->parts[i].chunks = chunks;
         chunks += part_chunks(op->engine, i);
@@ -106,7 +106,7 @@ sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg)
     struct co_layers *layers = &op->layers;
     const struct sl_u64s *ends =
         op->type->kind == CO_STORE ? &msg->body.store.layer_ends : &msg->body.load.layer_ends;
-    layers->ends = co_arena_take(&op->life, ends->count, sizeof(*layers->ends));
+    layers->ends = co_memory_take(&op->life, ends->count, sizeof(*layers->ends));
     if (layers->ends == NULL) {
         return SL_ERR_NO_MEMORY;
     }

@@ -37,9 +37,9 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
     op->stale_rounds = 0;
     op->fetched = false;
     op->poll_ns = CO_POLL_NS;
-    co_arena_reset(&op->work);
+    co_memory_reset(&op->work);
     uint32_t count = 0;
-    op->slice = co_arena_take(&op->work, limit, sizeof(*op->slice));
+    op->slice = co_memory_take(&op->work, limit, sizeof(*op->slice));
     if (op->slice == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
@@ -217,8 +217,8 @@ static void load_short_of_pins(struct coordinator *self, struct co_op *op)
 static void load_promote(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count;
-    struct sl_text *keys = co_arena_take(&op->work, part_total, sizeof(*keys));
-    op->asked = co_arena_take(&op->work, part_total, sizeof(*op->asked));
+    struct sl_text *keys = co_memory_take(&op->work, part_total, sizeof(*keys));
+    op->asked = co_memory_take(&op->work, part_total, sizeof(*op->asked));
     op->asked_count = 0;
     if (keys == NULL || op->asked == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
@@ -250,8 +250,8 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     uint64_t now_ns = self->env->now_ns;
     uint32_t block_count = op->slice_count - block, part_count = engine->part_count;
     uint32_t first = block * part_count, part_total = block_count * part_count;
-    struct sl_item_asked *items = co_arena_take(&op->work, part_total, sizeof(*items));
-    struct sl_item_group *groups = co_arena_take(&op->work, block_count, sizeof(*groups));
+    struct sl_item_asked *items = co_memory_take(&op->work, part_total, sizeof(*items));
+    struct sl_item_group *groups = co_memory_take(&op->work, block_count, sizeof(*groups));
     op->fetched = true;
     if (items == NULL || groups == NULL) {
         return false;

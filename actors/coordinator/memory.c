@@ -29,40 +29,40 @@ static struct co_chunk *chunk_get(struct co_chunks *chunks, size_t need_bytes)
     return chunk;
 }
 
-void *co_arena_take(struct co_arena *arena, size_t count, size_t item_bytes)
+void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes)
 {
     if (item_bytes != 0 && count > (SIZE_MAX / 2) / item_bytes) {
         return NULL;
     }
     size_t need_bytes = sl_align_up(SL_MAX(count * item_bytes, (size_t)1), 16);
-    struct co_chunk *chunk = arena->first;
+    struct co_chunk *chunk = memory->first;
     if (chunk == NULL || chunk->capacity_bytes - chunk->used_bytes < need_bytes) {
-        chunk = chunk_get(arena->chunks, need_bytes);
+        chunk = chunk_get(memory->chunks, need_bytes);
         if (chunk == NULL) {
             return NULL;
         }
         chunk->used_bytes = 0;
-        chunk->next = arena->first;
-        arena->first = chunk;
+        chunk->next = memory->first;
+        memory->first = chunk;
     }
-    void *memory = chunk->bytes + chunk->used_bytes;
+    void *bytes = chunk->bytes + chunk->used_bytes;
     chunk->used_bytes += need_bytes;
-    memset(memory, 0, need_bytes);
-    return memory;
+    memset(bytes, 0, need_bytes);
+    return bytes;
 }
 
-void co_arena_reset(struct co_arena *arena)
+void co_memory_reset(struct co_memory *memory)
 {
-    while (arena->first != NULL) {
-        struct co_chunk *chunk = arena->first;
-        arena->first = chunk->next;
-        if (chunk->capacity_bytes > CHUNK_BYTES || arena->chunks->count == CHUNKS_KEPT_MAX) {
+    while (memory->first != NULL) {
+        struct co_chunk *chunk = memory->first;
+        memory->first = chunk->next;
+        if (chunk->capacity_bytes > CHUNK_BYTES || memory->chunks->count == CHUNKS_KEPT_MAX) {
             free(chunk);
             continue;
         }
-        chunk->next = arena->chunks->first;
-        arena->chunks->first = chunk;
-        arena->chunks->count++;
+        chunk->next = memory->chunks->first;
+        memory->chunks->first = chunk;
+        memory->chunks->count++;
     }
 }
 

@@ -51,8 +51,8 @@ sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
 void co_ops_fini(struct coordinator *self)
 {
     for (uint32_t i = 0; self->ops != NULL && i < self->op_slots; i++) {
-        co_arena_reset(&self->ops[i].life);
-        co_arena_reset(&self->ops[i].work);
+        co_memory_reset(&self->ops[i].life);
+        co_memory_reset(&self->ops[i].work);
         free(self->ops[i].stored);
     }
     free(self->ops);
@@ -240,8 +240,8 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
     uint32_t part_total = count * engine->part_count;
     op->slice_count = count;
     op->slice_total = count;
-    op->parts = co_arena_take(&op->work, part_total, sizeof(*op->parts));
-    op->part_keys = co_arena_take(&op->work, part_total, sizeof(*op->part_keys));
+    op->parts = co_memory_take(&op->work, part_total, sizeof(*op->parts));
+    op->part_keys = co_memory_take(&op->work, part_total, sizeof(*op->part_keys));
     bool fits = op->parts != NULL && op->part_keys != NULL;
     for (uint32_t i = 0; fits && i < part_total; i++) {
         struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
@@ -249,7 +249,7 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
         uint32_t pool = i % engine->pool_count;
         size_t room =
             strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
-        char *text = co_arena_take(&op->work, room, 1);
+        char *text = co_memory_take(&op->work, room, 1);
         fits = text != NULL;
         if (fits) {
             op->part_keys[i] = (struct sl_key){
@@ -405,8 +405,8 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     co_op_enter(self, op, CO_DONE);
     co_waiters_answer(self, op, SL_OK, true);
     co_engine_release(op);
-    co_arena_reset(&op->work);
-    co_arena_reset(&op->life);
+    co_memory_reset(&op->work);
+    co_memory_reset(&op->life);
     op->blocks = NULL;
     op->parts = NULL;
     op->part_keys = NULL;

@@ -31,9 +31,9 @@ void co_push_reserve(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
-    struct sl_item_want *items = co_arena_take(&op->work, part_total, sizeof(*items));
-    char(*names)[NAME_BYTES] = co_arena_take(&op->work, part_total, sizeof(*names));
-    char(*writers)[16] = co_arena_take(&op->work, engine->world, sizeof(*writers));
+    struct sl_item_want *items = co_memory_take(&op->work, part_total, sizeof(*items));
+    char(*names)[NAME_BYTES] = co_memory_take(&op->work, part_total, sizeof(*names));
+    char(*writers)[16] = co_memory_take(&op->work, engine->world, sizeof(*writers));
     if (items == NULL || names == NULL || writers == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
@@ -73,8 +73,8 @@ void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first)
         op->type->push_failed(self, op, SL_ERR_LIMIT);
         return;
     }
-    co_arena_reset(&op->work);
-    op->slice = co_arena_take(&op->work, count, sizeof(*op->slice));
+    co_memory_reset(&op->work);
+    op->slice = co_memory_take(&op->work, count, sizeof(*op->slice));
     if (op->slice == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;

@@ -9,7 +9,7 @@
 static void extents_return(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count, count = 0;
-    struct sl_item_claim *claims = co_arena_take(&op->work, part_total, sizeof(*claims));
+    struct sl_item_claim *claims = co_memory_take(&op->work, part_total, sizeof(*claims));
     for (uint32_t i = 0; claims != NULL && i < part_total; i++) {
         if (op->parts[i].state == CO_PART_GRANTED) {
             claims[count++] = (struct sl_item_claim){.ref = op->parts[i].ref,
@@ -50,7 +50,7 @@ static void ticket_open(struct coordinator *self, struct co_op *op)
 {
     struct co_handover *row = op->handover;
     uint32_t part_total = op->slice_count * op->engine->part_count;
-    struct sl_item_target *targets = co_arena_take(&op->work, part_total, sizeof(*targets));
+    struct sl_item_target *targets = co_memory_take(&op->work, part_total, sizeof(*targets));
     row->claims = targets != NULL ? calloc(SL_MAX(part_total, 1u), sizeof(*row->claims)) : NULL;
     if (row->claims == NULL) {
         extents_return(self, op);

@@ -56,7 +56,7 @@ static void batch_send(struct coordinator *self, struct co_op *op)
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
     uint32_t from = op->asked_count, count = SL_MIN(part_total - from, BATCH_PIECES);
-    struct sl_item_pushed *pieces = co_arena_take(&op->work, count, sizeof(*pieces));
+    struct sl_item_pushed *pieces = co_memory_take(&op->work, count, sizeof(*pieces));
     if (pieces == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
@@ -123,7 +123,7 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
     struct co_layers *layers = &op->layers;
     uint32_t part_total = op->slice_count * engine->part_count, count = 0;
     if (layers->pieces == NULL) {
-        layers->pieces = co_arena_take(&op->life, BATCH_PIECES, sizeof(*layers->pieces));
+        layers->pieces = co_memory_take(&op->life, BATCH_PIECES, sizeof(*layers->pieces));
     }
     if (layers->pieces == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);

@@ -35,13 +35,13 @@ struct co_chunks { /* free chunks, shared by all ops; bounded */
     struct co_chunk *first;
     uint32_t count;
 };
-struct co_arena {
+struct co_memory {
     struct co_chunks *chunks;
     struct co_chunk *first; /* the one in use */
 };
 /* Zeroed memory that lives until reset. NULL: out of memory. */
-void *co_arena_take(struct co_arena *arena, size_t count, size_t item_bytes);
-void co_arena_reset(struct co_arena *arena);
+void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes);
+void co_memory_reset(struct co_memory *memory);
 void co_chunks_fini(struct co_chunks *chunks);
 
 /* ---- bitmaps.c: bit i & 7 of byte i >> 3, as on the wire ---- */
@@ -234,8 +234,8 @@ struct co_op {
     struct sl_return back;
     uint64_t id, trace_id, engine_id;
     uint64_t started_ns, deadline_ns, wake_ns;
-    struct co_arena life; /* request and keys: until the op is answered and fenced */
-    struct co_arena work; /* the slice */
+    struct co_memory life; /* request and keys: until the op is answered and fenced */
+    struct co_memory work; /* the slice */
 
     struct sl_bytes tokens; /* kept while the engine is asked for */
     struct sl_text extras;

@@ -51,9 +51,9 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
-    struct sl_item_want *items = co_arena_take(&op->work, part_total, sizeof(*items));
-    struct sl_item_group *groups = co_arena_take(&op->work, op->slice_count, sizeof(*groups));
-    char(*writers)[16] = co_arena_take(&op->work, engine->world, sizeof(*writers));
+    struct sl_item_want *items = co_memory_take(&op->work, part_total, sizeof(*items));
+    struct sl_item_group *groups = co_memory_take(&op->work, op->slice_count, sizeof(*groups));
+    char(*writers)[16] = co_memory_take(&op->work, engine->world, sizeof(*writers));
     if (items == NULL || groups == NULL || writers == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
@@ -104,11 +104,11 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
 {
     op->many = op->many || op->slice_total > 0;
     op->slice_count = 0;
-    co_arena_reset(&op->work);
+    co_memory_reset(&op->work);
     while (op->at < op->block_count && op->blocks[op->at].fate != CO_BLOCK_OPEN) {
         op->at++;
     }
-    op->slice = co_arena_take(&op->work, op->block_count, sizeof(*op->slice));
+    op->slice = co_memory_take(&op->work, op->block_count, sizeof(*op->slice));
     if (op->slice == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
@@ -196,7 +196,7 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
 {
     uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
     struct sl_item_claim *claims =
-        co_arena_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
+        co_memory_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
     uint32_t claim_count = 0;
     for (uint32_t i = 0; i < op->slice_count; i++) {
         struct co_part *parts = &op->parts[i * part_count];
@@ -266,7 +266,7 @@ static void commit_send(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_count = op->engine->part_count;
     struct sl_item_claim *claims =
-        co_arena_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
+        co_memory_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
     uint32_t count = 0;
     if (claims == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
@@ -340,7 +340,7 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
         return;
     }
     uint64_t count = reply->body.reserve_reply.items.count;
-    struct sl_item_claim *claims = co_arena_take(&op->work, count, sizeof(*claims));
+    struct sl_item_claim *claims = co_memory_take(&op->work, count, sizeof(*claims));
     uint32_t claim_count = 0;
     for (uint64_t i = 0; claims != NULL && i < count; i++) {
         const struct sl_item_grant *grant = &reply->body.reserve_reply.items.at[i];
@@ -350,7 +350,7 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
         }
     }
     co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
-    co_arena_reset(&op->work);
+    co_memory_reset(&op->work);
 }
 
 /* ---- blocks that other ops write ---- */

@@ -153,7 +153,7 @@ static void recover_part(struct registrar *self, sl_ref ref)
         reg_segment_note(self, ref, &entry.disk, true);
     }
     if (entry.group != 0) {
-        reg_part_join(self, entry.group, ref);
+        reg_unit_part_join(self, entry.group, ref);
     }
 }
 
@@ -163,7 +163,7 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
                               .owner = info->owner,
                               .op_id = info->op_id,
                               .found = reg_proc_none(info->owner)};
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     uint32_t slot = reg_group_add(self, &group, info->deadline_ns);
     reg_unit_parts(self, ref, &parts);
     if (slot == REG_NONE) {
@@ -182,13 +182,13 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
 /* A block whose removal was under way, or of which a part is missing. */
 static void recover_drop_group(struct registrar *self, sl_ref ref, bool removed)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     struct reg_drop how = {.reason = removed ? REG_GHOST_REMOVED : REG_GHOST_CORRUPT,
                            .forget = true};
     reg_unit_parts(self, ref, &parts);
     sl_index_group_drop(self->index, ref);
     for (uint32_t i = 0; i < parts.count; i++) {
-        (void)reg_part_drop(self, parts.refs[i], &how);
+        (void)reg_unit_part_drop(self, parts.refs[i], &how);
     }
     sl_index_unlink(self->index, ref, SL_RECORD_FREE);
 }
@@ -197,7 +197,7 @@ static void recover_drop_group(struct registrar *self, sl_ref ref, bool removed)
 static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
 {
     struct sl_group_info info;
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     sl_index_group_info(self->index, ref, &info);
     if (info.state == SL_GROUP_PENDING) {
         recover_pending(self, ref, &info);
@@ -362,7 +362,7 @@ static void recovered_sort(struct recovered *all, uint64_t count)
 
 static void recover_block(struct registrar *self, sl_ref group, bool recent)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     reg_unit_place(self, group);
     reg_unit_queue(self, group);
     reg_unit_parts(self, group, &parts);

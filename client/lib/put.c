@@ -295,7 +295,7 @@ static sl_err put_commit(struct put *put)
     call.msg.body.commit.items.at = put->claims;
     call.msg.body.commit.items.count = put->claim_count;
     sl_err err = sl_client_call(put->client, &call, put->why);
-    if (err != SL_OK) { /* committed or not: an abort of what was committed is refused */
+    if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses to abort it */
         sl_client_orphan(put->client, put->claims, put->claim_count);
     }
     return err;

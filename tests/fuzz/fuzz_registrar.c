@@ -141,7 +141,7 @@ static void leases_change(struct hostile *hostile, uint64_t how)
     index_word *word = how < 200 ? &self->index->leases.slots[at % slot_words]
                                  : &self->index->leases.bundles[at % SL_LEASE_BUNDLES];
     uint64_t end = lease_units(now_ns + hostile_number(input, 0, 4 * SL_NS_PER_S));
-    *word = (how & 1) != 0   ? LEASE_SHUT
+    *word = (how & 1) != 0   ? LEASE_CLOSED
             : (how & 2) != 0 ? end
                              : hostile_number(input, 0, UINT64_MAX);
 }

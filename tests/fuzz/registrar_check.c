@@ -96,9 +96,9 @@ static void check_kept(struct registrar *self, const struct reg_order *units)
         HOSTILE_MUST(entry.hard_pin == (units == &self->units->pinned));
         HOSTILE_MUST((entry.soft_pin_end_ns != 0) == (units == &self->units->soft) ||
                      entry.hard_pin);
-        for (uint32_t i = 0; i < self->dues->heap.count; i++) {
-            due = due || (self->dues->heap.items[i].id == ref &&
-                          self->dues->heap.items[i].cookie == entry.version);
+        for (uint32_t i = 0; i < self->lease_ends->heap.count; i++) {
+            due = due || (self->lease_ends->heap.items[i].id == ref &&
+                          self->lease_ends->heap.items[i].cookie == entry.version);
         }
         HOSTILE_MUST(due || entry.hard_pin);
     }

@@ -93,9 +93,9 @@ START_TEST(what_a_look_up_found_is_leased_for_the_time_to_live)
 
         ck_assert(near(end_ns, NOW + TTL));
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), end_ns);
-        ck_assert(!sl_index_lease_shut(at.bed.index, ref, NOW + TTL - 1));
+        ck_assert(!sl_index_lease_close(at.bed.index, ref, NOW + TTL - 1));
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, end_ns), 0);
-        ck_assert(sl_index_lease_shut(at.bed.index, ref, end_ns));
+        ck_assert(sl_index_lease_close(at.bed.index, ref, end_ns));
         ck_assert_uint_eq(look(&at, "other", NOW), 0);
         leases_remove(&at);
     }
@@ -115,17 +115,17 @@ START_TEST(a_lease_grows_and_never_shrinks)
     }
 END_TEST
 
-START_TEST(a_word_that_is_shut_gives_no_lease_and_hides_nothing)
+START_TEST(a_word_that_is_closed_gives_no_lease_and_hides_nothing)
     {
         struct lease_bed at = leases_make(TTL);
         sl_ref ref = bed_insert(&at.bed, "key", 1);
-        ck_assert(sl_index_lease_shut(at.bed.index, ref, NOW));
+        ck_assert(sl_index_lease_close(at.bed.index, ref, NOW));
 
         ck_assert_uint_eq(look(&at, "key", NOW), 0);
         ck_assert_int_eq(bed_find(&at.bed, "key", NULL), SL_OK);
-        ck_assert(sl_index_lease_shut(at.bed.index, ref, NOW)); /* once more changes nothing */
+        ck_assert(sl_index_lease_close(at.bed.index, ref, NOW)); /* once more changes nothing */
 
-        sl_index_lease_unshut(at.bed.index, ref);
+        sl_index_lease_reopen(at.bed.index, ref);
         ck_assert(near(look(&at, "key", NOW), NOW + TTL));
         leases_remove(&at);
     }
@@ -179,8 +179,8 @@ START_TEST(what_lies_too_far_ahead_ends_like_any_other)
         ck_assert(near(sl_index_lease_end(at.bed.index, ref, NOW), NOW + TTL));
         ck_assert(near(sl_index_bundle_lease_end(at.bed.index, 77, NOW), NOW + TTL));
 
-        ck_assert(sl_index_lease_shut(at.bed.index, ref, NOW + TTL + GRAIN));
-        ck_assert(sl_index_bundle_lease_shut(at.bed.index, 77, NOW + TTL + GRAIN));
+        ck_assert(sl_index_lease_close(at.bed.index, ref, NOW + TTL + GRAIN));
+        ck_assert(sl_index_bundle_lease_close(at.bed.index, 77, NOW + TTL + GRAIN));
         ck_assert_uint_ne(member, 0);
         leases_remove(&at);
     }
@@ -197,7 +197,7 @@ START_TEST(a_member_leases_its_bundle)
         ck_assert(near(end_ns, NOW + TTL));
         ck_assert_uint_eq(sl_index_bundle_lease_end(at.bed.index, 77, NOW), end_ns);
         ck_assert_uint_eq(sl_index_bundle_lease_end(at.bed.index, 78, NOW), 0);
-        ck_assert(!sl_index_bundle_lease_shut(at.bed.index, 77, NOW));
+        ck_assert(!sl_index_bundle_lease_close(at.bed.index, 77, NOW));
         /* Renewed when half of it is over, for all. */
         ck_assert_uint_eq(look(&at, "b", NOW + TTL / 2 - GRAIN), end_ns);
         ck_assert(near(look(&at, "b", NOW + TTL / 2 + 2 * GRAIN), NOW + 3 * TTL / 2 + 2 * GRAIN));
@@ -271,13 +271,13 @@ START_TEST(no_leases_take_no_memory)
         ck_assert_int_ne(access(path, F_OK), 0);
         sl_ref ref = bed_insert(&at.bed, "key", 1);
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), 0);
-        ck_assert(sl_index_lease_shut(at.bed.index, ref, NOW));
-        ck_assert(sl_index_bundle_lease_shut(at.bed.index, 5, NOW));
+        ck_assert(sl_index_lease_close(at.bed.index, ref, NOW));
+        ck_assert(sl_index_bundle_lease_close(at.bed.index, 5, NOW));
         leases_remove(&at);
     }
 END_TEST
 
-START_TEST(a_restart_keeps_leases_and_opens_what_was_shut)
+START_TEST(a_restart_keeps_leases_and_opens_what_was_closed)
     {
         struct lease_bed at = leases_make(TTL);
         struct sl_entry entry;
@@ -286,8 +286,8 @@ START_TEST(a_restart_keeps_leases_and_opens_what_was_shut)
         (void)insert_bundled(&at, "member", 3, 77);
         uint64_t end_ns = look(&at, "leased", NOW);
         (void)look(&at, "member", NOW);
-        ck_assert(sl_index_lease_shut(at.bed.index, going, NOW));
-        ck_assert(sl_index_bundle_lease_shut(at.bed.index, 78, NOW));
+        ck_assert(sl_index_lease_close(at.bed.index, going, NOW));
+        ck_assert(sl_index_bundle_lease_close(at.bed.index, 78, NOW));
 
         leases_restart(&at, TTL);
 
@@ -422,11 +422,11 @@ START_TEST(a_key_is_leased_or_gone_and_never_both)
         struct sl_index *index = race->at.bed.index;
         for (uint32_t i = 0; i < KEYS; i++) {
             race_wait(race, i);
-            race->gone[i] = i % 2 == 0 ? sl_index_lease_shut(index, race->refs[i], NOW)
-                                       : sl_index_bundle_lease_shut(index, 5000 + i, NOW);
+            race->gone[i] = i % 2 == 0 ? sl_index_lease_close(index, race->refs[i], NOW)
+                                       : sl_index_bundle_lease_close(index, 5000 + i, NOW);
             if (race->gone[i]) {
                 sl_index_unlink(index, race->refs[i], SL_RECORD_FREE);
-                sl_index_bundle_lease_unshut(index, i % 2 == 0 ? 0 : 5000 + i);
+                sl_index_bundle_lease_reopen(index, i % 2 == 0 ? 0 : 5000 + i);
             }
         }
         pthread_join(reader, NULL);
@@ -449,7 +449,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_a_look_up_found_is_leased_for_the_time_to_live);
     tcase_add_test(tcase, a_lease_grows_and_never_shrinks);
-    tcase_add_test(tcase, a_word_that_is_shut_gives_no_lease_and_hides_nothing);
+    tcase_add_test(tcase, a_word_that_is_closed_gives_no_lease_and_hides_nothing);
     tcase_add_test(tcase, a_key_that_comes_into_a_slot_is_not_leased);
     tcase_add_test(tcase, a_switched_value_stays_leased);
     tcase_add_loop_test(tcase, what_lies_too_far_ahead_ends_like_any_other, 0, 3);
@@ -457,7 +457,7 @@ int main(void)
     tcase_add_test(tcase, a_node_without_leases_gives_none);
     tcase_add_test(tcase, an_index_is_made_with_its_leases);
     tcase_add_test(tcase, no_leases_take_no_memory);
-    tcase_add_test(tcase, a_restart_keeps_leases_and_opens_what_was_shut);
+    tcase_add_test(tcase, a_restart_keeps_leases_and_opens_what_was_closed);
     tcase_add_loop_test(tcase, damaged_leases_are_made_anew, 0, SL_COUNT(damages));
     tcase_add_test(tcase, a_batch_answers_and_leases_as_single_look_ups_do);
     tcase_add_test(tcase, a_key_is_leased_or_gone_and_never_both);

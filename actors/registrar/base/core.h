@@ -57,7 +57,7 @@ struct registrar {
     struct reg_groups *groups;
     struct reg_units *units;
     struct reg_retired *retired;
-    struct reg_dues *dues;
+    struct reg_lease_ends *lease_ends;
     struct reg_bundles *bundles;
     struct reg_ghosts *ghosts;
     struct reg_populate *populate;

@@ -102,7 +102,7 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
 
 void reg_promote_held(struct registrar *self, sl_ref group)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; self->tier->on && i < parts.count; i++) {
         struct sl_entry entry;

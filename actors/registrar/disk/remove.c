@@ -150,7 +150,7 @@ static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_
 bool reg_notes_fit(struct registrar *self, sl_ref unit)
 {
     static const struct reg_forget_note empty;
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     sl_ref notes[REG_PARTS_MAX * (REG_DISKS_MAX + 2u)];
     uint32_t count = 0;
     bool fit = true;
@@ -180,15 +180,15 @@ static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_
 static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
     uint64_t bundle = reg_unit_bundle(self, unit);
-    if (!reg_unit_shut(self, unit)) {
+    if (!reg_unit_lease_close(self, unit)) {
         sl_metric_add(self->env->metrics, self->removes->metric.remove_leased_count, 1);
         return SL_ERR_LEASED;
     }
     sl_err err = unit_remove(self, unit, how);
     if (err != SL_OK) {
-        reg_unit_unshut(self, unit);
+        reg_unit_lease_reopen(self, unit);
     }
-    sl_index_bundle_lease_unshut(self->index, bundle);
+    sl_index_bundle_lease_reopen(self->index, bundle);
     return err;
 }
 

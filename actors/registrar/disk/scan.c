@@ -23,14 +23,14 @@
 /* ---- losing a place ---- */
 
 sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
-                       const struct reg_drop *how, bool spent)
+                       const struct reg_drop *how, bool reclaimed)
 {
     static const struct sl_disk_place nowhere = {0};
     sl_ref fresh;
     if (entry->extent.generation != 0 &&
         reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh) == SL_OK) {
-        if (spent) {
-            sl_index_links(self->index, fresh)->flags |= REG_FLAG_SPENT;
+        if (reclaimed) {
+            sl_index_links(self->index, fresh)->flags |= REG_FLAG_RECLAIMED;
         } else {
             reg_queue_add(self, fresh, entry->extent.generation);
         }
@@ -177,7 +177,7 @@ static sl_err found_insert(struct registrar *self, const struct sl_item_found *f
         return SL_OK;
     }
     reg_group_mark(&self->groups->all[slot], found->part_index, true);
-    reg_part_join(self, self->groups->all[slot].ref, ref);
+    reg_unit_part_join(self, self->groups->all[slot].ref, ref);
     if (sl_index_group_fill(self->index, self->groups->all[slot].ref,
                             (uint32_t)found->part_index)) {
         reg_group_done(self, slot);

@@ -38,8 +38,8 @@ static bool item_wanted(struct registrar *self, const struct reg_write_item *ite
     sl_index_read(self->index, item->ref, &entry);
     return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation &&
            entry.disk.valid == 0 &&
-           (sl_index_links(self->index, item->ref)->flags & (REG_FLAG_WRITING | REG_FLAG_SPENT)) ==
-               0;
+           (sl_index_links(self->index, item->ref)->flags &
+            (REG_FLAG_WRITING | REG_FLAG_RECLAIMED)) == 0;
 }
 
 static bool queue_grow(struct registrar *self)
@@ -105,7 +105,7 @@ void reg_unit_queue(struct registrar *self, sl_ref unit)
     if (!self->tier->on) {
         return;
     }
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     reg_members_change(self, true);
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
@@ -404,7 +404,7 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
 {
     sl_ref fresh;
     if (reg_segment_reclaimed(self, place->disk, place->segment)) {
-        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     sl_err err = reg_record_switch(self, item->ref, NULL, place, &fresh);
@@ -452,7 +452,7 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
     if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
         /* It will never be taken (larger than a segment): it lives in memory alone. */
         reg_log(self, SL_LOG_WARN, 0, "an object cannot go to disk: %s", sl_err_text(code));
-        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_SPENT;
+        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     queue_return(self, item);

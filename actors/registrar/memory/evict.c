@@ -43,7 +43,7 @@ static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_e
     if ((flags & REG_FLAG_WRITING) != 0) {
         return false;
     }
-    return entry->disk.valid != 0 || (flags & REG_FLAG_SPENT) != 0 || !reg_copy_required(self);
+    return entry->disk.valid != 0 || (flags & REG_FLAG_RECLAIMED) != 0 || !reg_copy_required(self);
 }
 
 enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
@@ -51,13 +51,14 @@ enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
 /* All parts on disk: the unit leaves memory alone. Else, where that is allowed, it goes for good.
  * last: nothing else is left. Then soft pins count no more, and what is leased may leave memory: a
  * lease forbids to lose a value, not to move it. */
-static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struct reg_parts *parts,
-                                bool last)
+static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
+                                const struct reg_unit_parts *parts, bool last)
 {
     enum unit_fate fate = UNIT_TO_DISK;
     uint16_t flags = sl_index_links(self->index, unit)->flags;
     bool going = self->units->reclaim_count > 0 && (flags & REG_FLAG_KEPT) != 0;
-    if ((flags & REG_FLAG_HELD) != 0 || going) { /* going: its place on disk is about to */
+    if ((flags & REG_FLAG_HELD) != 0 ||
+        going) { /* going: the segment of its parts on disk is being reclaimed */
         return UNIT_STAYS;
     }
     for (uint32_t i = 0; i < parts->count; i++) {
@@ -77,7 +78,7 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit, const struc
     return leased ? UNIT_LEASED : fate;
 }
 
-static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_parts *parts)
+static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_unit_parts *parts)
 {
     static const struct sl_extent nowhere = {0};
     sl_ref now = unit;
@@ -100,18 +101,18 @@ static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_p
 /* One that is about to be lost: a reader that leases it at this moment keeps it. */
 static bool unit_lose(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
-    if (!reg_unit_shut(self, unit)) {
+    if (!reg_unit_lease_close(self, unit)) {
         return false;
     }
     if (reg_unit_drop(self, unit, how) != SL_OK) {
-        reg_unit_unshut(self, unit);
+        reg_unit_lease_reopen(self, unit);
         return false;
     }
     return true;
 }
 
 /* What goes together with a unit: its bundle, or itself alone. */
-struct company {
+struct victims {
     const sl_ref *units;
     uint32_t count;
     sl_ref alone;
@@ -120,10 +121,10 @@ struct company {
 };
 
 /* A bundle goes as the member that has it worst. */
-static void company_find(struct registrar *self, sl_ref unit, bool last, struct company *out)
+static void victims_find(struct registrar *self, sl_ref unit, bool last, struct victims *out)
 {
-    struct reg_parts parts;
-    *out = (struct company){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
+    struct reg_unit_parts parts;
+    *out = (struct victims){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
     out->units = &out->alone;
     if (out->bundle != 0 &&
         !reg_bundle_members(self, out->bundle, &out->units, &out->count)) { /* being written */
@@ -139,18 +140,18 @@ static void company_find(struct registrar *self, sl_ref unit, bool last, struct 
     }
 }
 
-static void company_aside(struct registrar *self, const struct company *company)
+static void victims_pass_by(struct registrar *self, const struct victims *victims)
 {
     uint64_t again_ns = sl_deadline_ns(self->env->now_ns, BUNDLE_ASIDE_NS);
-    if (company->fate != UNIT_LEASED && company->bundle == 0) {
+    if (victims->fate != UNIT_LEASED && victims->bundle == 0) {
         return; /* not on disk yet, or held: that may end at any moment */
     }
-    for (uint32_t i = 0; i < company->count; i++) {
+    for (uint32_t i = 0; i < victims->count; i++) {
         uint64_t leased_ns =
-            company->fate == UNIT_LEASED ? reg_unit_leased(self, company->units[i]) : 0;
-        reg_unit_aside(self, company->units[i], leased_ns != 0 ? leased_ns : again_ns);
+            victims->fate == UNIT_LEASED ? reg_unit_leased(self, victims->units[i]) : 0;
+        reg_unit_aside(self, victims->units[i], leased_ns != 0 ? leased_ns : again_ns);
     }
-    sl_metric_add(self->env->metrics, self->evict->metric.evict_skipped_count, company->count);
+    sl_metric_add(self->env->metrics, self->evict->metric.evict_skipped_count, victims->count);
 }
 
 static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
@@ -160,25 +161,25 @@ static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
 }
 
 /* Gives how many units went; lose: also those that could stay on disk. */
-static uint32_t company_evict(struct registrar *self, const struct company *company, bool lose,
+static uint32_t victims_evict(struct registrar *self, const struct victims *victims, bool lose,
                               const struct reg_drop *how)
 {
     uint32_t gone = 0;
-    bool drops = lose || company->fate == UNIT_DROPS;
-    if (company->fate <= UNIT_LEASED ||
-        (drops && !sl_index_bundle_lease_shut(self->index, company->bundle, self->env->now_ns))) {
+    bool drops = lose || victims->fate == UNIT_DROPS;
+    if (victims->fate <= UNIT_LEASED ||
+        (drops && !sl_index_bundle_lease_close(self->index, victims->bundle, self->env->now_ns))) {
         return 0;
     }
-    for (uint32_t i = 0; i < company->count; i++) {
-        struct reg_parts parts;
-        if (!drops && is_on_disk_alone(self, company->units[i])) {
+    for (uint32_t i = 0; i < victims->count; i++) {
+        struct reg_unit_parts parts;
+        if (!drops && is_on_disk_alone(self, victims->units[i])) {
             continue; /* a member that has left before */
         }
-        reg_unit_parts(self, company->units[i], &parts);
-        gone += drops ? unit_lose(self, company->units[i], how)
-                      : unit_to_disk(self, company->units[i], &parts);
+        reg_unit_parts(self, victims->units[i], &parts);
+        gone += drops ? unit_lose(self, victims->units[i], how)
+                      : unit_to_disk(self, victims->units[i], &parts);
     }
-    sl_index_bundle_lease_unshut(self->index, company->bundle);
+    sl_index_bundle_lease_reopen(self->index, victims->bundle);
     return gone;
 }
 
@@ -212,14 +213,14 @@ static void evict_from(struct registrar *self, const struct reg_order *list, str
          evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
          evict->bytes < evict->want_bytes;
          left--) {
-        struct company company;
+        struct victims victims;
         sl_ref next = next_of(self, list, unit);
         uint64_t before = self->retired->count;
-        company_find(self, unit, evict->last, &company);
-        uint32_t gone = company_evict(self, &company, evict->lose, &evict->how);
+        victims_find(self, unit, evict->last, &victims);
+        uint32_t gone = victims_evict(self, &victims, evict->lose, &evict->how);
         if (gone == 0 && !evict->last) {
             uint64_t hot_count = list->count;
-            company_aside(self, &company);
+            victims_pass_by(self, &victims);
             evict->aside += list->count < hot_count;
             evict->looked += list->count == hot_count;
         } else if (gone == 0) {
@@ -259,7 +260,7 @@ static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
         .looked_max = EVICT_LOOKED_MAX,
         .want_bytes = want_bytes,
     };
-    reg_dues_run(self);
+    reg_lease_ends_run(self);
     evict_from(self, &self->units->hot, &evict);
     if (evict.taken == 0) {
         evict_last(self, &evict);
@@ -341,7 +342,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
                               (bytes < want_bytes || count < QUIET_UNITS_MIN);
          looked++) {
         const struct sl_links *links = sl_index_links(self->index, unit);
-        struct reg_parts parts;
+        struct reg_unit_parts parts;
         reg_unit_parts(self, unit, &parts);
         if ((links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
             unit_fate(self, unit, &parts, false) == UNIT_TO_DISK) {
@@ -369,7 +370,7 @@ static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *vict
     }
     for (int scanned = 0; scanned < 2; scanned++) {
         for (uint32_t i = 0; i < count; i++) {
-            struct reg_parts parts;
+            struct reg_unit_parts parts;
             reg_unit_parts(self, victims[i].unit, &parts);
             for (uint32_t k = 0; k < parts.count; k++) {
                 struct sl_entry entry;
@@ -402,7 +403,7 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
         return 0;
     }
     for (uint32_t i = 0; i < count && bytes < want_bytes; i++) {
-        struct reg_parts parts;
+        struct reg_unit_parts parts;
         reg_unit_parts(self, victims[i].unit, &parts);
         if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit, &parts)) {
             bytes += victims[i].bytes;
@@ -470,7 +471,7 @@ bool reg_make_index_room(struct registrar *self)
                              .looked_max = EVICT_LOOKED_MAX,
                              .want_bytes = UINT64_MAX};
     evict.taken = index_drop_cold(self, &how);
-    reg_dues_run(self);
+    reg_lease_ends_run(self);
     evict_from(self, &self->units->hot, &evict);
     if (evict.taken == 0) {
         evict_last(self, &evict);

@@ -75,7 +75,7 @@ uint32_t reg_group_slot(struct registrar *self, sl_ref ref)
 void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason)
 {
     sl_ref group = self->groups->all[slot].ref;
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     struct sl_entry entry;
     uint64_t from = self->retired->count;
     struct reg_drop how = {.reason = reason, .forget = true};
@@ -87,7 +87,7 @@ void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_rea
     }
     reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        if (reg_part_drop(self, parts.refs[i], &how) != SL_OK) {
+        if (reg_unit_part_drop(self, parts.refs[i], &how) != SL_OK) {
             /* Without memory for one entry: the parts stay hidden and a restart clears them away.
              */
             reg_log(self, SL_LOG_ERROR, 0,

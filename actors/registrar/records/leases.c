@@ -16,7 +16,7 @@
 
 uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     uint64_t end_ns = 0;
     if (self->set.lease_ttl_ns == 0) {
         return 0;
@@ -34,41 +34,41 @@ uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
     return end_ns;
 }
 
-/* For parts up to count: opens what was shut. */
-static void parts_unshut(struct registrar *self, const struct reg_parts *parts, uint32_t count)
+/* For parts up to count: opens what was closed. */
+static void parts_reopen(struct registrar *self, const struct reg_unit_parts *parts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        sl_index_lease_unshut(self->index, parts->refs[i]);
+        sl_index_lease_reopen(self->index, parts->refs[i]);
     }
 }
 
-bool reg_unit_shut(struct registrar *self, sl_ref unit)
+bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     struct sl_entry entry;
     if (self->set.lease_ttl_ns == 0) {
         return true;
     }
     sl_index_read(self->index, unit, &entry);
     if (entry.bundle != 0) {
-        return sl_index_bundle_lease_shut(self->index, entry.bundle, self->env->now_ns);
+        return sl_index_bundle_lease_close(self->index, entry.bundle, self->env->now_ns);
     }
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        if (!sl_index_lease_shut(self->index, parts.refs[i], self->env->now_ns)) {
-            parts_unshut(self, &parts, i);
+        if (!sl_index_lease_close(self->index, parts.refs[i], self->env->now_ns)) {
+            parts_reopen(self, &parts, i);
             return false;
         }
     }
     return true;
 }
 
-void reg_unit_unshut(struct registrar *self, sl_ref unit)
+void reg_unit_lease_reopen(struct registrar *self, sl_ref unit)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     if (self->set.lease_ttl_ns != 0) {
         reg_unit_parts(self, unit, &parts);
-        parts_unshut(self, &parts, parts.count);
+        parts_reopen(self, &parts, parts.count);
     }
 }
 
@@ -92,7 +92,7 @@ bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
         return true; /* until it is removed */
     }
     struct sl_heap_item due = {.at_ns = at_ns, .cookie = entry.version, .id = unit};
-    return sl_heap_add(&self->dues->heap, due) == SL_OK;
+    return sl_heap_add(&self->lease_ends->heap, due) == SL_OK;
 }
 
 void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns)
@@ -124,9 +124,9 @@ static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due
     return until_ns;
 }
 
-void reg_dues_run(struct registrar *self)
+void reg_lease_ends_run(struct registrar *self)
 {
-    struct sl_heap *all = &self->dues->heap;
+    struct sl_heap *all = &self->lease_ends->heap;
     struct sl_heap_item due;
     for (uint32_t i = 0; i < DUES_RUN_MAX && sl_heap_pop(all, self->env->now_ns, &due); i++) {
         uint64_t until_ns = due_again(self, &due);
@@ -139,14 +139,14 @@ void reg_dues_run(struct registrar *self)
 
 static void leases_fini(struct registrar *self)
 {
-    sl_heap_fini(&self->dues->heap);
+    sl_heap_fini(&self->lease_ends->heap);
 }
 
 /* ---- the part ---- */
 
 const struct reg_part reg_leases_part = {
     .name = "leases",
-    REG_STATE(dues, reg_dues),
+    REG_STATE(lease_ends, reg_lease_ends),
     .fini = leases_fini,
-    .tick = {REG_TICK_LEASES, reg_dues_run},
+    .tick = {REG_TICK_LEASES, reg_lease_ends_run},
 };

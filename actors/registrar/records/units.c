@@ -17,7 +17,7 @@ sl_ref reg_unit_of(const struct sl_entry *record)
     return record->group != 0 ? record->group : record->ref;
 }
 
-void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out)
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out)
 {
     struct sl_entry entry;
     sl_index_read(self->index, unit, &entry);
@@ -34,7 +34,7 @@ void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out)
     }
 }
 
-void reg_part_join(struct registrar *self, sl_ref group, sl_ref part)
+void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part)
 {
     struct sl_links *links = sl_index_links(self->index, group);
     sl_index_links(self->index, part)->next_part = links->next_part;
@@ -123,7 +123,7 @@ static uint16_t memory_list(struct registrar *self, sl_ref unit)
 
 void reg_unit_place(struct registrar *self, sl_ref unit)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     uint16_t flag = REG_FLAG_COLD;
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count && flag == REG_FLAG_COLD; i++) {
@@ -230,7 +230,7 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
-        struct reg_parts parts;
+        struct reg_unit_parts parts;
         reg_unit_parts(self, unit, &parts);
         for (uint32_t i = 0; i < parts.count; i++) {
             prefetched_end(self, parts.refs[i]);
@@ -322,7 +322,7 @@ static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_dro
     reg_retired_add(self, ref, &entry.extent, writing);
 }
 
-sl_err reg_part_drop(struct registrar *self, sl_ref part, const struct reg_drop *how)
+sl_err reg_unit_part_drop(struct registrar *self, sl_ref part, const struct reg_drop *how)
 {
     sl_err err = reg_retired_reserve(self, 1);
     if (err == SL_OK) {
@@ -356,7 +356,7 @@ sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct
 
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     struct sl_entry entry;
     sl_index_read(self->index, unit, &entry);
     uint32_t pending = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, unit) : REG_NONE;

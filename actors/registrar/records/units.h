@@ -16,10 +16,11 @@ enum {
     REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
     REG_FLAG_KEPT_LISTS = 3u,   /* unit, both: in memory, in a list that eviction passes by */
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
-    REG_FLAG_SPENT = 1u << 3,   /* record: its place was reclaimed; it need not be written again */
-    REG_FLAG_SCAN = 1u << 4,    /* record with a place: parity of the scan that last saw it */
-    REG_FLAG_HELD = 1u << 5,    /* block: a hand-over holds it in memory */
-    REG_FLAG_READ = 1u << 6,    /* unit: somebody wanted it since it was last written to disk */
+    REG_FLAG_RECLAIMED =
+        1u << 3,             /* record: its place was reclaimed; it need not be written again */
+    REG_FLAG_SCAN = 1u << 4, /* record with a place: parity of the scan that last saw it */
+    REG_FLAG_HELD = 1u << 5, /* block: a hand-over holds it in memory */
+    REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
     REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */
     REG_FLAG_KEPT = 1u << 8,       /* unit: stays while the segment of its parts goes */
 };
@@ -43,11 +44,11 @@ struct reg_units {
     } metric;
 };
 
-struct reg_parts {
+struct reg_unit_parts {
     sl_ref refs[REG_PARTS_MAX];
     uint32_t count;
 };
-void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_parts *out);
+void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
 void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
 void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible: place, tell */
@@ -70,7 +71,7 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * four times that; UINT32_MAX: not since it was written. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
-void reg_part_join(struct registrar *self, sl_ref group, sl_ref part);
+void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part);
 /* sl_index_switch that keeps lists, parts and places right. */
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
                          const struct sl_disk_place *place, sl_ref *fresh);
@@ -87,8 +88,8 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
  * that one is forgotten as how says. Errors: SL_ERR_NO_MEMORY (nothing happened). */
 sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
                           const struct reg_drop *how);
-sl_err reg_part_drop(struct registrar *self, sl_ref part,
-                     const struct reg_drop *how); /* a hidden part */
+sl_err reg_unit_part_drop(struct registrar *self, sl_ref part,
+                          const struct reg_drop *how); /* a hidden part */
 
 extern const struct reg_part reg_units_part;
 

@@ -288,7 +288,7 @@ static void holds_bring(struct registrar *self)
 void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)
 {
     struct sl_entry entry;
-    struct reg_parts parts;
+    struct reg_unit_parts parts;
     uint64_t bytes = 0;
     reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {

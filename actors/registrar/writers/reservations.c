@@ -128,7 +128,7 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
         reg_unit_committed(self, ref);
         return SL_OK;
     }
-    reg_part_join(self, self->groups->all[group].ref, ref);
+    reg_unit_part_join(self, self->groups->all[group].ref, ref);
     if (sl_index_group_fill(self->index, self->groups->all[group].ref, part_index)) {
         reg_group_done(self, group);
     } else {

@@ -16,11 +16,17 @@
  *     }
  *     list->items[list->count++] = item;
  */
+#ifdef __cppcheck__ /* it cannot read _Generic; deploy/test defines this for it */
+#define SL_ARRAY_ROOM(items, capacity, wanted) \
+    ((wanted) <= (capacity) ||                 \
+     sl_array_grow_u64(&(items), (void *)&(capacity), (wanted), sizeof(*(items))))
+#else
 #define SL_ARRAY_ROOM(items, capacity, wanted) \
     ((wanted) <= (capacity) ||                 \
      _Generic(&(capacity), uint32_t *          \
               : sl_array_grow_u32, uint64_t *  \
               : sl_array_grow_u64)(&(items), &(capacity), (wanted), sizeof(__typeof__(*(items)))))
+#endif
 
 /* For SL_ARRAY_ROOM. items_at: address of the pointer to the items. */
 bool sl_array_grow_u32(void *items_at, uint32_t *capacity, uint64_t wanted, size_t item_bytes);

@@ -16,7 +16,7 @@ bool sl_table_reserve(struct sl_table *table, uint32_t count)
         return true;
     }
     struct sl_table fresh = {.head_count = head_count};
-    fresh.heads = calloc(head_count, sizeof(*fresh.heads));
+    fresh.heads = calloc(head_count, sizeof(void *));
     if (fresh.heads == NULL) {
         return false;
     }
@@ -35,7 +35,7 @@ bool sl_table_reserve(struct sl_table *table, uint32_t count)
 void sl_table_clear(struct sl_table *table)
 {
     if (table->heads != NULL) {
-        memset(table->heads, 0, table->head_count * sizeof(*table->heads));
+        memset(table->heads, 0, table->head_count * sizeof(void *));
     }
     table->count = 0;
 }

@@ -1,0 +1,65 @@
+/* tests/support/fake_cuda_internal.h - what the sources of the played driver share. */
+#ifndef FAKE_CUDA_INTERNAL_H
+#define FAKE_CUDA_INTERNAL_H
+
+#include "cuda/driver.h"
+#include "cuda/sl_kernels.h"
+#include "tests/support/fake_cuda.h"
+
+#include <stddef.h>
+
+#define RANGES_MAX 4096u
+
+enum range_kind { FREE, DEVICE, DEVICE_SHARED, DEVICE_IPC, RESERVED, MAPPED, HOST, REGISTERED };
+struct range {
+    enum range_kind kind;
+    uintptr_t at;
+    size_t length;
+    int fd;
+    unsigned opens; /* of DEVICE_IPC */
+};
+struct op {
+    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH } kind;
+    uintptr_t to, from;
+    size_t length;
+    uint64_t workers;
+    struct sl_hash_job job; /* of a kernel; its swap alone of SWAP_* */
+};
+struct stream {
+    struct stream *next; /* of those that live */
+    struct op *ops;
+    size_t count, capacity, begun;
+};
+
+/* fake_cuda.c */
+extern struct fake_cuda fake_state;
+extern bool fake_current; /* a context is */
+/* Counts the call and says how it fails, if it does. */
+sl_cu_result fake_fails(const char *symbol);
+struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
+/* The range that holds all of [at, +length); NULL: none does. */
+struct range *fake_range_of(uintptr_t at, size_t length, bool host);
+struct range *fake_range_at(enum range_kind kind, uintptr_t at);
+
+/* fake_cuda_streams.c */
+struct op *fake_stream_add(struct stream *stream);
+void fake_streams_end(void); /* they go with their context; fake_state.streams says so */
+
+/* What takes something leaves without it; what gives something back has given it back. */
+#define TAKES()                                      \
+    do {                                             \
+        sl_cu_result refused = fake_fails(__func__); \
+        if (refused != 0) {                          \
+            return refused;                          \
+        }                                            \
+    } while (0)
+#define GIVES() sl_cu_result result = fake_fails(__func__)
+
+/* Calls are defined under plain names, which the table's symbols stand for. */
+#define EXPORT __attribute__((visibility("default")))
+#define ENTRY(field, symbol, needed, parameters) \
+    EXPORT sl_cu_result fake_##field parameters __asm__(symbol);
+SL_DRIVER_TABLE(ENTRY)
+#undef ENTRY
+
+#endif

@@ -1,0 +1,303 @@
+/* tests/support/fake_cuda_streams.c - streams, events, kernels and copies of the played driver: what is asynchronous is done
+ * when somebody waits for it. */
+#include "tests/support/fake_cuda_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct event {
+    struct stream *stream;
+    size_t upto;
+};
+
+static struct stream *streams;
+
+/* ---- streams and events ---- */
+
+void fake_streams_end(void)
+{
+    while (streams != NULL) {
+        struct stream *gone = streams;
+        streams = gone->next;
+        free(gone->ops);
+        free(gone);
+    }
+}
+
+static void op_run(const struct op *op)
+{
+    switch (op->kind) {
+    case COPY:
+        memcpy((void *)op->to, (const void *)op->from, op->length);
+        break;
+    case FILL:
+        memset((void *)op->to, (int)op->from, op->length);
+        break;
+    case SWAP_OUT:
+    case SWAP_IN:
+        for (uint64_t worker = 0; worker < op->workers; worker++) {
+            if (op->kind == SWAP_OUT) {
+                sl_gather_body(&op->job.swap, worker, op->workers);
+            } else {
+                sl_scatter_body(&op->job.swap, worker, op->workers);
+            }
+        }
+        break;
+    case HASH:
+        for (uint64_t i = 0; i < op->job.swap.block_count * op->job.value_chunks; i++) {
+            struct sl_hash_chunk chunk = sl_hash_locate(&op->job, i);
+            uint64_t sum = 0;
+            for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
+                sum += sl_hash_chunk_term(&chunk, term);
+            }
+            op->job.hashes[i] = sl_hash_chunk_finish(&chunk, sum);
+        }
+        break;
+    }
+}
+
+static void stream_run(struct stream *stream, size_t upto)
+{
+    while (stream->begun < upto) {
+        op_run(&stream->ops[stream->begun++]);
+    }
+    if (stream->begun == stream->count) {
+        stream->begun = stream->count = 0;
+    }
+}
+
+struct op *fake_stream_add(struct stream *stream)
+{
+    if (stream->count == stream->capacity) {
+        stream->capacity = stream->capacity == 0 ? 64 : 2 * stream->capacity;
+        stream->ops = realloc(stream->ops, stream->capacity * sizeof(*stream->ops));
+        if (stream->ops == NULL) {
+            abort();
+        }
+    }
+    stream->ops[stream->count] = (struct op){0};
+    return &stream->ops[stream->count++];
+}
+
+sl_cu_result fake_stream_create(sl_cu_stream *out, unsigned flags, int priority)
+{
+    TAKES();
+    if (!fake_current || flags != SL_CU_STREAM_NON_BLOCKING) {
+        return SL_CU_INVALID_VALUE;
+    }
+    fake_state.streams++;
+    fake_state.stream_priority = priority;
+    struct stream *stream = calloc(1, sizeof(*stream));
+    stream->next = streams;
+    streams = stream;
+    *out = stream;
+    return 0;
+}
+
+sl_cu_result fake_stream_destroy(sl_cu_stream at)
+{
+    GIVES();
+    struct stream *stream = at;
+    struct stream **link = &streams;
+    while (*link != NULL && *link != stream) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) { /* it went with its context */
+        return SL_CU_INVALID_VALUE;
+    }
+    *link = stream->next;
+    if (fake_state.stuck == 0) {
+        stream_run(stream, stream->count);
+    }
+    free(stream->ops);
+    free(stream);
+    fake_state.streams--;
+    return result;
+}
+
+sl_cu_result fake_stream_wait(sl_cu_stream at)
+{
+    TAKES();
+    struct stream *stream = at;
+    stream_run(stream, stream->count);
+    return 0;
+}
+
+sl_cu_result fake_event_create(sl_cu_event *out, unsigned flags)
+{
+    (void)flags;
+    TAKES();
+    fake_state.events++;
+    *out = calloc(1, sizeof(struct event));
+    return 0;
+}
+
+sl_cu_result fake_event_destroy(sl_cu_event at)
+{
+    GIVES();
+    free(at);
+    fake_state.events--;
+    return result;
+}
+
+sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)
+{
+    TAKES();
+    struct event *event = at;
+    event->stream = stream;
+    event->upto = event->stream->count;
+    return 0;
+}
+
+sl_cu_result fake_event_wait(sl_cu_event at)
+{
+    TAKES();
+    struct event *event = at;
+    if (event->stream != NULL) {
+        stream_run(event->stream, event->upto);
+        event->stream = NULL;
+    }
+    return 0;
+}
+
+/* ---- kernels ---- */
+
+sl_cu_result fake_module_load(sl_cu_module *module, const void *image)
+{
+    TAKES();
+    if (!fake_current || image == NULL) {
+        return SL_CU_NO_BINARY;
+    }
+    fake_state.modules++;
+    *module = &fake_state.modules;
+    return 0;
+}
+
+sl_cu_result fake_module_unload(sl_cu_module module)
+{
+    (void)module;
+    GIVES();
+    fake_state.modules--;
+    return result;
+}
+
+static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
+
+sl_cu_result fake_module_function(sl_cu_function *function, sl_cu_module module, const char *name)
+{
+    (void)module;
+    TAKES();
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        if (strcmp(names[i], name) == 0) {
+            memcpy(function, &names[i], sizeof(*function));
+            return 0;
+        }
+    }
+    return 500; /* not found */
+}
+
+sl_cu_result fake_launch(sl_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, sl_cu_stream stream, void **parameters,
+                         void **extra)
+{
+    TAKES();
+    if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != SL_KERNEL_THREADS || block_y != 1 ||
+        block_z != 1 || shared_bytes != 0 || extra != NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    struct op *op = fake_stream_add(stream);
+    op->workers = (uint64_t)grid_x * block_x;
+    if (strcmp(function, SL_KERNEL_HASH) == 0) {
+        op->kind = HASH;
+        memcpy(&op->job, parameters[0], sizeof(op->job));
+    } else {
+        op->kind = strcmp(function, SL_KERNEL_GATHER) == 0 ? SWAP_OUT : SWAP_IN;
+        memcpy(&op->job.swap, parameters[0], sizeof(op->job.swap));
+    }
+    fake_state.launches++;
+    fake_state.grid_max = SL_MAX(fake_state.grid_max, grid_x);
+    return 0;
+}
+
+/* ---- copies ---- */
+
+static sl_cu_result copy_add(sl_cu_stream stream, uintptr_t to, uintptr_t from, size_t length,
+                             bool to_host)
+{
+    if (fake_range_of(to, length, to_host) == NULL ||
+        fake_range_of(from, length, !to_host) == NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    struct op *op = fake_stream_add(stream);
+    op->kind = COPY;
+    op->to = to;
+    op->from = from;
+    op->length = length;
+    return 0;
+}
+
+sl_cu_result fake_to_device(sl_cu_ptr to, const void *from, size_t length, sl_cu_stream stream)
+{
+    TAKES();
+    fake_state.copies++;
+    return copy_add(stream, (uintptr_t)to, (uintptr_t)from, length, false);
+}
+
+sl_cu_result fake_to_host(void *to, sl_cu_ptr from, size_t length, sl_cu_stream stream)
+{
+    TAKES();
+    fake_state.copies++;
+    return copy_add(stream, (uintptr_t)to, (uintptr_t)from, length, true);
+}
+
+sl_cu_result fake_fill(sl_cu_ptr at, unsigned char byte, size_t length, sl_cu_stream stream)
+{
+    TAKES();
+    if (fake_range_of((uintptr_t)at, length, false) == NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    struct op *op = fake_stream_add(stream);
+    op->kind = FILL;
+    op->to = (uintptr_t)at;
+    op->from = byte;
+    op->length = length;
+    return 0;
+}
+
+static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const size_t *lengths,
+                              size_t count, const struct sl_cu_copy_kind *kinds,
+                              const size_t *kind_starts, size_t kind_count, sl_cu_stream stream)
+{
+    if (count == 0 || kind_count != 1 || kind_starts[0] != 0 ||
+        kinds[0].source_order != SL_CU_ORDER_STREAM || stream == NULL) {
+        return SL_CU_INVALID_VALUE;
+    }
+    fake_state.batches++;
+    for (size_t i = 0; i < count; i++) {
+        bool to_host = fake_range_of((uintptr_t)to[i], 1, true) != NULL;
+        sl_cu_result result =
+            copy_add(stream, (uintptr_t)to[i], (uintptr_t)from[i], lengths[i], to_host);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+sl_cu_result fake_copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
+                             struct sl_cu_copy_kind *kinds, size_t *kind_starts, size_t kind_count,
+                             sl_cu_stream stream)
+{
+    TAKES();
+    return batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
+}
+
+sl_cu_result fake_copy_batch_12(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
+                                struct sl_cu_copy_kind *kinds, size_t *kind_starts,
+                                size_t kind_count, size_t *failed, sl_cu_stream stream)
+{
+    TAKES();
+    *failed = SIZE_MAX;
+    return batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
+}

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import unittest
 
 from node_support import NODE, Node, allowed, lives, log_of, main, wait_until
@@ -15,6 +16,16 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(set(node.processes()), {"registrar", "keyer", "swapper.0", "swapper.1", "transporter.0", "coordinator"})
             node.stop()
             self.assertEqual(node.leftovers(), [])
+
+    def test_a_started_node_is_known_to_a_supervisor_slower_than_its_actors(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/mv", "w", encoding="utf-8") as slow:
+                slow.write('#!/bin/sh\nsleep 2\nexec /bin/mv "$@"\n')
+            os.chmod(folder + "/mv", 0o755)
+            node = Node()
+            node.environment["PATH"] = folder + ":" + node.environment["PATH"]
+            with node:
+                self.assertIn("registrar", node.processes())
 
     def test_second_start_is_refused_by_name(self):
         with Node() as node:

@@ -10,7 +10,7 @@ import shutil
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
 
-from node_support import CTL, NODE, PATIENCE, Node, main, wait_until, workload  # noqa: E402,F401
+from node_support import CTL, NODE, PACE, PATIENCE, Node, main, wait_until, workload  # noqa: E402,F401
 
 CONTROL_PORT = 7411
 FABRIC_PORT = 7412
@@ -189,7 +189,7 @@ class Cluster:
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
-                "--peer-timeout", f"{500 * PATIENCE}ms", *settings]))
+                "--peer-timeout", f"{1000 * PACE}ms", *settings]))
 
     def allow(self, name, other):
         """Puts the public key of `other` where `name` looks for keys."""

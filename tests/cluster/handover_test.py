@@ -8,7 +8,7 @@ import sys
 import threading
 import unittest
 
-from cluster_support import CTL, PATIENCE, Cluster, main, missing, wait_until
+from cluster_support import CTL, PACE, PATIENCE, Cluster, main, missing, wait_until
 
 
 def counter(node, actor, name):
@@ -131,7 +131,7 @@ class Handover(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(b, "a")
             report = self.demo(a, b, "--requests", "400", "--ranks", "2", "--concurrency", "64", "--op-timeout",
-                               f"{2 * PATIENCE}s", "--kill-prefill")
+                               f"{2 * PACE}s", "--kill-prefill")
             self.assertTrue(report["prefill_killed"])
             self.assertGreater(report["errors_502"], 0)
             self.assertEqual(report["complete"] + report["errors_502"], 400, report)

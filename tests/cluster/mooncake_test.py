@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
 from python_support import LIBASAN, NO_LEAKS, PACKAGE  # noqa: E402
-from cluster_support import PATIENCE, Network, main, wait_until  # noqa: E402
+from cluster_support import PACE, PATIENCE, Network, main, wait_until  # noqa: E402
 from node_support import BIN  # noqa: E402
 
 MASTER = os.path.join(BIN, "mooncake_master")
@@ -57,7 +57,7 @@ class Host:
         self.environment = {name: text for name, text in os.environ.items()
                             if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
         self.environment.update(SLUICE_RUNTIME_DIR=self.directory + "/run", SLUICE_SHM_DIR=self.shm,
-                                XDG_RUNTIME_DIR=self.directory, SLUICE_PEER_TIMEOUT=f"{500 * PATIENCE}ms")
+                                XDG_RUNTIME_DIR=self.directory, SLUICE_PEER_TIMEOUT=f"{1000 * PACE}ms")
         if secret is not None:
             self.environment["MOONCAKE_CLUSTER_SECRET"] = secret
         self.processes = []

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from cluster_support import PATIENCE, Cluster, Node, main, missing, wait_until
+from cluster_support import PACE, PATIENCE, Cluster, Node, main, missing, wait_until
 from node_support import BIN
 from nodes_test import wait_alive
 
@@ -117,7 +117,7 @@ def tickets_open(node):
 class Pushing(unittest.TestCase):
     def setUp(self):
         # The probe works while it fills: on a busy machine it is late for a fence.
-        self.cluster = Cluster(3, stranger="c", memory="512MiB", settings=["--fence-timeout", f"{min(5 * PATIENCE, 60)}s"])
+        self.cluster = Cluster(3, stranger="c", memory="512MiB", settings=["--fence-timeout", f"{5 * PACE}s"])
         self.cluster.__enter__()
         self.probes = []
         try:
@@ -194,7 +194,7 @@ class Pushing(unittest.TestCase):
         self.prefill.source(1, 4, 100000)
         thief.source(1, 4, 100000)
         ticket = self.decode.open(1, 4, 100000)
-        thief.push(1, 1, ticket, 3000 * PATIENCE)
+        thief.push(1, 1, ticket, 3000 * PACE)
         self.assertRegex(thief.pushed(1, 0), "^SL_ERR_(UNREACHABLE|PEER_DIED|TIMEOUT)")
         self.assertTrue(self.decode.holds(1, 0))
         self.prefill.push(1, 1, ticket)  # and it is still good for a
@@ -210,7 +210,7 @@ class Pushing(unittest.TestCase):
     def test_a_writer_that_slept_past_the_end_writes_nothing(self):
         interrupted = 0
         for number in range(1, 6):
-            self.halfway(number, ttl_ms=500 * PATIENCE)
+            self.halfway(number, ttl_ms=750 * PACE)
             pids = [supervisor_of(self.a), self.a.pid("transporter.0")]  # who would kill what is stopped
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
@@ -268,7 +268,7 @@ class Pushing(unittest.TestCase):
         # A push under way before that is noticed would end with its own deadline instead.
         wait_until(lambda: tickets_open(self.b) == 0, 10, "the ticket ends with its extents")
         def stale():
-            self.prefill.push(1, 1, ticket, 2000 * PATIENCE)
+            self.prefill.push(1, 1, ticket, 2000 * PACE)
             answer = self.prefill.pushed(1, 0)  # PEER_DIED: the transporter was too slow for the registrar's fence
             return answer.startswith(("SL_ERR_STALE", "SL_ERR_PEER_DIED"))
         wait_until(stale, 10, "its extents go back, and the ticket with them")

@@ -23,17 +23,20 @@ TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
 
 # What happens within seconds on an idle machine may take many times as long on a loaded or sanitized one.
 PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
+# Of times that a test waits through to their end, such as the deadline of an op that cannot succeed.
+PACE = 2 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
 
 def wait_until(condition, seconds, what):
     """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE."""
     seconds *= PATIENCE
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds:
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        # Most conditions start a process: the longer it takes, the less often they ask.
+        time.sleep(min(0.02 + (time.monotonic() - begin) / 20, 0.25))
     raise AssertionError(f"not within {seconds} s: {what}")
 
 

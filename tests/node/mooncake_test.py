@@ -242,7 +242,7 @@ class Admin(unittest.TestCase):
             self.assertEqual(place.get("/api/v1/remove_all")[0], 405)
             self.assertEqual(place.get("/health", method="BREW")[0], 405)
             self.assertEqual(place.get("/api/v1/remove_all?force=flase", method="POST", data=b"")[0], 400)
-            self.assertEqual(place.get("/api/v1/remove_all", method="POST", data=b"x" * (2 << 20))[0], 413)
+            self.assertEqual(place.get("/api/v1/remove_all", method="POST", data=b"x" * (5 << 20))[0], 413)
             for path in ("/query_key", "/query_key?key=", "/query_key?key=%", "/query_key?key=%zz", "/query_key?key=a%00b",
                          "/query_segment", "/batch_query_keys", "/batch_query_keys?keys=,,", "/batch_query_keys?keys=%f",
                          "/query_key?key=a&tenant_id=" + "t" * 300):

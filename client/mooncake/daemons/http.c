@@ -17,7 +17,7 @@
 #define HEAD_BYTES_MAX   (32 * SL_KIB)
 #define STREAM_BLOCK     (64 * SL_KIB)
 #define STACK_BYTES      (512 * SL_KIB)
-#define REQUEST_NS       (15 * SL_NS_PER_S) /* until all of it is here */
+#define REQUEST_NS       (60 * SL_NS_PER_S) /* until all of it is here */
 #define ANSWER_S         300u /* until an answer is made, and until all of it is taken */
 #define ANSWER_NS        (ANSWER_S * SL_NS_PER_S)
 #define FROM_ONE_ADDRESS (MC_HTTP_CONNECTIONS_MAX / 2)
@@ -277,6 +277,15 @@ static void time_give(struct MHD_Connection *connection)
     visitor_time(visitor_of(connection), ANSWER_NS);
 }
 
+/* Without a length there is no body: who forgot it would put an empty one. */
+static bool body_announced(struct MHD_Connection *connection)
+{
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                       MHD_HTTP_HEADER_CONTENT_LENGTH) != NULL ||
+           MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                       MHD_HTTP_HEADER_TRANSFER_ENCODING) != NULL;
+}
+
 static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *request,
                                       const char *path, const char *word)
 {
@@ -291,6 +300,8 @@ static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *r
     } else if (!known || (route->methods & method) == 0) {
         allowed_text(route->methods, allow);
         mc_answer_text(&answer, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s\n", route->path, allow);
+    } else if (method == MC_PUT && !body_announced(request->connection)) {
+        mc_answer_text(&answer, MHD_HTTP_LENGTH_REQUIRED, "a body needs a Content-Length\n");
     } else if (request->too_large) {
         mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE,
                        "a body has at most %" PRIu64 " bytes\n", MC_HTTP_BODY_BYTES_MAX);

@@ -11,8 +11,8 @@
 
 #include <sys/types.h>
 
-#define MC_HTTP_CONNECTIONS_MAX 128u
-#define MC_HTTP_BODY_BYTES_MAX  (1 * SL_MIB)
+#define MC_HTTP_CONNECTIONS_MAX 256u
+#define MC_HTTP_BODY_BYTES_MAX  (4 * SL_MIB) /* a segment of many buffers has some 100 KiB */
 
 enum mc_method { /* HEAD comes as GET; what it answers is not sent */
                  MC_GET = 1,
@@ -61,7 +61,8 @@ struct mc_route {
 
 struct mc_http; /* opaque */
 /* Serves on a listening descriptor (taken, also on failure). routes are borrowed for good; what
- * none of them has is 404. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY. */
+ * none of them has is 404, a PUT without the length of its body 411. Errors: SL_ERR_OS,
+ * SL_ERR_NO_MEMORY. */
 sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count, void *context,
                      struct mc_http **out, struct sl_error *why);
 /* Cuts connections whose request takes longer than it may; to be called about once a second. */

@@ -175,7 +175,7 @@ static sl_err serve(struct master *self, struct sl_error *why)
     if (err == SL_OK && self->metadata_fd >= 0) {
         fd = self->metadata_fd;
         self->metadata_fd = -1;
-        err = mc_metadata_start(fd, &self->metadata, why);
+        err = mc_metadata_start(fd, MC_METADATA_BYTES_MAX, &self->metadata, why);
     }
     if (err == SL_OK) {
         self->server = (struct mc_join_server){.instance = self->node.instance};

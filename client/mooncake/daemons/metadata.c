@@ -12,8 +12,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define HEADS 4096u
-
 struct entry {
     struct sl_table_node node;
     size_t key_bytes, value_bytes;
@@ -22,7 +20,7 @@ struct entry {
 struct mc_metadata {
     struct mc_http *http;
     pthread_mutex_t lock; /* of what follows */
-    uint64_t used_bytes;
+    uint64_t used_bytes, bytes_max;
     struct sl_table by_key;
 };
 
@@ -86,10 +84,10 @@ static void value_put(struct mc_metadata *self, const char *key, size_t key_byte
     memcpy(fresh->bytes + key_bytes, value, value_bytes);
     uint64_t freed = old != NULL ? entry_bytes(old) : 0;
     if ((old == NULL && self->by_key.count == MC_METADATA_KEYS_MAX) ||
-        self->used_bytes - freed + entry_bytes(fresh) > MC_METADATA_BYTES_MAX) {
+        self->used_bytes - freed + entry_bytes(fresh) > self->bytes_max) {
         free(fresh);
         mc_answer_text(answer, 507, "no room: at most %u keys and %" PRIu64 " bytes\n",
-                       MC_METADATA_KEYS_MAX, MC_METADATA_BYTES_MAX);
+                       MC_METADATA_KEYS_MAX, self->bytes_max);
         return;
     }
     if (old != NULL) {
@@ -159,14 +157,15 @@ static const struct mc_route routes[] = {
     {"/metadata", MC_GET | MC_PUT | MC_DELETE, metadata_answer},
     {"/health", MC_GET, health_answer}};
 
-sl_err mc_metadata_start(int fd, struct mc_metadata **out, struct sl_error *why)
+sl_err mc_metadata_start(int fd, uint64_t bytes_max, struct mc_metadata **out, struct sl_error *why)
 {
     struct mc_metadata *self = calloc(1, sizeof *self);
-    if (self == NULL || !sl_table_reserve(&self->by_key, HEADS)) {
+    if (self == NULL || !sl_table_reserve(&self->by_key, MC_METADATA_KEYS_MAX)) {
         (void)close(fd);
         free(self);
         return sl_fail(why, SL_ERR_NO_MEMORY, "metadata server");
     }
+    self->bytes_max = bytes_max;
     pthread_mutex_init(&self->lock, NULL);
     sl_err err = mc_http_start(fd, routes, SL_COUNT(routes), self, &self->http, why);
     if (err != SL_OK) {

@@ -5,13 +5,15 @@
 
 #include "runtime/sl_error.h"
 
-#define MC_METADATA_KEYS_MAX  65536u
-#define MC_METADATA_BYTES_MAX (256 * SL_MIB) /* keys and values together */
+#define MC_METADATA_KEYS_MAX  (1u << 20)
+#define MC_METADATA_BYTES_MAX (512 * SL_MIB)
 #define MC_METADATA_KEY_BYTES 4096u
 
 struct mc_metadata; /* opaque */
-/* Serves on a listening descriptor (taken, also on failure). Errors as mc_http_start. */
-sl_err mc_metadata_start(int fd, struct mc_metadata **out, struct sl_error *why);
+/* Serves on a listening descriptor (taken, also on failure); keys and values have at most bytes_max
+ * together (MC_METADATA_BYTES_MAX but in tests). Errors as mc_http_start. */
+sl_err mc_metadata_start(int fd, uint64_t bytes_max, struct mc_metadata **out,
+                         struct sl_error *why);
 /* As mc_http_tend; metadata may be NULL. */
 void mc_metadata_tend(struct mc_metadata *metadata, uint64_t now_ns);
 void mc_metadata_stop(struct mc_metadata **metadata);

@@ -41,7 +41,7 @@ class Distribution(NamedTuple):
     summary: str
     readme: str  # under client
     more: str = ""  # lines of METADATA
-    scripts: tuple = ()  # (name, function, program of the wheel that it needs, or None)
+    scripts: tuple = ()  # (name, function, file of the wheel that it needs)
 
 
 DISTRIBUTIONS = {
@@ -50,11 +50,11 @@ DISTRIBUTIONS = {
         "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
         "mooncake/howto/README.md",
         "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
-        (("mooncake_master", "mooncake.cli:main", "mooncake_master"),
-         ("mooncake_client", "mooncake.cli:main_client", "mooncake_client"),
-         ("mooncake_http_metadata_server", "mooncake.http_metadata_server:main", None),
-         ("sluicectl", "mooncake.cli:main_ctl", "sluicectl"),
-         ("sluice-node", "mooncake.cli:main_node", "sluice-node"))),
+        (("mooncake_master", "mooncake.cli:main", "bin/mooncake_master"),
+         ("mooncake_client", "mooncake.cli:main_client", "bin/mooncake_client"),
+         ("mooncake_http_metadata_server", "mooncake.http_metadata_server:main", "_metadata.abi3.so"),
+         ("sluicectl", "mooncake.cli:main_ctl", "bin/sluicectl"),
+         ("sluice-node", "mooncake.cli:main_node", "bin/sluice-node"))),
 }
 
 
@@ -138,8 +138,8 @@ class Wheel:
 
 def scripts_of(distribution, stage):
     lines = []
-    for name, function, program in distribution.scripts:
-        if program is None or os.path.exists(os.path.join(stage, "mooncake", "bin", program)):
+    for name, function, needed in distribution.scripts:
+        if os.path.exists(os.path.join(stage, "mooncake", needed)):
             lines.append(f"{name} = {function}\n")
         else:
             print(f"pack_wheel: {name} was not built (deploy/install brings what it needs): the wheel does not have it", file=sys.stderr)

@@ -3,6 +3,7 @@ how programs are run. No node is needed."""
 
 import asyncio
 import dataclasses
+import errno
 import http.client
 import importlib
 import json
@@ -13,15 +14,23 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
-import python_support  # noqa: F401 - puts the package on the path
+import python_support
 from node_support import PATIENCE, free_port, main, wait_until
 
-from mooncake import async_store, cli, engine, http_metadata_server, mooncake_config
+from mooncake import async_store, cli, engine, mooncake_config
 from mooncake.mooncake_config import MooncakeConfig
 
+try:
+    from mooncake import http_metadata_server
+except ImportError:
+    http_metadata_server = None
+
+VALUE_BYTES_MAX = 4 << 20
+CONNECTIONS_MAX = 128  # from one address
 REQUIRED = {"local_hostname": "h:1", "metadata_server": "P2PHANDSHAKE", "master_server_address": "m:50051"}
 
 
@@ -135,6 +144,7 @@ class Config(unittest.TestCase):
         self.assertEqual(config.master_server_address, "m:50051")
 
 
+@unittest.skipIf(http_metadata_server is None, "built without libmicrohttpd")
 class MetadataService(unittest.TestCase):
     def setUp(self):
         self.server = http_metadata_server.MetadataServer("127.0.0.1", 0)
@@ -147,8 +157,8 @@ class MetadataService(unittest.TestCase):
         self.thread.join()
         self.server.server_close()
 
-    def ask(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10 * PATIENCE)
+    def ask(self, method, path, body=None, headers=None, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.server.server_port, timeout=10 * PATIENCE)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
@@ -156,8 +166,9 @@ class MetadataService(unittest.TestCase):
         finally:
             connection.close()
 
-    def raw(self, data):
+    def raw(self, line, headers, body):
         """All that is answered to these bytes, until the server ends the connection."""
+        data = line + b"\r\nHost: h\r\n" + headers + b"\r\n" + body
         with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -226,52 +237,64 @@ class MetadataService(unittest.TestCase):
             self.assertEqual(self.ask("GET", f"/metadata?key={thread}-19"), (200, f"{thread}.19".encode()))
 
     def test_hostile_requests_are_refused_by_status(self):
-        for request, status in (
-                (b"GET / HTTP/1.1\r\n\r\n", 404), (b"GET /metadata/../etc?key=a HTTP/1.1\r\n\r\n", 404),
-                (b"POST /metadata?key=a HTTP/1.1\r\n\r\n", 501), (b"nonsense\r\n\r\n", 400), (b"\x16\x03\x01\x00\xff\r\n\r\n", 400),
-                (b"GET http://[/metadata?key=a HTTP/1.1\r\n\r\n", 400), (b"GET /metadata?key=%ff%fe HTTP/1.1\r\n\r\n", 400),
-                (b"GET /metadata?" + b"a=1&" * 40 + b"key=a HTTP/1.1\r\n\r\n", 400),
-                (b"GET /metadata?key=" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", 400), (b"GET /" + b"a" * 70000, 414),
-                (b"GET /metadata?key=a HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", 431),
-                (b"PUT /metadata?key=a HTTP/1.1\r\n\r\n", 411), (b"PUT /metadata?key=a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
-                (b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 411),
-                (b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-                (b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: 1x\r\n\r\n", 400),
-                (b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
-                (b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: 9999999999\r\n\r\n", 413)):
-            with self.subTest(request=request[:60]):
-                self.assertIn(str(status).encode(), self.raw(request).split(b"\r\n", 1)[0], request[:60])
+        put = b"PUT /metadata?key=a HTTP/1.1"
+        for line, headers, body, status in (
+                (b"GET / HTTP/1.1", b"", b"", 404), (b"GET /metadata/../etc?key=a HTTP/1.1", b"", b"", 404),
+                (b"POST /metadata?key=a HTTP/1.1", b"", b"", 405), (b"BREW /metadata?key=a HTTP/1.1", b"", b"", 405),
+                (b"nonsense", b"", b"", None), (b"\x16\x03\x01\x00\xff", b"", b"", None),
+                (b"GET http://[/metadata?key=a HTTP/1.1", b"", b"", 404), (b"GET /metadata?key=%ff%fe HTTP/1.1", b"", b"", 404),
+                (b"GET /metadata?key=%f HTTP/1.1", b"", b"", 400), (b"GET /metadata?key=%00 HTTP/1.1", b"", b"", 400),
+                (b"GET /metadata?key=" + b"a" * 5000 + b" HTTP/1.1", b"", b"", 400), (b"GET /" + b"a" * 70000, b"", b"", 414),
+                (b"GET /metadata?key=a HTTP/1.1", b"X: y\r\n" * 6000, b"", 431),
+                (put, b"", b"", 411), (put, b"Transfer-Encoding: chunked\r\n", b"no number\r\n", 400),
+                (put, b"Content-Length: -1\r\n", b"", 400), (put, b"Content-Length: 1x\r\n", b"", 400),
+                (put, b"Content-Length: " + b"9" * 5000 + b"\r\n", b"", 413),
+                (put, b"Content-Length: %d\r\n" % (VALUE_BYTES_MAX + 1), b"x" * (VALUE_BYTES_MAX + 1), 413)):
+            with self.subTest(line=line[:60], headers=headers[:60]):
+                answer = self.raw(line, headers, body).split(b" ", 2)
+                self.assertEqual(answer[1:2], [] if status is None else [str(status).encode()])
         self.assertEqual(self.ask("GET", "/metadata?key=a")[0], 404)
 
+    def test_a_request_names_its_host(self):
+        with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as connection:
+            connection.sendall(b"GET /metadata?key=a HTTP/1.1\r\n\r\n")
+            self.assertIn(b" 400 ", connection.recv(100))
+
+    def test_the_largest_value(self):
+        self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * VALUE_BYTES_MAX)[0], 200)
+        self.assertEqual(self.ask("GET", "/metadata?key=a"), (200, b"x" * VALUE_BYTES_MAX))
+
     def test_a_body_that_never_comes_changes_nothing(self):
-        self.assertEqual(self.raw(b"PUT /metadata?key=a HTTP/1.1\r\nContent-Length: 100\r\n\r\nshort"), b"")
+        self.assertEqual(self.raw(b"PUT /metadata?key=a HTTP/1.1", b"Content-Length: 100\r\n", b"short"), b"")
         self.assertEqual(self.ask("GET", "/metadata?key=a")[0], 404)
 
     def test_the_whole_is_bounded(self):
-        with mock.patch.object(http_metadata_server, "TOTAL_BYTES_MAX", 100):
-            self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * 90)[0], 200)
-            self.assertEqual(self.ask("PUT", "/metadata?key=b", b"x" * 20)[0], 507)
-            self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * 10)[0], 200)
-            self.assertEqual(self.ask("PUT", "/metadata?key=b", b"x" * 20)[0], 200)
+        with mock.patch.object(http_metadata_server, "TOTAL_BYTES_MAX", 1000):
+            server = http_metadata_server.MetadataServer("127.0.0.1", 0)
+        with server:
+            self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * 800, port=server.server_port)[0], 200)
+            self.assertEqual(self.ask("PUT", "/metadata?key=b", b"x" * 400, port=server.server_port)[0], 507)
+            self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * 10, port=server.server_port)[0], 200)
+            self.assertEqual(self.ask("PUT", "/metadata?key=b", b"x" * 400, port=server.server_port)[0], 200)
 
     def test_connections_are_bounded_and_given_back(self):
-        with mock.patch.object(http_metadata_server, "CONNECTIONS_MAX", 2):
-            held = [socket.create_connection(("127.0.0.1", self.server.server_port)) for _ in range(2)]
-            with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as third:
-                self.assertEqual(third.recv(1), b"")
-            for connection in held:
-                connection.close()
+        held = [socket.create_connection(("127.0.0.1", self.server.server_port)) for _ in range(CONNECTIONS_MAX)]
+        with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=5 * PATIENCE) as further:
+            self.assertEqual(further.recv(1), b"")
+        for connection in held:
+            connection.close()
 
-            def served():
-                try:
-                    return self.ask("GET", "/metadata?key=a")[0] == 404
-                except (OSError, http.client.HTTPException):
-                    return False
-            wait_until(served, 10, "connections that ended make room")
+        def served():
+            try:
+                return self.ask("GET", "/metadata?key=a")[0] == 404
+            except (OSError, http.client.HTTPException):
+                return False
+        wait_until(served, 10, "connections that ended make room")
 
     def test_a_request_that_drips_is_ended(self):
-        with mock.patch.object(http_metadata_server, "REQUEST_SECONDS", 0.2), \
-                socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as slow:
+        later = mock.Mock(monotonic_ns=lambda: time.monotonic_ns() + 61 * 10**9)
+        with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as slow, \
+                mock.patch.object(http_metadata_server, "time", later):
             ended = False
             slow.settimeout(0.05)
             for _ in range(int(200 * PATIENCE)):
@@ -287,12 +310,36 @@ class MetadataService(unittest.TestCase):
                     break
             self.assertTrue(ended)
 
+    def test_a_child_of_fork_leaves_the_server_alone(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10 * PATIENCE)
+        connection.request("GET", "/metadata?key=a")
+        self.assertEqual((connection.getresponse().read() != b"", connection.sock is not None), (True, True))
+        child = os.fork()
+        if child == 0:
+            self.server.server_close()
+            os._exit(7)
+        self.assertEqual(os.waitpid(child, 0)[1], 7 << 8)
+        connection.auto_open = False  # the connection of before
+        connection.request("GET", "/metadata?key=a")
+        self.assertEqual(connection.getresponse().status, 404)
+        connection.close()
+
+    def test_a_closed_server_gives_its_port_back(self):
+        with http_metadata_server.MetadataServer("127.0.0.1", 0) as first:
+            with self.assertRaises(OSError) as caught:
+                http_metadata_server.MetadataServer("127.0.0.1", first.server_port)
+            self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
+        with http_metadata_server.MetadataServer("127.0.0.1", first.server_port) as second:
+            self.assertEqual(self.ask("GET", "/metadata?key=a", port=second.server_port)[0], 404)
+
     def test_the_program_listens_and_ends_when_it_is_told(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             taken = str(other.getsockname()[1])
             environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(http_metadata_server.__file__))}
+            if python_support.LIBASAN:
+                environment.update(LD_PRELOAD=python_support.LIBASAN, ASAN_OPTIONS="detect_leaks=0")
             command = [sys.executable, "-m", "mooncake.http_metadata_server", "--host", "127.0.0.1", "--port"]
             refused = subprocess.run([*command, taken], env=environment, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(refused.returncode, 1, refused.stderr)

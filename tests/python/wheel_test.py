@@ -35,11 +35,24 @@ engine = mooncake.engine.TransferEngine()
 assert engine.initialize("localhost", "P2PHANDSHAKE", "tcp", "") == 0 and engine.get_engine() is not None
 with open("/proc/self/maps") as maps:
     print("mapped", *sorted({line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line}))
-import mooncake.async_store, mooncake.cli, mooncake.http_metadata_server, mooncake.lmcache_connector, mooncake.mooncake_config  # these map more of Python's
+import mooncake.async_store, mooncake.cli, mooncake.lmcache_connector, mooncake.mooncake_config  # these map more of Python's
 print("programs", *mooncake.cli.programs())
 import importlib.metadata
 about = importlib.metadata.metadata("sluice-mooncake")
 assert about.get_all("Obsoletes-Dist") == ["mooncake-transfer-engine"] and about.get_all("Requires-Dist") is None
+"""
+
+METADATA_SERVER = """
+import http.client
+from mooncake.http_metadata_server import MetadataServer
+with MetadataServer("127.0.0.1", 0) as server:
+    asking = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    asking.request("PUT", "/metadata?key=k", b"v")
+    assert asking.getresponse().read() != b""
+    asking.request("GET", "/metadata?key=k")
+    assert asking.getresponse().read() == b"v"
+with open("/proc/self/maps") as maps:
+    print(*sorted({line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line}))
 """
 
 
@@ -123,11 +136,15 @@ class Wheel(unittest.TestCase):
         self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-tierer"})
         for mapped in loaded.values():
             self.check_mapped(mapped, "mooncake", ("libzmq.so",))
-        self.run_clean(os.path.join(programs, "mooncake_http_metadata_server"), "--help")
         for name in ("mooncake_master", "mooncake_client"):
             self.assertEqual(name in bundled, os.path.exists(os.path.join(programs, name)))
             if name in bundled:
                 self.run_clean(os.path.join(programs, name), "--help")
+        service = os.path.join(programs, "mooncake_http_metadata_server")
+        self.assertEqual("mooncake_master" in bundled, os.path.exists(service))  # both take libmicrohttpd
+        if "mooncake_master" in bundled:
+            self.check_mapped(self.run_clean(python, "-c", METADATA_SERVER).split(), "mooncake", ("libmicrohttpd.so",))
+            self.run_clean(service, "--help")
         if native and "mooncake_master" in bundled:
             report = json.loads(self.run_clean(python, os.path.join(ROOT, "client", "mooncake", "howto", "example.py"), "--json",
                                                "--blocks", "8", SLUICE_RUNTIME_DIR=self.directory + "/run"))

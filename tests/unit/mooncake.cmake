@@ -2,5 +2,5 @@ sl_test(mooncake_flags_test LABEL unit SOURCES unit/mooncake_flags_test.c suppor
 target_compile_definitions(mooncake_flags_test PRIVATE $<$<BOOL:${YAML_FOUND}>:SL_HAVE_YAML>)
 sl_test(mooncake_join_test LABEL unit SOURCES unit/mooncake_join_test.c support/tmpdir.c LIBS sluice_mooncake_join)
 if(TARGET sluice_mooncake_http)
-    sl_test(mooncake_http_test LABEL unit SOURCES unit/mooncake_http_test.c LIBS sluice_mooncake_http)
+    sl_test(mooncake_http_test LABEL unit SOURCES unit/mooncake_http_test.c LIBS sluice_mooncake_http sluice_mooncake_join)
 endif()

@@ -7,6 +7,7 @@
 
 #include "runtime/sl_clock.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #ifdef SL_INDEX_KILL_POINTS
@@ -176,9 +177,8 @@ static sl_err want_check(const struct sl_index *index, const struct sl_entry *wa
         index_word *group = live_record(index, want->group);
         SL_ASSERT(record_kind(group) == SL_RECORD_GROUP);
         if (want->part_index >= word_get(&group[GROUP_PARTS])) {
-            return sl_fail(why, SL_ERR_INVALID, "part %u of a block of %llu",
-                           (unsigned)want->part_index,
-                           (unsigned long long)word_get(&group[GROUP_PARTS]));
+            return sl_fail(why, SL_ERR_INVALID, "part %u of a block of %" PRIu64,
+                           (unsigned)want->part_index, word_get(&group[GROUP_PARTS]));
         }
     }
     return SL_OK;
@@ -625,7 +625,7 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
     sl_err err = sl_index_find_any(index, want->key.at, key_length, NULL);
     if (err != SL_ERR_NOT_FOUND) {
         return sl_fail(why, err == SL_OK ? SL_ERR_EXISTS : SL_ERR_INTERNAL,
-                       "the key of block %016llx is in the table", (unsigned long long)hash);
+                       "the key of block %016" PRIx64 " is in the table", hash);
     }
     err = admit(index, record_units(SL_RECORD_GROUP, key_length), why);
     if (err != SL_OK) {

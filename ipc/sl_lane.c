@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -169,7 +170,7 @@ static sl_err lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes,
     uint64_t bytes = memory_bytes_of(ring_bytes);
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
     if (at == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %ju bytes of rings", (uintmax_t)bytes);
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes of rings", bytes);
     }
     lane->memory = at;
     lane->memory_bytes = bytes;
@@ -195,7 +196,7 @@ static sl_err memory_make(uint64_t ring_bytes, int *memory_fd, struct sl_error *
         fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_SEAL) != 0) {
         int os_code = errno;
         (void)close(fd);
-        return sl_fail_os(why, os_code, "memory of two rings of %ju bytes", (uintmax_t)ring_bytes);
+        return sl_fail_os(why, os_code, "memory of two rings of %" PRIu64 " bytes", ring_bytes);
     }
     *memory_fd = fd;
     return SL_OK;
@@ -281,8 +282,8 @@ sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, c
 {
     sl_lane_init(lane);
     if (!sl_queue_bytes_are_fit(ring_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID, "ring of %ju bytes is no power of two in 4 KiB..64 MiB",
-                       (uintmax_t)ring_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "ring of %" PRIu64 " bytes is no power of two in 4 KiB..64 MiB", ring_bytes);
     }
     (void)snprintf(lane->name, sizeof(lane->name), "%s", peer);
     sl_err err = lane_connect(lane, path, why);
@@ -377,8 +378,8 @@ static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const
         return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: no clean name");
     }
     if (offer->reserved != 0 || !sl_queue_bytes_are_fit(offer->ring_bytes)) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': rings of %ju bytes",
-                       offer->name, (uintmax_t)offer->ring_bytes);
+        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': rings of %" PRIu64 " bytes",
+                       offer->name, offer->ring_bytes);
     }
     if (fds[FD_MEMORY] < 0 || !is_sealed_memory(fds[FD_MEMORY], offer->ring_bytes)) {
         return sl_fail(why, SL_ERR_PROTOCOL,

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,8 +117,7 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     }
     void *at = segment_map_at(segment->fd, file_bytes, segment->writable, align_bytes);
     if (at == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map segment '%s' of %llu bytes", name,
-                          (unsigned long long)file_bytes);
+        return sl_fail_os(why, errno, "map segment '%s' of %" PRIu64 " bytes", name, file_bytes);
     }
     segment->device = file.st_dev;
     segment->inode = file.st_ino;
@@ -182,8 +182,8 @@ static sl_err segment_write_header(int fd, const struct segment_header *header, 
     }
     off_t file_bytes = (off_t)(header->data_offset_bytes + header->data_bytes);
     if (ftruncate(fd, file_bytes) != 0) {
-        return sl_fail_os(why, errno, "size segment '%s' to %lld bytes", name,
-                          (long long)file_bytes);
+        return sl_fail_os(why, errno, "size segment '%s' to %" PRId64 " bytes", name,
+                          (int64_t)file_bytes);
     }
     ssize_t wrote = pwrite(fd, page, sizeof(page), 0);
     if (wrote < 0) {
@@ -203,12 +203,12 @@ static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_e
         return sl_fail(why, SL_ERR_INVALID, "segment name '%.64s' is not a file name", want->name);
     }
     if (align < SL_PAGE_BYTES || align > SEGMENT_HUGE_BYTES || (align & (align - 1)) != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "segment '%s': alignment %llu bytes", want->name,
-                       (unsigned long long)align);
+        return sl_fail(why, SL_ERR_INVALID, "segment '%s': alignment %" PRIu64 " bytes", want->name,
+                       align);
     }
     if (want->data_bytes == 0 || want->data_bytes > (uint64_t)INT64_MAX / 2) {
-        return sl_fail(why, SL_ERR_INVALID, "segment '%s': size %llu bytes", want->name,
-                       (unsigned long long)want->data_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "segment '%s': size %" PRIu64 " bytes", want->name,
+                       want->data_bytes);
     }
     return SL_OK;
 }
@@ -301,8 +301,8 @@ static sl_err segment_check_header(const struct segment_header *header,
 {
     char boot_id[SEGMENT_BOOT_ID_BYTES];
     if (header->magic != SEGMENT_MAGIC) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016llx", want->name,
-                       (unsigned long long)header->magic);
+        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016" PRIx64, want->name,
+                       header->magic);
     }
     if (header->format != SL_SEGMENT_FORMAT) {
         return sl_fail(why, SL_ERR_VERSION,
@@ -337,15 +337,15 @@ static sl_err segment_check_header(const struct segment_header *header,
                         (header->data_offset_bytes & (header->data_offset_bytes - 1)) == 0);
     if (!offset_good || header->data_bytes == 0 || header->data_bytes > file_bytes ||
         header->data_offset_bytes != file_bytes - header->data_bytes) {
-        return sl_fail(
-            why, SL_ERR_CORRUPT, "segment '%s': data of %llu bytes at %llu in a file of %llu bytes",
-            want->name, (unsigned long long)header->data_bytes,
-            (unsigned long long)header->data_offset_bytes, (unsigned long long)file_bytes);
+        return sl_fail(why, SL_ERR_CORRUPT,
+                       "segment '%s': data of %" PRIu64 " bytes at %" PRIu64
+                       " in a file of %" PRIu64 " bytes",
+                       want->name, header->data_bytes, header->data_offset_bytes, file_bytes);
     }
     if (want->data_bytes != 0 && want->data_bytes != header->data_bytes) {
-        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s': data of %llu bytes instead of %llu",
-                       want->name, (unsigned long long)header->data_bytes,
-                       (unsigned long long)want->data_bytes);
+        return sl_fail(why, SL_ERR_CORRUPT,
+                       "segment '%s': data of %" PRIu64 " bytes instead of %" PRIu64, want->name,
+                       header->data_bytes, want->data_bytes);
     }
     return SL_OK;
 }
@@ -371,8 +371,8 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
         return sl_fail_os(why, errno, "read header of segment '%s'", want->name);
     }
     if (got != (ssize_t)sizeof(*header) || file.st_size < (off_t)SL_PAGE_BYTES) {
-        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s' has %lld bytes: no header", want->name,
-                       (long long)file.st_size);
+        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s' has %" PRId64 " bytes: no header",
+                       want->name, (int64_t)file.st_size);
     }
     return segment_check_header(header, want, &file, why);
 }
@@ -454,8 +454,9 @@ sl_err sl_segment_remove(const char *directory, const char *name, struct sl_erro
 static sl_err segment_no_room(uint64_t length_bytes, struct sl_error *why)
 {
     return sl_fail(why, SL_ERR_NO_SPACE,
-                   "the system has no room for %llu bytes more of shared memory (df -h /dev/shm)",
-                   (unsigned long long)length_bytes);
+                   "the system has no room for %" PRIu64
+                   " bytes more of shared memory (df -h /dev/shm)",
+                   length_bytes);
 }
 
 /* In the file, whole pages. */
@@ -468,9 +469,8 @@ static sl_err segment_range(const struct sl_segment *segment, uint64_t offset_by
 {
     SL_ASSERT(segment->writable);
     if (offset_bytes > segment->data_bytes || length_bytes > segment->data_bytes - offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "populate %llu bytes at %llu of %llu",
-                       (unsigned long long)length_bytes, (unsigned long long)offset_bytes,
-                       (unsigned long long)segment->data_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "populate %" PRIu64 " bytes at %" PRIu64 " of %" PRIu64,
+                       length_bytes, offset_bytes, segment->data_bytes);
     }
     uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
     uint64_t from = (base_bytes + offset_bytes) & ~(uint64_t)(SL_PAGE_BYTES - 1);
@@ -495,8 +495,7 @@ static sl_err segment_allocate(const struct sl_segment *segment, const struct se
     if (os_code == ENOMEM || os_code == ENOSPC) {
         return segment_no_room(length_bytes, why);
     }
-    return sl_fail_os(why, os_code, "allocate %llu bytes of a segment",
-                      (unsigned long long)length_bytes);
+    return sl_fail_os(why, os_code, "allocate %" PRIu64 " bytes of a segment", length_bytes);
 }
 
 sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
@@ -533,8 +532,7 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     case ENOSYS:
         return segment_allocate(segment, &range, why);
     default:
-        return sl_fail_os(why, os_code, "populate %llu bytes of a segment",
-                          (unsigned long long)length_bytes);
+        return sl_fail_os(why, os_code, "populate %" PRIu64 " bytes of a segment", length_bytes);
     }
 }
 

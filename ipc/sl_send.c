@@ -2,6 +2,7 @@
  * environment. */
 #include "ipc/msg_internal.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,8 +165,8 @@ void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struc
     filled.text = text_made_clean(reply->text, room);
     if (env->now_ns >= to->deadline_ns) { /* whoever asked has given up, or is about to */
         sl_log_write(env->log, SL_LOG_WARN, to->trace_id,
-                     "%s %llu of %s is answered at its deadline: %s", sl_msg_name(to->type),
-                     (unsigned long long)to->seq, to->to, sl_err_text(reply->code));
+                     "%s %" PRIu64 " of %s is answered at its deadline: %s", sl_msg_name(to->type),
+                     to->seq, to->to, sl_err_text(reply->code));
     }
     struct sl_error why = {0};
     sl_err err = reply_send(env, to->to, &filled, &why);

@@ -6,6 +6,7 @@
  * the word; when it is lost, the hold ends by its time. */
 #include "actors/coordinator/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 void co_release_send(struct coordinator *self, const struct co_receipt *receipt,
@@ -42,9 +43,8 @@ static sl_err release_one(struct coordinator *self, const struct sl_msg *msg,
         const struct sl_text *from = &msg->body.handover_release.from;
         sl_metric_add(self->env->metrics, self->metric.release_refused_count, 1);
         sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id,
-                     "node %.31s may not end hand-over %016llx: %s",
-                     from->length > 0 ? from->at : "?", (unsigned long long)item->handover_id,
-                     sl_err_text(code));
+                     "node %.31s may not end hand-over %016" PRIx64 ": %s",
+                     from->length > 0 ? from->at : "?", item->handover_id, sl_err_text(code));
     }
     return code;
 }

@@ -6,6 +6,7 @@
 #include "runtime/keys/sl_keys.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static sl_err keyer_reserve_keys(struct keyer *self, uint64_t count, struct sl_e
     self->texts = calloc(count, sizeof(*self->texts));
     self->room = malloc(count * KEYER_SLOT_BYTES);
     if (self->texts == NULL || self->room == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %llu keys", (unsigned long long)count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " keys", count);
     }
     self->key_capacity = count;
     return SL_OK;
@@ -66,8 +67,8 @@ static sl_err keyer_tokens(struct keyer *self, const struct sl_bytes *bytes, con
 {
     uint64_t count = bytes->length / sizeof(uint32_t);
     if (bytes->length % sizeof(uint32_t) != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "tokens: %llu bytes are not whole tokens of 4 bytes",
-                       (unsigned long long)bytes->length);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "tokens: %" PRIu64 " bytes are not whole tokens of 4 bytes", bytes->length);
     }
     if ((uintptr_t)bytes->at % _Alignof(uint32_t) == 0) {
         *out = bytes->at;
@@ -78,8 +79,7 @@ static sl_err keyer_tokens(struct keyer *self, const struct sl_bytes *bytes, con
         self->token_capacity = 0;
         self->tokens = malloc(bytes->length);
         if (self->tokens == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %llu tokens",
-                           (unsigned long long)count);
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " tokens", count);
         }
         self->token_capacity = count;
     }
@@ -115,8 +115,9 @@ static sl_err keyer_derive(struct keyer *self, const struct sl_body_keys *body,
     self->key_count = 0;
     sl_err err = sl_keys_count(&request, &count, why);
     if (err == SL_OK && count > SL_BATCH_MAX) {
-        err = sl_fail(why, SL_ERR_INVALID, "tokens: %llu blocks of %u tokens, at most %d at once",
-                      (unsigned long long)count, request.block_tokens, SL_BATCH_MAX);
+        err = sl_fail(why, SL_ERR_INVALID,
+                      "tokens: %" PRIu64 " blocks of %u tokens, at most %d at once", count,
+                      request.block_tokens, SL_BATCH_MAX);
     }
     if (err == SL_OK) {
         err = keyer_tokens(self, &body->tokens, &request.tokens, why);

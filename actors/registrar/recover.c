@@ -22,6 +22,7 @@
 #include "actors/registrar/writers/transients.h"
 #include "runtime/sl_array.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,9 +81,9 @@ static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
         (entry->extent.generation == 0 || extent_claim(self, &entry->extent))) {
         return true;
     }
-    reg_log(self, SL_LOG_ERROR, 0, "record %u claims [%llu, +%llu), which is not its own: dropped",
-            entry->ref, (unsigned long long)entry->extent.offset_bytes,
-            (unsigned long long)entry->extent.length_bytes);
+    reg_log(self, SL_LOG_ERROR, 0,
+            "record %u claims [%" PRIu64 ", +%" PRIu64 "), which is not its own: dropped",
+            entry->ref, entry->extent.offset_bytes, entry->extent.length_bytes);
     if (entry->kind == SL_RECORD_COMMITTED) {
         sl_index_unlink(self->index, entry->ref, SL_RECORD_FREE);
     } else {
@@ -470,8 +471,8 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     sl_index_recover(self->index, recovery_note, &recovery);
     if (recovery.failed) {
         free(recovery.all);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "more than %llu records to recover",
-                       (unsigned long long)recovery.count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "more than %" PRIu64 " records to recover",
+                       recovery.count);
     }
     sl_err err = recover_all(self, &recovery, why);
     free(recovery.all);

@@ -9,6 +9,7 @@
 #include "actors/registrar/recover.h"
 #include "ipc/sl_cluster.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -169,10 +170,9 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
             reg_parts[i]->started(self);
         }
     }
-    unsigned long long unit_count = reg_unit_count(self);
-    reg_log(self, SL_LOG_INFO, 0, "%s %llu objects and blocks, %llu bytes of memory",
-            kept ? "recovered" : "new node:", unit_count,
-            (unsigned long long)sl_arena_data_bytes(self->arena));
+    reg_log(self, SL_LOG_INFO, 0, "%s %" PRIu64 " objects and blocks, %" PRIu64 " bytes of memory",
+            kept ? "recovered" : "new node:", reg_unit_count(self),
+            sl_arena_data_bytes(self->arena));
     registrar_gauges(self);
     registrar_schedule(self);
     return SL_OK;

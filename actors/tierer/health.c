@@ -8,6 +8,7 @@
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,10 +100,10 @@ static void bad_place_settle(struct tierer *self, struct ti_bad_place *bad, bool
     if (bad->failures < TI_BAD_PLACE_FAILURES) {
         return;
     }
-    sl_log_write(
-        self->env->log, SL_LOG_ERROR, 0,
-        "disk: segment %u at %llu cannot be read on a disk that is well otherwise: given up",
-        bad->place.segment, (unsigned long long)bad->place.offset_bytes);
+    sl_log_write(self->env->log, SL_LOG_ERROR, 0,
+                 "disk: segment %u at %" PRIu64
+                 " cannot be read on a disk that is well otherwise: given up",
+                 bad->place.segment, bad->place.offset_bytes);
     sl_metric_add(self->env->metrics, self->metrics.unreadable, 1);
     if (entry != NULL && !ti_place_after(ti_entry_place(entry), bad->place)) {
         ti_entries_kill(self->entries, bad->hash); /* the next who asks hears that it is not here */

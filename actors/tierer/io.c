@@ -3,6 +3,7 @@
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 int32_t ti_bounce_take(struct tierer *self)
 {
@@ -54,9 +55,10 @@ void ti_arenas_lend(struct tierer *self)
         if (err != SL_OK) {
             self->lending = false;
             sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                         "disk: memory beyond %llu bytes is not registered (%s), using ordinary "
+                         "disk: memory beyond %" PRIu64
+                         " bytes is not registered (%s), using ordinary "
                          "requests",
-                         (unsigned long long)from, why.text);
+                         from, why.text);
             return;
         }
         self->lent_bytes[i] = to;

@@ -5,6 +5,7 @@
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,9 +115,10 @@ static void members_end(struct tierer *self, int os_code)
     sl_return_reply(self->env, &members->back, &reply);
     if (members->emptied) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk: it was away while others of this node served: its %llu values are "
+                     "disk: it was away while others of this node served: its %" PRIu64
+                     " values are "
                      "given up, starting anew",
-                     (unsigned long long)ti_entries_live_count(self->entries));
+                     ti_entries_live_count(self->entries));
     }
 }
 
@@ -224,8 +226,9 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
         return; /* sent again: answered with the first one */
     }
     if (body->members.length % sizeof(struct ti_member) != 0) {
-        err = sl_fail(&why, SL_ERR_INVALID, "DISK_MEMBERS.members: %llu bytes are no whole entries",
-                      (unsigned long long)body->members.length);
+        err = sl_fail(&why, SL_ERR_INVALID,
+                      "DISK_MEMBERS.members: %" PRIu64 " bytes are no whole entries",
+                      body->members.length);
     } else if (self->draining) {
         err = sl_fail(&why, SL_ERR_DRAINING, "the tierer stops");
     } else if (members->there && members->now.epoch == body->epoch && !body->empty) {

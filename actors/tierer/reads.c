@@ -3,6 +3,7 @@
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *item, sl_err code)
@@ -175,9 +176,9 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
                                 item->digest)) {
         sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
         sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id,
-                     "disk: segment %u at %llu: %llu bytes do not match their digest, not served",
-                     item->segment, (unsigned long long)item->disk_offset,
-                     (unsigned long long)item->length_bytes);
+                     "disk: segment %u at %" PRIu64 ": %" PRIu64
+                     " bytes do not match their digest, not served",
+                     item->segment, item->disk_offset, item->length_bytes);
         ti_entries_kill(self->entries, item->hash);
         code = SL_ERR_CORRUPT;
     } else {

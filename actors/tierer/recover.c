@@ -6,6 +6,7 @@
  * right. Such a segment is then closed with a footer like any other. */
 #include "actors/tierer/internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -658,9 +659,9 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
                      self->emptied_segments);
     }
     sl_metric_set(self->env->metrics, self->metrics.emptied_segments, self->emptied_segments);
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %u segments, %llu values, %llu bytes, %s",
-                 kept, (unsigned long long)ti_entries_live_count(self->entries),
-                 (unsigned long long)ti_entries_live_bytes(self->entries),
+    sl_log_write(self->env->log, SL_LOG_INFO, 0,
+                 "disk: %u segments, %" PRIu64 " values, %" PRIu64 " bytes, %s", kept,
+                 ti_entries_live_count(self->entries), ti_entries_live_bytes(self->entries),
                  self->disk->direct ? "direct i/o"
                                     : "buffered i/o: the file system has no O_DIRECT");
     ti_segments_gauges(self);

@@ -9,6 +9,7 @@
 #include "actors/tierer/internal.h"
 #include "runtime/sl_backoff.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -251,11 +252,10 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
         if (!self->degraded && !self->draining) {
             sl_metrics_health(self->env->metrics, SL_HEALTH_READY, "");
         }
-        sl_log_write(
-            self->env->log, SL_LOG_INFO, 0,
-            "disk: the registrar knows all %llu values, told in %llu ms",
-            (unsigned long long)ti_entries_live_count(self->entries),
-            (unsigned long long)((self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS));
+        sl_log_write(self->env->log, SL_LOG_INFO, 0,
+                     "disk: the registrar knows all %" PRIu64 " values, told in %" PRIu64 " ms",
+                     ti_entries_live_count(self->entries),
+                     (self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS);
         return;
     }
     scan_send(self);

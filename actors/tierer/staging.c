@@ -1,6 +1,8 @@
 /* actors/tierer/staging.c - the staging budget of disk reads. */
 #include "actors/tierer/staging.h"
 
+#include <inttypes.h>
+
 void ti_staging_init(struct ti_staging *staging, uint64_t budget_bytes, uint64_t usable_ppm)
 {
     SL_ASSERT(usable_ppm <= 1000000);
@@ -21,9 +23,9 @@ sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct
     uint64_t cost = ti_staging_cost(length_bytes);
     if (cost > staging->budget_bytes) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "a value of %llu bytes needs %llu bytes of staging, disk_staging is %llu",
-                       (unsigned long long)length_bytes, (unsigned long long)cost,
-                       (unsigned long long)staging->budget_bytes);
+                       "a value of %" PRIu64 " bytes needs %" PRIu64
+                       " bytes of staging, disk_staging is %" PRIu64,
+                       length_bytes, cost, staging->budget_bytes);
     }
     bool alone = staging->used_bytes == 0;
     if (!alone && staging->used_bytes + cost > staging->usable_bytes) {

@@ -4,6 +4,7 @@
 #include "actors/tierer/internal.h"
 #include "runtime/sl_disk_place.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +43,9 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
                        "disk is 0: there is no disk tier on this node, so no tierer");
     }
     if (sl_config_u64(config, SL_SET_rank) >= disk_count) {
-        return sl_fail(why, SL_ERR_CONFIG, "rank %llu: disk_path names %u directories, from 0 on",
-                       (unsigned long long)sl_config_u64(config, SL_SET_rank), disk_count);
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "rank %" PRIu64 ": disk_path names %u directories, from 0 on",
+                       sl_config_u64(config, SL_SET_rank), disk_count);
     }
     sl_err err = sl_disk_sizes(config, &sizes, why);
     if (err != SL_OK) {
@@ -52,8 +54,9 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
     if (sizes.cut) {
         sl_log_write(
             self->env->log, SL_LOG_WARN, 0,
-            "disk_segment is more than a quarter of the disk's share, using segments of %llu bytes",
-            (unsigned long long)sizes.segment_bytes);
+            "disk_segment is more than a quarter of the disk's share, using segments of %" PRIu64
+            " bytes",
+            sizes.segment_bytes);
     }
     self->disk_bytes_max = sizes.share_bytes;
     self->segment_bytes = sizes.segment_bytes;

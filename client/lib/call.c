@@ -13,6 +13,7 @@
 #include "runtime/sl_backoff.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,10 +195,9 @@ static void timeout_log(struct sl_client *client, const struct sl_client_call *c
     }
     uint64_t waited_ns = sl_clock_monotonic_ns() - call->began_ns;
     sl_log_write(client->log, SL_LOG_WARN, call->msg.trace_id,
-                 "%s %llu: %s after %llu ms (sent: %s, calls in flight: %u)",
-                 sl_msg_name(call->msg.type), (unsigned long long)call->seq, call->why.text,
-                 (unsigned long long)(waited_ns / SL_NS_PER_MS), call->ever_sent ? "yes" : "no",
-                 client->call_count);
+                 "%s %" PRIu64 ": %s after %" PRIu64 " ms (sent: %s, calls in flight: %u)",
+                 sl_msg_name(call->msg.type), call->seq, call->why.text, waited_ns / SL_NS_PER_MS,
+                 call->ever_sent ? "yes" : "no", client->call_count);
 }
 
 static void call_expired(struct sl_client *client, struct sl_client_call *call)

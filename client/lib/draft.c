@@ -6,6 +6,7 @@
 #include "client/lib/draft.h"
 #include "client/lib/put.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,9 +176,9 @@ static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *p
             (piece->offset_bytes > draft->length_bytes ||
              piece->length_bytes > draft->length_bytes - piece->offset_bytes)) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "draft: %ju bytes at %ju are beyond its length, %ju bytes",
-                           (uintmax_t)piece->length_bytes, (uintmax_t)piece->offset_bytes,
-                           (uintmax_t)draft->length_bytes);
+                           "draft: %" PRIu64 " bytes at %" PRIu64 " are beyond its length, %" PRIu64
+                           " bytes",
+                           piece->length_bytes, piece->offset_bytes, draft->length_bytes);
         }
     }
     return SL_OK;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,25 +34,26 @@ static sl_err layer_check(const struct sl_engine_pool *pool, uint32_t number, ui
     uint64_t last_start;
     uint64_t end;
     if (layer->piece_bytes == 0 || layer->piece_bytes > layer->block_stride_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: piece of %ju bytes, stride %ju",
-                       pool->name, number, (uintmax_t)layer->piece_bytes,
-                       (uintmax_t)layer->block_stride_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pool %s layer %u: piece of %" PRIu64 " bytes, stride %" PRIu64, pool->name,
+                       number, layer->piece_bytes, layer->block_stride_bytes);
     }
     if (__builtin_mul_overflow(block_count - 1, layer->block_stride_bytes, &last_start) ||
         __builtin_add_overflow(last_start, layer->piece_bytes, &end) || end > layer->length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: %ju blocks do not fit %ju bytes",
-                       pool->name, number, (uintmax_t)block_count, (uintmax_t)layer->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pool %s layer %u: %" PRIu64 " blocks do not fit %" PRIu64 " bytes",
+                       pool->name, number, block_count, layer->length_bytes);
     }
     if (__builtin_add_overflow(layer->offset_bytes, layer->length_bytes, &end) ||
         end > pool->memory_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: ends at %ju of %ju bytes",
-                       pool->name, number, (uintmax_t)(layer->offset_bytes + layer->length_bytes),
-                       (uintmax_t)pool->memory_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pool %s layer %u: ends at %" PRIu64 " of %" PRIu64 " bytes", pool->name,
+                       number, layer->offset_bytes + layer->length_bytes, pool->memory_bytes);
     }
     if (__builtin_add_overflow(*part_bytes, layer->piece_bytes, part_bytes) ||
         *part_bytes > SL_VALUE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s: a part is larger than %ju bytes", pool->name,
-                       (uintmax_t)SL_VALUE_BYTES_MAX);
+        return sl_fail(why, SL_ERR_INVALID, "pool %s: a part is larger than %" PRIu64 " bytes",
+                       pool->name, SL_VALUE_BYTES_MAX);
     }
     return SL_OK;
 }
@@ -120,8 +122,8 @@ static sl_err options_check(const struct sl_engine_options *options, struct sl_e
     }
     if (region_count > REGIONS_MAX) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "engine: %ju regions of ranks, pools and layers, at most %u",
-                       (uintmax_t)region_count, REGIONS_MAX);
+                       "engine: %" PRIu64 " regions of ranks, pools and layers, at most %u",
+                       region_count, REGIONS_MAX);
     }
     return SL_OK;
 }
@@ -136,8 +138,7 @@ static sl_err memory_make(const struct sl_engine *engine, struct sl_engine_memor
         return sl_fail_os(why, errno, "memfd_create '%s'", engine->name);
     }
     if (ftruncate(memory->fd, (off_t)memory->length_bytes) != 0) {
-        return sl_fail_os(why, errno, "engine memory of %ju bytes",
-                          (uintmax_t)memory->length_bytes);
+        return sl_fail_os(why, errno, "engine memory of %" PRIu64 " bytes", memory->length_bytes);
     }
     /* Whoever maps it may rely on its size. */
     if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -154,8 +155,9 @@ static sl_err memory_borrow(int fd, struct sl_engine_memory *memory, struct sl_e
         return sl_fail_os(why, errno, "descriptor %d of engine memory", fd);
     }
     if ((uint64_t)about.st_size < memory->length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "descriptor %d has %ju bytes, the pool %ju", fd,
-                       (uintmax_t)about.st_size, (uintmax_t)memory->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "descriptor %d has %" PRIu64 " bytes, the pool %" PRIu64, fd,
+                       (uint64_t)about.st_size, memory->length_bytes);
     }
     return SL_OK;
 }
@@ -168,9 +170,9 @@ static sl_err memory_of_pool(const struct sl_pool *pool, uint32_t rank,
                        pool == NULL ? 0 : pool->rank);
     }
     if (pool->length_bytes < memory->length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s has %ju bytes, not %ju",
-                       pool->deployment, pool->rank, pool->name, (uintmax_t)pool->length_bytes,
-                       (uintmax_t)memory->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s has %" PRIu64 " bytes, not %" PRIu64,
+                       pool->deployment, pool->rank, pool->name, pool->length_bytes,
+                       memory->length_bytes);
     }
     memory->from = pool;
     memory->base = pool->at;
@@ -192,8 +194,8 @@ static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine
     void *base =
         mmap(NULL, memory->length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
     if (base == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %ju bytes of engine memory",
-                          (uintmax_t)memory->length_bytes);
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes of engine memory",
+                          memory->length_bytes);
     }
     memory->base = base;
     return SL_OK;

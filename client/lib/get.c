@@ -4,6 +4,7 @@
 #include "client/lib/internal.h"
 #include "client/lib/pieces.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,8 +145,8 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
         return SL_ERR_STALE;
     }
     if (err == SL_OK && sl_client_lease_over(entry)) {
-        return sl_fail(why, SL_ERR_LEASE_OVER, "the lease ended while %ju bytes were copied",
-                       (uintmax_t)length_bytes);
+        return sl_fail(why, SL_ERR_LEASE_OVER,
+                       "the lease ended while %" PRIu64 " bytes were copied", length_bytes);
     }
     return from != NULL ? err
                         : sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
@@ -157,8 +158,8 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     sl_pin pin = 0;
     sl_err err = sl_pins_take(at->pins, at->view, entry, &pin);
     if (err == SL_ERR_LIMIT) {
-        return sl_fail(why, err, "pins: %ju bytes are pinned by this client",
-                       (uintmax_t)sl_pins_pinned_bytes(at->pins));
+        return sl_fail(why, err, "pins: %" PRIu64 " bytes are pinned by this client",
+                       sl_pins_pinned_bytes(at->pins));
     }
     if (err != SL_OK) {
         return SL_ERR_STALE; /* changed since it was found: look again */

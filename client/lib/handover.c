@@ -4,6 +4,7 @@
 #include "client/lib/engine.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,8 +58,8 @@ static sl_err receipt_check(const struct sl_receipt *receipt, struct sl_item_rec
 {
     if (receipt->handover_id == 0 || receipt->block_end == 0 ||
         memchr(receipt->node, '\0', sizeof receipt->node) == NULL) {
-        return sl_fail(why, SL_ERR_INVALID, "receipt: id %016jx, %u blocks%s",
-                       (uintmax_t)receipt->handover_id, receipt->block_end,
+        return sl_fail(why, SL_ERR_INVALID, "receipt: id %016" PRIx64 ", %u blocks%s",
+                       receipt->handover_id, receipt->block_end,
                        memchr(receipt->node, '\0', sizeof receipt->node) == NULL
                            ? ", the node's name has no end"
                            : "");
@@ -97,8 +98,9 @@ sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_re
     if (err == SL_OK && options->receipt != NULL) {
         err = receipt_check(options->receipt, &item, why);
         if (err == SL_OK && item.handover_id != options->id) {
-            err = sl_fail(why, SL_ERR_INVALID, "hand-over %016jx: the receipt is of %016jx",
-                          (uintmax_t)options->id, (uintmax_t)item.handover_id);
+            err = sl_fail(why, SL_ERR_INVALID,
+                          "hand-over %016" PRIx64 ": the receipt is of %016" PRIx64, options->id,
+                          item.handover_id);
         }
         side.receipt = &item;
     }

@@ -1,6 +1,7 @@
 /* client/lib/key.c - what can be a key, and a digest for what cannot. */
 #include "client/lib/internal.h"
 
+#include <inttypes.h>
 #include <openssl/evp.h>
 
 bool sl_key_fine(struct sl_object_key key)
@@ -14,5 +15,5 @@ sl_err sl_sha256(const void *at, uint64_t length_bytes, unsigned char digest[SL_
 {
     return EVP_Digest(at, length_bytes, digest, NULL, EVP_sha256(), NULL) == 1
                ? SL_OK
-               : sl_fail(why, SL_ERR_NO_MEMORY, "sha-256 of %ju bytes", (uintmax_t)length_bytes);
+               : sl_fail(why, SL_ERR_NO_MEMORY, "sha-256 of %" PRIu64 " bytes", length_bytes);
 }

@@ -6,6 +6,7 @@
 #include "client/lib/gpu.h"
 #include "runtime/sl_array.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +133,8 @@ static const struct range *span_of(uintptr_t from, uint64_t length_bytes)
 sl_err sl_memory_register(const void *at, uint64_t length_bytes, struct sl_error *why)
 {
     if (at == NULL || length_bytes == 0 || length_bytes > UINTPTR_MAX - (uintptr_t)at) {
-        return sl_fail(why, SL_ERR_INVALID, "memory: %ju bytes at %p are none",
-                       (uintmax_t)length_bytes, at);
+        return sl_fail(why, SL_ERR_INVALID, "memory: %" PRIu64 " bytes at %p are none",
+                       length_bytes, at);
     }
     struct range range = {.from = (uintptr_t)at, .end = (uintptr_t)at + length_bytes};
     int last_gpu = 0;
@@ -141,8 +142,8 @@ sl_err sl_memory_register(const void *at, uint64_t length_bytes, struct sl_error
     enum sl_place last = sl_gpu_place((const unsigned char *)at + (length_bytes - 1), &last_gpu);
     bool device = range.place == SL_PLACE_DEVICE || last == SL_PLACE_DEVICE;
     if (device && (last != range.place || last_gpu != range.gpu)) {
-        return sl_fail(why, SL_ERR_INVALID, "memory: %ju bytes at %p are not of one device",
-                       (uintmax_t)length_bytes, at);
+        return sl_fail(why, SL_ERR_INVALID, "memory: %" PRIu64 " bytes at %p are not of one device",
+                       length_bytes, at);
     }
     pthread_rwlock_wrlock(&table.lock);
     uint32_t ours = behind(&table.ours, range.from);

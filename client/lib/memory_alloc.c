@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,14 +40,14 @@ static sl_err populate(int fd, unsigned char *at, uint64_t length_bytes, struct 
     }
     int os_code = errno == EINVAL ? posix_fallocate(fd, 0, (off_t)length_bytes) : errno;
     return os_code == 0 ? SL_OK
-                        : sl_fail(why, SL_ERR_NO_MEMORY, "memory: %ju bytes of shared memory",
-                                  (uintmax_t)length_bytes);
+                        : sl_fail(why, SL_ERR_NO_MEMORY,
+                                  "memory: %" PRIu64 " bytes of shared memory", length_bytes);
 }
 
 static sl_err map_shared(int fd, unsigned char *at, uint64_t length_bytes, struct sl_error *why)
 {
     if (ftruncate(fd, (off_t)length_bytes) != 0) {
-        return sl_fail_os(why, errno, "memory: %ju bytes", (uintmax_t)length_bytes);
+        return sl_fail_os(why, errno, "memory: %" PRIu64 " bytes", length_bytes);
     }
     /* Whoever is handed the descriptor cannot take the memory away under others. */
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -54,7 +55,7 @@ static sl_err map_shared(int fd, unsigned char *at, uint64_t length_bytes, struc
     }
     if (mmap(at, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
         MAP_FAILED) {
-        return sl_fail_os(why, errno, "memory: map %ju bytes", (uintmax_t)length_bytes);
+        return sl_fail_os(why, errno, "memory: map %" PRIu64 " bytes", length_bytes);
     }
     (void)madvise(at, length_bytes, MADV_HUGEPAGE); /* where the system allows it */
     return populate(fd, at, length_bytes, why);
@@ -63,12 +64,12 @@ static sl_err map_shared(int fd, unsigned char *at, uint64_t length_bytes, struc
 sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why)
 {
     if (length_bytes == 0 || length_bytes > (uint64_t)INT64_MAX - HUGE_BYTES) {
-        return sl_fail(why, SL_ERR_INVALID, "memory: %ju bytes", (uintmax_t)length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "memory: %" PRIu64 " bytes", length_bytes);
     }
     uint64_t most_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * SL_PAGE_BYTES;
     if (length_bytes > most_bytes) { /* asked in earnest, the system would kill somebody for it */
-        return sl_fail(why, SL_ERR_NO_MEMORY, "memory: %ju bytes, but there are %ju",
-                       (uintmax_t)length_bytes, (uintmax_t)most_bytes);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "memory: %" PRIu64 " bytes, but there are %" PRIu64,
+                       length_bytes, most_bytes);
     }
     uint64_t align_bytes = length_bytes >= HUGE_BYTES ? HUGE_BYTES : SL_PAGE_BYTES;
     uint64_t mapped_bytes = sl_align_up(length_bytes, align_bytes);
@@ -78,8 +79,8 @@ sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why)
     }
     unsigned char *at = addresses(mapped_bytes, align_bytes);
     if (at == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "memory: %ju bytes of addresses",
-                       (uintmax_t)mapped_bytes);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "memory: %" PRIu64 " bytes of addresses",
+                       mapped_bytes);
     }
     sl_err err = map_shared(fd, at, mapped_bytes, why);
     if (err == SL_OK) {

@@ -6,6 +6,7 @@
 
 #include "runtime/sl_copy.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,12 +52,12 @@ sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
         return SL_OK;
     }
     if (piece->at == NULL) {
-        return sl_fail(why, SL_ERR_INVALID, "a piece of %ju bytes has no address",
-                       (uintmax_t)piece->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "a piece of %" PRIu64 " bytes has no address",
+                       piece->length_bytes);
     }
     if (piece->length_bytes > UINTPTR_MAX - (uintptr_t)piece->at) {
-        return sl_fail(why, SL_ERR_INVALID, "a piece of %ju bytes at %p wraps around",
-                       (uintmax_t)piece->length_bytes, piece->at);
+        return sl_fail(why, SL_ERR_INVALID, "a piece of %" PRIu64 " bytes at %p wraps around",
+                       piece->length_bytes, piece->at);
     }
     return SL_OK;
 }
@@ -84,13 +85,13 @@ static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struc
 {
     if (piece->offset_bytes != end_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "pieces: %s at byte %ju of the value: the next one is at %ju",
-                       piece->offset_bytes > end_bytes ? "a gap" : "an overlap",
-                       (uintmax_t)end_bytes, (uintmax_t)piece->offset_bytes);
+                       "pieces: %s at byte %" PRIu64 " of the value: the next one is at %" PRIu64,
+                       piece->offset_bytes > end_bytes ? "a gap" : "an overlap", end_bytes,
+                       piece->offset_bytes);
     }
-    return sl_fail(why, SL_ERR_INVALID, "value: 1 to %ju bytes, not %ju and a piece of %ju",
-                   (uintmax_t)SL_VALUE_BYTES_MAX, (uintmax_t)end_bytes,
-                   (uintmax_t)piece->length_bytes);
+    return sl_fail(why, SL_ERR_INVALID,
+                   "value: 1 to %" PRIu64 " bytes, not %" PRIu64 " and a piece of %" PRIu64,
+                   SL_VALUE_BYTES_MAX, end_bytes, piece->length_bytes);
 }
 
 sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct sl_pieces_room *room,
@@ -116,8 +117,8 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
         }
     }
     if (end == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "value: 1 to %ju bytes, not 0",
-                       (uintmax_t)SL_VALUE_BYTES_MAX);
+        return sl_fail(why, SL_ERR_INVALID, "value: 1 to %" PRIu64 " bytes, not 0",
+                       SL_VALUE_BYTES_MAX);
     }
     *length_bytes = end;
     return SL_OK;
@@ -181,8 +182,8 @@ static sl_err covers(const struct sl_piece *pieces, uint32_t count, uint64_t len
     }
     return covered >= length_bytes
                ? SL_OK
-               : sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, the buffer %ju",
-                         (uintmax_t)length_bytes, (uintmax_t)covered);
+               : sl_fail(why, SL_ERR_LIMIT, "the value has %" PRIu64 " bytes, the buffer %" PRIu64,
+                         length_bytes, covered);
 }
 
 /* How much of the value the piece takes. */
@@ -202,8 +203,9 @@ sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
             continue;
         }
         if (!whole && piece->offset_bytes >= length_bytes) {
-            return sl_fail(why, SL_ERR_LIMIT, "the value has %ju bytes, a piece begins at %ju",
-                           (uintmax_t)length_bytes, (uintmax_t)piece->offset_bytes);
+            return sl_fail(why, SL_ERR_LIMIT,
+                           "the value has %" PRIu64 " bytes, a piece begins at %" PRIu64,
+                           length_bytes, piece->offset_bytes);
         }
         const struct sl_piece used = {.at = piece->at,
                                       .length_bytes = share_of(piece, length_bytes)};

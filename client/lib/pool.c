@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,12 +130,12 @@ static sl_err fd_map(struct sl_pool *pool, struct sl_error *why)
     if (__builtin_add_overflow(pool->memory.offset_bytes, pool->length_bytes, &bytes) ||
         fstat(pool->fd, &about) != 0 || !S_ISREG(about.st_mode) ||
         (uint64_t)about.st_size < bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: its memory is not %ju bytes",
-                       pool->deployment, pool->rank, pool->name, (uintmax_t)pool->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: its memory is not %" PRIu64 " bytes",
+                       pool->deployment, pool->rank, pool->name, pool->length_bytes);
     }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, pool->fd, 0);
     if (base == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %ju bytes of pool %s/%u/%s", (uintmax_t)bytes,
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes of pool %s/%u/%s", bytes,
                           pool->deployment, pool->rank, pool->name);
     }
     pool->base = base;
@@ -192,7 +193,7 @@ static sl_err own_map(struct sl_pool *pool, struct sl_error *why)
     if (pool->length_bytes > INT64_MAX || ftruncate(pool->fd, (off_t)pool->length_bytes) != 0 ||
         fcntl(pool->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return sl_fail_os(why, pool->length_bytes > INT64_MAX ? EFBIG : errno,
-                          "pool memory of %ju bytes", (uintmax_t)pool->length_bytes);
+                          "pool memory of %" PRIu64 " bytes", pool->length_bytes);
     }
     pool->memory = (struct sl_pool_memory){
         .kind = SL_POOL_MEMORY_FD, .pid = pool->client->self.pid, .fd = pool->fd};
@@ -382,8 +383,8 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
         return err;
     }
     if (state.state != STATE_READY || state.epoch == 0) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave a pool in state %ju",
-                       (uintmax_t)state.state);
+        return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave a pool in state %" PRIu64,
+                       state.state);
     }
     pool->epoch = state.epoch;
     pool->length_bytes = state.length_bytes;

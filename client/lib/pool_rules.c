@@ -3,6 +3,7 @@
 #include "client/lib/sluice.h"
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +50,9 @@ static sl_err spans_make(const struct sl_pool_buffer *buffers, uint32_t count, s
         if (__builtin_add_overflow(span.start, buffers[i].length_bytes, &span.end)) {
             free(spans);
             return sl_fail(why, SL_ERR_INVALID,
-                           "buffer %u: 0x%jx + %ju bytes is beyond the address space", i,
-                           (uintmax_t)buffers[i].start_addr, (uintmax_t)buffers[i].length_bytes);
+                           "buffer %u: 0x%" PRIx64 " + %" PRIu64
+                           " bytes is beyond the address space",
+                           i, buffers[i].start_addr, buffers[i].length_bytes);
         }
         spans[used++] = span;
     }
@@ -74,10 +76,11 @@ sl_err sl_pool_required_bytes(const struct sl_pool_buffer *buffers, uint32_t cou
     sl_err err = spans_make(buffers, count, &spans, &span_count, why);
     for (uint32_t i = 0; i < span_count && err == SL_OK; i++) {
         if (i > 0 && spans[i].start < spans[i - 1].end) {
-            err = sl_fail(
-                why, SL_ERR_INVALID, "buffers %u and %u overlap: [0x%jx, 0x%jx) and [0x%jx, 0x%jx)",
-                spans[i - 1].index, spans[i].index, (uintmax_t)spans[i - 1].start,
-                (uintmax_t)spans[i - 1].end, (uintmax_t)spans[i].start, (uintmax_t)spans[i].end);
+            err = sl_fail(why, SL_ERR_INVALID,
+                          "buffers %u and %u overlap: [0x%" PRIx64 ", 0x%" PRIx64
+                          ") and [0x%" PRIx64 ", 0x%" PRIx64 ")",
+                          spans[i - 1].index, spans[i].index, spans[i - 1].start, spans[i - 1].end,
+                          spans[i].start, spans[i].end);
         } else if (__builtin_add_overflow(sum, spans[i].end - spans[i].start, &sum)) {
             err = sl_fail(why, SL_ERR_INVALID, "buffer %u: the sum is beyond 64 bits",
                           spans[i].index);
@@ -98,8 +101,9 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
     uint64_t end;
     if (late.start_addr == 0 || late.length_bytes == 0 ||
         __builtin_add_overflow(late.start_addr, late.length_bytes, &end)) {
-        return sl_fail(why, SL_ERR_INVALID, "buffer 0x%jx of %ju bytes cannot be registered",
-                       (uintmax_t)late.start_addr, (uintmax_t)late.length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "buffer 0x%" PRIx64 " of %" PRIu64 " bytes cannot be registered",
+                       late.start_addr, late.length_bytes);
     }
     sl_err err = spans_make(mapped, count, &spans, &span_count, why);
     if (err != SL_OK) {
@@ -111,9 +115,10 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
     }
     free(spans);
     if (covered < end) {
-        return sl_fail(why, SL_ERR_INVALID, "buffer 0x%jx of %ju bytes: not mapped from 0x%jx on",
-                       (uintmax_t)late.start_addr, (uintmax_t)late.length_bytes,
-                       (uintmax_t)covered);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "buffer 0x%" PRIx64 " of %" PRIu64 " bytes: not mapped from 0x%" PRIx64
+                       " on",
+                       late.start_addr, late.length_bytes, covered);
     }
     return SL_OK;
 }
@@ -188,17 +193,17 @@ static sl_err store_check(const struct sl_store_config *config, bool connector,
                        "global_segment_size: 0, and mode embedded contributes memory: > 0");
     }
     if (config->mode == SL_STORE_STANDALONE && config->global_segment_bytes != 0) {
-        return sl_fail(
-            why, SL_ERR_CONFIG,
-            "global_segment_size: %ju bytes, and mode standalone-store contributes none: 0",
-            (uintmax_t)config->global_segment_bytes);
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "global_segment_size: %" PRIu64
+                       " bytes, and mode standalone-store contributes none: 0",
+                       config->global_segment_bytes);
     }
     if (connector && config->local_buffer_bytes == 0) {
         return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: 0, a connector needs > 0");
     }
     if (config->local_buffer_bytes > STORE_LOCAL_BUFFER_MAX) {
-        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: %ju bytes, at most 1 TiB",
-                       (uintmax_t)config->local_buffer_bytes);
+        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: %" PRIu64 " bytes, at most 1 TiB",
+                       config->local_buffer_bytes);
     }
     return SL_OK;
 }

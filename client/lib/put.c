@@ -6,6 +6,7 @@
 #include "client/lib/put.h"
 #include "runtime/sl_backoff.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -568,8 +569,8 @@ sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *va
     if (err == SL_OK && code == SL_ERR_BUSY) {
         err = sl_fail(&reason, code, "another writer is at this key");
     } else if (err == SL_OK && code == SL_ERR_NO_SPACE) {
-        err = sl_fail(&reason, code, "no room for %ju bytes within the deadline",
-                      (uintmax_t)length_bytes);
+        err = sl_fail(&reason, code, "no room for %" PRIu64 " bytes within the deadline",
+                      length_bytes);
     } else if (err == SL_OK && code != SL_OK) {
         err = reason.code == code ? code : sl_fail(&reason, code, "put: %s", sl_err_text(code));
     }

@@ -1,6 +1,7 @@
 /* client/lib/put_terms.c - what a put may ask for: keys, bundles, sizes, terms. */
 #include "client/lib/put.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 bool sl_put_key_fine(struct sl_object_key key)
@@ -68,6 +69,6 @@ sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes)
     return length_bytes >= 1 && length_bytes <= most
                ? SL_OK
                : sl_fail(put->why, SL_ERR_INVALID,
-                         "value: 1 to %ju bytes (the node's memory_chunk), not %ju",
-                         (uintmax_t)most, (uintmax_t)length_bytes);
+                         "value: 1 to %" PRIu64 " bytes (the node's memory_chunk), not %" PRIu64,
+                         most, length_bytes);
 }

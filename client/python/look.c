@@ -1,6 +1,7 @@
 /* client/python/look.c - looking only: exists, stat, list, explain, nodes. */
 #include "client/python/internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ PyStructSequence_Desc sl_py_cluster_info_desc = {"sluice.ClusterInfo", "This nod
 static PyObject *digest_of(uint64_t low, uint64_t high)
 {
     char text[40];
-    (void)snprintf(text, sizeof text, "%016jx%016jx", (uintmax_t)high, (uintmax_t)low);
+    (void)snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, high, low);
     return PyLong_FromString(text, NULL, 16);
 }
 

@@ -16,6 +16,7 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,8 +287,8 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     reg_log(self, SL_LOG_WARN, 0,
-            "a disk is not in disk_path any more: its %llu values are forgotten",
-            (unsigned long long)disk->place_count);
+            "a disk is not in disk_path any more: its %" PRIu64 " values are forgotten",
+            disk->place_count);
     disk->gone = true;
     disk->state = REG_DISK_ABSENT;
     disk->sweeping = true;

@@ -18,6 +18,7 @@
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/units.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define PROMOTE_INDEX_ROUNDS 4u
@@ -599,9 +600,8 @@ static void read_expired(struct registrar *self, uint32_t index)
         return;
     }
     struct reg_read *read = &self->promotion->reads[index];
-    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %llu s",
-            self->tier->disks[read->disk].path,
-            (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %" PRIu64 " s",
+            self->tier->disks[read->disk].path, REG_DISK_CALL_NS / SL_NS_PER_S);
     for (uint32_t i = 0; i < read->count; i++) {
         reg_claim_quarantine(self, self->promotion->fetches[read->fetches[i]].claim);
         reg_fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);

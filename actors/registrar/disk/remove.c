@@ -16,6 +16,7 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -501,10 +502,9 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     if (body->all) {
         remove->all_left = reg_unit_count(self);
     } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %llu keys",
-                              (unsigned long long)body->keys.count),
-                      &why);
+        sl_reply_code(
+            self->env, msg,
+            sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %" PRIu64 " keys", body->keys.count), &why);
         remove_free(self, remove);
         return;
     }

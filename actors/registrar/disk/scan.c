@@ -15,6 +15,7 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +50,8 @@ void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
     uint64_t from = self->retired->count;
     sl_index_read(self->index, ref, &entry);
     sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
-    reg_log(self, SL_LOG_WARN, 0, "object %016llx: its copy on disk is lost (%s): forgotten",
-            (unsigned long long)reg_hash(entry.key, entry.key_length), sl_err_text(code));
+    reg_log(self, SL_LOG_WARN, 0, "object %016" PRIx64 ": its copy on disk is lost (%s): forgotten",
+            reg_hash(entry.key, entry.key_length), sl_err_text(code));
     (void)reg_place_clear(self, &entry, &how, false);
     reg_retired_scan(self, from);
 }
@@ -263,8 +264,8 @@ static void scan_end(struct registrar *self, uint32_t slot)
     }
     if (disk->state != REG_DISK_READY) {
         reg_log(self, SL_LOG_INFO, 0,
-                "disk of tierer.%u ready: %llu values found, %u incomplete blocks dropped",
-                disk->path, (unsigned long long)disk->place_count, dropped);
+                "disk of tierer.%u ready: %" PRIu64 " values found, %u incomplete blocks dropped",
+                disk->path, disk->place_count, dropped);
     }
     disk->state = REG_DISK_READY;
     disk->sweeping = disk->unseen > 0;

@@ -18,6 +18,7 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -427,8 +428,9 @@ static void item_corrupt(struct registrar *self, const struct reg_write_item *it
     struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
     sl_index_read(self->index, item->ref, &entry);
     sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
-    reg_log(self, SL_LOG_ERROR, 0, "object %016llx: its bytes do not match their digest: dropped",
-            (unsigned long long)reg_hash(entry.key, entry.key_length));
+    reg_log(self, SL_LOG_ERROR, 0,
+            "object %016" PRIx64 ": its bytes do not match their digest: dropped",
+            reg_hash(entry.key, entry.key_length));
     uint64_t from = self->retired->count;
     (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
     reg_retired_scan(self, from);
@@ -465,8 +467,8 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
     sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
     if (!disk->failing) {
         reg_log(self, SL_LOG_WARN, 0,
-                "write to the disk of tierer.%u failed (%s): tried again in %llu ms", disk->path,
-                sl_err_text(code), (unsigned long long)(REG_DISK_RETRY_NS / SL_NS_PER_MS));
+                "write to the disk of tierer.%u failed (%s): tried again in %" PRIu64 " ms",
+                disk->path, sl_err_text(code), REG_DISK_RETRY_NS / SL_NS_PER_MS);
     }
     disk_fails(self, disk);
 }
@@ -582,8 +584,8 @@ static void write_expired(struct registrar *self, uint32_t index)
 {
     if (index < self->writes->count && self->writes->all[index].used) {
         struct reg_disk *disk = &self->tier->disks[self->writes->all[index].disk];
-        reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %llu s", disk->path,
-                (unsigned long long)(REG_DISK_CALL_NS / SL_NS_PER_S));
+        reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %" PRIu64 " s", disk->path,
+                REG_DISK_CALL_NS / SL_NS_PER_S);
         write_return(self, &self->writes->all[index]);
         disk_fails(self, disk);
         self->space.freed = true;

@@ -9,6 +9,7 @@
 #include "actors/registrar/engines/pools.h"
 #include "actors/registrar/presence/peers.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,15 +73,16 @@ static sl_err pool_check(const struct sl_body_engine_register *engine, uint64_t 
         bool good = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
         if (!good) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "ENGINE_REGISTER.pools[%llu].name: '%s' is not of [a-z0-9_-]",
-                           (unsigned long long)index, pool->name.at);
+                           "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' is not of [a-z0-9_-]",
+                           index, pool->name.at);
         }
     }
     for (uint64_t i = 0; i < index; i++) {
         if (engine->pools.at[i].name.length == pool->name.length &&
             memcmp(engine->pools.at[i].name.at, pool->name.at, pool->name.length) == 0) {
-            return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.pools[%llu].name: '%s' twice",
-                           (unsigned long long)index, pool->name.at);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' twice", index,
+                           pool->name.at);
         }
     }
     return SL_OK;
@@ -88,8 +90,7 @@ static sl_err pool_check(const struct sl_body_engine_register *engine, uint64_t 
 
 static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text)
 {
-    return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%llu].%s",
-                   (unsigned long long)index, text);
+    return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%" PRIu64 "].%s", index, text);
 }
 
 static sl_err region_check(const struct sl_body_engine_register *engine, uint64_t index,
@@ -153,17 +154,16 @@ static sl_err layers_check(const struct sl_body_engine_register *engine, struct 
         for (uint64_t layer = 0; layer < counts[cell] && err == SL_OK; layer++) {
             if (layer >= ENGINE_LAYERS_MAX || seen[cell * ENGINE_LAYERS_MAX + layer] == 0) {
                 err = sl_fail(why, SL_ERR_INVALID,
-                              "ENGINE_REGISTER.regions: rank %llu, pool %llu lacks layer %llu",
-                              (unsigned long long)(cell / engine->pools.count),
-                              (unsigned long long)(cell % engine->pools.count),
-                              (unsigned long long)layer);
+                              "ENGINE_REGISTER.regions: rank %" PRIu64 ", pool %" PRIu64
+                              " lacks layer %" PRIu64,
+                              cell / engine->pools.count, cell % engine->pools.count, layer);
             }
         }
         if (err == SL_OK && counts[cell] == 0) {
-            err = sl_fail(why, SL_ERR_INVALID,
-                          "ENGINE_REGISTER.regions: rank %llu, pool %llu has no layer",
-                          (unsigned long long)(cell / engine->pools.count),
-                          (unsigned long long)(cell % engine->pools.count));
+            err =
+                sl_fail(why, SL_ERR_INVALID,
+                        "ENGINE_REGISTER.regions: rank %" PRIu64 ", pool %" PRIu64 " has no layer",
+                        cell / engine->pools.count, cell % engine->pools.count);
         }
     }
     free(seen);
@@ -178,8 +178,9 @@ static sl_err engine_check(const struct sl_body_engine_register *engine, struct 
     }
     if (engine->world == 0 || engine->world > ENGINE_WORLD_MAX || engine->pools.count == 0 ||
         engine->pools.count > ENGINE_POOLS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.pools: %llu pools for %llu ranks",
-                       (unsigned long long)engine->pools.count, (unsigned long long)engine->world);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "ENGINE_REGISTER.pools: %" PRIu64 " pools for %" PRIu64 " ranks",
+                       engine->pools.count, engine->world);
     }
     for (uint64_t i = 0; i < engine->model.length; i++) {
         char c = engine->model.at[i];
@@ -378,9 +379,9 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
-    reg_log(self, SL_LOG_INFO, msg->trace_id, "engine %s: process %u, %llu ranks, %llu pools",
-            body->name.at, proc.pid, (unsigned long long)body->world,
-            (unsigned long long)body->pools.count);
+    reg_log(self, SL_LOG_INFO, msg->trace_id,
+            "engine %s: process %u, %" PRIu64 " ranks, %" PRIu64 " pools", body->name.at, proc.pid,
+            body->world, body->pools.count);
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_register_reply.engine_id = id;
     sl_reply(self->env, msg, &reply);
@@ -393,8 +394,8 @@ static void engine_get(struct registrar *self, const struct sl_msg *msg)
     struct sl_msg kept;
     if (engine == NULL) {
         sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu is not registered",
-                              (unsigned long long)msg->body.engine_get.engine_id),
+                      sl_fail(&why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not registered",
+                              msg->body.engine_get.engine_id),
                       &why);
         return;
     }
@@ -440,8 +441,8 @@ static void engines_died(struct registrar *self, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {
         if (self->engines->all[i].used && sl_proc_id_equal(self->engines->all[i].proc, proc)) {
-            reg_log(self, SL_LOG_INFO, 0, "engine %llu ended: process %u is gone",
-                    (unsigned long long)self->engines->all[i].id, proc.pid);
+            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: process %u is gone",
+                    self->engines->all[i].id, proc.pid);
             engine_remove(self, &self->engines->all[i]);
         }
     }
@@ -467,8 +468,8 @@ void reg_engines_pool_over(struct registrar *self, uint64_t epoch)
     for (uint32_t i = 0; i < self->engines->max; i++) {
         struct reg_engine *engine = &self->engines->all[i];
         if (engine->used && engine_uses(self, engine, epoch)) {
-            reg_log(self, SL_LOG_INFO, 0, "engine %llu ended: memory of it is revoked",
-                    (unsigned long long)engine->id);
+            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: memory of it is revoked",
+                    engine->id);
             engine_remove(self, engine);
         }
     }

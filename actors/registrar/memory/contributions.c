@@ -6,6 +6,7 @@
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/presence/peers.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,9 +184,9 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
     all->ending |= BIT(number);
     all->length_bytes -= at->length_bytes;
     contribution_tell_end(self, at);
-    reg_log(self, SL_LOG_INFO, 0, "contribution %.100s of %llu bytes %s: %llu values are charged",
-            at->name, (unsigned long long)at->length_bytes, reason,
-            (unsigned long long)at->value_count);
+    reg_log(self, SL_LOG_INFO, 0,
+            "contribution %.100s of %" PRIu64 " bytes %s: %" PRIu64 " values are charged", at->name,
+            at->length_bytes, reason, at->value_count);
     if (at->value_count == 0) {
         reg_contribution_left(self, number);
         return;
@@ -274,19 +275,18 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
     uint64_t memory_bytes = sl_arena_data_bytes(self->arena);
     if (want->length_bytes > memory_bytes - all->length_bytes) {
         return sl_fail(why, SL_ERR_NO_SPACE,
-                       "contribution of %llu bytes: %llu of at most %llu are contributed already "
+                       "contribution of %" PRIu64 " bytes: %" PRIu64 " of at most %" PRIu64
+                       " are contributed already "
                        "(setting memory, mooncake_master --memory)",
-                       (unsigned long long)want->length_bytes,
-                       (unsigned long long)all->length_bytes, (unsigned long long)memory_bytes);
+                       want->length_bytes, all->length_bytes, memory_bytes);
     }
     uint64_t reachable_bytes = sl_arena_reachable_bytes(self->arena);
     if (all->length_bytes + want->length_bytes > reachable_bytes) {
-        return sl_fail(
-            why, SL_ERR_NO_SPACE,
-            "contribution of %llu bytes: %llu are contributed already, and shared memory "
-            "has room for %llu in all (df -h /dev/shm)",
-            (unsigned long long)want->length_bytes, (unsigned long long)all->length_bytes,
-            (unsigned long long)reachable_bytes);
+        return sl_fail(why, SL_ERR_NO_SPACE,
+                       "contribution of %" PRIu64 " bytes: %" PRIu64
+                       " are contributed already, and shared memory "
+                       "has room for %" PRIu64 " in all (df -h /dev/shm)",
+                       want->length_bytes, all->length_bytes, reachable_bytes);
     }
     uint32_t number = number_free(self);
     if (number == REG_NONE) {
@@ -310,9 +310,8 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
     all->length_bytes += want->length_bytes;
     all->again_ns = all->some_homeless ? 0 : all->again_ns;
     self->space.freed = true;
-    reg_log(self, SL_LOG_INFO, 0, "contribution %.100s: %llu bytes%s%s", at->name,
-            (unsigned long long)at->length_bytes, want->lasting ? ", lasting" : " of ",
-            at->process);
+    reg_log(self, SL_LOG_INFO, 0, "contribution %.100s: %" PRIu64 " bytes%s%s", at->name,
+            at->length_bytes, want->lasting ? ", lasting" : " of ", at->process);
     return SL_OK;
 }
 
@@ -336,11 +335,12 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
         return contribution_add(self, peer, want, why);
     }
     if (contribution_lasts(at)) {
-        return sl_fail(why, SL_ERR_EXISTS, "contribution %s lasts and has %llu bytes", at->name,
-                       (unsigned long long)at->length_bytes);
+        return sl_fail(why, SL_ERR_EXISTS, "contribution %s lasts and has %" PRIu64 " bytes",
+                       at->name, at->length_bytes);
     }
-    return sl_fail(why, SL_ERR_EXISTS, "contribution %s is there: %llu bytes of %s (process %u)",
-                   at->name, (unsigned long long)at->length_bytes, at->process, at->proc.pid);
+    return sl_fail(why, SL_ERR_EXISTS,
+                   "contribution %s is there: %" PRIu64 " bytes of %s (process %u)", at->name,
+                   at->length_bytes, at->process, at->proc.pid);
 }
 
 /* CONTRIBUTEs that wait for memory. */

@@ -13,6 +13,7 @@
 #include "ipc/sl_huge.h"
 #include "runtime/sl_spin.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,9 +94,9 @@ static void populate_fail(struct registrar *self, const char *text)
     struct reg_populate *populate = self->populate;
     populate->again_ns = sl_deadline_ns(self->env->now_ns, AGAIN_NS);
     if (!populate->failed) { /* once, however often it is tried again */
-        reg_log(self, SL_LOG_WARN, 0, "memory: %llu of %llu bytes are there (%s), using these",
-                (unsigned long long)populate->there_bytes,
-                (unsigned long long)populate_target(self), text);
+        reg_log(self, SL_LOG_WARN, 0,
+                "memory: %" PRIu64 " of %" PRIu64 " bytes are there (%s), using these",
+                populate->there_bytes, populate_target(self), text);
     }
     populate->failed = true;
     self->space.freed = true; /* who waited for it hears so */
@@ -256,9 +257,9 @@ static bool populate_lacks(struct registrar *self, char *reason, size_t reason_b
     if (!self->populate->failed || self->populate->there_bytes >= target_bytes) {
         return false;
     }
-    (void)snprintf(reason, reason_bytes, "the system gave %llu of %llu bytes of memory",
-                   (unsigned long long)self->populate->there_bytes,
-                   (unsigned long long)target_bytes);
+    (void)snprintf(reason, reason_bytes,
+                   "the system gave %" PRIu64 " of %" PRIu64 " bytes of memory",
+                   self->populate->there_bytes, target_bytes);
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/base/part.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static sl_err ghosts_init(struct registrar *self, struct sl_error *why)
@@ -13,9 +14,9 @@ static sl_err ghosts_init(struct registrar *self, struct sl_error *why)
         return SL_OK;
     }
     ghosts->ring = calloc(ghosts->capacity, sizeof(*ghosts->ring));
-    return ghosts->ring != NULL ? SL_OK
-                                : sl_fail(why, SL_ERR_NO_MEMORY, "list of %llu ghosts",
-                                          (unsigned long long)ghosts->capacity);
+    return ghosts->ring != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_NO_MEMORY, "list of %" PRIu64 " ghosts", ghosts->capacity);
 }
 
 static void ghosts_fini(struct registrar *self)

@@ -18,6 +18,7 @@
 #include "actors/registrar/writers/transients.h"
 #include "runtime/sl_array.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define HELD_MAX (1u << 20)
@@ -331,14 +332,15 @@ static void hold_end(struct registrar *self, const struct sl_msg *msg)
     struct sl_digest keys = {.low = msg->body.hold_end.keys_low,
                              .high = msg->body.hold_end.keys_high};
     if (hold == NULL) {
-        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016llx",
-                      (unsigned long long)msg->body.hold_end.hold_id);
+        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016" PRIx64,
+                      msg->body.hold_end.hold_id);
         sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
         return;
     }
     if ((keys.low != 0 || keys.high != 0) && !hold_is_known(self, hold, keys)) {
-        (void)sl_fail(&why, SL_ERR_PERMISSION, "hand-over %016llx holds no block of these keys",
-                      (unsigned long long)msg->body.hold_end.hold_id);
+        (void)sl_fail(&why, SL_ERR_PERMISSION,
+                      "hand-over %016" PRIx64 " holds no block of these keys",
+                      msg->body.hold_end.hold_id);
         sl_reply_code(self->env, msg, SL_ERR_PERMISSION, &why);
         return;
     }

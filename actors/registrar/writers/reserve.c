@@ -19,6 +19,7 @@
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/parked.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -650,27 +651,26 @@ static sl_err request_check(const struct registrar *self, const struct sl_body_r
                             struct sl_error *why)
 {
     if (body->soft_pin_ns > self->scratch->soft_pin_max_ns) {
-        return sl_fail(why, SL_ERR_INVALID, "RESERVE.soft_pin_ns: %llu, soft_pin_max is %llu",
-                       (unsigned long long)body->soft_pin_ns,
-                       (unsigned long long)self->scratch->soft_pin_max_ns);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "RESERVE.soft_pin_ns: %" PRIu64 ", soft_pin_max is %" PRIu64,
+                       body->soft_pin_ns, self->scratch->soft_pin_max_ns);
     }
     for (uint64_t i = 0; i < body->items.count; i++) {
         const struct sl_item_want *want = &body->items.at[i];
         if (want->group > body->groups.count) {
-            return sl_fail(why, SL_ERR_INVALID, "RESERVE.items[%llu].group: %llu of %llu groups",
-                           (unsigned long long)i, (unsigned long long)want->group,
-                           (unsigned long long)body->groups.count);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "RESERVE.items[%" PRIu64 "].group: %" PRIu64 " of %" PRIu64 " groups", i,
+                           want->group, body->groups.count);
         }
         if (want->group != 0 && want->part_index >= body->groups.at[want->group - 1].part_count) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "RESERVE.items[%llu].part_index: %llu of %llu parts",
-                           (unsigned long long)i, (unsigned long long)want->part_index,
-                           (unsigned long long)body->groups.at[want->group - 1].part_count);
+                           "RESERVE.items[%" PRIu64 "].part_index: %" PRIu64 " of %" PRIu64
+                           " parts",
+                           i, want->part_index, body->groups.at[want->group - 1].part_count);
         }
         if (want->group != 0 && want->bundle.length > 0) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "RESERVE.items[%llu].bundle: a part of a block has none",
-                           (unsigned long long)i);
+                           "RESERVE.items[%" PRIu64 "].bundle: a part of a block has none", i);
         }
     }
     return SL_OK;

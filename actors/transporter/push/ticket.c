@@ -5,6 +5,7 @@
 #include "runtime/fabric/core/wire.h"
 #include "runtime/sl_digest.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define TICKET_MAGIC      UINT32_C(0x544b4c53) /* "SLKT" */
@@ -40,8 +41,8 @@ sl_err sl_ticket_read(const void *from, uint64_t length_bytes, struct sl_ticket 
     struct sl_ticket ticket = {0};
     if (length_bytes < TICKET_HEAD_BYTES + TICKET_SUM_BYTES || length_bytes > SL_TICKET_BYTES_MAX ||
         sl_wire_get(bytes, 4) != TICKET_MAGIC) {
-        return sl_fail(why, SL_ERR_INVALID, "ticket: %llu bytes that are none",
-                       (unsigned long long)length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "ticket: %" PRIu64 " bytes that are none",
+                       length_bytes);
     }
     if (bytes[4] != TICKET_VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "ticket: version %u", bytes[4]);

@@ -3,6 +3,7 @@
 #include "actors/transporter/regions/regions.h"
 #include "actors/transporter/regions/gpus.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define CHUNKS_MAX 65536u /* of the message table */
@@ -43,13 +44,14 @@ sl_err tr_regions_init(struct transporter *self, struct sl_error *why)
     }
     if (self->limit.clamped) {
         sl_log_write(env->log, SL_LOG_WARN, 0,
-                     "MC_MAX_MR_SIZE '%.64s' is not within 1 GiB..6 GiB, %llu bytes are used",
-                     sources.variable, (unsigned long long)self->limit.bytes);
+                     "MC_MAX_MR_SIZE '%.64s' is not within 1 GiB..6 GiB, %" PRIu64
+                     " bytes are used",
+                     sources.variable, self->limit.bytes);
     }
     err = regions_nic(self, why);
     if (err == SL_OK) {
-        sl_log_write(env->log, SL_LOG_INFO, 0, "memory regions of at most %llu bytes, nic %s",
-                     (unsigned long long)self->limit.bytes,
+        sl_log_write(env->log, SL_LOG_INFO, 0,
+                     "memory regions of at most %" PRIu64 " bytes, nic %s", self->limit.bytes,
                      self->nic[0] == '\0' ? "none" : self->nic);
     }
     return err;
@@ -64,8 +66,8 @@ static sl_err chunk_add(struct transporter *self, uint64_t arena, const struct s
                         struct sl_error *why)
 {
     if (self->chunk_count == CHUNKS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "more than %u regions of at most %llu bytes", CHUNKS_MAX,
-                       (unsigned long long)self->limit.bytes);
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u regions of at most %" PRIu64 " bytes",
+                       CHUNKS_MAX, self->limit.bytes);
     }
     if (self->chunk_count == self->chunk_capacity) {
         uint32_t capacity = SL_MAX(64u, self->chunk_capacity * 2);

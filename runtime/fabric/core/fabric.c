@@ -2,6 +2,7 @@
 #include "runtime/fabric/core/movers.h"
 #include "runtime/fabric/core/tables.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,14 +108,14 @@ static sl_err options_check(const struct sl_fabric_options *options, struct sl_e
     };
     for (size_t i = 0; i < SL_COUNT(bounds); i++) {
         if (!in_range(bounds[i].value, bounds[i].low, bounds[i].high)) {
-            return sl_fail(why, SL_ERR_INVALID, "%s %llu is not within %llu..%llu", bounds[i].name,
-                           (unsigned long long)bounds[i].value, (unsigned long long)bounds[i].low,
-                           (unsigned long long)bounds[i].high);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "%s %" PRIu64 " is not within %" PRIu64 "..%" PRIu64, bounds[i].name,
+                           bounds[i].value, bounds[i].low, bounds[i].high);
         }
     }
     if (options->unit_bytes % SL_DIGEST_CHUNK_BYTES != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "unit_bytes %llu is no multiple of 16 KiB",
-                       (unsigned long long)options->unit_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "unit_bytes %" PRIu64 " is no multiple of 16 KiB",
+                       options->unit_bytes);
     }
     return SL_OK;
 }

@@ -1,6 +1,7 @@
 /* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
 #include "runtime/fabric/core/tables.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +20,9 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     }
     if (grant->length_bytes == 0 || grant->offset_bytes > memory->what.length_bytes ||
         grant->length_bytes > memory->what.length_bytes - grant->offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "range %llu+%llu is not within %llu bytes",
-                       (unsigned long long)grant->offset_bytes,
-                       (unsigned long long)grant->length_bytes,
-                       (unsigned long long)memory->what.length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
+                       grant->offset_bytes, grant->length_bytes, memory->what.length_bytes);
     }
     if (fabric_peer_of(fabric, grant->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");

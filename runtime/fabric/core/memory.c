@@ -1,6 +1,7 @@
 /* runtime/fabric/core/memory.c - memories are registered, a region a step. */
 #include "runtime/fabric/core/tables.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,9 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
     uint64_t at = 0;
     while (memory_cut(fabric, &fresh, &at, &cut)) {
         if (++fresh.region_capacity > SL_FABRIC_REGIONS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "memory of %llu bytes needs more than %u regions",
-                           (unsigned long long)memory->length_bytes, SL_FABRIC_REGIONS_MAX);
+            return sl_fail(why, SL_ERR_LIMIT,
+                           "memory of %" PRIu64 " bytes needs more than %u regions",
+                           memory->length_bytes, SL_FABRIC_REGIONS_MAX);
         }
     }
     SL_ASSERT(fresh.region_capacity > 0); /* the length is not 0 */

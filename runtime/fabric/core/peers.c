@@ -3,6 +3,7 @@
 #include "runtime/fabric/core/tables.h"
 #include "runtime/sl_backoff.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static enum sl_fabric_link peer_link(const struct fabric_peer *peer)
@@ -175,8 +176,8 @@ void fabric_peers_step(struct sl_fabric *fabric)
             peer_start(peer);
         } else if (peer->state == PEER_STARTING && peer->due_ns <= fabric->now_ns) {
             struct sl_error why = {0};
-            (void)sl_fail(&why, SL_ERR_UNREACHABLE, "no link within %llu ms",
-                          (unsigned long long)(fabric->options.connect_ns / SL_NS_PER_MS));
+            (void)sl_fail(&why, SL_ERR_UNREACHABLE, "no link within %" PRIu64 " ms",
+                          fabric->options.connect_ns / SL_NS_PER_MS);
             fabric_peer_fail(peer, &why);
         }
         if (peer->state == PEER_UP) {

@@ -3,6 +3,7 @@
 
 #include "runtime/sl_parse.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -44,8 +45,9 @@ sl_err sl_mr_limit_of(const struct sl_mr_sources *sources, struct sl_mr_limit *o
 {
     struct sl_mr_limit limit = {.bytes = sources->setting_bytes};
     if (sources->setting_bytes != 0 && sources->setting_bytes < SL_PAGE_BYTES) {
-        return sl_fail(why, SL_ERR_CONFIG, "mr_bytes_max: %llu is less than a page of %u bytes",
-                       (unsigned long long)sources->setting_bytes, SL_PAGE_BYTES);
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "mr_bytes_max: %" PRIu64 " is less than a page of %u bytes",
+                       sources->setting_bytes, SL_PAGE_BYTES);
     }
     if (sources->setting_bytes == 0) {
         sl_err err = variable_limit(sources->variable, &limit, why);
@@ -58,8 +60,8 @@ sl_err sl_mr_limit_of(const struct sl_mr_sources *sources, struct sl_mr_limit *o
     }
     if (limit.bytes < SL_PAGE_BYTES) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "the device's max_mr_size of %llu bytes is less than a page",
-                       (unsigned long long)limit.bytes);
+                       "the device's max_mr_size of %" PRIu64 " bytes is less than a page",
+                       limit.bytes);
     }
     *out = limit;
     return SL_OK;

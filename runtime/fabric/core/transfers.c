@@ -2,6 +2,7 @@
  * ended. */
 #include "runtime/fabric/core/tables.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
@@ -22,17 +23,16 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     if (piece->length_bytes == 0 || piece->length_bytes > SL_VALUE_BYTES_MAX ||
         piece->offset_bytes > memory->what.length_bytes ||
         piece->length_bytes > memory->what.length_bytes - piece->offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "local range %llu+%llu is not within %llu bytes",
-                       (unsigned long long)piece->offset_bytes,
-                       (unsigned long long)piece->length_bytes,
-                       (unsigned long long)memory->what.length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "local range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
+                       piece->offset_bytes, piece->length_bytes, memory->what.length_bytes);
     }
     if (piece->remote_offset_bytes > UINT64_MAX - piece->length_bytes ||
         !fabric_regions_cover(key->regions, key->region_count, piece->remote_offset_bytes,
                               piece->length_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID, "remote range %llu+%llu is not within the key",
-                       (unsigned long long)piece->remote_offset_bytes,
-                       (unsigned long long)piece->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "remote range %" PRIu64 "+%" PRIu64 " is not within the key",
+                       piece->remote_offset_bytes, piece->length_bytes);
     }
     return SL_OK;
 }

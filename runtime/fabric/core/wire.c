@@ -1,6 +1,7 @@
 /* runtime/fabric/core/wire.c - frames and blobs of the tcp fabric. */
 #include "runtime/fabric/core/wire.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define MAGIC_REQUEST UINT32_C(0x51544c53) /* "SLTQ" */
@@ -19,8 +20,8 @@ static sl_err head_read(const unsigned char *bytes, uint32_t magic, const char *
                         struct sl_error *why)
 {
     if (sl_wire_get(bytes, 4) != magic) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "%s: wrong magic 0x%08llx", what,
-                       (unsigned long long)sl_wire_get(bytes, 4));
+        return sl_fail(why, SL_ERR_PROTOCOL, "%s: wrong magic 0x%08" PRIx64, what,
+                       sl_wire_get(bytes, 4));
     }
     if (bytes[4] != SL_WIRE_FRAME_VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "%s: version %u, not %u", what, bytes[4],
@@ -96,8 +97,7 @@ sl_err sl_wire_answer_read(const unsigned char bytes[SL_WIRE_ANSWER_BYTES],
         .length_bytes = (uint32_t)sl_wire_get(bytes + 12, 4),
     };
     if (answer.verb < SL_WIRE_READ || answer.verb > SL_WIRE_HELLO || code >= SL_ERR_COUNT) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "answer: verb %u, code %llu", bytes[5],
-                       (unsigned long long)code);
+        return sl_fail(why, SL_ERR_PROTOCOL, "answer: verb %u, code %" PRIu64, bytes[5], code);
     }
     answer.code = (sl_err)code;
     bool has_value = answer.verb == SL_WIRE_READ && answer.code == SL_OK;
@@ -176,8 +176,8 @@ sl_err sl_wire_key_read(const void *blob, uint32_t length_bytes, struct sl_wire_
     };
     if ((key.verb != SL_WIRE_READ && key.verb != SL_WIRE_WRITE) || key.length_bytes == 0 ||
         key.offset_bytes > UINT64_MAX - key.length_bytes) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "key: verb %u, range %llu+%llu", bytes[5],
-                       (unsigned long long)key.offset_bytes, (unsigned long long)key.length_bytes);
+        return sl_fail(why, SL_ERR_PROTOCOL, "key: verb %u, range %" PRIu64 "+%" PRIu64, bytes[5],
+                       key.offset_bytes, key.length_bytes);
     }
     memcpy(key.token, bytes + 40, SL_WIRE_TOKEN_BYTES);
     *out = key;

@@ -9,6 +9,7 @@
 #include "runtime/fabric/verbs/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,9 +55,8 @@ static sl_err key_region_read(const unsigned char *at, uint32_t rkeys, uint32_t 
     const struct fabric_region *before = index == 0 ? NULL : &key->regions[index - 1];
     if (region.length_bytes == 0 || region.offset_bytes > UINT64_MAX - region.length_bytes ||
         (before != NULL && region.offset_bytes < before->offset_bytes + before->length_bytes)) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: region %u is %llu+%llu", index,
-                       (unsigned long long)region.offset_bytes,
-                       (unsigned long long)region.length_bytes);
+        return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: region %u is %" PRIu64 "+%" PRIu64, index,
+                       region.offset_bytes, region.length_bytes);
     }
     key->regions[index] = region;
     for (uint32_t i = 0; key->lane_rkeys != NULL && i < rkeys; i++) {
@@ -281,8 +281,8 @@ static sl_err own_register(struct fabric_peer *peer, struct fabric_grant *grant,
     held->own = verbs->lib.verbs_reg_mr(verbs->pd, at, grant->what.length_bytes,
                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (held->own == NULL) {
-        return sl_fail_os(why, errno, "register %llu bytes for a ticket",
-                          (unsigned long long)grant->what.length_bytes);
+        return sl_fail_os(why, errno, "register %" PRIu64 " bytes for a ticket",
+                          grant->what.length_bytes);
     }
     struct fabric_region region = {.offset_bytes = grant->what.offset_bytes,
                                    .length_bytes = grant->what.length_bytes,

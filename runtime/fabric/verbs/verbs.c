@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,8 +290,9 @@ static sl_err verbs_region_add(struct sl_fabric *fabric, void *at, uint64_t leng
     struct ibv_mr *region = verbs->lib.verbs_reg_mr(
         verbs->pd, at, length_bytes, access | (verbs->windows ? IBV_ACCESS_MW_BIND : 0));
     if (region == NULL) {
-        return sl_fail_os(why, errno, "register %llu bytes at offset %llu as a memory region",
-                          (unsigned long long)length_bytes, (unsigned long long)out->offset_bytes);
+        return sl_fail_os(why, errno,
+                          "register %" PRIu64 " bytes at offset %" PRIu64 " as a memory region",
+                          length_bytes, out->offset_bytes);
     }
     out->handle = region;
     out->addr = (uintptr_t)at;

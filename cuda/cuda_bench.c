@@ -4,6 +4,7 @@
 #include "cuda/cuda_internal.h"
 #include "runtime/sl_clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,18 +63,16 @@ static sl_err bench_open(struct bench *bench, struct sl_error *why)
     bench->moves = calloc(blocks_max, sizeof(*bench->moves));
     if (bench->room_bytes == 0 || bench->moves == NULL) {
         return sl_fail(why, bench->moves == NULL ? SL_ERR_NO_MEMORY : SL_ERR_INVALID,
-                       "%llu bytes are too few to measure with",
-                       (unsigned long long)bench->options->bytes_max);
+                       "%" PRIu64 " bytes are too few to measure with", bench->options->bytes_max);
     }
     sl_err err =
         sl_fail_cuda(&cuda->driver, why, cuda->driver.memory_get(&bench->pool, bench->room_bytes),
-                     "get %llu bytes of device memory", (unsigned long long)bench->room_bytes);
+                     "get %" PRIu64 " bytes of device memory", bench->room_bytes);
     if (err == SL_OK) {
-        err =
-            sl_fail_cuda(&cuda->driver, why,
-                         cuda->driver.host_get(&host, bench->room_bytes,
-                                               SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
-                         "get %llu bytes of pinned memory", (unsigned long long)bench->room_bytes);
+        err = sl_fail_cuda(&cuda->driver, why,
+                           cuda->driver.host_get(&host, bench->room_bytes,
+                                                 SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
+                           "get %" PRIu64 " bytes of pinned memory", bench->room_bytes);
         bench->host = host;
     }
     return err == SL_OK ? cuda_host_adopt(cuda, bench->host, bench->room_bytes, why) : err;
@@ -165,8 +164,8 @@ static sl_err single(struct bench *bench, struct sl_error *why)
                                   : driver->to_device(at, host, row->piece_bytes, stream);
         }
     }
-    sl_err err = sl_fail_cuda(driver, why, result, "copy a piece of %llu bytes",
-                              (unsigned long long)row->piece_bytes);
+    sl_err err =
+        sl_fail_cuda(driver, why, result, "copy a piece of %" PRIu64 " bytes", row->piece_bytes);
     sl_cu_result waited = driver->stream_wait(stream);
     return err == SL_OK ? sl_fail_cuda(driver, why, waited, "wait for single copies") : err;
 }
@@ -294,9 +293,9 @@ static sl_err values_check(const struct bench *bench, uint32_t turn, bool digest
         bool digested = !digests || sl_digest_equal(bench->moves[i].digest,
                                                     sl_digest_of(value, words * sizeof(*value)));
         if (!same || !digested) {
-            return sl_fail(why, SL_ERR_CORRUPT, "value %u of pieces of %llu bytes, %s: its %s", i,
-                           (unsigned long long)bench->row.piece_bytes, doing,
-                           same ? "digest differs" : "bytes differ");
+            return sl_fail(why, SL_ERR_CORRUPT,
+                           "value %u of pieces of %" PRIu64 " bytes, %s: its %s", i,
+                           bench->row.piece_bytes, doing, same ? "digest differs" : "bytes differ");
         }
     }
     return SL_OK;

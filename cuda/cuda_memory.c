@@ -4,6 +4,7 @@
 #include "runtime/sl_proc.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -102,23 +103,23 @@ static sl_err physical_open(struct cuda_device *cuda, struct cuda_map *map, stru
     struct sl_driver *driver = &cuda->driver;
     struct sl_cu_access access = {.location = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu},
                                   .flags = SL_CU_ACCESS_READ_WRITE};
-    unsigned long long length = map->length_bytes;
+    uint64_t length = map->length_bytes;
     bool mapped = false;
     sl_err err =
         sl_fail_cuda(driver, why, driver->address_get(&map->base, map->length_bytes, 0, 0, 0),
-                     "reserve %llu bytes of addresses", length);
+                     "reserve %" PRIu64 " bytes of addresses", length);
     if (err != SL_OK) {
         map->base = 0;
     } else {
         err = sl_fail_cuda(driver, why,
                            driver->address_map(map->base, map->length_bytes, 0, map->physical, 0),
-                           "map %llu bytes of device memory", length);
+                           "map %" PRIu64 " bytes of device memory", length);
         mapped = err == SL_OK;
     }
     if (mapped) {
         err = sl_fail_cuda(driver, why,
                            driver->address_access(map->base, map->length_bytes, &access, 1),
-                           "allow access to %llu bytes of device memory", length);
+                           "allow access to %" PRIu64 " bytes of device memory", length);
     }
     if (err != SL_OK) {
         physical_close(driver, map, mapped);
@@ -201,8 +202,8 @@ sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
     if (length_bytes == 0 ||
         __builtin_add_overflow(handle->offset_bytes, length_bytes, &end_bytes) ||
         end_bytes > INT64_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "%llu bytes at %llu are not there",
-                       (unsigned long long)length_bytes, (unsigned long long)handle->offset_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " bytes at %" PRIu64 " are not there",
+                       length_bytes, handle->offset_bytes);
     }
     sl_err err = cuda_enter(cuda, why);
     if (err == SL_OK) {
@@ -213,8 +214,8 @@ sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
     }
     if (end_bytes > map->length_bytes) {
         err = sl_fail(why, SL_ERR_INVALID,
-                      "memory of process %u has %llu bytes, %llu are registered", handle->pid,
-                      (unsigned long long)map->length_bytes, (unsigned long long)end_bytes);
+                      "memory of process %u has %" PRIu64 " bytes, %" PRIu64 " are registered",
+                      handle->pid, map->length_bytes, end_bytes);
         if (map->users == 0) {
             map_close(cuda, map);
         }
@@ -251,9 +252,8 @@ static sl_err memory_clear(struct cuda_device *cuda, const struct cuda_map *map,
 {
     struct sl_driver *driver = &cuda->driver;
     sl_cu_stream stream = cuda->slots[0].stream;
-    sl_err err =
-        sl_fail_cuda(driver, why, driver->fill(map->base, 0, map->length_bytes, stream),
-                     "clear %llu bytes of device memory", (unsigned long long)map->length_bytes);
+    sl_err err = sl_fail_cuda(driver, why, driver->fill(map->base, 0, map->length_bytes, stream),
+                              "clear %" PRIu64 " bytes of device memory", map->length_bytes);
     sl_cu_result waited = driver->stream_wait(stream);
     return err == SL_OK ? sl_fail_cuda(driver, why, waited, "wait for memory to be cleared") : err;
 }
@@ -268,8 +268,7 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
     size_t unit = 0;
     int fd = -1;
     if (length_bytes > INT64_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "memory of %llu bytes",
-                       (unsigned long long)length_bytes);
+        return sl_fail(why, SL_ERR_INVALID, "memory of %" PRIu64 " bytes", length_bytes);
     }
     sl_err err = cuda_enter(cuda, why);
     if (err == SL_OK) {
@@ -277,9 +276,9 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
     }
     if (err == SL_OK) {
         map.length_bytes = sl_align_up(length_bytes, unit);
-        err = sl_fail_cuda(
-            driver, why, driver->physical_get(&map.physical, map.length_bytes, &memory, 0),
-            "get %llu bytes of device memory for others", (unsigned long long)map.length_bytes);
+        err = sl_fail_cuda(driver, why,
+                           driver->physical_get(&map.physical, map.length_bytes, &memory, 0),
+                           "get %" PRIu64 " bytes of device memory for others", map.length_bytes);
     }
     if (err == SL_OK) {
         err = physical_open(cuda, &map, why);
@@ -357,8 +356,9 @@ sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t len
         *host = (struct cuda_host){.base = base, .length_bytes = length_bytes};
     }
     if (host->length_bytes != length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "host memory of %llu bytes was added with %llu",
-                       (unsigned long long)length_bytes, (unsigned long long)host->length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "host memory of %" PRIu64 " bytes was added with %" PRIu64, length_bytes,
+                       host->length_bytes);
     }
     host->ready_bytes = SL_MAX(host->ready_bytes, ready_bytes);
     return SL_OK;
@@ -406,12 +406,11 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
             continue;
         }
         *more = true;
-        sl_err err = sl_fail_cuda(
-            driver, why,
-            driver->host_register(host->base + host->pinned_bytes, next_bytes,
-                                  SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
-            "pin %llu bytes after %llu of %llu", (unsigned long long)next_bytes,
-            (unsigned long long)host->pinned_bytes, (unsigned long long)host->length_bytes);
+        sl_err err = sl_fail_cuda(driver, why,
+                                  driver->host_register(host->base + host->pinned_bytes, next_bytes,
+                                                        SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
+                                  "pin %" PRIu64 " bytes after %" PRIu64 " of %" PRIu64, next_bytes,
+                                  host->pinned_bytes, host->length_bytes);
         if (err != SL_OK) {
             host_unpin(cuda, host);
             host->refused = true;

@@ -1,6 +1,7 @@
 /* cuda/cuda_move.c - cuts a job into what fits a slot, by one of four ways. */
 #include "cuda/cuda_internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- what a slot holds ---- */
@@ -366,9 +367,8 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
             return sl_fail(why, SL_ERR_INVALID, "move %u: layer table %u is unknown", i, index);
         }
         if (moves[i].device_block >= cuda->tables[index].host.block_count) {
-            return sl_fail(why, SL_ERR_INVALID, "move %u: device block %llu of %llu", i,
-                           (unsigned long long)moves[i].device_block,
-                           (unsigned long long)cuda->tables[index].host.block_count);
+            return sl_fail(why, SL_ERR_INVALID, "move %u: device block %" PRIu64 " of %" PRIu64, i,
+                           moves[i].device_block, cuda->tables[index].host.block_count);
         }
         sl_err err = sl_plan_range_of(&cuda->tables[index].host, &moves[i], &range, why);
         if (err != SL_OK) {

@@ -3,6 +3,7 @@
  * the other, and in it everything is in order. */
 #include "cuda/cuda_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +27,7 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(driver, why, driver->memory_get(&slot->staging, cuda->half_bytes),
-                           "get %llu bytes of device memory for staging",
-                           (unsigned long long)cuda->half_bytes);
+                           "get %" PRIu64 " bytes of device memory for staging", cuda->half_bytes);
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(driver, why, driver->memory_get(&slot->ring_device, ring_bytes),
@@ -42,8 +42,8 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
         err = sl_fail_cuda(driver, why,
                            driver->host_get(&pinned, cuda->half_bytes + ring_bytes + hash_bytes,
                                             SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
-                           "get %llu bytes of pinned memory",
-                           (unsigned long long)cuda->half_bytes + ring_bytes + hash_bytes);
+                           "get %" PRIu64 " bytes of pinned memory",
+                           cuda->half_bytes + ring_bytes + hash_bytes);
     }
     if (err == SL_OK) {
         slot->bounce = pinned;
@@ -299,7 +299,7 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
         err = sl_fail_cuda(&cuda->driver, why,
                            cuda->driver.to_host(slot->hashes, slot->hashes_device,
                                                 chunks * sizeof(uint64_t), slot->stream),
-                           "copy %llu digests from the device", (unsigned long long)chunks);
+                           "copy %" PRIu64 " digests from the device", chunks);
     }
     return err;
 }

@@ -1,6 +1,7 @@
 /* cuda/device.c - back ends by name. */
 #include "cuda/device_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +12,8 @@ sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_de
 {
     struct sl_error reason = {0};
     if (options->staging_bytes < DEVICE_STAGING_BYTES_MIN) {
-        return sl_fail(why, SL_ERR_INVALID, "staging of %llu bytes: at least %u are needed",
-                       (unsigned long long)options->staging_bytes, DEVICE_STAGING_BYTES_MIN);
+        return sl_fail(why, SL_ERR_INVALID, "staging of %" PRIu64 " bytes: at least %u are needed",
+                       options->staging_bytes, DEVICE_STAGING_BYTES_MIN);
     }
     if (strcmp(options->name, "cuda") == 0) {
         return sl_device_cuda_open(options, out, why);
@@ -88,8 +89,9 @@ sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_
                           uint64_t ready_bytes, struct sl_error *why)
 {
     if (base == NULL || length_bytes == 0 || ready_bytes > length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "host memory of %llu bytes, %llu of them ready",
-                       (unsigned long long)length_bytes, (unsigned long long)ready_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "host memory of %" PRIu64 " bytes, %" PRIu64 " of them ready", length_bytes,
+                       ready_bytes);
     }
     return device->ops->host_add == NULL
                ? SL_OK

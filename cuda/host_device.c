@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,14 +61,15 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
                        handle->fd, handle->pid);
     }
     if (length_bytes == 0 || (uint64_t)status.st_size < length_bytes) {
-        return sl_fail(
-            why, SL_ERR_INVALID, "descriptor %d of process %u has %lld bytes, %llu are registered",
-            handle->fd, handle->pid, (long long)status.st_size, (unsigned long long)length_bytes);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "descriptor %d of process %u has %" PRId64 " bytes, %" PRIu64
+                       " are registered",
+                       handle->fd, handle->pid, (int64_t)status.st_size, length_bytes);
     }
     void *base = mmap(NULL, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %llu bytes of descriptor %d of process %u",
-                          (unsigned long long)length_bytes, handle->fd, handle->pid);
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes of descriptor %d of process %u",
+                          length_bytes, handle->fd, handle->pid);
     }
     *out = (struct sl_mapping){.base = base, .length_bytes = length_bytes};
     return SL_OK;
@@ -120,14 +122,14 @@ static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes
     (void)device;
     int fd = memfd_create("sluice-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
-        return sl_fail_os(why, errno, "memfd of %llu bytes", (unsigned long long)length_bytes);
+        return sl_fail_os(why, errno, "memfd of %" PRIu64 " bytes", length_bytes);
     }
     /* Whoever maps it may rely on its size. */
     if (length_bytes > INT64_MAX || ftruncate(fd, (off_t)length_bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int os_code = length_bytes > INT64_MAX ? EFBIG : errno;
         (void)close(fd);
-        return sl_fail_os(why, os_code, "memfd of %llu bytes", (unsigned long long)length_bytes);
+        return sl_fail_os(why, os_code, "memfd of %" PRIu64 " bytes", length_bytes);
     }
     *out = (struct sl_device_memory){.length_bytes = length_bytes, .fd = fd};
     return SL_OK;
@@ -352,9 +354,8 @@ static sl_err host_moves_check(const struct host_device *host, const struct sl_m
             return sl_fail(why, SL_ERR_INVALID, "move %u: layer table %u is unknown", i, index);
         }
         if (moves[i].device_block >= host->tables[index].block_count) {
-            return sl_fail(why, SL_ERR_INVALID, "move %u: device block %llu of %llu", i,
-                           (unsigned long long)moves[i].device_block,
-                           (unsigned long long)host->tables[index].block_count);
+            return sl_fail(why, SL_ERR_INVALID, "move %u: device block %" PRIu64 " of %" PRIu64, i,
+                           moves[i].device_block, host->tables[index].block_count);
         }
         sl_err err = sl_plan_range_of(&host->tables[index], &moves[i], &range, why);
         if (err != SL_OK) {
@@ -437,8 +438,8 @@ sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_de
         aligned_alloc(SL_CACHE_LINE_BYTES, sl_align_up(host->half_bytes, SL_CACHE_LINE_BYTES));
     if (host->staging == NULL) {
         host_destroy(&host->base);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %llu bytes of staging",
-                       (unsigned long long)options->staging_bytes);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes of staging",
+                       options->staging_bytes);
     }
     *out = &host->base;
     return SL_OK;

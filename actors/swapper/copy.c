@@ -4,6 +4,7 @@
 #include "actors/swapper/internal.h"
 #include "ipc/sl_index.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define CHUNK_BYTES_MAX (8 * SL_MIB) /* of an answer: of the message table */
@@ -94,9 +95,9 @@ static sl_err item_layers_check(const struct sl_item_piece *item, const struct s
     bool all = item->first_layer == 0 && item->layer_end == 0;
     return all || (item->first_layer < item->layer_end && item->layer_end <= pool->layer_count)
                ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "items[%u].layer_end: layers %llu to %llu of %u",
-                         number, (unsigned long long)item->first_layer,
-                         (unsigned long long)item->layer_end, pool->layer_count);
+               : sl_fail(why, SL_ERR_INVALID,
+                         "items[%u].layer_end: layers %" PRIu64 " to %" PRIu64 " of %u", number,
+                         item->first_layer, item->layer_end, pool->layer_count);
 }
 
 /* Room for the hashes that are answered. */
@@ -107,8 +108,8 @@ static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, str
     }
     if (job->chunk_bytes > CHUNK_BYTES_MAX) {
         job->chunk_bytes = 0;
-        return sl_fail(why, SL_ERR_LIMIT, "more than %llu bytes of hashes were asked for",
-                       (unsigned long long)CHUNK_BYTES_MAX);
+        return sl_fail(why, SL_ERR_LIMIT, "more than %" PRIu64 " bytes of hashes were asked for",
+                       CHUNK_BYTES_MAX);
     }
     job->chunks = calloc(1, SL_MAX(job->chunk_bytes, UINT64_C(1)));
     if (job->chunks == NULL) {
@@ -128,20 +129,19 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
         const struct sl_item_piece *item = &job->items[i];
         if (item->pool >= SW_POOLS_MAX || !engine->pools[item->pool].present) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "items[%u].pool: engine %llu has no pool %llu on rank %llu", i,
-                           (unsigned long long)engine->engine_id, (unsigned long long)item->pool,
-                           (unsigned long long)self->rank);
+                           "items[%u].pool: engine %" PRIu64 " has no pool %" PRIu64
+                           " on rank %" PRIu64,
+                           i, engine->engine_id, item->pool, self->rank);
         }
         const struct sw_pool *pool = &engine->pools[item->pool];
         if (item->device_block >= pool->block_count) {
-            return sl_fail(why, SL_ERR_INVALID, "items[%u].device_block: %llu of %llu", i,
-                           (unsigned long long)item->device_block,
-                           (unsigned long long)pool->block_count);
+            return sl_fail(why, SL_ERR_INVALID, "items[%u].device_block: %" PRIu64 " of %" PRIu64,
+                           i, item->device_block, pool->block_count);
         }
         if (item->length_bytes != pool->value_bytes) {
-            return sl_fail(
-                why, SL_ERR_INVALID, "items[%u].length_bytes: %llu, parts of the pool have %llu", i,
-                (unsigned long long)item->length_bytes, (unsigned long long)pool->value_bytes);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "items[%u].length_bytes: %" PRIu64 ", parts of the pool have %" PRIu64,
+                           i, item->length_bytes, pool->value_bytes);
         }
         err = item_layers_check(item, pool, i, why);
         if (err != SL_OK) {
@@ -154,8 +154,9 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
         if (err == SL_OK && sl_arena_at(self->memory.arenas[arena], item->offset_bytes,
                                         item->length_bytes) == NULL) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "items[%u].offset_bytes: %llu is not within a chunk of arena %llu", i,
-                           (unsigned long long)item->offset_bytes, (unsigned long long)arena);
+                           "items[%u].offset_bytes: %" PRIu64
+                           " is not within a chunk of arena %" PRIu64,
+                           i, item->offset_bytes, arena);
         }
     }
     return err == SL_OK && job->chunked ? job_chunks(job, engine, why) : err;
@@ -360,8 +361,9 @@ sl_err sw_copy(struct swapper *self, const struct sl_msg *msg)
         break;
     }
     if (err == SL_OK && msg->body.copy.rank != self->rank) {
-        err = sl_fail(&why, SL_ERR_INVALID, "rank: %llu, this is the swapper of rank %llu",
-                      (unsigned long long)msg->body.copy.rank, (unsigned long long)self->rank);
+        err =
+            sl_fail(&why, SL_ERR_INVALID, "rank: %" PRIu64 ", this is the swapper of rank %" PRIu64,
+                    msg->body.copy.rank, self->rank);
     }
     if (err == SL_OK && self->draining) {
         err = sl_fail(&why, SL_ERR_DRAINING, "the swapper takes no more copies");

@@ -2,6 +2,7 @@
  * from another process and is checked here before an address is made of it. */
 #include "actors/swapper/engines.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +40,8 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
 {
     uint64_t used_bytes = 0, end_bytes = 0;
     if (region->pool >= pool_count || region->pool >= SW_POOLS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "region %llu: pool %llu of %llu",
-                       (unsigned long long)number, (unsigned long long)region->pool,
-                       (unsigned long long)pool_count);
+        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": pool %" PRIu64 " of %" PRIu64,
+                       number, region->pool, pool_count);
     }
     if (region->piece_bytes == 0 || region->piece_bytes > region->block_stride_bytes ||
         region->block_count == 0 ||
@@ -49,8 +49,8 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
         __builtin_add_overflow(used_bytes, region->piece_bytes, &used_bytes) ||
         used_bytes > region->length_bytes ||
         __builtin_add_overflow(region->offset_bytes, region->length_bytes, &end_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID, "region %llu: blocks do not fit its length",
-                       (unsigned long long)number);
+        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": blocks do not fit its length",
+                       number);
     }
     return SL_OK;
 }
@@ -74,8 +74,8 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
     plan->mapped = calloc(MAPPINGS_MAX, sizeof(*plan->mapped));
     plan->mapped_of = calloc(body->regions.count + 1, sizeof(*plan->mapped_of));
     if (plan->mapped == NULL || plan->mapped_of == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %llu regions",
-                       (unsigned long long)body->regions.count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
+                       body->regions.count);
     }
     for (uint64_t i = 0; i < body->regions.count; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
@@ -92,8 +92,8 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
             at++;
         }
         if (at == MAPPINGS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles for rank %llu",
-                           MAPPINGS_MAX, (unsigned long long)rank);
+            return sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles for rank %" PRIu64,
+                           MAPPINGS_MAX, rank);
         }
         if (at == plan->mapped_count) {
             plan->mapped[plan->mapped_count++].handle = handle;
@@ -123,8 +123,9 @@ static sl_err pool_layers(const struct sl_body_engine_get_reply *body, uint64_t 
         }
         if (region->layer >= count || layers[region->layer].base != NULL) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "region %llu: layer %llu is double, or one of %u is missing",
-                           (unsigned long long)i, (unsigned long long)region->layer, count);
+                           "region %" PRIu64 ": layer %" PRIu64
+                           " is double, or one of %u is missing",
+                           i, region->layer, count);
         }
         unsigned char *base = engine->mappings[plan->mapped_of[i]].base;
         layers[region->layer] = (struct sl_layer){.base = base + region->offset_bytes,
@@ -189,8 +190,8 @@ static sl_err epochs_note(const struct sl_body_engine_get_reply *body, uint64_t 
             continue;
         }
         if (engine->epoch_count == SW_EPOCHS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "region %llu: of more than %u pools",
-                           (unsigned long long)i, SW_EPOCHS_MAX);
+            return sl_fail(why, SL_ERR_LIMIT, "region %" PRIu64 ": of more than %u pools", i,
+                           SW_EPOCHS_MAX);
         }
         engine->epochs[engine->epoch_count++] = epoch;
     }

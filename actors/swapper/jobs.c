@@ -1,6 +1,7 @@
 /* actors/swapper/jobs.c - bounded table of COPYs, and what is remembered of those that are over. */
 #include "actors/swapper/jobs.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,8 +162,8 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     const struct sl_body_copy *body = &msg->body.copy;
     if (jobs->queued_count == SW_JOBS_MAX ||
         jobs->queued_items + body->items.count > SW_ITEMS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u copies with %llu parts are queued",
-                       jobs->queued_count, (unsigned long long)jobs->queued_items);
+        return sl_fail(why, SL_ERR_LIMIT, "%u copies with %" PRIu64 " parts are queued",
+                       jobs->queued_count, jobs->queued_items);
     }
     struct sw_job *job = jobs->slots;
     while (job->state != SW_JOB_FREE) { /* there are more slots than queued and kept jobs */

@@ -1,6 +1,7 @@
 /* actors/swapper/memory.c - the device, and the arenas as they are mapped here and known to it. */
 #include "actors/swapper/memory.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,8 +49,8 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
 {
     const char *directory = memory->env->paths->shm_dir;
     if (arena >= SW_ARENAS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "arena %llu: there are at most %u",
-                       (unsigned long long)arena, SW_ARENAS_MAX);
+        return sl_fail(why, SL_ERR_INVALID, "arena %" PRIu64 ": there are at most %u", arena,
+                       SW_ARENAS_MAX);
     }
     struct sl_arena **mapped = &memory->arenas[arena];
     if (*mapped != NULL && sl_arena_current(*mapped, directory) == SL_ERR_STALE) {
@@ -58,8 +59,8 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
     sl_err err = sl_arena_follow(directory, (uint32_t)arena, mapped, why);
     if (err != SL_OK) { /* what is not there is the node's, not the caller's */
         return err == SL_ERR_NOT_FOUND
-                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.%llu'",
-                             (unsigned long long)arena)
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.%" PRIu64 "'",
+                             arena)
                    : err;
     }
     return sl_device_host_add(memory->device, arena_base(*mapped), sl_arena_data_bytes(*mapped),

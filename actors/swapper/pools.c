@@ -2,6 +2,7 @@
  * memory: an answer may be lost with the registrar that it was for. */
 #include "actors/swapper/pools.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static struct sw_made *made_find(const struct sw_pools *pools, uint64_t epoch)
@@ -40,7 +41,7 @@ sl_err sw_pool_make(struct sw_pools *pools, struct sl_device *device, uint64_t e
         return sl_device_memory_export(device, &row->memory, out, why);
     }
     if (sw_pool_is_over(pools, epoch)) {
-        return sl_fail(why, SL_ERR_STALE, "pool epoch %llu is over", (unsigned long long)epoch);
+        return sl_fail(why, SL_ERR_STALE, "pool epoch %" PRIu64 " is over", epoch);
     }
     struct sl_device_memory memory = {.fd = -1};
     sl_err err = sl_device_memory_create(device, length_bytes, &memory, why);

@@ -2,6 +2,7 @@
  * while COPYs want them, ended when their process or registration ends. */
 #include "actors/swapper/internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* An idle engine's registration is asked for again so often; what ended is unmapped. */
@@ -102,8 +103,7 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     sl_err err = SL_OK;
     for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
         if (sw_pool_is_over(&self->pools, body->regions.at[i].pool_epoch)) {
-            err = sl_fail(&why, SL_ERR_NOT_FOUND, "region %llu: its memory was revoked",
-                          (unsigned long long)i);
+            err = sl_fail(&why, SL_ERR_NOT_FOUND, "region %" PRIu64 ": its memory was revoked", i);
         }
     }
     if (err == SL_OK) {
@@ -130,8 +130,9 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     engine->proc = proc;
     engine->used_ns = env->now_ns;
     sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
-    sl_log_write(env->log, SL_LOG_INFO, 0, "engine %llu of process %u mapped: %u memory handles",
-                 (unsigned long long)engine->engine_id, proc.pid, engine->mapping_count);
+    sl_log_write(env->log, SL_LOG_INFO, 0,
+                 "engine %" PRIu64 " of process %u mapped: %u memory handles", engine->engine_id,
+                 proc.pid, engine->mapping_count);
     return SL_OK;
 }
 
@@ -152,7 +153,7 @@ sl_err sw_engine_answered(struct swapper *self, const struct sl_msg *msg)
     if (msg->code == SL_ERR_NOT_FOUND || engine->state == SW_ENGINE_ASKED) {
         struct sl_error why = {0};
         if (msg->code != SL_OK) {
-            (void)sl_fail(&why, msg->code, "engine %llu: %s", (unsigned long long)call.cookie,
+            (void)sl_fail(&why, msg->code, "engine %" PRIu64 ": %s", call.cookie,
                           msg->text.length > 0 ? msg->text.at : sl_err_text(msg->code));
         }
         engine_end(self, engine, msg->code, &why);
@@ -167,8 +168,8 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
         struct sw_engine *engine = &self->engines[i];
         if (engine->state == SW_ENGINE_READY && sl_proc_id_equal(engine->proc, proc)) {
             struct sl_error why = {0};
-            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its process %u is gone",
-                          (unsigned long long)engine->engine_id, proc.pid);
+            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %" PRIu64 ": its process %u is gone",
+                          engine->engine_id, proc.pid);
             engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
         }
     }
@@ -180,8 +181,8 @@ void sw_engines_revoke(struct swapper *self, uint64_t epoch)
         struct sw_engine *engine = &self->engines[i];
         if (engine->state == SW_ENGINE_READY && sw_engine_is_of(engine, epoch)) {
             struct sl_error why = {0};
-            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its memory was revoked",
-                          (unsigned long long)engine->engine_id);
+            (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %" PRIu64 ": its memory was revoked",
+                          engine->engine_id);
             engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
         }
     }
@@ -205,8 +206,7 @@ void sw_engine_want(struct swapper *self, struct sw_job *job)
     *engine = (struct sw_engine){.state = SW_ENGINE_ASKED, .engine_id = job->engine_id};
     sl_err err = engine_ask(self, engine, job->back.trace_id);
     if (err != SL_OK) {
-        (void)sl_fail(&why, err, "engine %llu could not be asked for",
-                      (unsigned long long)engine->engine_id);
+        (void)sl_fail(&why, err, "engine %" PRIu64 " could not be asked for", engine->engine_id);
         engine_end(self, engine, err, &why);
     }
 }
@@ -221,8 +221,8 @@ void sw_engines_unanswered(struct swapper *self, uint64_t now_ns)
         }
         if (!engine_has_jobs(self, engine->engine_id) || engine_ask(self, engine, 0) != SL_OK) {
             struct sl_error why = {0};
-            (void)sl_fail(&why, SL_ERR_TIMEOUT, "engine %llu: the registrar does not answer",
-                          (unsigned long long)engine->engine_id);
+            (void)sl_fail(&why, SL_ERR_TIMEOUT, "engine %" PRIu64 ": the registrar does not answer",
+                          engine->engine_id);
             engine_end(self, engine, SL_ERR_TIMEOUT, &why);
         }
     }

@@ -4,6 +4,7 @@
 #include "actors/swapper/internal.h"
 #include "ipc/sl_index.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static const struct sl_metric_row metric_rows[] = {
@@ -69,8 +70,9 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
     if (sw_pools_made(&self->pools) > before) {
         sl_metric_add(self->env->metrics, self->metrics.pools_made, 1);
         sl_metric_add(self->env->metrics, self->metrics.pool_bytes, body->length_bytes);
-        sl_log_write(self->env->log, SL_LOG_INFO, msg->trace_id, "pool %s/%s made: %llu bytes",
-                     body->name.at, body->pool.at, (unsigned long long)body->length_bytes);
+        sl_log_write(self->env->log, SL_LOG_INFO, msg->trace_id,
+                     "pool %s/%s made: %" PRIu64 " bytes", body->name.at, body->pool.at,
+                     body->length_bytes);
     }
     reply.body.pool_make_reply.handle_kind = handle.kind;
     reply.body.pool_make_reply.pid = self->env->self.pid;

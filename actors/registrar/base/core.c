@@ -57,3 +57,10 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
     }
     sl_return_reply(self->env, to, &reply);
 }
+
+void reg_answer_codes(struct registrar *self, const struct sl_msg *msg, uint64_t count)
+{
+    struct sl_return back;
+    sl_return_keep(msg, &back);
+    reg_reply_codes(self, &back, self->codes, count);
+}

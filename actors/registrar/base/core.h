@@ -109,6 +109,8 @@ static inline bool reg_proc_none(struct sl_proc_id proc)
 /* A reply that carries one code for each item asked. */
 void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
                      uint64_t count);
+/* The same to a message that is being handled, with the first count of self->codes. */
+void reg_answer_codes(struct registrar *self, const struct sl_msg *msg, uint64_t count);
 void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,
              ...) SL_PRINTF(4, 5);
 

@@ -123,14 +123,12 @@ void reg_promote_held(struct registrar *self, sl_ref group)
 static void promote_without_disk(struct registrar *self, const struct sl_msg *msg,
                                  const struct sl_texts *keys)
 {
-    struct sl_return back;
     for (uint64_t i = 0; i < keys->count; i++) {
         sl_err code = promote_key(self, REG_NONE, 0, &keys->at[i]);
         self->codes[i] =
             (uint64_t)(code == SL_OK && msg->type == SL_MSG_PREFETCH ? SL_ERR_EXISTS : code);
     }
-    sl_return_keep(msg, &back);
-    reg_reply_codes(self, &back, self->codes, keys->count);
+    reg_answer_codes(self, msg, keys->count);
 }
 
 void reg_promote(struct registrar *self, const struct sl_msg *msg)

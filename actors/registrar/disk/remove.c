@@ -459,11 +459,9 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     struct reg_wished uncharged = {0};
     struct reg_remove *remove = NULL;
     struct sl_error why = {0};
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        /* Nobody would notice that it is gone: its removal could wait for a tombstone for ever. */
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+    /* Nobody would notice that a stranger is gone, and its removal could wait for ever. */
+    uint32_t peer = reg_peer_asking(self, msg);
+    if (peer == REG_NONE) {
         return;
     }
     for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {

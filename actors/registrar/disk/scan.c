@@ -328,9 +328,7 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     if (body->last && told) { /* else this part of it comes again */
         scan_end(self, slot);
     }
-    struct sl_return back;
-    sl_return_keep(msg, &back);
-    reg_reply_codes(self, &back, self->codes, body->items.count);
+    reg_answer_codes(self, msg, body->items.count);
 }
 
 static void sweep_step(struct registrar *self, uint32_t slot)

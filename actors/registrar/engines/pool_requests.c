@@ -268,14 +268,8 @@ static uint64_t pool_waiters_next(const struct registrar *self)
 /* Its slot; REG_NONE: it was answered that it is not known. */
 static uint32_t asker_of(struct registrar *self, const struct sl_msg *msg)
 {
-    struct sl_error why = {0};
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        (void)sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at);
-        sl_reply_code(self->env, msg, SL_ERR_UNREACHABLE, &why);
-        return REG_NONE;
-    }
-    if (self->draining) {
+    uint32_t peer = reg_peer_asking(self, msg);
+    if (peer != REG_NONE && self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
         return REG_NONE;
     }

@@ -53,6 +53,18 @@ uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t 
     return REG_NONE;
 }
 
+uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg)
+{
+    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    if (peer == REG_NONE || !self->peers->all[peer].present) {
+        struct sl_error why;
+        sl_reply_code(self->env, msg,
+                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        return REG_NONE;
+    }
+    return peer;
+}
+
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {

@@ -38,6 +38,8 @@ struct reg_peers {
 
 uint32_t reg_peer_find(const struct registrar *self, const char *name,
                        uint64_t length); /* REG_NONE */
+/* The process that sent it and is here. REG_NONE: it was answered that it has said no HELLO. */
+uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg);
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
 /* Whether the process is here under some name other than that of slot `except` (REG_NONE: under
  * any).

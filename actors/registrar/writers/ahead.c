@@ -243,12 +243,9 @@ static sl_err publish_one(struct registrar *self, uint32_t peer,
 static void publish(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_publish *body = &msg->body.publish;
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
+    uint32_t peer = reg_peer_asking(self, msg);
     uint64_t done = 0, stale = 0;
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        struct sl_error why;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+    if (peer == REG_NONE) {
         return;
     }
     uint64_t oldest = 0; /* of what is put here */

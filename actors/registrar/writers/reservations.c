@@ -285,11 +285,8 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
 static void commit_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_commit *body = &msg->body.commit;
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        struct sl_error why;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+    uint32_t peer = reg_peer_asking(self, msg);
+    if (peer == REG_NONE) {
         return;
     }
     if (reg_answer_waits(self, msg)) {
@@ -313,9 +310,7 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         reg_answer_end(self, commit.answer, self->codes);
         return;
     }
-    struct sl_return back;
-    sl_return_keep(msg, &back);
-    reg_reply_codes(self, &back, self->codes, body->items.count);
+    reg_answer_codes(self, msg, body->items.count);
 }
 
 /* ---- abort ---- */
@@ -344,11 +339,8 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
 static void abort_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_abort *body = &msg->body.abort;
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        struct sl_error why;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+    uint32_t peer = reg_peer_asking(self, msg);
+    if (peer == REG_NONE) {
         return;
     }
     for (uint64_t i = 0; i < body->items.count; i++) {
@@ -357,9 +349,7 @@ static void abort_asked(struct registrar *self, const struct sl_msg *msg)
     sl_metric_add(self->env->metrics, self->reservations->metric.abort_count, body->items.count);
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "abort", msg->sender.at,
                    (uint32_t)body->items.count);
-    struct sl_return back;
-    sl_return_keep(msg, &back);
-    reg_reply_codes(self, &back, self->codes, body->items.count);
+    reg_answer_codes(self, msg, body->items.count);
 }
 
 /* ---- deadlines ---- */

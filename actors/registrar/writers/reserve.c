@@ -680,10 +680,8 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_reserve *body = &msg->body.reserve;
     struct sl_error why = {0};
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+    uint32_t peer = reg_peer_asking(self, msg);
+    if (peer == REG_NONE) {
         return;
     }
     if (request_check(self, body, &why) != SL_OK) {

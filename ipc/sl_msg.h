@@ -109,6 +109,9 @@ void sl_reply(struct sl_env *env, const struct sl_msg *request, const struct sl_
 /* The same with a code and why's text alone (why may be NULL). */
 void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code,
                    const struct sl_error *why);
+/* The same with a text of its own. */
+void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code,
+                   const char *format, ...) SL_PRINTF(4, 5);
 
 /* The parts of a request that are needed to answer it after its message is gone. */
 struct sl_return {

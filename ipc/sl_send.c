@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,4 +218,15 @@ void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code
         reply.text = sl_text_of(why->text);
     }
     sl_reply(env, request, &reply);
+}
+
+void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code,
+                   const char *format, ...)
+{
+    struct sl_error why = {.code = code};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why.text, sizeof(why.text), format, arguments);
+    va_end(arguments);
+    sl_reply_code(env, request, code, &why);
 }

@@ -20,7 +20,6 @@ static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
  */
 static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
-    struct sl_error why = {0};
     bool mine =
         op->type->kind != CO_UNKNOWN && op->back.type == msg->type && from_client_of(op, msg);
     if (!mine && op->phase == CO_DONE && op->type->kind != CO_UNKNOWN) {
@@ -28,13 +27,11 @@ static bool op_start_again(struct coordinator *self, struct co_op *op, const str
         return false;
     }
     if (op->type->kind == CO_UNKNOWN) {
-        (void)sl_fail(&why, SL_ERR_CANCELLED, "op %016" PRIx64 " was fenced before it came",
-                      msg->op_id);
-        sl_reply_code(self->env, msg, SL_ERR_CANCELLED, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_CANCELLED,
+                      "op %016" PRIx64 " was fenced before it came", msg->op_id);
     } else if (!mine) {
-        (void)sl_fail(&why, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s", msg->op_id,
-                      op->back.to);
-        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s",
+                      msg->op_id, op->back.to);
     } else {
         sl_metric_add(self->env->metrics, self->metric.repeated_count, 1);
         sl_return_keep(msg, &op->back);

@@ -266,10 +266,8 @@ static sl_err coordinator_handle(void *state, const struct sl_msg *msg)
             return SL_OK;
         }
     }
-    struct sl_error why = {0};
-    (void)sl_fail(&why, SL_ERR_UNSUPPORTED, "a coordinator does not answer %s",
+    sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "a coordinator does not answer %s",
                   sl_msg_name(msg->type));
-    sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, &why);
     return SL_OK;
 }
 

@@ -462,8 +462,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
     }
     sl_err err = op != NULL ? waiter_add(op, msg) : SL_ERR_LIMIT;
     if (err != SL_OK) {
-        struct sl_error why = {0};
-        sl_reply_code(self->env, msg, sl_fail(&why, err, "too many wait for fences"), &why);
+        sl_reply_fail(self->env, msg, err, "too many wait for fences");
         return;
     }
     self->env->ops->wake_at(self->env, op->waiters[op->waiter_count - 1].deadline_ns);
@@ -485,10 +484,8 @@ void co_cancel(struct coordinator *self, const struct sl_msg *msg)
                 msg->sender.length == strlen(op->back.to) &&
                 memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
     if (!mine) {
-        struct sl_error why = {0};
-        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "no op %016" PRIx64 " of this client is known",
-                      msg->body.cancel.target_op);
-        sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
+                      "no op %016" PRIx64 " of this client is known", msg->body.cancel.target_op);
         return;
     }
     if (!op->answered) {

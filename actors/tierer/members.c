@@ -220,8 +220,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     sl_err err = SL_OK;
     if (members->next != NULL) {
         if (members->back.seq != msg->seq || strcmp(members->back.to, msg->sender.at) != 0) {
-            sl_reply_code(self->env, msg, sl_fail(&why, SL_ERR_BUSY, "a list is being written"),
-                          &why);
+            sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
         return; /* sent again: answered with the first one */
     }

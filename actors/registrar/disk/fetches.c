@@ -294,12 +294,9 @@ uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint
                 (ahead && self->promotion->prefetch_count >= self->set.queue_messages / 2);
     uint64_t *codes = full ? NULL : calloc(count, sizeof(*codes));
     if (codes == NULL) {
-        struct sl_error why = {0};
         sl_err err = full ? SL_ERR_LIMIT : SL_ERR_NO_MEMORY;
-        sl_reply_code(
-            self->env, msg,
-            sl_fail(&why, err, "%u promotions are under way", self->promotion->promote_count),
-            &why);
+        sl_reply_fail(self->env, msg, err, "%u promotions are under way",
+                      self->promotion->promote_count);
         return REG_NONE;
     }
     struct reg_promote *promote = &self->promotion->promotes[slot];

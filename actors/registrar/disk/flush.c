@@ -10,10 +10,8 @@
 
 static void flush(struct registrar *self, const struct sl_msg *msg)
 {
-    struct sl_error why = {0};
     if (!self->tier->on) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNSUPPORTED, "this node has no disk tier"), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "this node has no disk tier");
         return;
     }
     uint32_t slot = REG_NONE;
@@ -26,9 +24,8 @@ static void flush(struct registrar *self, const struct sl_msg *msg)
         }
     }
     if (slot == REG_NONE) {
-        sl_reply_code(
-            self->env, msg,
-            sl_fail(&why, SL_ERR_LIMIT, "%u flushes wait already", self->set.queue_messages), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u flushes wait already",
+                      self->set.queue_messages);
         return;
     }
     self->flushes->all[slot].used = true;

@@ -473,12 +473,10 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
         }
     }
     if (body->all && (body->keys.count > 0 || body->heed_leases || body->contribution.length > 0)) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_INVALID, "REMOVE.%s: not with all",
-                              body->keys.count > 0 ? "keys"
-                              : body->heed_leases  ? "heed_leases"
-                                                   : "contribution"),
-                      &why);
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "REMOVE.%s: not with all",
+                      body->keys.count > 0 ? "keys"
+                      : body->heed_leases  ? "heed_leases"
+                                           : "contribution");
         return;
     }
     if (uncharged_find(self, body, &uncharged, &why) != SL_OK) {
@@ -486,9 +484,7 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     if (remove == NULL) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_LIMIT, "%u removals are under way", REG_REMOVES_MAX),
-                      &why);
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u removals are under way", REG_REMOVES_MAX);
         return;
     }
     *remove = (struct reg_remove){.id = ++self->removes->next,
@@ -500,9 +496,8 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     if (body->all) {
         remove->all_left = reg_unit_count(self);
     } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
-        sl_reply_code(
-            self->env, msg,
-            sl_fail(&why, SL_ERR_NO_MEMORY, "removal of %" PRIu64 " keys", body->keys.count), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "removal of %" PRIu64 " keys",
+                      body->keys.count);
         remove_free(self, remove);
         return;
     }

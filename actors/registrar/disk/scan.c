@@ -300,9 +300,8 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     uint32_t at = reg_path_of(self, msg);
     struct sl_error why = {0};
     if (at == REG_NONE) {
-        sl_reply_code(
-            self->env, msg,
-            sl_fail(&why, SL_ERR_PERMISSION, "no HELLO of a tierer from %s", msg->sender.at), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION, "no HELLO of a tierer from %s",
+                      msg->sender.at);
         return;
     }
     struct reg_path *path = &self->tier->paths[at];

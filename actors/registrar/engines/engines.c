@@ -393,10 +393,8 @@ static void engine_get(struct registrar *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     struct sl_msg kept;
     if (engine == NULL) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not registered",
-                              msg->body.engine_get.engine_id),
-                      &why);
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not registered",
+                      msg->body.engine_get.engine_id);
         return;
     }
     sl_err err =
@@ -425,9 +423,7 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
 {
     struct reg_engine *engine = engine_find(self, msg->body.engine_end.engine_id);
     if (engine != NULL && strcmp(engine->sender, msg->sender.at) != 0) {
-        struct sl_error why;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_PERMISSION, "%s registered it", engine->sender), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION, "%s registered it", engine->sender);
         return;
     }
     if (engine != NULL) {

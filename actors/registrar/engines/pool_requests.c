@@ -280,14 +280,12 @@ static uint32_t asker_of(struct registrar *self, const struct sl_msg *msg)
 static bool key_check(struct registrar *self, const struct sl_msg *msg, const struct sl_text *name,
                       const struct sl_text *pool)
 {
-    struct sl_error why = {0};
     if (!reg_pool_names_fit(name->at, pool->at) || name->length >= REG_POOL_NAME_BYTES ||
         pool->length >= REG_NAME_BYTES) {
-        (void)sl_fail(&why, SL_ERR_INVALID,
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID,
                       "%s: '%.63s' is no printable ASCII, or '%s' not of "
                       "[a-z0-9_-]",
                       sl_msg_name(msg->type), name->at, pool->at);
-        sl_reply_code(self->env, msg, SL_ERR_INVALID, &why);
         return false;
     }
     return true;
@@ -296,12 +294,10 @@ static bool key_check(struct registrar *self, const struct sl_msg *msg, const st
 static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const char *name,
                         uint64_t rank, const char *pool)
 {
-    struct sl_error why = {0};
     uint32_t row = reg_pool_row_make(self, name, rank, pool);
     if (row == REG_NONE) {
-        (void)sl_fail(&why, SL_ERR_LIMIT, "%u pools are known: setting pools_max",
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u pools are known: setting pools_max",
                       self->pools->max);
-        sl_reply_code(self->env, msg, SL_ERR_LIMIT, &why);
     }
     return row;
 }
@@ -309,12 +305,10 @@ static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const 
 /* The row of an epoch. REG_NONE: it was answered that this memory is over. */
 static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch)
 {
-    struct sl_error why = {0};
     uint32_t row = reg_pool_by_epoch(self, epoch);
     if (row == REG_NONE) {
-        (void)sl_fail(&why, SL_ERR_STALE, "%s.epoch: %" PRIu64 " is over", sl_msg_name(msg->type),
-                      epoch);
-        sl_reply_code(self->env, msg, SL_ERR_STALE, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_STALE, "%s.epoch: %" PRIu64 " is over",
+                      sl_msg_name(msg->type), epoch);
     }
     return row;
 }
@@ -606,7 +600,6 @@ static void pool_release(struct registrar *self, const struct sl_msg *msg)
 static void pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_revoke *body = &msg->body.pool_revoke;
-    struct sl_error why = {0};
     uint32_t peer = asker_of(self, msg);
     struct reg_pool_waiter want = {.kind = REG_POOL_WAIT_REVOKE, .epoch = body->epoch};
     if (peer == REG_NONE) {
@@ -623,9 +616,8 @@ static void pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
     bool may = pool->sluice ? reg_pool_mapper(pool, name) != REG_NONE
                             : sl_proc_id_equal(pool->owner, self->peers->all[peer].proc);
     if (!may && pool->state != REG_POOL_REVOKING) {
-        (void)sl_fail(&why, SL_ERR_PERMISSION, "POOL_REVOKE.epoch: %s is its owner",
+        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION, "POOL_REVOKE.epoch: %s is its owner",
                       pool->owner_name);
-        sl_reply_code(self->env, msg, SL_ERR_PERMISSION, &why);
         return;
     }
     want.proc = self->peers->all[peer].proc;
@@ -664,13 +656,11 @@ static void mappers_words(const struct reg_pool *pool, char *out, size_t room)
 static void pools_list(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_msg reply = {.code = SL_OK};
-    struct sl_error why = {0};
     struct sl_item_holding *items = calloc(self->pools->high + 1u, sizeof(*items));
     char(*mappers)[REG_POOL_MAPPERS_TEXT] = calloc(self->pools->high + 1u, sizeof(*mappers));
     uint32_t count = 0;
     if (items == NULL || mappers == NULL) {
-        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "list of %u pools", self->pools->high);
-        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "list of %u pools", self->pools->high);
         free(items);
         free(mappers);
         return;

@@ -419,10 +419,9 @@ static void withdraw(struct registrar *self, const struct sl_msg *msg)
     if (number != REG_NONE) {
         struct reg_contribution *at = &self->contributions->all[number];
         if (!contribution_lasts(at) && !sl_proc_id_equal(at->proc, self->peers->all[peer].proc)) {
-            sl_reply_code(self->env, msg,
-                          sl_fail(&why, SL_ERR_PERMISSION, "contribution %s is of %s (process %u)",
-                                  at->name, at->process, at->proc.pid),
-                          &why);
+            sl_reply_fail(self->env, msg, SL_ERR_PERMISSION,
+                          "contribution %s is of %s (process %u)", at->name, at->process,
+                          at->proc.pid);
             return;
         }
         at->waited = true;
@@ -432,8 +431,7 @@ static void withdraw(struct registrar *self, const struct sl_msg *msg)
     }
     number = contribution_find(self, name, REG_CONTRIBUTION_ENDS);
     if (number == REG_NONE) {
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_NOT_FOUND, "there is no contribution %s", name), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "there is no contribution %s", name);
         return;
     }
     /* Sent again, or to the registrar before: the next walk tells. */
@@ -449,11 +447,8 @@ static void contributions_list(struct registrar *self, const struct sl_msg *msg)
     struct sl_msg reply = {.code = SL_OK};
     uint64_t count = 0;
     if (!self->contributions->on) {
-        struct sl_error why = {0};
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNSUPPORTED,
-                              "this node takes no contributions (setting contributions)"),
-                      &why);
+        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED,
+                      "this node takes no contributions (setting contributions)");
         return;
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {

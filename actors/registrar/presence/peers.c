@@ -57,9 +57,7 @@ uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
     if (peer == REG_NONE || !self->peers->all[peer].present) {
-        struct sl_error why;
-        sl_reply_code(self->env, msg,
-                      sl_fail(&why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at), &why);
+        sl_reply_fail(self->env, msg, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at);
         return REG_NONE;
     }
     return peer;

@@ -327,21 +327,18 @@ static bool hold_is_known(const struct registrar *self, const struct reg_hold *h
 
 static void hold_end(struct registrar *self, const struct sl_msg *msg)
 {
-    struct sl_error why = {0};
     struct reg_hold *hold = hold_find(self, msg->body.hold_end.hold_id);
     struct sl_digest keys = {.low = msg->body.hold_end.keys_low,
                              .high = msg->body.hold_end.keys_high};
     if (hold == NULL) {
-        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016" PRIx64,
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016" PRIx64,
                       msg->body.hold_end.hold_id);
-        sl_reply_code(self->env, msg, SL_ERR_NOT_FOUND, &why);
         return;
     }
     if ((keys.low != 0 || keys.high != 0) && !hold_is_known(self, hold, keys)) {
-        (void)sl_fail(&why, SL_ERR_PERMISSION,
+        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION,
                       "hand-over %016" PRIx64 " holds no block of these keys",
                       msg->body.hold_end.hold_id);
-        sl_reply_code(self->env, msg, SL_ERR_PERMISSION, &why);
         return;
     }
     hold_remove(self, hold);

@@ -726,8 +726,8 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     }
     sl_err err = reg_request_park(self, &req, &back, need_bytes);
     if (err != SL_OK) {
-        sl_fail(&why, err, "%u requests wait for space already", self->space.parked_count);
-        sl_reply_code(self->env, msg, err, &why);
+        sl_reply_fail(self->env, msg, err, "%u requests wait for space already",
+                      self->space.parked_count);
     }
 }
 

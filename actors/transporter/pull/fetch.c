@@ -444,8 +444,7 @@ void tr_fetch(struct transporter *self, const struct sl_msg *msg)
     sl_metric_add(self->env->metrics, self->metric.fetches, 1);
     sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.fetch.items.count);
     if (!tr_view(self)) {
-        (void)sl_fail(&why, SL_ERR_BUSY, "the node is starting");
-        sl_reply_code(self->env, msg, SL_ERR_BUSY, &why);
+        sl_reply_fail(self->env, msg, SL_ERR_BUSY, "the node is starting");
         return;
     }
     struct request request = {.body = &msg->body.fetch};

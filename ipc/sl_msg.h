@@ -121,6 +121,8 @@ struct sl_return {
 };
 void sl_return_keep(const struct sl_msg *request,
                     struct sl_return *out); /* deadline from received_ns + budget */
+/* Whether it is that request, sent again. */
+bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request);
 void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply);
 
 /* ---- outstanding requests ---- */

@@ -203,6 +203,11 @@ void sl_return_keep(const struct sl_msg *request, struct sl_return *out)
     }
 }
 
+bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request)
+{
+    return kept->seq == request->seq && strcmp(kept->to, request->sender.at) == 0;
+}
+
 void sl_reply(struct sl_env *env, const struct sl_msg *request, const struct sl_msg *reply)
 {
     struct sl_return to;

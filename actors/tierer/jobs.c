@@ -241,8 +241,7 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
 static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_msg *msg)
 {
     for (struct ti_job *job = list->first; job != NULL; job = job->next) {
-        if (job->back.seq == msg->seq && job->back.type == msg->type &&
-            strcmp(job->back.to, msg->sender.at) == 0) {
+        if (sl_return_is_of(&job->back, msg) && job->back.type == msg->type) {
             return job;
         }
     }

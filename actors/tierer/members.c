@@ -219,7 +219,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     sl_err err = SL_OK;
     if (members->next != NULL) {
-        if (members->back.seq != msg->seq || strcmp(members->back.to, msg->sender.at) != 0) {
+        if (!sl_return_is_of(&members->back, msg)) {
             sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
         return; /* sent again: answered with the first one */

@@ -207,8 +207,7 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
-        if (self->fences[i].back.seq == msg->seq &&
-            strcmp(self->fences[i].back.to, msg->sender.at) == 0) {
+        if (sl_return_is_of(&self->fences[i].back, msg)) {
             return; /* sent again */
         }
     }

@@ -286,7 +286,7 @@ uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint
         const struct reg_promote *promote = &self->promotion->promotes[i];
         if (!promote->used) {
             slot = slot == REG_NONE ? i : slot;
-        } else if (promote->back.seq == msg->seq && strcmp(promote->back.to, msg->sender.at) == 0) {
+        } else if (sl_return_is_of(&promote->back, msg)) {
             return REG_NONE; /* sent again */
         }
     }

@@ -18,8 +18,7 @@ static void flush(struct registrar *self, const struct sl_msg *msg)
     for (uint32_t i = 0; i < self->set.queue_messages; i++) {
         if (!self->flushes->all[i].used) {
             slot = slot == REG_NONE ? i : slot;
-        } else if (self->flushes->all[i].back.seq == msg->seq &&
-                   strcmp(self->flushes->all[i].back.to, msg->sender.at) == 0) {
+        } else if (sl_return_is_of(&self->flushes->all[i].back, msg)) {
             return; /* sent again */
         }
     }

@@ -468,7 +468,7 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
         struct reg_remove *at = &self->removes->all[i];
         if (at->id == 0) {
             remove = remove == NULL ? at : remove;
-        } else if (at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+        } else if (sl_return_is_of(&at->back, msg)) {
             return; /* sent again */
         }
     }
@@ -544,7 +544,7 @@ bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
         const struct reg_remove *at = &self->removes->all[i];
-        if (at->id != 0 && at->back.seq == msg->seq && strcmp(at->back.to, msg->sender.at) == 0) {
+        if (at->id != 0 && sl_return_is_of(&at->back, msg)) {
             return true;
         }
     }

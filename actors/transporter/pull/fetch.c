@@ -360,8 +360,7 @@ static bool is_repeated(const struct transporter *self, const struct sl_msg *msg
 {
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         const struct tr_fetch *fetch = &self->fetches[i];
-        if (fetch->used && fetch->back.seq == msg->seq &&
-            strcmp(fetch->back.to, msg->sender.at) == 0) {
+        if (fetch->used && sl_return_is_of(&fetch->back, msg)) {
             return true;
         }
     }

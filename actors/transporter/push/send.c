@@ -293,8 +293,8 @@ static bool is_known(struct push *push, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
         const struct push_send *send = &push->sends[i];
-        if (send->phase != SEND_FREE && send->phase != SEND_ENDING && send->back.seq == msg->seq &&
-            strcmp(send->back.to, msg->sender.at) == 0) {
+        if (send->phase != SEND_FREE && send->phase != SEND_ENDING &&
+            sl_return_is_of(&send->back, msg)) {
             return true;
         }
     }

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,12 +310,8 @@ static void end(struct lender *self)
         mc_admin_fini(&self->admin);
     }
     mc_node_fini(&self->node);
-    if (self->rpc_fd >= 0) {
-        (void)close(self->rpc_fd);
-    }
-    if (self->http_fd >= 0) {
-        (void)close(self->http_fd);
-    }
+    sl_auto_close(&self->rpc_fd);
+    sl_auto_close(&self->http_fd);
     sl_loop_destroy(&self->daemon.loop);
 }
 
@@ -333,14 +328,11 @@ int main(int argc, char **argv)
     struct lender self = {.daemon.name = "mooncake_client", .rpc_fd = -1, .http_fd = -1};
     struct sl_error why = {0};
     self.node.lock_fd = -1;
-    (void)signal(SIGPIPE, SIG_IGN);
-    int code = mc_daemon_flags(&self.daemon, &use, argc, argv);
+    int code = mc_daemon_begin(&self.daemon, &use, argc, argv);
     if (code >= 0) {
-        mc_flags_destroy(&self.daemon.flags);
         return code;
     }
-    sl_err err = mc_daemon_log(&self.daemon, &use, &why);
-    err = err == SL_OK ? start(&self, &why) : err;
+    sl_err err = start(&self, &why);
     if (err == SL_OK && !self.ended) {
         err = sl_loop_run(self.daemon.loop, &why);
     }

@@ -6,8 +6,9 @@
 
 #define LOG_LINES_PER_S 100u
 
-int mc_daemon_flags(struct mc_daemon *daemon, const struct mc_daemon_use *use, int argc,
-                    char **argv)
+/* Gives the exit code, or -1: go on. */
+static int flags_take(struct mc_daemon *daemon, const struct mc_daemon_use *use, int argc,
+                      char **argv)
 {
     struct sl_error why = {0};
     sl_err err = mc_flags_create(use->table, use->flag_count, &daemon->flags, &why);
@@ -36,19 +37,27 @@ static void log_ignored(void *context, const struct mc_flag *flag, const char *v
                  shown ? "=" : "", shown ? value : "", flag->help);
 }
 
-sl_err mc_daemon_log(struct mc_daemon *daemon, const struct mc_daemon_use *use,
-                     struct sl_error *why)
+int mc_daemon_begin(struct mc_daemon *daemon, const struct mc_daemon_use *use, int argc,
+                    char **argv)
 {
+    struct sl_error why = {0};
+    (void)signal(SIGPIPE, SIG_IGN);
+    int code = flags_take(daemon, use, argc, argv);
+    if (code >= 0) {
+        mc_flags_destroy(&daemon->flags);
+        return code;
+    }
     static const enum sl_log_level levels[] = {SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR,
                                                SL_LOG_ERROR};
     struct sl_log_options options = {.actor = daemon->name,
                                      .level = levels[mc_flags_u64(daemon->flags, use->minloglevel)],
                                      .lines_per_s = LOG_LINES_PER_S};
-    sl_err err = sl_log_open(&options, &daemon->log, why);
-    if (err == SL_OK) {
-        mc_flags_ignored(daemon->flags, log_ignored, daemon);
+    if (sl_log_open(&options, &daemon->log, &why) != SL_OK) {
+        (void)fprintf(stderr, "%s: %s\n", daemon->name, why.text);
+        return mc_daemon_end(daemon, false);
     }
-    return err;
+    mc_flags_ignored(daemon->flags, log_ignored, daemon);
+    return -1;
 }
 
 sl_err mc_daemon_loop(struct mc_daemon *daemon, uint32_t processes_max, sl_loop_signal_fn on_signal,

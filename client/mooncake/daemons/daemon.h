@@ -23,12 +23,10 @@ struct mc_daemon_use {
     const char *about;                /* of --help: what it does, and its exit codes */
 };
 
-/* Takes the command line. Gives the exit code, or -1: go on. */
-int mc_daemon_flags(struct mc_daemon *daemon, const struct mc_daemon_use *use, int argc,
+/* Takes the command line, opens the log, and tells of flags that mean nothing here. Gives the exit
+ * code, or -1: go on. */
+int mc_daemon_begin(struct mc_daemon *daemon, const struct mc_daemon_use *use, int argc,
                     char **argv);
-/* Opens the log, and tells of flags that mean nothing here. */
-sl_err mc_daemon_log(struct mc_daemon *daemon, const struct mc_daemon_use *use,
-                     struct sl_error *why);
 /* Makes the loop, before any other thread, so that SIGTERM and SIGINT never interrupt one. */
 sl_err mc_daemon_loop(struct mc_daemon *daemon, uint32_t processes_max, sl_loop_signal_fn on_signal,
                       sl_loop_timer_fn on_tick, void *context, struct sl_error *why);

@@ -7,11 +7,9 @@
 #include "runtime/sl_clock.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TICK_NS     (200 * SL_NS_PER_MS)
 #define SLOW_NS     (10 * SL_NS_PER_S) /* a node that is not ready for so long is told of */
@@ -214,13 +212,6 @@ static sl_err start(struct master *self, struct sl_error *why)
     return err;
 }
 
-static void descriptor_close(int fd)
-{
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-}
-
 /* The node goes before its port: who finds the port free finds no node of that name. A node whose
  * supervisor failed is left as it is, for the next master to put in order. */
 static sl_err end(struct master *self, struct sl_error *why)
@@ -236,9 +227,9 @@ static sl_err end(struct master *self, struct sl_error *why)
         mc_admin_fini(&self->admin);
     }
     mc_node_fini(&self->node);
-    descriptor_close(self->rpc_fd);
-    descriptor_close(self->http_fd);
-    descriptor_close(self->metadata_fd);
+    sl_auto_close(&self->rpc_fd);
+    sl_auto_close(&self->http_fd);
+    sl_auto_close(&self->metadata_fd);
     sl_loop_destroy(&self->daemon.loop);
     return err;
 }
@@ -261,14 +252,11 @@ int main(int argc, char **argv)
         .daemon.name = "mooncake_master", .rpc_fd = -1, .http_fd = -1, .metadata_fd = -1};
     struct sl_error why = {0};
     self.node.lock_fd = -1;
-    (void)signal(SIGPIPE, SIG_IGN);
-    int code = mc_daemon_flags(&self.daemon, &use, argc, argv);
+    int code = mc_daemon_begin(&self.daemon, &use, argc, argv);
     if (code >= 0) {
-        mc_flags_destroy(&self.daemon.flags);
         return code;
     }
-    sl_err err = mc_daemon_log(&self.daemon, &use, &why);
-    err = err == SL_OK ? start(&self, &why) : err;
+    sl_err err = start(&self, &why);
     bool started = err == SL_OK;
     err = err == SL_OK ? sl_loop_run(self.daemon.loop, &why) : err;
     if (err != SL_OK) {

@@ -55,16 +55,6 @@ static sl_err begin_share(struct put *put, struct sl_draft **drafts)
     if (err != SL_OK) {
         return err;
     }
-    err = sl_put_single_out(put);
-    if (err != SL_OK) {
-        sl_put_abandon(put);
-        return err;
-    }
-    err = sl_client_reattach(put->client, true, put->why);
-    if (err != SL_OK || sl_client_attachment(put->client) != put->at) {
-        return err != SL_OK ? err
-                            : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
-    }
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
         if (item->code == SL_OK) {

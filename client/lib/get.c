@@ -415,6 +415,10 @@ static sl_err reading_again(const void *reading, uint32_t item)
 
 static sl_err reading_carry_out(struct reading *reading)
 {
+    if (reading->count > SL_BATCH_MAX) {
+        return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
+                       SL_BATCH_MAX);
+    }
     bool all_now = true;
     uint32_t missing = 0;
     reading->devices = reading->views == NULL && sl_gpu_present();
@@ -454,9 +458,6 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
                     sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
-    }
     struct reading reading = {.client = client,
                               .deadline_ns = sl_client_deadline(client, timeout_ns),
                               .why = why,
@@ -474,9 +475,6 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
 {
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
-    }
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "get: %u keys, at most %d", count, SL_BATCH_MAX);
     }
     struct reading reading = {.client = client,
                               .deadline_ns = sl_client_deadline(client, timeout_ns),

@@ -86,7 +86,7 @@ static void grants_taken(void *context, const struct sl_msg *reply)
     }
 }
 
-sl_err sl_put_reserve(struct put *put)
+static sl_err put_ask(struct put *put)
 {
     uint64_t total_bytes = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
@@ -135,7 +135,9 @@ static int by_generation(const void *a, const void *b)
     return left->item < right->item ? -1 : left->item > right->item;
 }
 
-sl_err sl_put_single_out(struct put *put)
+/* The same key twice in a batch may be granted the same extent twice: only one of the two may write
+ * it, the others become SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
+static sl_err put_single_out(struct put *put)
 {
     uint64_t last = 0;
     bool rising = true;
@@ -169,13 +171,36 @@ sl_err sl_put_single_out(struct put *put)
     return SL_OK;
 }
 
-void sl_put_abandon(struct put *put)
+/* What was granted goes back. */
+static void put_abandon(struct put *put)
 {
     for (uint32_t i = 0; i < put->item_count; i++) {
         if (put->items[i].code == SL_OK) {
             sl_put_spoilt(put, &put->items[i], SL_ERR_BUSY);
         }
     }
+}
+
+sl_err sl_put_reserve(struct put *put)
+{
+    const struct sl_attachment *before = put->at;
+    sl_err err = put_ask(put);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = put_single_out(put);
+    if (err != SL_OK) {
+        put_abandon(put);
+        return err;
+    }
+    /* Offsets are those of the memory of the registrar that answered: never written into that of an
+     * earlier one. */
+    err = sl_client_reattach(put->client, true, put->why);
+    if (err != SL_OK || sl_client_attachment(put->client) != before) {
+        return err != SL_OK ? err
+                            : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
+    }
+    return SL_OK;
 }
 
 void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code)
@@ -350,22 +375,9 @@ static void put_measure(struct put *put)
 /* One reserve, one fill, one commit for the items of this round. */
 static sl_err put_by_reserve(struct put *put)
 {
-    const struct sl_attachment *before = put->at;
     sl_err err = sl_put_reserve(put);
     if (err != SL_OK) {
         return err;
-    }
-    err = sl_put_single_out(put);
-    if (err != SL_OK) {
-        sl_put_abandon(put);
-        return err;
-    }
-    /* Offsets are those of the memory of the registrar that answered: never written into that of an
-     * earlier one. */
-    err = sl_client_reattach(put->client, true, put->why);
-    if (err != SL_OK || sl_client_attachment(put->client) != before) {
-        return err != SL_OK ? err
-                            : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced during a put");
     }
     sl_put_fill(put);
     return put_commit(put);

@@ -70,15 +70,11 @@ sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
 /* How many of the keys from first on go into one message. */
 uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
-/* Asks for room for the items of this round: their codes, and where. */
+/* Asks for room for the items of this round: their codes, and where. Errors: SL_ERR_BUSY (the node
+ * was replaced meanwhile), SL_ERR_NO_MEMORY, those of a call. */
 sl_err sl_put_reserve(struct put *put);
-/* The same key twice in a batch may be granted the same extent twice: only one of the two may write
- * it, the others become SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_put_single_out(struct put *put);
 /* What was granted for an item that will not be filled goes back; it gets this code. */
 void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code);
-/* The same for all that was granted. */
-void sl_put_abandon(struct put *put);
 /* Copies the granted items' values into their extents; makes the claims of the round. */
 void sl_put_fill(struct put *put);
 /* What stays of the claims when the answer has another count. */

@@ -15,9 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRESS_CELLS 30u
-#define STEP_NS        (20 * SL_NS_PER_MS)
-#define SILENCE_NS     (60 * SL_NS_PER_S) /* besides an op's deadline */
+#define STEP_NS    (20 * SL_NS_PER_MS)
+#define SILENCE_NS (60 * SL_NS_PER_S) /* besides an op's deadline */
 
 static int options_check(struct ctl *ctl, struct pd_options *options, const char *progress)
 {
@@ -51,28 +50,21 @@ static int options_check(struct ctl *ctl, struct pd_options *options, const char
     if (!options->direct && strcmp(options->mode, "storage") != 0) {
         return ctl_wrong(ctl, "--mode is storage or direct, not %s", options->mode);
     }
-    if (strcmp(progress, "auto") != 0 && strcmp(progress, "on") != 0 &&
-        strcmp(progress, "off") != 0) {
-        return ctl_wrong(ctl, "--progress is auto, on or off");
-    }
-    options->progress = strcmp(progress, "on") == 0 ||
-                        (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO) == 1);
-    return CTL_FINE;
+    return ctl_progress(ctl, progress, &options->progress);
 }
 
 static void progress_show(const struct pd_options *options, const struct pd_report *report,
                           uint64_t started_ns, bool last)
 {
-    static const char cells[] = "##############################..............................";
     uint64_t done = atomic_load(&report->progress);
     double share = (double)done / (double)options->requests;
     double seconds = (double)(sl_clock_monotonic_ns() - started_ns) / 1e9;
     if (!options->progress) {
         return;
     }
-    (void)fprintf(stderr, "\r[%.*s] %" PRIu64 "/%" PRIu64 "  %s%s %.0f s   ", (int)PROGRESS_CELLS,
-                  &cells[PROGRESS_CELLS - (uint32_t)(share * PROGRESS_CELLS)], done,
-                  options->requests, atomic_load(&report->prefill_killed) ? "prefill killed  " : "",
+    ctl_progress_bar(done, options->requests);
+    (void)fprintf(stderr, "%s%s %.0f s   ",
+                  atomic_load(&report->prefill_killed) ? "prefill killed  " : "",
                   last ? "took" : "left", last || share <= 0 ? seconds : seconds / share - seconds);
     if (last) {
         (void)fputc('\n', stderr);

@@ -49,13 +49,7 @@ static int options_check(struct ctl *ctl, struct replay_options *options, const 
         (!sl_parse_real(speed, &options->speed) || !(options->speed > 0) || options->speed > 1e9)) {
         return ctl_wrong(ctl, "--speed '%s' is not a number above 0", speed);
     }
-    if (strcmp(progress, "auto") != 0 && strcmp(progress, "on") != 0 &&
-        strcmp(progress, "off") != 0) {
-        return ctl_wrong(ctl, "--progress is auto, on or off");
-    }
-    options->progress = strcmp(progress, "on") == 0 ||
-                        (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO) == 1);
-    return CTL_FINE;
+    return ctl_progress(ctl, progress, &options->progress);
 }
 
 /* Removes the pages of replays that ended long ago. */

@@ -8,8 +8,7 @@
 
 #define SLOW_GRACE_NS \
     (100 * SL_NS_PER_MS) /* over its deadline by more than this, an op is called slow */
-#define PROGRESS_NS    (100 * SL_NS_PER_MS)
-#define PROGRESS_CELLS 30u
+#define PROGRESS_NS (100 * SL_NS_PER_MS)
 
 static void slowest_note(struct replay_report *report, const struct replay_op_row *row)
 {
@@ -73,7 +72,6 @@ void replay_note_op(struct replay *replay, const struct sl_op_result *result, bo
 
 void replay_progress(struct replay *replay, uint64_t done, uint64_t started_ns, bool last)
 {
-    static const char cells[] = "##############################..............................";
     static uint64_t shown_ns; /* this program replays once */
     uint64_t now_ns = sl_clock_monotonic_ns();
     if (!replay->options.progress || (!last && now_ns - shown_ns < PROGRESS_NS)) {
@@ -90,11 +88,8 @@ void replay_progress(struct replay *replay, uint64_t done, uint64_t started_ns, 
                       ? 100.0 * (double)report->hits / (double)report->block_references
                       : 0;
     double left = share > 0 ? seconds / share - seconds : 0;
-    uint32_t filled = (uint32_t)(share * PROGRESS_CELLS);
-    (void)fprintf(stderr,
-                  "\r[%.*s] %" PRIu64 "/%" PRIu64 "  hits %.1f %%  %.0f MB/s  errors %" PRIu64
-                  "  %s %.0f s   ",
-                  (int)PROGRESS_CELLS, &cells[PROGRESS_CELLS - filled], done, total, hits, rate,
+    ctl_progress_bar(done, total);
+    (void)fprintf(stderr, "hits %.1f %%  %.0f MB/s  errors %" PRIu64 "  %s %.0f s   ", hits, rate,
                   report->errors, last ? "took" : "left", last ? seconds : left);
     if (last) {
         (void)fputc('\n', stderr);

@@ -188,3 +188,18 @@ struct sl_object_key ctl_key(const char *word)
     return (struct sl_object_key){.at = word,
                                   .length = (uint32_t)SL_MIN(strlen(word), (size_t)UINT32_MAX)};
 }
+
+sl_err ctl_word_keys(const struct ctl *ctl, struct sl_object_key **keys, sl_err **codes,
+                     struct sl_error *why)
+{
+    size_t count = (size_t)ctl->word_count;
+    *keys = calloc(count, sizeof **keys);
+    *codes = calloc(count, sizeof **codes);
+    if (*keys == NULL || *codes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %zu keys", ctl->command->name, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        (*keys)[i] = ctl_key(ctl->words[i]);
+    }
+    return SL_OK;
+}

@@ -67,6 +67,10 @@ sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out,
 
 /* A word as a key; borrowed. */
 struct sl_object_key ctl_key(const char *word);
+/* All words as keys (borrowed), and room for a code each. Gives both to free(), also on failure.
+ * Errors: SL_ERR_NO_MEMORY. */
+sl_err ctl_word_keys(const struct ctl *ctl, struct sl_object_key **keys, sl_err **codes,
+                     struct sl_error *why);
 
 /* ---- output.c ---- */
 /* Wrong use: prints and gives CTL_WRONG_USE. */
@@ -84,6 +88,11 @@ json_t *ctl_json_u64(uint64_t value);
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
 /* "4.0 KiB" */
 const char *ctl_size_text(uint64_t bytes, char out[32]);
+/* The value of --progress: auto shows it where standard error is a terminal. Gives CTL_FINE or
+ * CTL_WRONG_USE. */
+int ctl_progress(const struct ctl *ctl, const char *value, bool *shown);
+/* "\r[###...] 3/6  " on standard error. */
+void ctl_progress_bar(uint64_t done, uint64_t total);
 
 /* ---- pages.c ---- */
 /* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,

@@ -1,9 +1,13 @@
 /* client/command/output.c - how commands say what happened. */
 #include "client/command/command.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define PROGRESS_CELLS 30u
 
 int ctl_wrong(const struct ctl *ctl, const char *format, ...)
 {
@@ -110,4 +114,21 @@ const char *ctl_size_text(uint64_t bytes, char out[32])
     }
     (void)snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
     return out;
+}
+
+int ctl_progress(const struct ctl *ctl, const char *value, bool *shown)
+{
+    if (strcmp(value, "auto") != 0 && strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
+        return ctl_wrong(ctl, "--progress is auto, on or off");
+    }
+    *shown = strcmp(value, "on") == 0 || (strcmp(value, "auto") == 0 && isatty(STDERR_FILENO) == 1);
+    return CTL_FINE;
+}
+
+void ctl_progress_bar(uint64_t done, uint64_t total)
+{
+    static const char cells[] = "##############################..............................";
+    uint32_t filled = (uint32_t)((double)done / (double)total * PROGRESS_CELLS);
+    (void)fprintf(stderr, "\r[%.*s] %" PRIu64 "/%" PRIu64 "  ", (int)PROGRESS_CELLS,
+                  &cells[PROGRESS_CELLS - filled], done, total);
 }

@@ -326,25 +326,14 @@ static int rm_keys(struct ctl *ctl, struct sl_client *client, bool everywhere)
 {
     struct sl_error why = {0};
     uint32_t count = (uint32_t)ctl->word_count;
-    struct sl_object_key *keys = calloc(count, sizeof *keys);
-    sl_err *codes = calloc(count, sizeof *codes);
-    if (keys == NULL || codes == NULL) {
-        free(keys);
-        free(codes);
-        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "rm: %u keys", count);
-        return ctl_failed(ctl, &why);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        keys[i] = ctl_key(ctl->words[i]);
-    }
-    sl_err err = sl_remove_batch(client, keys, count, codes, 0, &why);
+    SL_AUTO(free) struct sl_object_key *keys = NULL;
+    SL_AUTO(free) sl_err *codes = NULL;
+    sl_err err = ctl_word_keys(ctl, &keys, &codes, &why);
+    err = err == SL_OK ? sl_remove_batch(client, keys, count, codes, 0, &why) : err;
     if (err == SL_OK && everywhere) {
         err = rm_elsewhere(client, keys, count, codes, &why);
     }
-    int code = err == SL_OK ? rm_report(ctl, codes, count) : ctl_failed(ctl, &why);
-    free(keys);
-    free(codes);
-    return code;
+    return err == SL_OK ? rm_report(ctl, codes, count) : ctl_failed(ctl, &why);
 }
 
 static int rm_command(struct ctl *ctl, int argc, char **argv)

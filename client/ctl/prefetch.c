@@ -2,7 +2,6 @@
  */
 #include "client/ctl/commands.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define PREFETCH_NS_DEFAULT (10 * SL_NS_PER_S)
@@ -57,22 +56,11 @@ static int prefetch(const struct ctl *ctl, struct sl_client *client, uint64_t ti
 {
     struct sl_error why = {0};
     uint32_t count = (uint32_t)ctl->word_count;
-    struct sl_object_key *keys = calloc(count, sizeof *keys);
-    sl_err *codes = calloc(count, sizeof *codes);
-    if (keys == NULL || codes == NULL) {
-        free(keys);
-        free(codes);
-        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "prefetch: %u keys", count);
-        return ctl_failed(ctl, &why);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        keys[i] = ctl_key(ctl->words[i]);
-    }
-    sl_err err = sl_prefetch_batch(client, keys, count, codes, timeout_ns, &why);
-    int code = err == SL_OK ? report(ctl, codes) : ctl_failed(ctl, &why);
-    free(keys);
-    free(codes);
-    return code;
+    SL_AUTO(free) struct sl_object_key *keys = NULL;
+    SL_AUTO(free) sl_err *codes = NULL;
+    sl_err err = ctl_word_keys(ctl, &keys, &codes, &why);
+    err = err == SL_OK ? sl_prefetch_batch(client, keys, count, codes, timeout_ns, &why) : err;
+    return err == SL_OK ? report(ctl, codes) : ctl_failed(ctl, &why);
 }
 
 static int prefetch_command(struct ctl *ctl, int argc, char **argv)

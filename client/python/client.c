@@ -280,16 +280,23 @@ PyObject *sl_py_value_get(struct py_client *self, struct sl_object_key key, uint
     return sl_py_raise_text(state, SL_ERR_BUSY, "the value was replaced each time it was read");
 }
 
-static PyObject *client_get(PyObject *object, PyObject *args, PyObject *names)
+/* Takes a key and a timeout, and enters the client. False with an exception. */
+static bool key_enter(PyObject *object, PyObject *args, PyObject *names, const char *format,
+                      struct sl_object_key *key, uint64_t *timeout_ns)
 {
     static char *words[] = {"key", "timeout", NULL};
-    struct py_client *self = (struct py_client *)object;
     PyObject *name, *timeout = NULL;
+    return PyArg_ParseTupleAndKeywords(args, names, format, words, &name, &timeout) &&
+           sl_py_key(sl_py_state(object), name, key) && sl_py_timeout(timeout, timeout_ns) &&
+           sl_py_client_enter((struct py_client *)object);
+}
+
+static PyObject *client_get(PyObject *object, PyObject *args, PyObject *names)
+{
+    struct py_client *self = (struct py_client *)object;
     struct sl_object_key key;
     uint64_t timeout_ns;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|$O:get", words, &name, &timeout) ||
-        !sl_py_key(sl_py_state(object), name, &key) || !sl_py_timeout(timeout, &timeout_ns) ||
-        !sl_py_client_enter(self)) {
+    if (!key_enter(object, args, names, "O|$O:get", &key, &timeout_ns)) {
         return NULL;
     }
     PyObject *value = sl_py_value_get(self, key, timeout_ns);
@@ -299,15 +306,11 @@ static PyObject *client_get(PyObject *object, PyObject *args, PyObject *names)
 
 static PyObject *client_get_pinned(PyObject *object, PyObject *args, PyObject *names)
 {
-    static char *words[] = {"key", "timeout", NULL};
     struct py_client *self = (struct py_client *)object;
     struct py_state *state = sl_py_state(object);
-    PyObject *name, *timeout = NULL;
     struct sl_object_key key;
     uint64_t timeout_ns;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|$O:get_pinned", words, &name, &timeout) ||
-        !sl_py_key(state, name, &key) || !sl_py_timeout(timeout, &timeout_ns) ||
-        !sl_py_client_enter(self)) {
+    if (!key_enter(object, args, names, "O|$O:get_pinned", &key, &timeout_ns)) {
         return NULL;
     }
     struct sl_view view = {.at = NULL};
@@ -324,15 +327,11 @@ static PyObject *client_get_pinned(PyObject *object, PyObject *args, PyObject *n
 
 static PyObject *client_remove(PyObject *object, PyObject *args, PyObject *names)
 {
-    static char *words[] = {"key", "timeout", NULL};
     struct py_client *self = (struct py_client *)object;
     struct py_state *state = sl_py_state(object);
-    PyObject *name, *timeout = NULL;
     struct sl_object_key key;
     uint64_t timeout_ns;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|$O:remove", words, &name, &timeout) ||
-        !sl_py_key(state, name, &key) || !sl_py_timeout(timeout, &timeout_ns) ||
-        !sl_py_client_enter(self)) {
+    if (!key_enter(object, args, names, "O|$O:remove", &key, &timeout_ns)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};

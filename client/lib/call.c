@@ -646,3 +646,10 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     }
     return err;
 }
+
+sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why)
+{
+    call->to = "registrar";
+    sl_err err = sl_client_greet(client, call->deadline_ns, why);
+    return err == SL_OK ? sl_client_call(client, call, why) : err;
+}

@@ -178,14 +178,12 @@ sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *i
                         uint32_t *count, uint64_t timeout_ns, struct sl_error *why)
 {
     struct contributions_asked asked = {.infos = infos, .count = count};
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+    struct sl_client_call call = {.deadline_ns = sl_client_deadline(client, timeout_ns),
                                   .answered = contributions_taken,
                                   .context = &asked};
     call.msg.type = SL_MSG_CONTRIBUTIONS;
     *count = 0;
-    sl_err err = sl_client_greet(client, call.deadline_ns, why);
-    return err == SL_OK ? sl_client_call(client, &call, why) : err;
+    return sl_client_ask(client, &call, why);
 }
 
 /* ---- a registrar that may not know of them ---- */

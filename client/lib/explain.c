@@ -41,15 +41,13 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
         texts[i] = (struct sl_text){.at = keys[i].at, .length = keys[i].length};
     }
     struct asked asked = {.stories = stories, .count = count};
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+    struct sl_client_call call = {.deadline_ns = sl_client_deadline(client, timeout_ns),
                                   .answered = stories_taken,
                                   .context = &asked};
     call.msg.type = SL_MSG_EXPLAIN;
     call.msg.body.explain.keys.at = texts;
     call.msg.body.explain.keys.count = count;
-    err = sl_client_greet(client, call.deadline_ns, why);
-    err = err == SL_OK ? sl_client_call(client, &call, why) : err;
+    err = sl_client_ask(client, &call, why);
     if (err == SL_OK && !asked.answered) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered another count");
     }

@@ -41,18 +41,14 @@ static sl_err ask_lookup(struct sl_client *client, struct sl_object_key key, uin
     if (client->read_only) {
         return sl_fail(why, SL_ERR_BUSY, "the index is busy and a read-only client cannot ask");
     }
-    sl_err err = sl_client_greet(client, deadline_ns, why);
-    if (err != SL_OK) {
-        return err;
-    }
     sl_err code = SL_ERR_BUSY;
     const struct sl_text asked = {.at = key.at, .length = key.length};
     struct sl_client_call call = {
-        .to = "registrar", .deadline_ns = deadline_ns, .answered = lookup_taken, .context = &code};
+        .deadline_ns = deadline_ns, .answered = lookup_taken, .context = &code};
     call.msg.type = SL_MSG_LOOKUP;
     call.msg.body.lookup.keys.at = &asked;
     call.msg.body.lookup.keys.count = 1;
-    err = sl_client_call(client, &call, why);
+    sl_err err = sl_client_ask(client, &call, why);
     return err != SL_OK ? err : code;
 }
 

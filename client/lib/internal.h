@@ -192,6 +192,8 @@ sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, 
                             struct sl_error *why);
 /* Says hello to the registrar when it does not know us (yet, or any more). */
 sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
+/* As sl_client_call, of a registrar that knows us. */
+sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
 void sl_client_sleep(uint64_t ns);
 

@@ -46,9 +46,8 @@ sl_err sl_nodes(struct sl_client *client, struct sl_cluster_info *self, struct s
                                   .deadline_ns = sl_client_deadline(client, timeout_ns),
                                   .answered = nodes_taken,
                                   .context = &asked};
-    sl_err err = sl_client_talks(client, why);
     call.msg.type = SL_MSG_NODES;
     *self = (struct sl_cluster_info){0};
     *count = 0;
-    return err == SL_OK ? sl_client_call(client, &call, why) : err;
+    return sl_client_call(client, &call, why);
 }

@@ -227,14 +227,6 @@ static void state_taken(void *context, const struct sl_msg *reply)
     }
 }
 
-static sl_err pool_ask(const struct sl_pool *pool, struct sl_client_call *call,
-                       struct sl_error *why)
-{
-    call->to = "registrar";
-    sl_err err = sl_client_greet(pool->client, call->deadline_ns, why);
-    return err == SL_OK ? sl_client_call(pool->client, call, why) : err;
-}
-
 static sl_err take_ask(const struct sl_pool *pool, bool sluice, uint64_t deadline_ns,
                        struct pool_state *out, struct sl_error *why)
 {
@@ -246,7 +238,7 @@ static sl_err take_ask(const struct sl_pool *pool, bool sluice, uint64_t deadlin
     call.msg.body.pool_take.pool = sl_text_of(pool->name);
     call.msg.body.pool_take.length_bytes = pool->length_bytes;
     call.msg.body.pool_take.sluice = sluice;
-    return pool_ask(pool, &call, why);
+    return sl_client_ask(pool->client, &call, why);
 }
 
 static sl_err await_ask(const struct sl_pool *pool, uint64_t epoch, uint64_t deadline_ns,
@@ -259,7 +251,7 @@ static sl_err await_ask(const struct sl_pool *pool, uint64_t epoch, uint64_t dea
     call.msg.body.pool_await.rank = pool->rank;
     call.msg.body.pool_await.pool = sl_text_of(pool->name);
     call.msg.body.pool_await.epoch = epoch;
-    return pool_ask(pool, &call, why);
+    return sl_client_ask(pool->client, &call, why);
 }
 
 static sl_err mapped_tell(const struct sl_pool *pool, uint64_t deadline_ns, struct sl_error *why)
@@ -269,7 +261,7 @@ static sl_err mapped_tell(const struct sl_pool *pool, uint64_t deadline_ns, stru
     call.msg.body.pool_mapped.epoch = pool->epoch;
     call.msg.body.pool_mapped.has_fd = pool->fd >= 0;
     call.msg.body.pool_mapped.fd = pool->fd >= 0 ? (uint64_t)pool->fd : 0;
-    return pool_ask(pool, &call, why);
+    return sl_client_ask(pool->client, &call, why);
 }
 
 /* epoch 0: whatever this client has or waits for under the key. Unheard, it ends with this process.
@@ -357,7 +349,7 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     } else {
         call.msg.body.pool_ready.fd = (uint64_t)told->fd;
     }
-    sl_err err = pool_ask(pool, &call, why);
+    sl_err err = sl_client_ask(pool->client, &call, why);
     if (err == SL_OK && memory != NULL) {
         pool_unmap(pool);
         pool->memory = *memory;
@@ -460,7 +452,7 @@ sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error
     if (!pool->owner) { /* asking says that it is unmapped here */
         pool_unmap(pool);
     }
-    return pool_ask(pool, &call, why);
+    return sl_client_ask(pool->client, &call, why);
 }
 
 void sl_pool_release(struct sl_pool **pool)
@@ -542,8 +534,7 @@ sl_err sl_pools(struct sl_client *client, struct sl_pool_info *infos, uint32_t c
                                   .deadline_ns = sl_client_deadline(client, timeout_ns),
                                   .answered = pools_taken,
                                   .context = &asked};
-    sl_err err = sl_client_talks(client, why);
     call.msg.type = SL_MSG_POOLS;
     *count = 0;
-    return err == SL_OK ? sl_client_call(client, &call, why) : err;
+    return sl_client_call(client, &call, why);
 }

@@ -133,25 +133,17 @@ sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t ti
                                          : sl_fail(why, code, "remove: %s", sl_err_text(code));
 }
 
-/* A request without anything in its body but flags. */
-static sl_err ask(struct sl_client *client, struct sl_client_call *call, uint64_t timeout_ns,
-                  struct sl_error *why)
-{
-    call->to = "registrar";
-    call->deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_greet(client, call->deadline_ns, why);
-    return err != SL_OK ? err : sl_client_call(client, call, why);
-}
-
 sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
 {
-    struct sl_client_call call = {.msg.type = SL_MSG_REMOVE};
+    struct sl_client_call call = {.msg.type = SL_MSG_REMOVE,
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns)};
     call.msg.body.remove.all = true;
-    return ask(client, &call, timeout_ns, why);
+    return sl_client_ask(client, &call, why);
 }
 
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
 {
-    struct sl_client_call call = {.msg.type = SL_MSG_FLUSH};
-    return ask(client, &call, timeout_ns, why);
+    struct sl_client_call call = {.msg.type = SL_MSG_FLUSH,
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns)};
+    return sl_client_ask(client, &call, why);
 }

@@ -65,6 +65,11 @@ struct sl_error {
 const char *sl_err_name(sl_err code); /* "SL_ERR_BUSY"; "SL_ERR_?" for a foreign number */
 const char *sl_err_text(sl_err code);
 enum sl_error_class sl_err_class(sl_err code);
+/* A code as a message has it. One that is none is SL_ERR_PROTOCOL. */
+static inline sl_err sl_err_received(uint64_t code)
+{
+    return code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+}
 
 /* Fills why (may be NULL) and returns code. */
 sl_err sl_fail(struct sl_error *why, sl_err code, const char *format, ...) SL_PRINTF(3, 4);

@@ -657,8 +657,7 @@ static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_a
         char reason[CO_REASON_BYTES];
         (void)snprintf(reason, sizeof(reason), "push: %.*s", (int)SL_MIN(body->text.length, 120u),
                        body->text.length > 0 ? body->text.at : "");
-        sl_err code =
-            body->code != SL_OK && body->code < SL_ERR_COUNT ? (sl_err)body->code : SL_ERR_PROTOCOL;
+        sl_err code = body->code != SL_OK ? sl_err_received(body->code) : SL_ERR_PROTOCOL;
         handover_abort(self, row, code, reason);
     }
     return SL_OK;

@@ -97,7 +97,7 @@ sl_err co_push_granted(struct co_op *op, const struct sl_msg *reply)
     }
     for (uint32_t i = 0; reply->code == SL_OK && failed != SL_ERR_PROTOCOL && i < part_total; i++) {
         if (grants[i].code != SL_OK) {
-            failed = grants[i].code < SL_ERR_COUNT ? (sl_err)grants[i].code : SL_ERR_PROTOCOL;
+            failed = sl_err_received(grants[i].code);
             continue;
         }
         op->parts[i] = (struct co_part){.generation = grants[i].generation,

@@ -155,8 +155,7 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
             busy = true;
             busy_ns = SL_MAX(busy_ns, grant->busy_ns);
         } else if (failed == SL_OK) {
-            failed = grant->code != SL_OK && grant->code < SL_ERR_COUNT ? (sl_err)grant->code
-                                                                        : SL_ERR_PROTOCOL;
+            failed = grant->code != SL_OK ? sl_err_received(grant->code) : SL_ERR_PROTOCOL;
         }
     }
     struct co_block *state = &op->blocks[block];

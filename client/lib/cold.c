@@ -99,7 +99,7 @@ static sl_err portion_finish(const struct sl_cold *cold, struct portion *portion
         if (code == SL_OK) {
             cold->codes[item] = cold->read(cold->items, item);
         } else if (code != SL_ERR_BUSY) { /* else it changed or went: the next pass knows */
-            cold->codes[item] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+            cold->codes[item] = sl_err_received(code);
         }
         *settled_count += cold->codes[item] != SL_ERR_INCOMPLETE;
     }

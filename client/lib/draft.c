@@ -60,7 +60,7 @@ static sl_err begin_share(struct put *put, struct sl_draft **drafts)
         if (item->code == SL_OK) {
             drafts[item->source] = draft_of(put, item);
         }
-        put->codes[item->source] = item->code < SL_ERR_COUNT ? (sl_err)item->code : SL_ERR_PROTOCOL;
+        put->codes[item->source] = sl_err_received(item->code);
     }
     return SL_OK;
 }
@@ -229,8 +229,7 @@ static void ending_taken(void *context, const struct sl_msg *reply)
         return;
     }
     for (uint32_t i = 0; i < ending->count; i++) {
-        ending->codes[ending->sources[ending->first + i]] =
-            codes->at[i] < SL_ERR_COUNT ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
+        ending->codes[ending->sources[ending->first + i]] = sl_err_received(codes->at[i]);
     }
 }
 

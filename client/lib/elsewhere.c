@@ -23,7 +23,7 @@ static void seeking_taken(void *context, const struct sl_msg *reply)
     }
     for (uint32_t i = 0; i < seeking->count; i++) {
         const struct sl_item_seen *item = &body->items.at[i];
-        seeking->codes[i] = item->code < SL_ERR_COUNT ? (sl_err)item->code : SL_ERR_PROTOCOL;
+        seeking->codes[i] = sl_err_received(item->code);
         if (seeking->out != NULL) {
             struct sl_elsewhere *out = &seeking->out[i];
             *out = (struct sl_elsewhere){.length_bytes = item->length_bytes,

@@ -19,7 +19,7 @@ static void stories_taken(void *context, const struct sl_msg *reply)
         const struct sl_item_story *item = &reply->body.explain_reply.items.at[i];
         struct sl_story *story = &asked->stories[i];
         *story = (struct sl_story){.ago_ns = item->ago_ns};
-        story->code = item->code < SL_ERR_COUNT ? (sl_err)item->code : SL_ERR_PROTOCOL;
+        story->code = sl_err_received(item->code);
         sl_client_text_take(story->text, sizeof story->text, &item->text);
     }
     asked->answered = true;

@@ -123,7 +123,7 @@ static void codes_answered(void *context, const struct sl_msg *reply)
                                       : &reply->body.handover_end_reply.codes;
     answers->short_one = codes->count != answers->count;
     for (uint32_t i = 0; i < answers->count && !answers->short_one; i++) {
-        answers->codes[i] = codes->at[i] < SL_ERR_COUNT ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
+        answers->codes[i] = sl_err_received(codes->at[i]);
     }
 }
 

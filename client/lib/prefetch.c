@@ -18,8 +18,7 @@ static void prefetching_taken(void *context, const struct sl_msg *reply)
         return;
     }
     for (uint32_t i = 0; i < prefetching->count; i++) {
-        prefetching->codes[i] =
-            codes->at[i] < SL_ERR_COUNT ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
+        prefetching->codes[i] = sl_err_received(codes->at[i]);
     }
 }
 

@@ -21,7 +21,7 @@ static void removal_taken(void *context, const struct sl_msg *reply)
     }
     for (uint32_t i = 0; i < removal->count; i++) {
         uint64_t code = reply->body.remove_reply.codes.at[i];
-        removal->codes[i] = code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
+        removal->codes[i] = sl_err_received(code);
     }
 }
 

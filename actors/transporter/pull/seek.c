@@ -88,7 +88,7 @@ static void seek_merge(struct tr_seek *seek, uint32_t peer, const struct sl_item
 {
     for (uint32_t i = 0; i < seek->count; i++) {
         struct sl_item_seen *mine = &seek->items[i];
-        uint64_t code = items[i].code < SL_ERR_COUNT ? items[i].code : SL_ERR_PROTOCOL;
+        uint64_t code = sl_err_received(items[i].code);
         bool better =
             mine->code == SL_OK && code == SL_OK && !mine->in_memory && items[i].in_memory;
         if (weight(code) > weight(mine->code) || better) {

@@ -241,7 +241,7 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
 {
     for (uint32_t k = 0; k < unit->part_count; k++) {
         if (places[k].code != SL_OK) {
-            return places[k].code < SL_ERR_COUNT ? (sl_err)places[k].code : SL_ERR_PROTOCOL;
+            return sl_err_received(places[k].code);
         }
         if (places[k].arena >= TR_ARENAS_MAX || !peer->windows[places[k].arena].used) {
             return SL_ERR_STALE; /* a later greeting brings its key */
@@ -658,7 +658,7 @@ static void commit_answered(struct transporter *self, struct tr_trip *trip,
         sl_err code = whole ? SL_OK : reply == NULL ? SL_ERR_TIMEOUT : reply->code;
         for (uint32_t k = 0; whole && k < unit->part_count; k++, at++) {
             uint64_t said = at < codes->count ? codes->at[at] : SL_ERR_PROTOCOL;
-            code = code != SL_OK ? code : said < SL_ERR_COUNT ? (sl_err)said : SL_ERR_PROTOCOL;
+            code = code != SL_OK ? code : sl_err_received(said);
         }
         if (code == SL_OK) {
             sl_metric_add(self->env->metrics, self->metric.values_read, unit->part_count);

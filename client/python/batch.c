@@ -65,14 +65,14 @@ PyObject *sl_py_put_batch(PyObject *object, PyObject *args, PyObject *names)
     struct py_keys keys;
     struct buffers from = {.count = 0};
     if (sl_py_keys_take(state, sequence, &keys) &&
-        buffers_take(state, values, keys.count, PyBUF_SIMPLE, &from) && sl_py_client_enter(self)) {
+        buffers_take(state, values, keys.count, PyBUF_SIMPLE, &from) && sl_py_enter(self)) {
         struct sl_error why = {.code = SL_OK};
         sl_err err;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = sl_put_batch(self->client, keys.keys, from.at, keys.count, keys.codes, timeout_ns,
                            &why);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         result = err == SL_OK ? sl_py_codes(keys.codes, (Py_ssize_t)keys.count)
                               : sl_py_raise(state, err, &why);
     }
@@ -114,14 +114,14 @@ PyObject *sl_py_get_batch_into(PyObject *object, PyObject *args, PyObject *names
         lengths = PyMem_Calloc((size_t)keys.count + 1, sizeof *lengths);
         if (lengths == NULL) {
             PyErr_NoMemory();
-        } else if (sl_py_client_enter(self)) {
+        } else if (sl_py_enter(self)) {
             struct sl_error why = {.code = SL_OK};
             sl_err err;
             PyThreadState *unlocked = PyEval_SaveThread();
             err = sl_get_batch(self->client, keys.keys, into.at, keys.count, lengths, keys.codes,
                                timeout_ns, &why);
             PyEval_RestoreThread(unlocked);
-            sl_py_client_leave(self);
+            sl_py_leave(self);
             result = err == SL_OK ? lengths_list(&keys, lengths) : sl_py_raise(state, err, &why);
         }
     }
@@ -186,7 +186,7 @@ PyObject *sl_py_get_pinned_batch(PyObject *object, PyObject *args, PyObject *nam
         struct sl_view *views = PyMem_Calloc((size_t)keys.count + 1, sizeof *views);
         if (views == NULL) {
             PyErr_NoMemory();
-        } else if (sl_py_client_enter(self)) {
+        } else if (sl_py_enter(self)) {
             struct sl_error why = {.code = SL_OK};
             sl_err err;
             PyThreadState *unlocked = PyEval_SaveThread();
@@ -195,7 +195,7 @@ PyObject *sl_py_get_pinned_batch(PyObject *object, PyObject *args, PyObject *nam
             PyEval_RestoreThread(unlocked);
             result = err == SL_OK ? views_list(state, self, &keys, views)
                                   : sl_py_raise(state, err, &why);
-            sl_py_client_leave(self);
+            sl_py_leave(self);
         }
         PyMem_Free(views);
     }
@@ -293,9 +293,9 @@ PyObject *sl_py_get_batch(PyObject *object, PyObject *args, PyObject *names)
         };
         if (copies.list == NULL || copies.into == NULL || copies.lengths == NULL) {
             PyErr_NoMemory();
-        } else if (sl_py_client_enter(self)) {
+        } else if (sl_py_enter(self)) {
             result = copies_read(self, &keys, &copies, timeout_ns) ? Py_NewRef(copies.list) : NULL;
-            sl_py_client_leave(self);
+            sl_py_leave(self);
         }
         Py_XDECREF(copies.list);
         PyMem_Free(copies.into);
@@ -317,12 +317,12 @@ PyObject *sl_py_exists_batch(PyObject *object, PyObject *args, PyObject *names)
         return NULL;
     }
     struct py_keys keys;
-    if (sl_py_keys_take(state, sequence, &keys) && sl_py_client_enter(self)) {
+    if (sl_py_keys_take(state, sequence, &keys) && sl_py_enter(self)) {
         sl_err err;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = sl_exists_batch(self->client, keys.keys, keys.count, keys.codes);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         list = err == SL_OK ? PyList_New((Py_ssize_t)keys.count) : sl_py_raise(state, err, NULL);
         for (uint32_t i = 0; list != NULL && i < keys.count; i++) {
             bool known = keys.codes[i] == SL_OK || keys.codes[i] == SL_ERR_NOT_FOUND;
@@ -346,14 +346,13 @@ codes_call(PyObject *object, PyObject *args, PyObject *names, const char *format
     PyObject *result = NULL;
     uint64_t timeout_ns;
     struct py_keys keys;
-    if (batch_arguments(object, args, names, format, &timeout_ns, &keys) &&
-        sl_py_client_enter(self)) {
+    if (batch_arguments(object, args, names, format, &timeout_ns, &keys) && sl_py_enter(self)) {
         struct sl_error why = {.code = SL_OK};
         sl_err err;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = call(self->client, keys.keys, keys.count, keys.codes, timeout_ns, &why);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         result = err == SL_OK ? sl_py_codes(keys.codes, (Py_ssize_t)keys.count)
                               : sl_py_raise(sl_py_state(object), err, &why);
     }

@@ -7,83 +7,28 @@
 
 /* ---- life ---- */
 
-bool sl_py_client_foreign(const struct py_client *client)
+static void client_end(PyObject *object)
 {
-    return client->forks != sl_py_forks();
-}
-
-bool sl_py_client_enter(struct py_client *client)
-{
-    struct py_state *state = sl_py_state((PyObject *)client);
-    if (client->closed || client->client == NULL) {
-        sl_py_raise_text(state, SL_ERR_INVALID, "the client is closed");
-        return false;
-    }
-    if (sl_py_client_foreign(client)) {
-        sl_py_raise_text(state, SL_ERR_INVALID,
-                         "the client was opened before a fork: open another");
-        return false;
-    }
-    client->uses++;
-    return true;
-}
-
-void sl_py_client_hold(struct py_client *client)
-{
-    client->uses++;
-}
-
-static void client_end(struct py_client *self)
-{
+    struct py_client *self = (struct py_client *)object;
     struct sl_client *gone = self->client;
     self->client = NULL;
-    if (gone != NULL && !sl_py_client_foreign(self)) { /* a child leaves the parent's alone */
+    if (gone != NULL && !sl_py_foreign(self)) { /* a child leaves the parent's alone */
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_client_close(&gone);
         PyEval_RestoreThread(unlocked);
     }
 }
 
-void sl_py_client_leave(struct py_client *client)
-{
-    client->uses--;
-    if (client->uses == 0 && client->closed) {
-        client_end(client);
-    }
-}
-
-static PyObject *client_close(PyObject *object, PyObject *none)
-{
-    struct py_client *self = (struct py_client *)object;
-    (void)none;
-    self->closed = true;
-    if (self->uses == 0) {
-        client_end(self);
-    }
-    return Py_NewRef(Py_None);
-}
+static const struct py_kind client_kind = {
+    .closed = "the client is closed",
+    .foreign = "the client was opened before a fork: open another",
+    .end = client_end,
+};
 
 static void client_dealloc(PyObject *object)
 {
-    struct py_client *self = (struct py_client *)object;
-    client_end(self); /* whoever used it held a reference */
+    client_end(object); /* whoever used it held a reference */
     sl_glue_free(object);
-}
-
-static PyObject *client_enter(PyObject *object, PyObject *none)
-{
-    (void)none;
-    if (!sl_py_client_enter((struct py_client *)object)) {
-        return NULL;
-    }
-    sl_py_client_leave((struct py_client *)object);
-    return Py_NewRef(object);
-}
-
-static PyObject *client_exit(PyObject *object, PyObject *args)
-{
-    (void)args;
-    return client_close(object, NULL);
 }
 
 /* ---- opening ---- */
@@ -140,7 +85,7 @@ static PyObject *client_open(PyTypeObject *type, struct sl_client_options *optio
         return NULL;
     }
     ((struct py_client *)object)->client = opened;
-    ((struct py_client *)object)->forks = sl_py_forks();
+    sl_py_begin(object, &client_kind);
     return object;
 }
 
@@ -181,7 +126,7 @@ static PyObject *client_put(PyObject *object, PyObject *args, PyObject *names)
         PyObject_GetBuffer(value, &from, PyBUF_SIMPLE) != 0) {
         return NULL;
     }
-    if (!sl_py_client_enter(self)) {
+    if (!sl_py_enter(self)) {
         PyBuffer_Release(&from);
         return NULL;
     }
@@ -190,7 +135,7 @@ static PyObject *client_put(PyObject *object, PyObject *args, PyObject *names)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_put(self->client, key, from.buf, (uint64_t)from.len, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     PyBuffer_Release(&from);
     if (err != SL_OK) {
         return sl_py_raise(state, err, &why);
@@ -213,7 +158,7 @@ static PyObject *client_get_into(PyObject *object, PyObject *args, PyObject *nam
         PyObject_GetBuffer(target, &into, PyBUF_WRITABLE) != 0) {
         return NULL;
     }
-    if (!sl_py_client_enter(self)) {
+    if (!sl_py_enter(self)) {
         PyBuffer_Release(&into);
         return NULL;
     }
@@ -223,7 +168,7 @@ static PyObject *client_get_into(PyObject *object, PyObject *args, PyObject *nam
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_get(self->client, key, buffer, &length_bytes, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     PyBuffer_Release(&into);
     return err == SL_OK ? PyLong_FromUnsignedLongLong(length_bytes) : sl_py_raise(state, err, &why);
 }
@@ -288,7 +233,7 @@ static bool key_enter(PyObject *object, PyObject *args, PyObject *names, const c
     PyObject *name, *timeout = NULL;
     return PyArg_ParseTupleAndKeywords(args, names, format, words, &name, &timeout) &&
            sl_py_key(sl_py_state(object), name, key) && sl_py_timeout(timeout, timeout_ns) &&
-           sl_py_client_enter((struct py_client *)object);
+           sl_py_enter(object);
 }
 
 static PyObject *client_get(PyObject *object, PyObject *args, PyObject *names)
@@ -300,7 +245,7 @@ static PyObject *client_get(PyObject *object, PyObject *args, PyObject *names)
         return NULL;
     }
     PyObject *value = sl_py_value_get(self, key, timeout_ns);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     return value;
 }
 
@@ -321,7 +266,7 @@ static PyObject *client_get_pinned(PyObject *object, PyObject *args, PyObject *n
     PyEval_RestoreThread(unlocked);
     PyObject *result =
         err == SL_OK ? sl_py_view_new(state, self, &view) : sl_py_raise(state, err, &why);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     return result;
 }
 
@@ -339,7 +284,7 @@ static PyObject *client_remove(PyObject *object, PyObject *args, PyObject *names
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_remove(self->client, key, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     if (err != SL_OK) {
         return sl_py_raise(state, err, &why);
     }
@@ -356,7 +301,7 @@ static PyObject *whole_call(PyObject *object, PyObject *args, PyObject *names, c
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, format, words, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_client_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};
@@ -364,7 +309,7 @@ static PyObject *whole_call(PyObject *object, PyObject *args, PyObject *names, c
     PyThreadState *unlocked = PyEval_SaveThread();
     err = call(self->client, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     if (err != SL_OK) {
         return sl_py_raise(sl_py_state(object), err, &why);
     }
@@ -387,18 +332,12 @@ static PyObject *client_instance(PyObject *object, void *none)
 {
     struct py_client *self = (struct py_client *)object;
     (void)none;
-    if (!sl_py_client_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     PyObject *name = sl_glue_text(sl_client_instance(self->client));
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     return name;
-}
-
-static PyObject *client_closed(PyObject *object, void *none)
-{
-    (void)none;
-    return PyBool_FromLong(((struct py_client *)object)->closed);
 }
 
 #define WORDS (METH_VARARGS | METH_KEYWORDS)
@@ -407,7 +346,7 @@ static PyObject *client_closed(PyObject *object, void *none)
         name, (PyCFunction)(void (*)(void))(function), how, doc \
     }
 static PyMethodDef client_methods[] = {
-    METHOD("close", client_close, METH_NOARGS,
+    METHOD("close", sl_py_close, METH_NOARGS,
            "No new call from now on. What views, engines and calls under way still use goes with "
            "the last of them."),
     METHOD("put", client_put, WORDS,
@@ -484,13 +423,13 @@ static PyMethodDef client_methods[] = {
     METHOD("handover_end", sl_py_handover_end, WORDS,
            "handover_end(ids, *, timeout=None)\n--\n\nPrefill: what is held for these may go. A "
            "code for each."),
-    METHOD("__enter__", client_enter, METH_NOARGS, NULL),
-    METHOD("__exit__", client_exit, METH_VARARGS, NULL),
+    METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
+    METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef client_attributes[] = {
     {"instance", client_instance, NULL, "The node's name.", NULL},
-    {"closed", client_closed, NULL, "Whether close() was called.", NULL},
+    {"closed", sl_py_closed, NULL, "Whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot client_slots[] = {

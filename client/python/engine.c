@@ -9,21 +9,6 @@
 
 /* ---- life ---- */
 
-bool sl_py_engine_enter(struct py_engine *engine)
-{
-    if (engine->closed || engine->engine == NULL) {
-        sl_py_raise_text(sl_py_state((PyObject *)engine), SL_ERR_INVALID, "the engine has ended");
-        return false;
-    }
-    if (sl_py_client_foreign(engine->client)) {
-        sl_py_raise_text(sl_py_state((PyObject *)engine), SL_ERR_INVALID,
-                         "the engine was registered before a fork");
-        return false;
-    }
-    engine->uses++;
-    return true;
-}
-
 static void lent_return(PyObject *lent)
 {
     Py_ssize_t count = lent == NULL ? 0 : PyList_Size(lent);
@@ -32,67 +17,39 @@ static void lent_return(PyObject *lent)
     }
 }
 
-static void engine_end(struct py_engine *self)
+static void engine_end(PyObject *object)
 {
+    struct py_engine *self = (struct py_engine *)object;
     struct sl_engine *gone = self->engine;
     self->engine = NULL;
     if (gone == NULL) {
         return;
     }
-    if (!sl_py_client_foreign(self->client)) {
+    if (!sl_py_foreign(self->client)) {
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_engine_end(&gone);
         PyEval_RestoreThread(unlocked);
     }
     lent_return(self->lent);
-    sl_py_client_leave(self->client);
+    sl_py_leave(self->client);
 }
 
-void sl_py_engine_leave(struct py_engine *engine)
-{
-    engine->uses--;
-    if (engine->uses == 0 && engine->closed) {
-        engine_end(engine);
-    }
-}
-
-static PyObject *engine_close(PyObject *object, PyObject *none)
-{
-    struct py_engine *self = (struct py_engine *)object;
-    (void)none;
-    self->closed = true;
-    if (self->uses == 0) {
-        engine_end(self);
-    }
-    return Py_NewRef(Py_None);
-}
+static const struct py_kind engine_kind = {
+    .closed = "the engine has ended",
+    .foreign = "the engine was registered before a fork",
+    .end = engine_end,
+};
 
 static void engine_dealloc(PyObject *object)
 {
     struct py_engine *self = (struct py_engine *)object;
-    engine_end(self); /* whoever used it held a reference */
+    engine_end(object); /* whoever used it held a reference */
     Py_XDECREF((PyObject *)self->client);
     Py_XDECREF(self->name);
     Py_XDECREF(self->lent);
     Py_XDECREF(self->pool_names);
     PyMem_Free(self->memory_bytes);
     sl_glue_free(object);
-}
-
-static PyObject *engine_with(PyObject *object, PyObject *none)
-{
-    (void)none;
-    if (!sl_py_engine_enter((struct py_engine *)object)) {
-        return NULL;
-    }
-    sl_py_engine_leave((struct py_engine *)object);
-    return Py_NewRef(object);
-}
-
-static PyObject *engine_exit(PyObject *object, PyObject *args)
-{
-    (void)args;
-    return engine_close(object, NULL);
 }
 
 /* ---- registration ---- */
@@ -335,7 +292,7 @@ static PyObject *plan_register(struct py_state *state, struct py_client *client,
 {
     PyObject *object =
         engine_new(state, client, name, plan); /* first: nothing is registered for nobody */
-    if (object == NULL || !sl_py_client_enter(client)) {
+    if (object == NULL || !sl_py_enter(client)) {
         Py_XDECREF(object);
         return NULL;
     }
@@ -348,10 +305,11 @@ static PyObject *plan_register(struct py_state *state, struct py_client *client,
     if (err == SL_OK) {
         self->lent = plan->lent;
         plan->lent = NULL;
+        sl_py_begin(self, &engine_kind);
         return object; /* its use of the client is the one that was taken */
     }
     Py_DECREF(object);
-    sl_py_client_leave(client);
+    sl_py_leave(client);
     return sl_py_raise(state, err, &why);
 }
 
@@ -405,7 +363,7 @@ static void memory_dealloc(PyObject *object)
 {
     struct py_memory *self = (struct py_memory *)object;
     if (self->engine != NULL) {
-        sl_py_engine_leave(self->engine);
+        sl_py_leave(self->engine);
         Py_DECREF((PyObject *)self->engine);
     }
     sl_glue_free(object);
@@ -440,13 +398,13 @@ static PyObject *engine_memory(PyObject *object, PyObject *args, PyObject *names
     uint32_t rank_index = 0, pool_index = 0;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|OO:memory", words, &rank, &pool) ||
         (rank != NULL && !sl_py_u32(rank, &rank_index)) || !pool_find(self, pool, &pool_index) ||
-        !sl_py_engine_enter(self)) {
+        !sl_py_enter(self)) {
         return NULL;
     }
     void *at = sl_engine_memory(self->engine, rank_index, pool_index);
     struct py_memory *memory = at == NULL ? NULL : (struct py_memory *)sl_glue_new(state->memory);
     if (memory == NULL) {
-        sl_py_engine_leave(self);
+        sl_py_leave(self);
         return at == NULL
                    ? sl_py_raise_text(state, SL_ERR_INVALID, "the engine has no such rank or pool")
                    : NULL;
@@ -467,21 +425,15 @@ static PyObject *engine_name(PyObject *object, void *none)
     return Py_NewRef(((struct py_engine *)object)->name);
 }
 
-static PyObject *engine_closed(PyObject *object, void *none)
-{
-    (void)none;
-    return PyBool_FromLong(((struct py_engine *)object)->closed);
-}
-
 static PyObject *engine_identity(PyObject *object, void *none)
 {
     struct py_engine *self = (struct py_engine *)object;
     (void)none;
-    if (!sl_py_engine_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     PyObject *text = sl_glue_text(sl_engine_model_identity(self->engine));
-    sl_py_engine_leave(self);
+    sl_py_leave(self);
     return text;
 }
 
@@ -491,7 +443,7 @@ static PyObject *engine_identity(PyObject *object, void *none)
         name, (PyCFunction)(void (*)(void))(function), how, doc \
     }
 static PyMethodDef engine_methods[] = {
-    METHOD("end", engine_close, METH_NOARGS,
+    METHOD("end", sl_py_close, METH_NOARGS,
            "Ends the registration: now, or with the last op and the last memoryview or array over "
            "its memory."),
     METHOD("memory", engine_memory, WORDS,
@@ -522,13 +474,13 @@ static PyMethodDef engine_methods[] = {
            "extras=None, timeout=None, trace_id=0, "
            "layer_count=0)\n--\n\nDecode waits for prefill, then loads: an "
            "Op."),
-    METHOD("__enter__", engine_with, METH_NOARGS, NULL),
-    METHOD("__exit__", engine_exit, METH_VARARGS, NULL),
+    METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
+    METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef engine_attributes[] = {
     {"name", engine_name, NULL, "As it was registered.", NULL},
-    {"ended", engine_closed, NULL, "Whether end() was called.", NULL},
+    {"ended", sl_py_closed, NULL, "Whether end() was called.", NULL},
     {"model_identity", engine_identity, NULL,
      "32 hex digits: all that gives the bytes their meaning.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -56,14 +56,14 @@ PyObject *sl_py_handover_arrived(PyObject *object, PyObject *args, PyObject *nam
         fine = sl_py_plain_take(PyTuple_GetItem(items, (Py_ssize_t)i), &receipts[i],
                                 sizeof *receipts, "receipt");
     }
-    if (fine && sl_py_client_enter(self)) {
+    if (fine && sl_py_enter(self)) {
         sl_err codes[HANDOVERS_MAX] = {SL_OK};
         struct sl_error why = {.code = SL_OK};
         sl_err err;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = sl_handover_arrived(self->client, receipts, count, codes, timeout_ns, &why);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         result = err == SL_OK ? sl_py_codes(codes, (Py_ssize_t)count)
                               : sl_py_raise(sl_py_state(object), err, &why);
     }
@@ -87,14 +87,14 @@ PyObject *sl_py_handover_end(PyObject *object, PyObject *args, PyObject *names)
     for (uint32_t i = 0; fine && i < count; i++) {
         fine = sl_glue_u64(PyTuple_GetItem(items, (Py_ssize_t)i), &ids[i]);
     }
-    if (fine && sl_py_client_enter(self)) {
+    if (fine && sl_py_enter(self)) {
         sl_err codes[HANDOVERS_MAX] = {SL_OK};
         struct sl_error why = {.code = SL_OK};
         sl_err err;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = sl_handover_end(self->client, ids, count, codes, timeout_ns, &why);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         result = err == SL_OK ? sl_py_codes(codes, (Py_ssize_t)count)
                               : sl_py_raise(sl_py_state(object), err, &why);
     }

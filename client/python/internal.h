@@ -20,21 +20,25 @@ struct py_state {
     PyObject *errors[SL_ERR_COUNT]; /* its subclass for each code; [0] is NULL */
 };
 
+/* Of an object that ends when it is closed and nobody uses it; the first of its struct. */
+struct py_life {
+    PyObject_HEAD const struct py_kind *kind;
+    Py_ssize_t uses; /* calls under way, and objects that need it */
+    unsigned forks;  /* of this process and its ancestors when it began */
+    bool open;
+};
 struct py_client {
-    PyObject_HEAD struct sl_client *client;
-    Py_ssize_t uses; /* calls under way, views, engines */
-    unsigned forks;  /* of this process and its ancestors when it was opened */
-    bool closed;
+    struct py_life life; /* used by views, engines and pools */
+    struct sl_client *client;
 };
 struct py_engine {
-    PyObject_HEAD struct py_client *client; /* a use of it */
+    struct py_life life;      /* used by ops and memories */
+    struct py_client *client; /* a use of it */
     struct sl_engine *engine;
     PyObject *name, *pool_names; /* a tuple */
     PyObject *lent;              /* a list of DevicePools, a use of each */
     uint64_t *memory_bytes;      /* of each pool */
-    Py_ssize_t uses;             /* calls under way, ops, memories */
     uint32_t world, pool_count;
-    bool closed;
 };
 
 /* ---- module.c ---- */
@@ -49,6 +53,23 @@ PyObject *sl_py_raise_result(struct py_state *state, const struct sl_op_result *
                              PyObject *result);
 /* How often this process, or one that it comes from, was forked off. */
 unsigned sl_py_forks(void);
+
+/* ---- life.c: of objects that begin with a struct py_life ---- */
+struct py_kind {
+    const char *closed, *foreign; /* what is raised when it is used closed, or after a fork */
+    void (*end)(PyObject *object);
+};
+void sl_py_begin(void *object, const struct py_kind *kind);
+bool sl_py_enter(void *object); /* a use; false with an exception */
+void sl_py_hold(void *object);  /* another use beside one that is there */
+void sl_py_leave(void *object);
+/* Whether the process was forked off since: libsluice's objects are then left alone. */
+bool sl_py_foreign(const void *object);
+/* Methods and an attribute. */
+PyObject *sl_py_close(PyObject *object, PyObject *none);
+PyObject *sl_py_with(PyObject *object, PyObject *none);
+PyObject *sl_py_exit(PyObject *object, PyObject *args);
+PyObject *sl_py_closed(PyObject *object, void *none);
 
 /* ---- convert.c: false or NULL with an exception ---- */
 /* Seconds; None is 0 (the default of the call), 0 the shortest there is. */
@@ -90,15 +111,8 @@ void sl_py_u32s_release(struct py_u32s *numbers);
 
 /* ---- client.c ---- */
 extern PyType_Spec sl_py_client_spec;
-bool sl_py_client_enter(
-    struct py_client *client); /* a use; raises when it is closed, or of another process */
-void sl_py_client_leave(struct py_client *client);
-/* Another use beside one that is there. */
-void sl_py_client_hold(struct py_client *client);
 /* Gives bytes, of whatever size the value has; the caller uses the client. */
 PyObject *sl_py_value_get(struct py_client *client, struct sl_object_key key, uint64_t timeout_ns);
-/* Whether the process was forked off since: libsluice's objects are then left alone. */
-bool sl_py_client_foreign(const struct py_client *client);
 
 /* ---- batch.c ---- */
 PyObject *sl_py_put_batch(PyObject *self, PyObject *args, PyObject *names);
@@ -128,8 +142,6 @@ PyObject *sl_py_view_new(struct py_state *state, struct py_client *client, struc
 extern PyType_Spec sl_py_engine_spec, sl_py_memory_spec;
 PyObject *sl_py_engine_register(PyObject *self, PyObject *args,
                                 PyObject *names); /* a method of the client */
-bool sl_py_engine_enter(struct py_engine *engine);
-void sl_py_engine_leave(struct py_engine *engine);
 
 /* ---- pool.c ---- */
 extern PyType_Spec sl_py_pool_spec;

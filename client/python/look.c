@@ -84,13 +84,13 @@ static bool look(PyObject *object, PyObject *name, sl_err *err, struct sl_object
 {
     struct py_client *self = (struct py_client *)object;
     struct sl_object_key key;
-    if (!sl_py_key(sl_py_state(object), name, &key) || !sl_py_client_enter(self)) {
+    if (!sl_py_key(sl_py_state(object), name, &key) || !sl_py_enter(self)) {
         return false;
     }
     PyThreadState *unlocked = PyEval_SaveThread();
     *err = sl_stat(self->client, key, info);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     return true;
 }
 
@@ -196,7 +196,7 @@ PyObject *sl_py_list(PyObject *object, PyObject *args, PyObject *names)
     struct listing listing = {.limit = UINT64_MAX};
     if (!PyArg_ParseTupleAndKeywords(args, names, "|s$O:list", words, &prefix, &limit) ||
         (limit != NULL && limit != Py_None && !sl_glue_u64(limit, &listing.limit)) ||
-        !sl_py_client_enter(self)) {
+        !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};
@@ -204,7 +204,7 @@ PyObject *sl_py_list(PyObject *object, PyObject *args, PyObject *names)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_list(self->client, prefix, listed, &listing, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     PyObject *list = NULL;
     if (listing.no_memory) {
         PyErr_NoMemory();
@@ -249,13 +249,13 @@ PyObject *sl_py_explain(PyObject *object, PyObject *args, PyObject *names)
     if (sl_py_keys_take(state, sequence, &keys)) {
         if (keys.count > SL_EXPLAIN_KEYS_MAX) {
             sl_py_raise_text(state, SL_ERR_INVALID, "explain: at most 64 keys");
-        } else if (sl_py_client_enter(self)) {
+        } else if (sl_py_enter(self)) {
             struct sl_error why = {.code = SL_OK};
             sl_err err;
             PyThreadState *unlocked = PyEval_SaveThread();
             err = sl_explain(self->client, keys.keys, keys.count, stories, timeout_ns, &why);
             PyEval_RestoreThread(unlocked);
-            sl_py_client_leave(self);
+            sl_py_leave(self);
             list = err == SL_OK ? stories_list(state, stories, keys.count)
                                 : sl_py_raise(state, err, &why);
         }
@@ -307,7 +307,7 @@ PyObject *sl_py_nodes(PyObject *object, PyObject *args, PyObject *names)
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|$O:nodes", words, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_client_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_cluster_info cluster;
@@ -318,7 +318,7 @@ PyObject *sl_py_nodes(PyObject *object, PyObject *args, PyObject *names)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_nodes(self->client, &cluster, nodes, &count, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    sl_py_client_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? nodes_tuple(state, &cluster, nodes, count)
                         : sl_py_raise(state, err, &why);
 }

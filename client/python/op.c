@@ -9,10 +9,9 @@
 #define TOKENS_MAX 4194304
 
 struct py_op {
-    PyObject_HEAD struct py_engine *engine; /* a use of it, until released */
+    struct py_life life;
+    struct py_engine *engine; /* a use of it, until released */
     struct sl_op *op;
-    Py_ssize_t uses; /* calls under way */
-    bool released;
 };
 
 /* ---- results ---- */
@@ -66,7 +65,7 @@ static PyObject *result_give(struct py_state *state, const struct sl_op_result *
     return NULL;
 }
 
-/* ---- starting ---- */
+/* ---- starting one ---- */
 
 /* What the four ways to start have in common. */
 struct request {
@@ -129,6 +128,40 @@ static sl_err way_start(enum way way, struct sl_engine *engine, const struct sl_
     return SL_ERR_INVALID;
 }
 
+/* ---- life ---- */
+
+static void op_end(PyObject *object)
+{
+    struct py_op *self = (struct py_op *)object;
+    struct sl_op *gone = self->op;
+    self->op = NULL;
+    if (gone == NULL) {
+        return;
+    }
+    if (!sl_py_foreign(self->engine->client)) {
+        PyThreadState *unlocked = PyEval_SaveThread();
+        sl_op_release(&gone);
+        PyEval_RestoreThread(unlocked);
+    }
+    sl_py_leave(self->engine);
+}
+
+static const struct py_kind op_kind = {
+    .closed = "the op is released",
+    .foreign = "the op was started before a fork",
+    .end = op_end,
+};
+
+static void op_dealloc(PyObject *object)
+{
+    struct py_op *self = (struct py_op *)object;
+    op_end(object);
+    Py_XDECREF((PyObject *)self->engine);
+    sl_glue_free(object);
+}
+
+/* ---- starting one ---- */
+
 /* Gives the Op. */
 static PyObject *op_start(PyObject *object, enum way way, const struct words *words,
                           const struct sl_handover_options *handover)
@@ -143,7 +176,7 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
     struct sl_error why = {.code = SL_OK};
     sl_err err = SL_ERR_INVALID;
     bool started = false;
-    if (request_take(state, words, &request) && sl_py_engine_enter(engine)) {
+    if (request_take(state, words, &request) && sl_py_enter(engine)) {
         started = true;
         PyThreadState *unlocked = PyEval_SaveThread();
         err = way_start(way, engine->engine, &request.request, handover, &self->op, &why);
@@ -152,11 +185,12 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
     request_release(&request);
     if (err == SL_OK) {
         self->engine = (struct py_engine *)Py_NewRef(object); /* with the use that was taken */
+        sl_py_begin(self, &op_kind);
         return (PyObject *)self;
     }
     Py_DECREF((PyObject *)self);
     if (started) {
-        sl_py_engine_leave(engine);
+        sl_py_leave(engine);
         sl_py_raise(state, err, &why);
     }
     return NULL;
@@ -246,63 +280,6 @@ PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
 
 /* ---- an op under way ---- */
 
-static bool op_enter(struct py_op *self)
-{
-    struct py_state *state = sl_py_state((PyObject *)self);
-    if (self->released || self->op == NULL) {
-        sl_py_raise_text(state, SL_ERR_INVALID, "the op is released");
-        return false;
-    }
-    if (sl_py_client_foreign(self->engine->client)) {
-        sl_py_raise_text(state, SL_ERR_INVALID, "the op was started before a fork");
-        return false;
-    }
-    self->uses++;
-    return true;
-}
-
-static void op_end(struct py_op *self)
-{
-    struct sl_op *gone = self->op;
-    self->op = NULL;
-    if (gone == NULL) {
-        return;
-    }
-    if (!sl_py_client_foreign(self->engine->client)) {
-        PyThreadState *unlocked = PyEval_SaveThread();
-        sl_op_release(&gone);
-        PyEval_RestoreThread(unlocked);
-    }
-    sl_py_engine_leave(self->engine);
-}
-
-static void op_leave(struct py_op *self)
-{
-    self->uses--;
-    if (self->uses == 0 && self->released) {
-        op_end(self);
-    }
-}
-
-static PyObject *op_release(PyObject *object, PyObject *none)
-{
-    struct py_op *self = (struct py_op *)object;
-    (void)none;
-    self->released = true;
-    if (self->uses == 0) {
-        op_end(self);
-    }
-    return Py_NewRef(Py_None);
-}
-
-static void op_dealloc(PyObject *object)
-{
-    struct py_op *self = (struct py_op *)object;
-    op_end(self);
-    Py_XDECREF((PyObject *)self->engine);
-    sl_glue_free(object);
-}
-
 static uint64_t now_ns(void)
 {
     struct timespec now;
@@ -341,12 +318,12 @@ static PyObject *op_wait(PyObject *object, PyObject *args, PyObject *names)
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O:wait", keywords, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_op_result result;
     sl_err err = op_await(self, timeout_ns, &result);
-    op_leave(self);
+    sl_py_leave(self);
     if (PyErr_Occurred() != NULL) {
         return NULL;
     }
@@ -359,7 +336,7 @@ static PyObject *op_poll(PyObject *object, PyObject *none)
     struct py_op *self = (struct py_op *)object;
     struct py_state *state = sl_py_state(object);
     (void)none;
-    if (!op_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     struct sl_op_result result;
@@ -367,7 +344,7 @@ static PyObject *op_poll(PyObject *object, PyObject *none)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_op_poll(self->op, &result);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     if (err == SL_ERR_BUSY) {
         return Py_NewRef(Py_None);
     }
@@ -392,11 +369,11 @@ static PyObject *op_cancel(PyObject *object, PyObject *none)
 {
     struct py_op *self = (struct py_op *)object;
     (void)none;
-    if (!op_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     bool asked = cancel_it(self);
-    op_leave(self);
+    sl_py_leave(self);
     return asked ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -421,21 +398,21 @@ static PyObject *op_wait_fenced(PyObject *object, PyObject *args, PyObject *name
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O:wait_fenced", keywords, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     bool fenced = fence_it(self, timeout_ns);
-    op_leave(self);
+    sl_py_leave(self);
     return fenced ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *op_with(PyObject *object, PyObject *none)
 {
     (void)none;
-    if (!op_enter((struct py_op *)object)) {
+    if (!sl_py_enter(object)) {
         return NULL;
     }
-    op_leave((struct py_op *)object);
+    sl_py_leave(object);
     return Py_NewRef(object);
 }
 
@@ -445,8 +422,8 @@ static PyObject *op_exit(PyObject *object, PyObject *args)
 {
     struct py_op *self = (struct py_op *)object;
     bool fine = true;
-    if (!self->released) {
-        if (!op_enter(self)) {
+    if (self->life.open) {
+        if (!sl_py_enter(self)) {
             return NULL;
         }
         struct sl_op_result result;
@@ -458,14 +435,14 @@ static PyObject *op_exit(PyObject *object, PyObject *args)
             PyErr_Clear(); /* unheard; the fence ends it, or says why not */
         }
         fine = (err == SL_OK && result.fenced) || fence_it(self, 0);
-        op_leave(self);
+        sl_py_leave(self);
         PyObject *type = fine ? NULL : PyTuple_GetItem(args, 0);
         if (!fine && type != NULL && type != Py_None) {
             PyErr_Clear();
             fine = true;
         }
     }
-    Py_XDECREF(fine ? op_release(object, NULL) : NULL);
+    Py_XDECREF(fine ? sl_py_close(object, NULL) : NULL);
     return fine ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -476,7 +453,7 @@ static PyObject *block_ask(PyObject *object, PyObject *block,
 {
     struct py_op *self = (struct py_op *)object;
     uint32_t number = 0;
-    if (!sl_py_u32(block, &number) || !op_enter(self)) {
+    if (!sl_py_u32(block, &number) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_op_result result;
@@ -486,7 +463,7 @@ static PyObject *block_ask(PyObject *object, PyObject *block,
     err = sl_op_poll(self->op, &result);
     answer = err == SL_OK && ask(self->op, number);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? PyBool_FromLong(answer)
                         : sl_py_raise_text(sl_py_state(object), err, "the op still runs");
 }
@@ -505,7 +482,7 @@ static PyObject *op_layer_ready(PyObject *object, PyObject *layer)
 {
     struct py_op *self = (struct py_op *)object;
     uint32_t number = 0;
-    if (!sl_py_u32(layer, &number) || !op_enter(self)) {
+    if (!sl_py_u32(layer, &number) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};
@@ -513,7 +490,7 @@ static PyObject *op_layer_ready(PyObject *object, PyObject *layer)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_op_layer_ready(self->op, number, &why);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(sl_py_state(object), err, &why);
 }
 
@@ -525,7 +502,7 @@ static PyObject *op_layer_wait(PyObject *object, PyObject *args, PyObject *names
     uint64_t timeout_ns;
     uint32_t number = 0, block_count = 0;
     if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:layer_wait", keywords, &layer, &timeout) ||
-        !sl_py_u32(layer, &number) || !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        !sl_py_u32(layer, &number) || !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};
@@ -533,7 +510,7 @@ static PyObject *op_layer_wait(PyObject *object, PyObject *args, PyObject *names
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_op_layer_wait(self->op, number, timeout_ns, &block_count, &why);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? PyLong_FromUnsignedLong(block_count)
                         : sl_py_raise(sl_py_state(object), err, &why);
 }
@@ -542,7 +519,7 @@ static PyObject *op_receipt(PyObject *object, PyObject *none)
 {
     struct py_op *self = (struct py_op *)object;
     (void)none;
-    if (!op_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     struct sl_receipt receipt;
@@ -552,7 +529,7 @@ static PyObject *op_receipt(PyObject *object, PyObject *none)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_op_receipt(self->op, &receipt, &why);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? PyBytes_FromStringAndSize((const char *)&receipt, sizeof receipt)
                         : sl_py_raise(sl_py_state(object), err, &why);
 }
@@ -564,7 +541,7 @@ static PyObject *op_ticket(PyObject *object, PyObject *args, PyObject *names)
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O:ticket", keywords, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !op_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_ticket ticket;
@@ -574,15 +551,9 @@ static PyObject *op_ticket(PyObject *object, PyObject *args, PyObject *names)
     PyThreadState *unlocked = PyEval_SaveThread();
     err = sl_op_ticket(self->op, &ticket, timeout_ns, &why);
     PyEval_RestoreThread(unlocked);
-    op_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? PyBytes_FromStringAndSize((const char *)&ticket, sizeof ticket)
                         : sl_py_raise(sl_py_state(object), err, &why);
-}
-
-static PyObject *op_released(PyObject *object, void *none)
-{
-    (void)none;
-    return PyBool_FromLong(((struct py_op *)object)->released);
 }
 
 /* ---- the type ---- */
@@ -621,7 +592,7 @@ static PyMethodDef op_methods[] = {
            "ticket(timeout=None)\n--\n\nOf a direct receive: bytes that prefill needs. BusyError: "
            "not yet; UnsupportedError: "
            "it goes through storage."),
-    METHOD("release", op_release, METH_NOARGS,
+    METHOD("release", sl_py_close, METH_NOARGS,
            "Lets go. An op that still runs is cancelled and not waited for: use wait_fenced before "
            "its blocks are reused."),
     METHOD("__enter__", op_with, METH_NOARGS, NULL),
@@ -630,7 +601,7 @@ static PyMethodDef op_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef op_attributes[] = {
-    {"released", op_released, NULL, "Whether release() was called.", NULL},
+    {"released", sl_py_closed, NULL, "Whether release() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot op_slots[] = {

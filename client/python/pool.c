@@ -4,69 +4,41 @@
 #define POOLS_MAX 4096u
 
 struct py_pool {
-    PyObject_HEAD struct py_client *client; /* a use of it, until released */
+    struct py_life life;      /* used by engines and buffers */
+    struct py_client *client; /* a use of it, until released */
     struct sl_pool *pool;
-    Py_ssize_t uses;    /* calls under way, engines, buffers */
-    Py_ssize_t exports; /* of these the buffers */
-    Py_ssize_t engines; /* and the engines */
-    bool owner, calling, revoking, released;
+    Py_ssize_t exports, engines; /* uses by buffers and by engines */
+    bool owner, calling, revoking;
 };
 
 /* ---- life ---- */
 
-static bool pool_enter(struct py_pool *self)
+static void pool_end(PyObject *object)
 {
-    struct py_state *state = sl_py_state((PyObject *)self);
-    if (self->released || self->pool == NULL) {
-        sl_py_raise_text(state, SL_ERR_INVALID, "the pool is released");
-        return false;
-    }
-    if (sl_py_client_foreign(self->client)) {
-        sl_py_raise_text(state, SL_ERR_INVALID, "the pool was made before a fork");
-        return false;
-    }
-    self->uses++;
-    return true;
-}
-
-static void pool_end(struct py_pool *self)
-{
+    struct py_pool *self = (struct py_pool *)object;
     struct sl_pool *gone = self->pool;
     self->pool = NULL;
     if (gone == NULL) {
         return;
     }
-    if (!sl_py_client_foreign(self->client)) {
+    if (!sl_py_foreign(self->client)) {
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_pool_release(&gone);
         PyEval_RestoreThread(unlocked);
     }
-    sl_py_client_leave(self->client);
+    sl_py_leave(self->client);
 }
 
-static void pool_leave(struct py_pool *self)
-{
-    self->uses--;
-    if (self->uses == 0 && self->released) {
-        pool_end(self);
-    }
-}
-
-static PyObject *pool_release(PyObject *object, PyObject *none)
-{
-    struct py_pool *self = (struct py_pool *)object;
-    (void)none;
-    self->released = true;
-    if (self->uses == 0) {
-        pool_end(self);
-    }
-    return Py_NewRef(Py_None);
-}
+static const struct py_kind pool_kind = {
+    .closed = "the pool is released",
+    .foreign = "the pool was made before a fork",
+    .end = pool_end,
+};
 
 static void pool_dealloc(PyObject *object)
 {
     struct py_pool *self = (struct py_pool *)object;
-    pool_end(self); /* whoever used it held a reference */
+    pool_end(object); /* whoever used it held a reference */
     Py_XDECREF((PyObject *)self->client);
     sl_glue_free(object);
 }
@@ -82,7 +54,7 @@ const struct sl_pool *sl_py_pool_lend(struct py_state *state, PyObject *object)
         sl_py_raise_text(state, SL_ERR_STALE, "the pool is being revoked");
         return NULL;
     }
-    if (!pool_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     self->engines++;
@@ -92,7 +64,7 @@ const struct sl_pool *sl_py_pool_lend(struct py_state *state, PyObject *object)
 void sl_py_pool_return(PyObject *object)
 {
     ((struct py_pool *)object)->engines--;
-    pool_leave((struct py_pool *)object);
+    sl_py_leave(object);
 }
 
 /* ---- getting one ---- */
@@ -120,7 +92,7 @@ static PyObject *pool_get(PyObject *object, enum way way, const struct sl_pool_k
     struct py_client *client = (struct py_client *)object;
     struct py_state *state = sl_py_state(object);
     struct py_pool *self = (struct py_pool *)sl_glue_new(state->pool);
-    if (self == NULL || !sl_py_client_enter(client)) {
+    if (self == NULL || !sl_py_enter(client)) {
         Py_XDECREF((PyObject *)self);
         return NULL;
     }
@@ -131,10 +103,11 @@ static PyObject *pool_get(PyObject *object, enum way way, const struct sl_pool_k
     if (err == SL_OK) {
         self->client = (struct py_client *)Py_NewRef(object); /* with the use that was taken */
         self->owner = way == WAY_CREATE;
+        sl_py_begin(self, &pool_kind);
         return (PyObject *)self;
     }
     Py_DECREF((PyObject *)self);
-    sl_py_client_leave(client);
+    sl_py_leave(client);
     return sl_py_raise(state, err, &why);
 }
 
@@ -192,7 +165,7 @@ static PyObject *pool_call(PyObject *object, PyObject *args, PyObject *names, co
     PyObject *timeout = NULL;
     uint64_t timeout_ns;
     if (!PyArg_ParseTupleAndKeywords(args, names, format, words, &timeout) ||
-        !sl_py_timeout(timeout, &timeout_ns) || !pool_enter(self)) {
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
         return NULL;
     }
     struct sl_error why = {.code = SL_OK};
@@ -204,7 +177,7 @@ static PyObject *pool_call(PyObject *object, PyObject *args, PyObject *names, co
         PyEval_RestoreThread(unlocked);
         self->calling = false;
     } /* else another thread's call is under way */
-    pool_leave(self);
+    sl_py_leave(self);
     return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(sl_py_state(object), err, &why);
 }
 
@@ -238,8 +211,7 @@ static int pool_getbuffer(PyObject *object, Py_buffer *buffer, int flags)
 {
     struct py_pool *self = (struct py_pool *)object;
     buffer->obj = NULL;
-    if (self->released || self->pool == NULL || self->revoking ||
-        sl_py_client_foreign(self->client)) {
+    if (!self->life.open || self->revoking || sl_py_foreign(self->client)) {
         PyErr_SetString(PyExc_BufferError, "the pool is released, or being revoked");
         return -1;
     }
@@ -252,7 +224,7 @@ static int pool_getbuffer(PyObject *object, Py_buffer *buffer, int flags)
         0) {
         return -1;
     }
-    self->uses++;
+    sl_py_hold(self);
     self->exports++;
     return 0;
 }
@@ -261,33 +233,17 @@ static void pool_releasebuffer(PyObject *object, Py_buffer *buffer)
 {
     (void)buffer;
     ((struct py_pool *)object)->exports--;
-    pool_leave((struct py_pool *)object);
-}
-
-static PyObject *pool_with(PyObject *object, PyObject *none)
-{
-    (void)none;
-    if (!pool_enter((struct py_pool *)object)) {
-        return NULL;
-    }
-    pool_leave((struct py_pool *)object);
-    return Py_NewRef(object);
-}
-
-static PyObject *pool_exit(PyObject *object, PyObject *args)
-{
-    (void)args;
-    return pool_release(object, NULL);
+    sl_py_leave(object);
 }
 
 static PyObject *pool_number(PyObject *object, uint64_t (*ask)(const struct sl_pool *pool))
 {
     struct py_pool *self = (struct py_pool *)object;
-    if (!pool_enter(self)) {
+    if (!sl_py_enter(self)) {
         return NULL;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(ask(self->pool));
-    pool_leave(self);
+    sl_py_leave(self);
     return number;
 }
 
@@ -301,12 +257,6 @@ static PyObject *pool_epoch(PyObject *object, void *none)
 {
     (void)none;
     return pool_number(object, sl_pool_epoch);
-}
-
-static PyObject *pool_released(PyObject *object, void *none)
-{
-    (void)none;
-    return PyBool_FromLong(((struct py_pool *)object)->released);
 }
 
 /* ---- the table ---- */
@@ -364,13 +314,13 @@ PyObject *sl_py_pools(PyObject *object, PyObject *args, PyObject *names)
         return PyErr_NoMemory();
     }
     PyObject *list = NULL;
-    if (sl_py_client_enter(self)) {
+    if (sl_py_enter(self)) {
         uint32_t count = 0;
         struct sl_error why = {.code = SL_OK};
         PyThreadState *unlocked = PyEval_SaveThread();
         sl_err err = sl_pools(self->client, infos, POOLS_MAX, &count, timeout_ns, &why);
         PyEval_RestoreThread(unlocked);
-        sl_py_client_leave(self);
+        sl_py_leave(self);
         count = count > POOLS_MAX ? POOLS_MAX : count;
         list = err == SL_OK ? PyList_New((Py_ssize_t)count) : sl_py_raise(state, err, &why);
         for (uint32_t i = 0; list != NULL && i < count; i++) {
@@ -399,17 +349,17 @@ static PyMethodDef pool_methods[] = {
            "DeadlineError: it stands."),
     METHOD("revoke", pool_revoke, WORDS,
            "revoke(timeout=None)\n--\n\nAll others unmap it; returns when they did."),
-    METHOD("release", pool_release, METH_NOARGS,
+    METHOD("release", sl_py_close, METH_NOARGS,
            "Unmaps it and says so: now, or when the last engine, memoryview or array over it is "
            "gone."),
-    METHOD("__enter__", pool_with, METH_NOARGS, NULL),
-    METHOD("__exit__", pool_exit, METH_VARARGS, NULL),
+    METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
+    METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef pool_attributes[] = {
     {"length", pool_length, NULL, "Bytes.", NULL},
     {"epoch", pool_epoch, NULL, "Of this memory; never reused.", NULL},
-    {"released", pool_released, NULL, "Whether release() was called.", NULL},
+    {"released", sl_py_closed, NULL, "Whether release() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot pool_slots[] = {

@@ -18,7 +18,7 @@ PyObject *sl_py_view_new(struct py_state *state, struct py_client *client, struc
     self->client = (struct py_client *)Py_NewRef((PyObject *)client);
     self->view = *view;
     self->pinned = true;
-    sl_py_client_hold(client);
+    sl_py_hold(client);
     return (PyObject *)self;
 }
 
@@ -26,10 +26,10 @@ static void view_unpin(struct py_view *self)
 {
     if (self->pinned) {
         self->pinned = false;
-        if (!sl_py_client_foreign(self->client)) { /* the pin is the parent's */
+        if (!sl_py_foreign(self->client)) { /* the pin is the parent's */
             sl_view_release(self->client->client, &self->view);
         }
-        sl_py_client_leave(self->client);
+        sl_py_leave(self->client);
     }
 }
 

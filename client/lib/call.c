@@ -507,6 +507,9 @@ void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from)
 sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
                             struct sl_error *why)
 {
+    if (count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "%s: %u keys, at most %d", what, count, SL_BATCH_MAX);
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (keys[i].at == NULL || keys[i].length == 0 || keys[i].length > SL_KEY_BYTES_MAX) {
             return sl_fail(why, SL_ERR_INVALID, "%s: key %u has %u bytes", what, i, keys[i].length);

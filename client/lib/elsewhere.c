@@ -57,9 +57,6 @@ static sl_err seek_all(struct sl_client *client, const struct sl_object_key *key
                        const struct sl_body_seek *how, struct seeking all, uint64_t timeout_ns,
                        struct sl_error *why)
 {
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "%u keys, at most %d", count, SL_BATCH_MAX);
-    }
     sl_err err = sl_client_keys_check("keys of other nodes", keys, count, why);
     err = err == SL_OK ? sl_client_talks(client, why) : err;
     if (err != SL_OK) {

@@ -186,8 +186,8 @@ bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg
                     uint64_t budget_ns);
 /* Of a reply, into a field of to_bytes: cut where it does not fit, ended by a NUL. */
 void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from);
-/* Keys as the table of messages takes them. what: of whom the text speaks. Errors: SL_ERR_INVALID.
- */
+/* At most SL_BATCH_MAX keys as the table of messages takes them. what: of whom the text speaks.
+ * Errors: SL_ERR_INVALID. */
 sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
                             struct sl_error *why);
 /* Says hello to the registrar when it does not know us (yet, or any more). */

@@ -34,17 +34,22 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     return SL_OK;
 }
 
+static struct sl_object_info info_of(struct sl_object_key key, const struct sl_entry *entry)
+{
+    return (struct sl_object_info){.key = key,
+                                   .length_bytes = entry->extent.length_bytes,
+                                   .in_memory = entry->extent.generation != 0,
+                                   .on_disk = entry->disk.valid != 0,
+                                   .digest_low = entry->digest.low,
+                                   .digest_high = entry->digest.high};
+}
+
 sl_err sl_stat(struct sl_client *client, struct sl_object_key key, struct sl_object_info *out)
 {
     struct sl_entry entry = {0};
     sl_err err = sl_client_find(client, key, &entry);
     if (err == SL_OK) {
-        *out = (struct sl_object_info){.key = key,
-                                       .length_bytes = entry.extent.length_bytes,
-                                       .in_memory = entry.extent.generation != 0,
-                                       .on_disk = entry.disk.valid != 0,
-                                       .digest_low = entry.digest.low,
-                                       .digest_high = entry.digest.high};
+        *out = info_of(key, &entry);
     }
     return err;
 }
@@ -77,12 +82,8 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
             memcmp(key, prefix == NULL ? "" : prefix, prefix_bytes) != 0) {
             continue;
         }
-        const struct sl_object_info info = {.key = {.at = key, .length = entry.key_length},
-                                            .length_bytes = entry.extent.length_bytes,
-                                            .in_memory = entry.extent.generation != 0,
-                                            .on_disk = entry.disk.valid != 0,
-                                            .digest_low = entry.digest.low,
-                                            .digest_high = entry.digest.high};
+        const struct sl_object_info info =
+            info_of((struct sl_object_key){.at = key, .length = entry.key_length}, &entry);
         if (!each(context, &info)) {
             break;
         }

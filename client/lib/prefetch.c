@@ -52,9 +52,6 @@ static uint32_t prefetch_share(struct sl_client *client, const struct sl_text *k
 sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                          sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "prefetch: %u keys, at most %d", count, SL_BATCH_MAX);
-    }
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
     sl_err err = sl_client_keys_check("prefetch", keys, count, why);
     err = err == SL_OK ? sl_client_greet(client, deadline_ns, why) : err;

@@ -54,9 +54,6 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
                             uint32_t count, const struct removal *how, sl_err *codes,
                             uint64_t timeout_ns, struct sl_error *why)
 {
-    if (count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "remove: %u keys, at most %d", count, SL_BATCH_MAX);
-    }
     sl_err err = sl_client_keys_check("remove", keys, count, why);
     if (err != SL_OK) {
         return err;

@@ -137,18 +137,25 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     return SL_OK;
 }
 
+/* Releases it. A block one part of which was given up stays incomplete. */
+static void claim_give_up(struct registrar *self, uint32_t slot)
+{
+    const struct reg_claim *claim = &self->claims->all[slot];
+    uint32_t group = claim->state == REG_CLAIM_RESERVED ? claim->group : REG_NONE;
+    reg_claim_release(self, slot);
+    if (group != REG_NONE) {
+        self->groups->all[group].aborted = true;
+        group_given_up(self, group);
+    }
+}
+
 static sl_err claim_commit(struct registrar *self, struct committing *commit, uint32_t slot,
                            uint32_t index, struct sl_digest digest)
 {
     struct reg_claim *claim = &self->claims->all[slot];
     struct sl_entry entry, there;
     if (reg_charge_settle(self, claim->ref) != SL_OK) { /* the contribution it was for ended */
-        uint32_t group = claim->group;
-        reg_claim_release(self, slot);
-        if (group != REG_NONE) {
-            self->groups->all[group].aborted = true;
-            group_given_up(self, group);
-        }
+        claim_give_up(self, slot);
         return SL_ERR_NO_SPACE;
     }
     sl_index_read(self->index, claim->ref, &entry);
@@ -327,12 +334,7 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
         return SL_ERR_PERMISSION;
     }
-    uint32_t group = claim->state == REG_CLAIM_RESERVED ? claim->group : REG_NONE;
-    reg_claim_release(self, slot);
-    if (group != REG_NONE) {
-        self->groups->all[group].aborted = true;
-        group_given_up(self, group);
-    }
+    claim_give_up(self, slot);
     return SL_OK;
 }
 

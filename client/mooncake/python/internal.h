@@ -146,12 +146,19 @@ MC_METHOD(mc_upsert_parts);
 MC_METHOD(mc_upsert_batch);
 MC_METHOD(mc_upsert_from);
 MC_METHOD(mc_batch_upsert_from);
+static inline void *mc_address(uint64_t number)
+{
+    return (void *)(uintptr_t)number;
+}
 /* Pieces of keys' lists of addresses and sizes (and offsets, or one behind the other). items and
  * pieces are freed with PyMem_Free. Lists that do not fit leave an item without pieces. */
 struct mc_items {
     struct sl_pieces *items;
     struct sl_piece *pieces;
 };
+/* One piece for each key. */
+bool mc_items_single(const struct mc_keys *keys, const struct mc_numbers *addrs,
+                     const struct mc_numbers *sizes, struct mc_items *out);
 bool mc_items_make(const struct mc_keys *keys, const struct mc_lists *addrs,
                    const struct mc_lists *sizes, const struct mc_lists *offsets,
                    struct mc_items *out);

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static void *address(uint64_t number)
-{
-    return (void *)(uintptr_t)number;
-}
-
 /* ---- as bytes ---- */
 
 struct getting {
@@ -200,7 +195,7 @@ MC_METHOD(mc_get_into)
     if (!mc_take(self, &get_into_call, args, count, names, values)) {
         return NULL;
     }
-    const struct sl_piece piece = {.at = address(values[1].number),
+    const struct sl_piece piece = {.at = mc_address(values[1].number),
                                    .length_bytes = values[2].number};
     struct sl_pieces item = {.key = values[0].key, .at = &piece, .count = 1};
     int64_t result = SL_STORE_INVALID;
@@ -239,23 +234,14 @@ MC_METHOD(mc_batch_get_into)
     }
     const struct mc_keys *keys = &values[0].keys;
     const struct mc_numbers *addrs = &values[1].numbers, *sizes = &values[2].numbers;
-    struct sl_pieces *items = PyMem_Calloc((size_t)keys->count + 1, sizeof *items);
-    struct sl_piece *pieces = PyMem_Malloc(((size_t)keys->count + 1) * sizeof *pieces);
+    struct mc_items items = {.items = NULL};
     PyObject *result = NULL;
-    if (items == NULL || pieces == NULL) {
-        PyErr_NoMemory();
-    } else if (addrs->count != keys->count || sizes->count != keys->count) {
+    if (addrs->count != keys->count || sizes->count != keys->count) {
         result = mc_same(SL_STORE_INVALID, keys->count);
-    } else {
-        for (uint32_t i = 0; i < keys->count; i++) {
-            pieces[i] =
-                (struct sl_piece){.at = address(addrs->at[i]), .length_bytes = sizes->at[i]};
-            items[i] = (struct sl_pieces){.key = keys->at[i], .at = &pieces[i], .count = 1};
-        }
-        result = read_items(self, items, keys->count);
+    } else if (mc_items_single(keys, addrs, sizes, &items)) {
+        result = read_items(self, items.items, keys->count);
     }
-    PyMem_Free(items);
-    PyMem_Free(pieces);
+    mc_items_release(&items);
     mc_release(&batch_get_into_call, values);
     return result;
 }

@@ -37,11 +37,6 @@ static void *borrowed(const void *at)
     return (void *)(uintptr_t)at;
 }
 
-static void *address(uint64_t number)
-{
-    return (void *)(uintptr_t)number;
-}
-
 /* ---- copying ---- */
 
 static PyObject *put_value(PyObject *self, const struct mc_call *call, PyObject *const *args,
@@ -233,7 +228,7 @@ static PyObject *put_from(PyObject *self, const struct mc_call *call, PyObject *
     if (!mc_take(self, call, args, count, names, values)) {
         return NULL;
     }
-    const struct sl_piece piece = {.at = address(values[1].number),
+    const struct sl_piece piece = {.at = mc_address(values[1].number),
                                    .length_bytes = values[2].number};
     PyObject *result = piece.length_bytes == 0 && sl_store_is_set_up(mc_store_of(self))
                            ? PyLong_FromLong(SL_STORE_OK) /* nothing, and no object */
@@ -277,10 +272,10 @@ MC_METHOD(mc_put_from_with_metadata)
     uint32_t used = 0;
     if (metadata_bytes > 0) {
         pieces[used++] =
-            (struct sl_piece){.at = address(values[2].number), .length_bytes = metadata_bytes};
+            (struct sl_piece){.at = mc_address(values[2].number), .length_bytes = metadata_bytes};
     }
     if (data_bytes > 0) {
-        pieces[used++] = (struct sl_piece){.at = address(values[1].number),
+        pieces[used++] = (struct sl_piece){.at = mc_address(values[1].number),
                                            .length_bytes = data_bytes,
                                            .offset_bytes = metadata_bytes};
     }
@@ -300,6 +295,32 @@ void mc_items_release(struct mc_items *items)
     *items = (struct mc_items){.items = NULL};
 }
 
+static bool items_room(struct mc_items *out, size_t item_count, size_t piece_count)
+{
+    out->items = PyMem_Calloc(item_count + 1, sizeof *out->items);
+    out->pieces = PyMem_Malloc((piece_count + 1) * sizeof *out->pieces);
+    if (out->items == NULL || out->pieces == NULL) {
+        mc_items_release(out);
+        PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
+
+bool mc_items_single(const struct mc_keys *keys, const struct mc_numbers *addrs,
+                     const struct mc_numbers *sizes, struct mc_items *out)
+{
+    if (!items_room(out, keys->count, keys->count)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < keys->count; i++) {
+        out->pieces[i] =
+            (struct sl_piece){.at = mc_address(addrs->at[i]), .length_bytes = sizes->at[i]};
+        out->items[i] = (struct sl_pieces){.key = keys->at[i], .at = &out->pieces[i], .count = 1};
+    }
+    return true;
+}
+
 /* The item's pieces; empty ones are left out. Gives how many. */
 static uint32_t pieces_make(const uint64_t *addrs, const uint64_t *sizes, const uint64_t *offsets,
                             uint32_t count, struct sl_piece *to)
@@ -308,7 +329,7 @@ static uint32_t pieces_make(const uint64_t *addrs, const uint64_t *sizes, const 
     uint32_t used = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (sizes[i] != 0) {
-            to[used++] = (struct sl_piece){.at = address(addrs[i]),
+            to[used++] = (struct sl_piece){.at = mc_address(addrs[i]),
                                            .length_bytes = sizes[i],
                                            .offset_bytes = offsets == NULL ? at : offsets[i]};
         }
@@ -321,11 +342,7 @@ bool mc_items_make(const struct mc_keys *keys, const struct mc_lists *addrs,
                    const struct mc_lists *sizes, const struct mc_lists *offsets,
                    struct mc_items *out)
 {
-    out->items = PyMem_Calloc((size_t)keys->count + 1, sizeof *out->items);
-    out->pieces = PyMem_Malloc((addrs->total + 1) * sizeof *out->pieces);
-    if (out->items == NULL || out->pieces == NULL) {
-        mc_items_release(out);
-        PyErr_NoMemory();
+    if (!items_room(out, keys->count, addrs->total)) {
         return false;
     }
     size_t addr_at = 0, size_at = 0, offset_at = 0;
@@ -371,22 +388,13 @@ static PyObject *batch_from(PyObject *self, const struct mc_call *call, PyObject
     const struct mc_keys *keys = &values[0].keys;
     const struct mc_numbers *addrs = &values[1].numbers, *sizes = &values[2].numbers;
     PyObject *result = NULL;
-    struct sl_pieces *items = PyMem_Calloc((size_t)keys->count + 1, sizeof *items);
-    struct sl_piece *pieces = PyMem_Malloc(((size_t)keys->count + 1) * sizeof *pieces);
-    if (items == NULL || pieces == NULL) {
-        PyErr_NoMemory();
-    } else if (addrs->count != keys->count || sizes->count != keys->count) {
+    struct mc_items items = {.items = NULL};
+    if (addrs->count != keys->count || sizes->count != keys->count) {
         result = mc_same(SL_STORE_INVALID, keys->count);
-    } else {
-        for (uint32_t i = 0; i < keys->count; i++) {
-            pieces[i] =
-                (struct sl_piece){.at = address(addrs->at[i]), .length_bytes = sizes->at[i]};
-            items[i] = (struct sl_pieces){.key = keys->at[i], .at = &pieces[i], .count = 1};
-        }
-        result = write_items(self, items, keys->count, &values[3], kind);
+    } else if (mc_items_single(keys, addrs, sizes, &items)) {
+        result = write_items(self, items.items, keys->count, &values[3], kind);
     }
-    PyMem_Free(items);
-    PyMem_Free(pieces);
+    mc_items_release(&items);
     mc_release(call, values);
     return result;
 }

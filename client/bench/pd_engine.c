@@ -10,29 +10,11 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define LAYER_ALIGN_BYTES 256u /* as device tensors are */
 #define POISON            0xa5
 #define SHARED_BEGINNINGS 5u /* "system prompts" */
 #define OUTPUT_TOKENS     40u
 
 /* ---- memory ---- */
-
-static void layers_lay_out(struct pd_engine *engine)
-{
-    const struct pd_options *options = engine->options;
-    uint64_t piece_bytes = options->block_bytes / options->layers, offset_bytes = 0;
-    for (uint64_t i = 0; i < options->layers; i++) {
-        bool last = i + 1 == options->layers;
-        uint64_t bytes =
-            last ? options->block_bytes - piece_bytes * (options->layers - 1) : piece_bytes;
-        engine->layers[i] = (struct sl_engine_layer){.offset_bytes = offset_bytes,
-                                                     .length_bytes = bytes * engine->block_count,
-                                                     .block_stride_bytes = bytes,
-                                                     .piece_bytes = bytes};
-        offset_bytes = sl_align_up(offset_bytes + bytes * engine->block_count, LAYER_ALIGN_BYTES);
-    }
-    engine->memory_bytes = offset_bytes;
-}
 
 /* Calls each() with every piece of a block in layers [first, end) and the place of its bytes in the
  * part. */
@@ -159,7 +141,8 @@ sl_err pd_engine_open(struct pd_engine *engine, const struct ctl *ctl, bool pref
     const struct pd_options *options = engine->options;
     /* Input, and a block for output. */
     engine->block_count = (uint32_t)(options->concurrency * (options->blocks + 1));
-    layers_lay_out(engine);
+    engine->memory_bytes =
+        replay_layers(options->layers, options->block_bytes, engine->block_count, engine->layers);
     engine->free_blocks = malloc(engine->block_count * sizeof *engine->free_blocks);
     engine->part = malloc(sl_align_up(options->block_bytes, 8));
     if (engine->free_blocks == NULL || engine->part == NULL) {

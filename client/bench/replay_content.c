@@ -3,7 +3,8 @@
 
 #include <xxhash.h>
 
-#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+#define GOLDEN            UINT64_C(0x9e3779b97f4a7c15)
+#define LAYER_ALIGN_BYTES 256u
 
 /* The finaliser of splitmix64: every bit of the input reaches every bit of the output. */
 static inline uint64_t mix(uint64_t z)
@@ -46,4 +47,20 @@ void replay_part(uint64_t chain, uint32_t rank, uint32_t pool, uint64_t *part,
         z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
         part[i] = z ^ (z >> 32);
     }
+}
+
+uint64_t replay_layers(uint64_t layer_count, uint64_t block_bytes, uint64_t block_count,
+                       struct sl_engine_layer *layers)
+{
+    uint64_t piece_bytes = block_bytes / layer_count, offset_bytes = 0;
+    for (uint64_t i = 0; i < layer_count; i++) {
+        bool last = i + 1 == layer_count;
+        uint64_t bytes = last ? block_bytes - piece_bytes * (layer_count - 1) : piece_bytes;
+        layers[i] = (struct sl_engine_layer){.offset_bytes = offset_bytes,
+                                             .length_bytes = bytes * block_count,
+                                             .block_stride_bytes = bytes,
+                                             .piece_bytes = bytes};
+        offset_bytes = sl_align_up(offset_bytes + bytes * block_count, LAYER_ALIGN_BYTES);
+    }
+    return offset_bytes;
 }

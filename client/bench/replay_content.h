@@ -1,12 +1,12 @@
-/* client/bench/replay_content.h - what tokens and KV bytes a replay makes: fixed functions, the
- * same in every run.
+/* client/bench/replay_content.h - what tokens, KV bytes and layers a replay makes: fixed functions,
+ * the same in every run.
  *
  * Bytes follow from the chain (all tokens up to and with the block), rank, pool and position, so a
  * block that is served under another key, rank, pool or place is seen. */
 #ifndef SL_CLIENT_BENCH_REPLAY_CONTENT_H
 #define SL_CLIENT_BENCH_REPLAY_CONTENT_H
 
-#include "runtime/sl_base.h"
+#include "client/lib/sluice.h"
 
 /* Token j of the block that the trace calls hash_id. */
 uint32_t replay_token(uint64_t hash_id, uint32_t j);
@@ -19,5 +19,9 @@ uint64_t replay_chain(uint64_t parent, const uint32_t *tokens, uint32_t count);
  * room for whole words: align_up(length_bytes, 8). */
 void replay_part(uint64_t chain, uint32_t rank, uint32_t pool, uint64_t *part,
                  uint64_t length_bytes);
+/* Fills layers[0 .. layer_count) of block_bytes a block in all, one behind the other and aligned as
+ * device tensors are. Gives the bytes of the memory. */
+uint64_t replay_layers(uint64_t layer_count, uint64_t block_bytes, uint64_t block_count,
+                       struct sl_engine_layer *layers);
 
 #endif

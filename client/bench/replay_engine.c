@@ -9,31 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LAYER_ALIGN_BYTES 256u /* as device tensors are */
-#define POISON            0xa5
-#define KNOWN_ROOM_FIRST  (1u << 16)
-#define POOL_NAME_BYTES   16u
+#define POISON           0xa5
+#define KNOWN_ROOM_FIRST (1u << 16)
+#define POOL_NAME_BYTES  16u
 
 /* ---- memory ---- */
-
-static void layers_lay_out(struct replay *replay)
-{
-    const struct replay_options *options = &replay->options;
-    uint64_t piece_bytes = options->block_bytes / options->layers;
-    uint64_t offset_bytes = 0;
-    for (uint64_t i = 0; i < options->layers; i++) {
-        bool last = i + 1 == options->layers;
-        uint64_t bytes =
-            last ? options->block_bytes - piece_bytes * (options->layers - 1) : piece_bytes;
-        replay->layers[i] = (struct sl_engine_layer){.offset_bytes = offset_bytes,
-                                                     .length_bytes = bytes * options->device_blocks,
-                                                     .block_stride_bytes = bytes,
-                                                     .piece_bytes = bytes};
-        offset_bytes =
-            sl_align_up(offset_bytes + bytes * options->device_blocks, LAYER_ALIGN_BYTES);
-    }
-    replay->memory_bytes = offset_bytes;
-}
 
 static unsigned char *piece_at(const struct replay *replay, unsigned char *base, uint64_t layer,
                                uint32_t block)
@@ -448,7 +428,8 @@ static sl_err side_open(const struct replay *replay, struct replay_side *side, s
 
 sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct sl_error *why)
 {
-    layers_lay_out(replay);
+    replay->memory_bytes = replay_layers(replay->options.layers, replay->options.block_bytes,
+                                         replay->options.device_blocks, replay->layers);
     sl_err err = arrays_make(replay, why);
     if (err == SL_OK) {
         err = replay_sides_read(replay, ctl, why);

@@ -119,6 +119,8 @@ static sl_err code_of(sl_cu_result result)
     switch (result) {
     case SL_CU_OUT_OF_MEMORY:
         return SL_ERR_NO_MEMORY;
+    case SL_CU_NOT_READY:
+        return SL_ERR_TIMEOUT;
     case SL_CU_NO_DEVICE:
     case 200: /* invalid image */
     case SL_CU_NO_BINARY:

@@ -48,6 +48,7 @@ enum {
     SL_CU_NOT_INITIALIZED = 3,
     SL_CU_NO_DEVICE = 100,
     SL_CU_NO_BINARY = 209,
+    SL_CU_NOT_READY = 600,
     SL_CU_ILLEGAL_ADDRESS = 700,
     SL_CU_LAUNCH_FAILED = 719,
     SL_CU_NOT_SUPPORTED = 801,
@@ -99,10 +100,12 @@ enum {
       (sl_cu_stream * stream, unsigned flags, int priority))                                       \
     X(stream_destroy, "cuStreamDestroy_v2", true, (sl_cu_stream stream))                           \
     X(stream_wait, "cuStreamSynchronize", true, (sl_cu_stream stream))                             \
+    X(stream_query, "cuStreamQuery", true, (sl_cu_stream stream))                                  \
     X(event_create, "cuEventCreate", true, (sl_cu_event * event, unsigned flags))                  \
     X(event_destroy, "cuEventDestroy_v2", true, (sl_cu_event event))                               \
     X(event_record, "cuEventRecord", true, (sl_cu_event event, sl_cu_stream stream))               \
     X(event_wait, "cuEventSynchronize", true, (sl_cu_event event))                                 \
+    X(event_query, "cuEventQuery", true, (sl_cu_event event))                                      \
     X(module_load, "cuModuleLoadData", true, (sl_cu_module * module, const void *image))           \
     X(module_unload, "cuModuleUnload", true, (sl_cu_module module))                                \
     X(module_function, "cuModuleGetFunction", true,                                                \
@@ -180,8 +183,8 @@ bool sl_driver_sticky(sl_cu_result result);
 
 /* Translates what a call gave; `doing` says what was done. SL_OK for success. Sticky errors are
  * SL_ERR_DEVICE, whose class ends an actor, and mark the driver as lost; out of memory is
- * SL_ERR_NO_MEMORY, what the device or driver cannot do SL_ERR_UNSUPPORTED, anything else
- * SL_ERR_IO. */
+ * SL_ERR_NO_MEMORY, what the device or driver cannot do SL_ERR_UNSUPPORTED, work that is not done
+ * yet (SL_CU_NOT_READY) SL_ERR_TIMEOUT, anything else SL_ERR_IO. */
 sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
                     const char *doing, ...) SL_PRINTF(4, 5);
 

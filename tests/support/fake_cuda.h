@@ -14,7 +14,7 @@ struct fake_cuda {
         physicals, reservations, mappings;
     /* What was done. */
     uint64_t calls; /* that can fail */
-    uint64_t copies, batches, launches, registered;
+    uint64_t copies, batches, launches, registered, queries;
     unsigned grid_max;
     int stream_priority;
     /* What shall happen. */
@@ -24,6 +24,8 @@ struct fake_cuda {
     bool fail_sticks;        /* from then on everything does */
     int stuck;               /* the sticky code that everything fails with */
     uint64_t registered_max; /* so many registrations work */
+    bool hangs; /* nothing gets done any more: who waits without a deadline waits for ever */
+    uint64_t busy_queries; /* so many queries find the work not done */
 };
 #define FAKE_CUDA_SM       4
 #define FAKE_CUDA_PRIORITY 5 /* the least */

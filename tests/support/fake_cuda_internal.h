@@ -29,6 +29,11 @@ struct stream {
     struct stream *next; /* of those that live */
     struct op *ops;
     size_t count, capacity, begun;
+    uint64_t dropped; /* that were before the first of `ops` */
+};
+struct event {
+    struct stream *stream; /* NULL: not recorded, or waited for */
+    uint64_t upto;         /* what of the stream was there then */
 };
 
 /* fake_cuda.c */
@@ -43,7 +48,15 @@ struct range *fake_range_at(enum range_kind kind, uintptr_t at);
 
 /* fake_cuda_streams.c */
 struct op *fake_stream_add(struct stream *stream);
+/* The number of the next operation, from the stream's beginning. */
+uint64_t fake_stream_end(const struct stream *stream);
+bool fake_stream_done(const struct stream *stream, uint64_t upto);
+/* Does what is in the stream, before the operation of this number. */
+void fake_stream_run(struct stream *stream, uint64_t upto);
 void fake_streams_end(void); /* they go with their context; fake_state.streams says so */
+
+/* fake_cuda_wait.c */
+void fake_hang(void); /* for ever, while the device hangs */
 
 /* What takes something leaves without it; what gives something back has given it back. */
 #define TAKES()                                      \

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct event {
-    struct stream *stream;
-    size_t upto;
-};
-
 static struct stream *streams;
 
 /* ---- streams and events ---- */
@@ -56,12 +51,23 @@ static void op_run(const struct op *op)
     }
 }
 
-static void stream_run(struct stream *stream, size_t upto)
+uint64_t fake_stream_end(const struct stream *stream)
 {
-    while (stream->begun < upto) {
+    return stream->dropped + stream->count;
+}
+
+bool fake_stream_done(const struct stream *stream, uint64_t upto)
+{
+    return stream->dropped + stream->begun >= upto;
+}
+
+void fake_stream_run(struct stream *stream, uint64_t upto)
+{
+    while (!fake_stream_done(stream, upto)) {
         op_run(&stream->ops[stream->begun++]);
     }
     if (stream->begun == stream->count) {
+        stream->dropped += stream->count;
         stream->begun = stream->count = 0;
     }
 }
@@ -107,7 +113,7 @@ sl_cu_result fake_stream_destroy(sl_cu_stream at)
     }
     *link = stream->next;
     if (fake_state.stuck == 0) {
-        stream_run(stream, stream->count);
+        fake_stream_run(stream, fake_stream_end(stream));
     }
     free(stream->ops);
     free(stream);
@@ -119,7 +125,8 @@ sl_cu_result fake_stream_wait(sl_cu_stream at)
 {
     TAKES();
     struct stream *stream = at;
-    stream_run(stream, stream->count);
+    fake_hang();
+    fake_stream_run(stream, fake_stream_end(stream));
     return 0;
 }
 
@@ -145,7 +152,7 @@ sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)
     TAKES();
     struct event *event = at;
     event->stream = stream;
-    event->upto = event->stream->count;
+    event->upto = fake_stream_end(stream);
     return 0;
 }
 
@@ -154,7 +161,8 @@ sl_cu_result fake_event_wait(sl_cu_event at)
     TAKES();
     struct event *event = at;
     if (event->stream != NULL) {
-        stream_run(event->stream, event->upto);
+        fake_hang();
+        fake_stream_run(event->stream, event->upto);
         event->stream = NULL;
     }
     return 0;

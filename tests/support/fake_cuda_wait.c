@@ -1,0 +1,51 @@
+/* tests/support/fake_cuda_wait.c - queries of the played driver, and a device that hangs. */
+#include "tests/support/fake_cuda_internal.h"
+
+#include <unistd.h>
+
+void fake_hang(void)
+{
+    while (fake_state.hangs) {
+        (void)pause();
+    }
+}
+
+/* Whether this query finds the work not done: work that nobody waits for goes on by itself. */
+static bool still_busy(void)
+{
+    fake_state.queries++;
+    if (fake_state.hangs) {
+        return true;
+    }
+    if (fake_state.busy_queries > 0) {
+        fake_state.busy_queries--;
+        return true;
+    }
+    return false;
+}
+
+sl_cu_result fake_stream_query(sl_cu_stream at)
+{
+    TAKES();
+    struct stream *stream = at;
+    if (!fake_stream_done(stream, fake_stream_end(stream)) && still_busy()) {
+        return SL_CU_NOT_READY;
+    }
+    fake_stream_run(stream, fake_stream_end(stream));
+    return 0;
+}
+
+sl_cu_result fake_event_query(sl_cu_event at)
+{
+    TAKES();
+    struct event *event = at;
+    if (event->stream == NULL) { /* never recorded, or found done before */
+        return 0;
+    }
+    if (!fake_stream_done(event->stream, event->upto) && still_busy()) {
+        return SL_CU_NOT_READY;
+    }
+    fake_stream_run(event->stream, event->upto);
+    event->stream = NULL;
+    return 0;
+}

@@ -51,7 +51,10 @@ enum {
     SL_CU_NOT_READY = 600,
     SL_CU_ILLEGAL_ADDRESS = 700,
     SL_CU_LAUNCH_FAILED = 719,
+    SL_CU_NOT_PERMITTED = 800,
     SL_CU_NOT_SUPPORTED = 801,
+    SL_CU_CAPTURE_UNSUPPORTED = 900,
+    SL_CU_CAPTURE_INVALIDATED = 901,
 
     SL_CU_ATTRIBUTE_SM_COUNT = 16,
     SL_CU_ATTRIBUTE_MAJOR = 75,
@@ -73,6 +76,9 @@ enum {
     SL_CU_ACCESS_READ_WRITE = 3,
     SL_CU_GRANULARITY_MINIMUM = 0,
     SL_CU_ORDER_STREAM = 1,
+    SL_CU_CAPTURE_GLOBAL = 0, /* of a thread, or of a capture */
+    SL_CU_CAPTURE_THREAD = 1,
+    SL_CU_CAPTURE_RELAXED = 2,
 };
 
 /* X(field, symbol, needed, parameters) */
@@ -101,6 +107,7 @@ enum {
     X(stream_destroy, "cuStreamDestroy_v2", true, (sl_cu_stream stream))                           \
     X(stream_wait, "cuStreamSynchronize", true, (sl_cu_stream stream))                             \
     X(stream_query, "cuStreamQuery", true, (sl_cu_stream stream))                                  \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", true, (int *mode))                        \
     X(event_create, "cuEventCreate", true, (sl_cu_event * event, unsigned flags))                  \
     X(event_destroy, "cuEventDestroy_v2", true, (sl_cu_event event))                               \
     X(event_record, "cuEventRecord", true, (sl_cu_event event, sl_cu_stream stream))               \

@@ -4,6 +4,7 @@
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 
 static struct range ranges[RANGES_MAX];
 struct fake_cuda fake_state;
-bool fake_current;
+_Thread_local bool fake_current;
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 EXPORT struct fake_cuda *fake_cuda_state(void);
 EXPORT struct fake_cuda *fake_cuda_state(void)
@@ -23,24 +25,44 @@ EXPORT struct fake_cuda *fake_cuda_state(void)
 
 /* ---- failing ---- */
 
+void fake_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void fake_unlock(const int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&lock);
+}
+
+static bool fails_now(const char *symbol)
+{
+    if (fake_state.fail_thread != 0 && fake_state.fail_thread != (uintptr_t)pthread_self()) {
+        return false;
+    }
+    fake_state.calls++;
+    return fake_state.calls == fake_state.fail_at ||
+           (fake_state.fail_symbol != NULL && strcmp(symbol, fake_state.fail_symbol) == 0);
+}
+
 sl_cu_result fake_fails(const char *symbol)
 {
     const char *once = getenv("FAKE_CUDA_STICKY_ONCE");
-    fake_state.calls++;
+    bool now = fails_now(symbol);
     if (once != NULL && unlink(once) == 0) {
         fake_state.stuck = SL_CU_ILLEGAL_ADDRESS;
     }
     if (fake_state.stuck != 0) {
         return fake_state.stuck;
     }
-    if (fake_state.calls == fake_state.fail_at ||
-        (fake_state.fail_symbol != NULL && strcmp(symbol, fake_state.fail_symbol) == 0)) {
+    if (now) {
         if (fake_state.fail_sticks) {
             fake_state.stuck = fake_state.fail_code;
         }
         return fake_state.fail_code;
     }
-    return 0;
+    return fake_capture_check(symbol);
 }
 
 /* ---- ranges ---- */
@@ -181,8 +203,8 @@ sl_cu_result fake_context_set(sl_cu_context context)
 }
 
 /* A context of ours is there or it is not: the stack remembers which. */
-static bool pushed[16];
-static size_t pushed_count;
+static _Thread_local bool pushed[16];
+static _Thread_local size_t pushed_count;
 
 sl_cu_result fake_context_push(sl_cu_context context)
 {

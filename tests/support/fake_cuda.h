@@ -1,7 +1,10 @@
 /* tests/support/fake_cuda.h - a stand-in for libcuda.so.1 on ordinary memory, as a shared library
  * of its own: what is asynchronous is done when somebody waits for it, kernels run the shared
  * bodies. It is strict: a copy must lie within one allocation of the device and one pinned range of
- * the host, and calls want a current context. Counters say what is not given back. */
+ * the host, and calls want a current context. Counters say what is not given back.
+ *
+ * Threads may call it at once. It captures as the real one (cuStreamBeginCapture_v2,
+ * cuStreamEndCapture, for tests to look up): an unsafe call spoils the captures that forbid it. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -15,10 +18,13 @@ struct fake_cuda {
     /* What was done. */
     uint64_t calls; /* that can fail */
     uint64_t copies, batches, launches, registered, queries;
+    uintptr_t registered_by;  /* the thread that registered memory last */
+    uint64_t registered_most; /* bytes, at once */
     unsigned grid_max;
     int stream_priority;
     /* What shall happen. */
     uint64_t fail_at;        /* the call of this number (from 1) fails; 0: none */
+    uintptr_t fail_thread;   /* only this thread's calls are counted and fail; 0: all */
     int fail_code;           /* with this code */
     const char *fail_symbol; /* calls of this name ("fake_launch") fail with it */
     bool fail_sticks;        /* from then on everything does */

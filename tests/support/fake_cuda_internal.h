@@ -38,7 +38,10 @@ struct event {
 
 /* fake_cuda.c */
 extern struct fake_cuda fake_state;
-extern bool fake_current; /* a context is */
+extern _Thread_local bool fake_current; /* a context is, in this thread */
+/* Of all that is here: recursive, held by every call. */
+void fake_lock(void);
+void fake_unlock(const int *unused);
 /* Counts the call and says how it fails, if it does. */
 sl_cu_result fake_fails(const char *symbol);
 struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
@@ -55,18 +58,28 @@ bool fake_stream_done(const struct stream *stream, uint64_t upto);
 void fake_stream_run(struct stream *stream, uint64_t upto);
 void fake_streams_end(void); /* they go with their context; fake_state.streams says so */
 
+/* fake_cuda_capture.c */
+/* Refuses a call that a capture in progress forbids, and spoils that capture. */
+sl_cu_result fake_capture_check(const char *symbol);
+bool fake_captured(const struct stream *stream); /* what is put there is recorded, not done */
+
 /* fake_cuda_wait.c */
 void fake_hang(void); /* for ever, while the device hangs */
 
 /* What takes something leaves without it; what gives something back has given it back. */
-#define TAKES()                                      \
-    do {                                             \
-        sl_cu_result refused = fake_fails(__func__); \
-        if (refused != 0) {                          \
-            return refused;                          \
-        }                                            \
-    } while (0)
-#define GIVES() sl_cu_result result = fake_fails(__func__)
+#define LOCKED()                                                 \
+    __attribute__((cleanup(fake_unlock))) const int locked_ = 0; \
+    (void)locked_;                                               \
+    fake_lock()
+#define TAKES()                                   \
+    LOCKED();                                     \
+    sl_cu_result refused_ = fake_fails(__func__); \
+    if (refused_ != 0) {                          \
+        return refused_;                          \
+    }
+#define GIVES() \
+    LOCKED();   \
+    sl_cu_result result = fake_fails(__func__)
 
 /* Calls are defined under plain names, which the table's symbols stand for. */
 #define EXPORT __attribute__((visibility("default")))

@@ -2,6 +2,7 @@
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,8 @@ sl_cu_result fake_host_register(void *at, size_t length, unsigned flags)
         return 712; /* already registered */
     }
     fake_range_add(REGISTERED, (uintptr_t)at, length);
+    fake_state.registered_by = (uintptr_t)pthread_self();
+    fake_state.registered_most = SL_MAX(fake_state.registered_most, (uint64_t)length);
     fake_state.registered++;
     fake_state.registrations++;
     return 0;

@@ -1,12 +1,13 @@
 /* client/lib/gpu.c - see gpu.h.
  *
  * In this process and on a stream of our own: the pieces are arbitrary addresses of the caller's,
- * whose context is there anyway. The arena is pinned slice by slice, where copies touch it; what
- * the system does not let us pin goes through a pinned buffer. One lock a device: its copies go
- * one batch after the other, as they would on the bus. */
+ * whose context is there anyway. What is not pinned of an arena (gpu_pins.h) goes through a pinned
+ * buffer. One lock a device: its copies go one batch after the other, as they would on the bus.
+ * The driver is called in relaxed mode alone: the engine may be capturing a graph. */
 #include "client/lib/gpu.h"
 
-#include "cuda/driver.h"
+#include "client/lib/gpu_pins.h"
+#include "cuda/cuda_relaxed.h"
 #include "runtime/sl_array.h"
 
 #include <link.h>
@@ -15,19 +16,7 @@
 
 #define GPUS_MAX     16
 #define COPIES_MAX   1024u /* in one call to the driver */
-#define REGIONS_MAX  64u
-#define SLICE_BYTES  (64 * SL_MIB) /* pinned at a time: some 20 ms */
 #define BOUNCE_BYTES (8 * SL_MIB)
-
-enum { SLICE_NEW, SLICE_PINNED, SLICE_REFUSED };
-
-/* An arena, as far as it is pinned; for all devices. */
-struct region {
-    const struct sl_arena *arena; /* NULL: unused */
-    unsigned char *base;
-    uint64_t length_bytes;
-    unsigned char *slices; /* SLICE_... each */
-};
 
 /* A copy through the bounce buffer. */
 struct bounced {
@@ -56,13 +45,9 @@ static struct {
     _Atomic unsigned long long loads; /* libraries that were loaded when we last looked */
     pthread_mutex_t lock;             /* present, driver */
     struct sl_driver driver;
-    pthread_mutex_t pins_lock; /* regions */
-    struct region regions[REGIONS_MAX];
     pthread_mutex_t gpus_lock;
     struct gpu *gpus[GPUS_MAX];
-} all = {.lock = PTHREAD_MUTEX_INITIALIZER,
-         .pins_lock = PTHREAD_MUTEX_INITIALIZER,
-         .gpus_lock = PTHREAD_MUTEX_INITIALIZER};
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER, .gpus_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- whether there is one ---- */
 
@@ -156,8 +141,6 @@ static void gpu_close(struct gpu *gpu)
     gpu->bounce = NULL;
 }
 
-static void regions_unpin(const struct sl_arena *arena);
-
 /* Its context is current afterwards, when that went well. */
 static sl_err gpu_enter(struct gpu *gpu, int number, struct sl_error *why)
 {
@@ -177,7 +160,7 @@ static sl_err gpu_enter(struct gpu *gpu, int number, struct sl_error *why)
     err = failed(why, driver->context_push(gpu->context), "make the device's context current");
     if (err !=
         SL_OK) { /* the caller may have reset the device: all is made anew with the next copy */
-        regions_unpin(NULL);
+        sl_gpu_pins_forget(NULL);
         gpu_close(gpu);
         return err;
     }
@@ -210,71 +193,6 @@ static struct gpu *gpu_of(int number)
     gpu = all.gpus[number];
     pthread_mutex_unlock(&all.gpus_lock);
     return gpu;
-}
-
-/* ---- pinned arenas ---- */
-
-static struct region *region_of(const struct sl_arena *arena)
-{
-    struct region *unused = NULL;
-    for (uint32_t i = 0; i < REGIONS_MAX; i++) {
-        if (all.regions[i].arena == arena) {
-            return &all.regions[i];
-        }
-        if (all.regions[i].arena == NULL && unused == NULL) {
-            unused = &all.regions[i];
-        }
-    }
-    uint64_t length_bytes = sl_arena_data_bytes(arena);
-    void *base = sl_arena_at(arena, 0, 1);
-    unsigned char *slices = unused == NULL || base == NULL
-                                ? NULL
-                                : calloc((length_bytes + SLICE_BYTES - 1) / SLICE_BYTES, 1);
-    if (slices == NULL) {
-        return NULL;
-    }
-    *unused = (struct region){
-        .arena = arena, .base = base, .length_bytes = length_bytes, .slices = slices};
-    return unused;
-}
-
-/* How much of [at, +length) is pinned in one registration; 0: it has to be bounced. A context is
- * current. */
-static uint64_t pinned_run(const struct sl_arena *arena, const unsigned char *at,
-                           uint64_t length_bytes)
-{
-    uint64_t run = 0;
-    pthread_mutex_lock(&all.pins_lock);
-    const struct region *region = region_of(arena);
-    if (region != NULL) {
-        uint64_t offset = (uint64_t)(at - region->base);
-        uint64_t slice = offset / SLICE_BYTES;
-        uint64_t start = slice * SLICE_BYTES;
-        uint64_t end = SL_MIN(start + SLICE_BYTES, region->length_bytes);
-        unsigned char *state = &region->slices[slice];
-        /* What is not there yet must not be made by pinning: the system may have no room for it. */
-        if (*state == SLICE_NEW && end <= sl_arena_populated_bytes(arena)) {
-            bool pinned = all.driver.host_register(region->base + start, end - start,
-                                                   SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP) == 0;
-            *state = pinned ? SLICE_PINNED : SLICE_REFUSED;
-        }
-        run = *state == SLICE_PINNED ? SL_MIN(length_bytes, end - offset) : 0;
-    }
-    pthread_mutex_unlock(&all.pins_lock);
-    return run;
-}
-
-/* Under the lock of the pins, with a context current, if there is any. */
-static void region_unpin(struct region *region)
-{
-    uint64_t count = (region->length_bytes + SLICE_BYTES - 1) / SLICE_BYTES;
-    for (uint64_t i = 0; i < count; i++) {
-        if (region->slices[i] == SLICE_PINNED) {
-            (void)all.driver.host_unregister(region->base + i * SLICE_BYTES);
-        }
-    }
-    free(region->slices);
-    *region = (struct region){0};
 }
 
 /* ---- copies ---- */
@@ -404,7 +322,8 @@ static sl_err gpu_copy(struct gpu *gpu, const struct sl_gpu_copy *copy, bool to_
     sl_err err = SL_OK;
     uint64_t run = 0;
     for (uint64_t at = 0; at < copy->length_bytes && err == SL_OK; at += run) {
-        run = pinned_run(copy->arena, copy->host + at, copy->length_bytes - at);
+        run = sl_gpu_pins_run(&all.driver, gpu->device, copy->arena, copy->host + at,
+                              copy->length_bytes - at);
         err = run > 0 ? gpu_add(gpu, copy->host + at, copy->device + at, run, to_host, why)
                       : gpu_bounce(gpu, copy, at, to_host, &run, why);
     }
@@ -448,12 +367,14 @@ static sl_err gpu_run(int number, const struct sl_gpu_copy *copies, uint32_t cou
 sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, bool to_host, struct sl_error *why)
 {
     sl_err err = SL_OK;
+    int mode = copies->count > 0 ? sl_cuda_relax(&all.driver) : -1;
     for (uint32_t first = 0, end = 0; first < copies->count && err == SL_OK; first = end) {
         for (end = first; end < copies->count && copies->at[end].gpu == copies->at[first].gpu;
              end++) {
         }
         err = gpu_run(copies->at[first].gpu, &copies->at[first], end - first, to_host, why);
     }
+    sl_cuda_restore(&all.driver, mode);
     copies->count = 0;
     return err;
 }
@@ -485,31 +406,15 @@ static void with_context(void (*act)(const struct sl_arena *arena), const struct
     act(arena); /* the devices are gone: what they pinned is, too */
 }
 
-static void regions_unpin(const struct sl_arena *arena)
-{
-    pthread_mutex_lock(&all.pins_lock);
-    for (uint32_t i = 0; i < REGIONS_MAX; i++) {
-        struct region *region = &all.regions[i];
-        if (region->arena != NULL && (arena == NULL || region->arena == arena)) {
-            region_unpin(region);
-        }
-    }
-    pthread_mutex_unlock(&all.pins_lock);
-}
-
 void sl_gpu_forget(const struct sl_arena *arena)
 {
     if (arena == NULL || !atomic_load_explicit(&all.present, memory_order_acquire)) {
         return;
     }
-    bool known = false;
-    pthread_mutex_lock(&all.pins_lock);
-    for (uint32_t i = 0; i < REGIONS_MAX && !known; i++) {
-        known = all.regions[i].arena == arena;
-    }
-    pthread_mutex_unlock(&all.pins_lock);
-    if (known) {
-        with_context(regions_unpin, arena);
+    if (sl_gpu_pins_know(arena)) {
+        int mode = sl_cuda_relax(&all.driver);
+        with_context(sl_gpu_pins_forget, arena);
+        sl_cuda_restore(&all.driver, mode);
     }
 }
 
@@ -518,7 +423,8 @@ void sl_gpu_end(void)
     if (!atomic_load_explicit(&all.present, memory_order_acquire)) {
         return;
     }
-    with_context(regions_unpin, NULL);
+    int mode = sl_cuda_relax(&all.driver);
+    with_context(sl_gpu_pins_forget, NULL);
     for (int i = 0; i < GPUS_MAX; i++) {
         if (all.gpus[i] != NULL) {
             gpu_close(all.gpus[i]);
@@ -527,4 +433,5 @@ void sl_gpu_end(void)
             all.gpus[i] = NULL;
         }
     }
+    sl_cuda_restore(&all.driver, mode);
 }

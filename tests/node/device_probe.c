@@ -5,13 +5,16 @@
  *
  * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
 #include "client/lib/gpu.h"
-#include "cuda/driver.h"
+#include "cuda/cuda_relaxed.h"
 #include "tests/support/fake_cuda.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                         \
     do {                                                                                         \
@@ -100,7 +103,10 @@ static void same_digest(struct sl_client *client, const char *key, const void *b
 static bool nothing_current(void)
 {
     sl_cu_ptr at = 0;
-    return engine.memory_get(&at, 256) != 0;
+    int mode = sl_cuda_relax(&engine);
+    bool current = engine.memory_get(&at, 256) == 0;
+    sl_cuda_restore(&engine, mode);
+    return !current;
 }
 
 /* ---- what goes through ---- */
@@ -242,6 +248,151 @@ static void bounce(struct sl_client *client)
     mixed(client);
 }
 
+/* ---- pinning ---- */
+
+/* Puts and gets until so many registrations stand: they are made beside the calls. */
+static void await_pinned(struct sl_client *client, int count)
+{
+    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    for (uint32_t i = 0; fake->registrations < count; i++) {
+        CHECK(i < 2000);
+        CHECK(put_one(client, "pinned", &piece, 1) == SL_OK);
+        drop(client, "pinned");
+        (void)usleep(5000);
+    }
+}
+
+/* No call pins anything itself, and what is pinned at once is small. */
+static void pins(struct sl_client *client)
+{
+    memcpy(device, host, VALUE_BYTES);
+    await_pinned(client, 1);
+    CHECK(fake->registered_by != (uintptr_t)pthread_self());
+    CHECK(fake->registered_most <= 8 * SL_MIB);
+    uint64_t copies = fake->copies + fake->batches;
+    moves(client);
+    CHECK(fake->copies + fake->batches > copies);
+}
+
+/* What could not be pinned once is pinned later. */
+static void retries(struct sl_client *client)
+{
+    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    memcpy(device, host, VALUE_BYTES);
+    fake->fail_code = SL_CU_OUT_OF_MEMORY;
+    fake->fail_symbol = "fake_host_register";
+    for (uint32_t i = 0; i < 20; i++) { /* longer than the first pause */
+        CHECK(put_one(client, "later", &piece, 1) == SL_OK);
+        same_digest(client, "later", host, VALUE_BYTES);
+        drop(client, "later");
+        (void)usleep(20000);
+    }
+    CHECK(fake->registrations == 0);
+    fake->fail_symbol = NULL;
+    await_pinned(client, 1);
+    moves(client);
+}
+
+/* What can never be pinned is not tried for ever. */
+static void gives_up(struct sl_client *client)
+{
+    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    memcpy(device, host, VALUE_BYTES);
+    fake->fail_code = SL_CU_NOT_SUPPORTED;
+    fake->fail_symbol = "fake_host_register";
+    for (uint32_t i = 0; i < 20; i++) {
+        CHECK(put_one(client, "never", &piece, 1) == SL_OK);
+        drop(client, "never");
+        (void)usleep(20000);
+    }
+    fake->fail_symbol = NULL;
+    for (uint32_t i = 0; i < 20; i++) { /* the values lie where they lay before */
+        CHECK(put_one(client, "never", &piece, 1) == SL_OK);
+        drop(client, "never");
+        (void)usleep(20000);
+    }
+    CHECK(fake->registrations == 0);
+}
+
+/* ---- captures ---- */
+
+typedef sl_cu_result (*begin_fn)(sl_cu_stream stream, int mode);
+typedef sl_cu_result (*end_fn)(sl_cu_stream stream, void **graph);
+struct capturing {
+    begin_fn begin;
+    end_fn end;
+    atomic_int step; /* 1: it captures, 2: it shall end */
+    sl_cu_result ended;
+};
+
+/* The engine's thread: captures a graph for as long as the test wants. */
+static void *capture_run(void *at)
+{
+    struct capturing *capturing = at;
+    sl_cu_context before = NULL;
+    sl_cu_stream stream = NULL;
+    void *graph = NULL;
+    CHECK(engine.context_push(fake) == 0);
+    CHECK(engine.stream_create(&stream, SL_CU_STREAM_NON_BLOCKING, 0) == 0);
+    CHECK(capturing->begin(stream, SL_CU_CAPTURE_GLOBAL) == 0);
+    atomic_store(&capturing->step, 1);
+    while (atomic_load(&capturing->step) != 2) {
+        (void)usleep(1000);
+    }
+    capturing->ended = capturing->end(stream, &graph);
+    CHECK(engine.stream_destroy(stream) == 0 && engine.context_pop(&before) == 0);
+    return NULL;
+}
+
+static void *symbol_of(const char *name)
+{
+    void *symbol = dlsym(engine.library, name);
+    CHECK(symbol != NULL);
+    return symbol;
+}
+
+static void capture_start(struct capturing *capturing, pthread_t *thread)
+{
+    void *begin = symbol_of("cuStreamBeginCapture_v2"), *end = symbol_of("cuStreamEndCapture");
+    memcpy(&capturing->begin, &begin, sizeof begin);
+    memcpy(&capturing->end, &end, sizeof end);
+    atomic_store(&capturing->step, 0);
+    CHECK(pthread_create(thread, NULL, capture_run, capturing) == 0);
+    while (atomic_load(&capturing->step) == 0) {
+        (void)usleep(1000);
+    }
+}
+
+static sl_cu_result capture_end(struct capturing *capturing, pthread_t thread)
+{
+    atomic_store(&capturing->step, 2);
+    CHECK(pthread_join(thread, NULL) == 0);
+    return capturing->ended;
+}
+
+/* All that this library does of its own while another thread captures leaves the graph alone: the
+ * first copies with their context, stream and buffer, pinning, waiting, letting go. */
+static void captures(struct sl_client *client)
+{
+    struct capturing capturing;
+    pthread_t thread;
+    sl_cu_ptr at = 0;
+    capture_start(&capturing, &thread); /* the bed works: an unsafe call spoils it */
+    CHECK(engine.memory_get(&at, 256) == SL_CU_CAPTURE_UNSUPPORTED);
+    CHECK(capture_end(&capturing, thread) == SL_CU_CAPTURE_INVALIDATED);
+
+    fake->contexts++; /* the engine's own hold: its stream outlives ours */
+    capture_start(&capturing, &thread);
+    moves(client);
+    await_pinned(client, 1);
+    moves(client);
+    sl_gpu_end();
+    CHECK(capture_end(&capturing, thread) == 0);
+    fake->contexts--;
+    int mode = SL_CU_CAPTURE_GLOBAL; /* this thread's is what it was */
+    CHECK(engine.capture_mode(&mode) == 0 && mode == SL_CU_CAPTURE_GLOBAL);
+}
+
 /* ---- what fails ---- */
 
 /* Each call of the driver in turn. What is stored is right, whatever failed; nothing stays behind;
@@ -250,6 +401,7 @@ static void fails_of(struct sl_client *client, bool sticks, bool bounced)
 {
     uint32_t failed = 0;
     memcpy(device, host, VALUE_BYTES);
+    fake->fail_thread = (uintptr_t)pthread_self(); /* pinning that fails fails no call */
     for (uint32_t i = 1; i <= FAILURES_MAX; i++) {
         const struct sl_piece from[] = {{device, SL_MIB, 0},
                                         {host + SL_MIB, 100, SL_MIB},
@@ -309,8 +461,10 @@ static void fails(struct sl_client *client)
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
-} whats[] = {{"moves", moves},   {"mixed", mixed}, {"draft", draft}, {"draft-fails", draft_fails},
-             {"bounce", bounce}, {"fails", fails}};
+} whats[] = {
+    {"moves", moves},       {"mixed", mixed}, {"draft", draft},     {"draft-fails", draft_fails},
+    {"bounce", bounce},     {"pins", pins},   {"retries", retries}, {"gives-up", gives_up},
+    {"captures", captures}, {"fails", fails}};
 
 int main(int argc, char **argv)
 {

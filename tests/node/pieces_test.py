@@ -144,6 +144,18 @@ class Device(unittest.TestCase):
     def test_without_pinned_arenas_a_buffer_serves(self):
         self.run_probe("bounce")
 
+    def test_arenas_are_pinned_in_small_steps_beside_the_calls(self):
+        self.run_probe("pins")
+
+    def test_what_could_not_be_pinned_is_tried_again(self):
+        self.run_probe("retries")
+
+    def test_what_can_never_be_pinned_is_left(self):
+        self.run_probe("gives-up")
+
+    def test_a_capture_of_another_thread_is_not_spoilt(self):
+        self.run_probe("captures")
+
     def test_each_call_of_the_driver_fails_in_turn(self):
         self.run_probe("fails")
 

@@ -40,7 +40,8 @@ struct cuda_host {
     unsigned char *base; /* NULL: free */
     uint64_t length_bytes, ready_bytes, pinned_bytes;
     uint32_t slice_count;
-    bool refused; /* pinning failed and was undone */
+    bool refused; /* pinning failed, and is undone in steps */
+    bool leaving; /* is being removed, in steps */
     bool adopted; /* pinned by its maker, as a whole */
 };
 
@@ -160,8 +161,9 @@ sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memor
 void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory);
 sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                      uint64_t ready_bytes, struct sl_error *why);
-void cuda_host_remove(struct sl_device *device, const unsigned char *base);
-/* Pins a slice of what is not pinned yet; *more when there was one. */
+bool cuda_host_remove(struct sl_device *device, const unsigned char *base);
+/* Pins a slice of what is not pinned yet, or unpins one of what could not be pinned as a whole;
+ * *more when there was one. */
 sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why);
 /* How much from `at` on one copy may touch: up to the end of its slice; 0 when it is not pinned.
  * *starts: a slice starts there. */

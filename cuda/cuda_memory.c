@@ -364,26 +364,35 @@ sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t len
     return SL_OK;
 }
 
-/* All slices but the last are CUDA_PIN_BYTES long. */
-static void host_unpin(struct cuda_device *cuda, struct cuda_host *host)
+/* Unpins the last slice; false: none is left. All slices but the last are CUDA_PIN_BYTES long. */
+static bool host_unpin_step(struct cuda_device *cuda, struct cuda_host *host)
 {
     SL_ASSERT(!host->adopted);
-    for (; host->slice_count > 0; host->slice_count--) {
-        (void)cuda->driver.host_unregister(host->base + (host->slice_count - 1) * CUDA_PIN_BYTES);
+    if (host->slice_count == 0) {
+        return false;
     }
-    cuda->base.stats.pinned_bytes -= host->pinned_bytes;
-    host->pinned_bytes = 0;
+    uint64_t start_bytes = --host->slice_count * CUDA_PIN_BYTES;
+    (void)cuda->driver.host_unregister(host->base + start_bytes);
+    cuda->base.stats.pinned_bytes -= host->pinned_bytes - start_bytes;
+    host->pinned_bytes = start_bytes;
+    return true;
 }
 
-void cuda_host_remove(struct sl_device *device, const unsigned char *base)
+bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_host *host = base == NULL ? NULL : host_find(cuda, base);
-    if (host != NULL) {
-        (void)cuda_enter(cuda, NULL);
-        host_unpin(cuda, host);
-        *host = (struct cuda_host){0};
+    if (host == NULL) {
+        return true;
     }
+    (void)cuda_enter(cuda, NULL);
+    host->leaving = true;
+    (void)host_unpin_step(cuda, host);
+    if (host->slice_count > 0) {
+        return false;
+    }
+    *host = (struct cuda_host){0};
+    return true;
 }
 
 /* What the next slice of a host has: 0 when there is none yet, or none left. */
@@ -392,7 +401,7 @@ static uint64_t host_next_bytes(const struct cuda_host *host)
     uint64_t left_bytes = host->length_bytes - host->pinned_bytes; /* 0 of what was adopted */
     uint64_t next_bytes = SL_MIN(left_bytes, CUDA_PIN_BYTES);
     bool ready = host->pinned_bytes + next_bytes <= host->ready_bytes;
-    return host->base == NULL || host->refused || !ready ? 0 : next_bytes;
+    return host->base == NULL || host->refused || host->leaving || !ready ? 0 : next_bytes;
 }
 
 sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
@@ -401,6 +410,10 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
     *more = false;
     for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
         struct cuda_host *host = &cuda->hosts[i];
+        if (host->refused && host_unpin_step(cuda, host)) {
+            *more = true;
+            return SL_OK;
+        }
         uint64_t next_bytes = host_next_bytes(host);
         if (next_bytes == 0) {
             continue;
@@ -412,8 +425,7 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
                                   "pin %" PRIu64 " bytes after %" PRIu64 " of %" PRIu64, next_bytes,
                                   host->pinned_bytes, host->length_bytes);
         if (err != SL_OK) {
-            host_unpin(cuda, host);
-            host->refused = true;
+            host->refused = true; /* what is pinned of it is undone in the steps that follow */
             return err;
         }
         host->pinned_bytes += next_bytes;
@@ -490,7 +502,8 @@ void cuda_memory_close(struct cuda_device *cuda)
     }
     for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
         if (cuda->hosts[i].base != NULL) {
-            host_unpin(cuda, &cuda->hosts[i]);
+            while (host_unpin_step(cuda, &cuda->hosts[i])) {
+            }
         }
     }
 }

@@ -98,11 +98,9 @@ sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_
                : device->ops->host_add(device, base, length_bytes, ready_bytes, why);
 }
 
-void sl_device_host_remove(struct sl_device *device, const unsigned char *base)
+bool sl_device_host_remove(struct sl_device *device, const unsigned char *base)
 {
-    if (device->ops->host_remove != NULL) {
-        device->ops->host_remove(device, base);
-    }
+    return device->ops->host_remove == NULL || device->ops->host_remove(device, base);
 }
 
 sl_err sl_device_work(struct sl_device *device, bool *more, struct sl_error *why)

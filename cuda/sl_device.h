@@ -88,7 +88,7 @@ struct sl_device_ops {
     /* NULL where nothing is to be done: see sl_device_host_add and the functions below it. */
     sl_err (*host_add)(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                        uint64_t ready_bytes, struct sl_error *why);
-    void (*host_remove)(struct sl_device *device, const unsigned char *base);
+    bool (*host_remove)(struct sl_device *device, const unsigned char *base);
     sl_err (*work)(struct sl_device *device, bool *more, struct sl_error *why);
     void (*destroy)(struct sl_device *device);
 };
@@ -145,14 +145,17 @@ sl_err sl_device_memory_export(struct sl_device *device, const struct sl_device_
 /* Accepts what is all zero or was freed. */
 void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *memory);
 
-/* Memory of this process (an arena) that moves will name; borrowed until host_remove, which comes
- * before it is unmapped. Its first ready_bytes are there, later calls with the same base say how
+/* Memory of this process (an arena) that moves will name; borrowed until host_remove says
+ * true, which comes before it is unmapped. Its first ready_bytes are there, later calls with the same base say how
  * far it has grown. It is pinned in slices, by sl_device_work; until then, and where pinning fails
  * (sl_device_work says so once), moves take a copy more. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY.
  */
 sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                           uint64_t ready_bytes, struct sl_error *why);
-void sl_device_host_remove(struct sl_device *device, const unsigned char *base);
+/* Ends that. Unpinning takes as long as pinning, so a call does one step of it, some milliseconds.
+ * True: all of it is unpinned, and may be unmapped. False: call again. Moves may name the memory
+ * until the first call. Memory that is not known is gone: true. */
+bool sl_device_host_remove(struct sl_device *device, const unsigned char *base);
 /* Does one step, some milliseconds, of what is to be done beside the moves: pins a slice, measures
  * a path. *more: there is another one. */
 sl_err sl_device_work(struct sl_device *device, bool *more, struct sl_error *why);

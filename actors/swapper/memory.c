@@ -32,17 +32,58 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
     return SL_OK;
 }
 
-void sw_memory_close(struct sw_memory *memory)
-{
-    sl_device_close(&memory->device); /* first: arenas are pinned */
-    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
-        sl_arena_close(&memory->arenas[i]);
-    }
-}
-
 static unsigned char *arena_base(const struct sl_arena *arena)
 {
     return sl_arena_at(arena, 0, 1);
+}
+
+/* Unpins all of it and unmaps it. Minutes for a terabyte: the supervisor hears that it goes on. */
+static void arena_close(struct sw_memory *memory, struct sl_arena **arena)
+{
+    while (*arena != NULL && memory->device != NULL &&
+           !sl_device_host_remove(memory->device, arena_base(*arena))) {
+        sl_metrics_beat_now(memory->env->metrics);
+    }
+    sl_arena_close(arena);
+}
+
+void sw_memory_close(struct sw_memory *memory)
+{
+    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
+        arena_close(memory, &memory->arenas[i]);
+        arena_close(memory, &memory->leaving[i]);
+    }
+    sl_device_close(&memory->device);
+}
+
+/* A step of unpinning an arena that the node has no more. False: there is none. */
+static bool arenas_leave(struct sw_memory *memory)
+{
+    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
+        struct sl_arena **arena = &memory->leaving[i];
+        if (*arena == NULL) {
+            continue;
+        }
+        if (sl_device_host_remove(memory->device, arena_base(*arena))) {
+            sl_arena_close(arena);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The node has another arena of that number. No copy is on its way; those to come take the new. */
+static sl_err arena_leave(struct sw_memory *memory, uint64_t number, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
+        if (memory->leaving[i] == NULL) {
+            memory->leaving[i] = memory->arenas[number];
+            memory->arenas[number] = NULL;
+            (void)arenas_leave(memory);
+            return SL_OK;
+        }
+    }
+    return sl_fail(why, SL_ERR_LIMIT, "%u former arenas are still pinned", SW_ARENAS_MAX);
 }
 
 sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
@@ -53,10 +94,13 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
                        SW_ARENAS_MAX);
     }
     struct sl_arena **mapped = &memory->arenas[arena];
+    sl_err err = SL_OK;
     if (*mapped != NULL && sl_arena_current(*mapped, directory) == SL_ERR_STALE) {
-        sl_device_host_remove(memory->device, arena_base(*mapped));
+        err = arena_leave(memory, arena, why);
     }
-    sl_err err = sl_arena_follow(directory, (uint32_t)arena, mapped, why);
+    if (err == SL_OK) {
+        err = sl_arena_follow(directory, (uint32_t)arena, mapped, why);
+    }
     if (err != SL_OK) { /* what is not there is the node's, not the caller's */
         return err == SL_ERR_NOT_FOUND
                    ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.%" PRIu64 "'",
@@ -90,6 +134,11 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     }
     memory->told = true;
     if (memory->device->ops->work == NULL) {
+        return SL_OK;
+    }
+    if (arenas_leave(memory)) { /* before others are pinned: both at once may be too much */
+        sw_memory_publish(memory);
+        env->ops->wake_at(env, env->now_ns);
         return SL_OK;
     }
     arena_look(memory);

@@ -11,16 +11,18 @@
 struct sw_memory {
     struct sl_env *env; /* borrowed */
     struct sl_device *device;
-    struct sl_arena *arenas[SW_ARENAS_MAX]; /* NULL until first needed */
-    uint64_t look_ns;                       /* when the arena is looked at again */
-    bool told;                              /* status shows which device it is */
+    struct sl_arena *arenas[SW_ARENAS_MAX];  /* NULL until first needed */
+    struct sl_arena *leaving[SW_ARENAS_MAX]; /* the node has them no more: unpinned in steps */
+    uint64_t look_ns;                        /* when the arena is looked at again */
+    bool told;                               /* status shows which device it is */
     sl_metric pinned, bounced, copies, batches, kernels;
 };
 
 /* Opens the device that the settings name, and says which it is. Errors: those of the device. */
 sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,
                       struct sl_error *why);
-void sw_memory_close(struct sw_memory *memory); /* also one that is half open */
+/* Unpins all first, with a sign of life after each step. Also one that is half open. */
+void sw_memory_close(struct sw_memory *memory);
 
 /* Maps the arena that the node has now. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (none is there),
  * those of segments and of the device. */

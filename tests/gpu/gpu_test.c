@@ -136,7 +136,8 @@ static void bed_open(struct bed *bed, size_t shape, bool pinned)
 
 static void bed_close(struct bed *bed)
 {
-    sl_device_host_remove(bed->device, bed->arena);
+    while (!sl_device_host_remove(bed->device, bed->arena)) {
+    }
     bed->device->ops->layers_remove(bed->device, bed->layers_index);
     ck_assert_int_eq(bed->cuda->driver.memory_free(bed->pool), 0);
     sl_device_close(&bed->device);

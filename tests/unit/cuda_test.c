@@ -169,7 +169,8 @@ static sl_err bed_connect(struct bed *bed, const struct shape *shape, enum pinni
 static void bed_close(struct bed *bed)
 {
     if (bed->device != NULL && bed->added) {
-        sl_device_host_remove(bed->device, bed->arena);
+        while (!sl_device_host_remove(bed->device, bed->arena)) {
+        }
     }
     if (bed->device != NULL && bed->mapped) {
         bed->device->ops->unmap(bed->device, &bed->mapping);
@@ -650,9 +651,12 @@ START_TEST(pinning_that_fails_half_way_is_undone_and_moves_go_on)
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_ERR_NO_MEMORY);
 
         ck_assert_ptr_nonnull(strstr(why.text, "pin 8388608 bytes after 33554432 of 41943040"));
+        bool more = false;
+        ck_assert_int_eq(bed.fake->registrations, 1); /* a slice a step */
+        ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK);
+        ck_assert(more);
         ck_assert_int_eq(bed.fake->registrations, 0);
         ck_assert_uint_eq(bed.device->stats.pinned_bytes, 0);
-        bool more = true;
         ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK); /* not tried again */
         ck_assert(!more);
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
@@ -683,6 +687,33 @@ START_TEST(an_arena_is_pinned_as_it_grows)
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
                          SL_OK);
         ck_assert_uint_eq(bed.device->stats.bounced_bytes, 0);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* A terabyte takes minutes: each call does one slice, and is over in milliseconds. */
+START_TEST(an_arena_is_unpinned_in_steps)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        uint64_t seed = 1;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
+        ck_assert_int_eq(bed.fake->registrations, 2);
+
+        ck_assert(!sl_device_host_remove(bed.device, bed.arena));
+
+        ck_assert_int_eq(bed.fake->registrations, 1);
+        ck_assert_uint_eq(bed.device->stats.pinned_bytes, CUDA_PIN_BYTES);
+        bool more = true; /* it is not pinned again meanwhile */
+        ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK);
+        ck_assert(!more);
+        ck_assert(sl_device_host_remove(bed.device, bed.arena));
+        ck_assert_int_eq(bed.fake->registrations, 0);
+        ck_assert_uint_eq(bed.device->stats.pinned_bytes, 0);
+        ck_assert(sl_device_host_remove(bed.device, bed.arena)); /* not known any more */
+        bed.added = false;
         bed_close(&bed);
     }
 END_TEST
@@ -842,6 +873,7 @@ int main(void)
     tcase_add_test(memory, more_than_the_allocation_is_refused);
     tcase_add_test(memory, pinning_that_fails_half_way_is_undone_and_moves_go_on);
     tcase_add_test(memory, an_arena_is_pinned_as_it_grows);
+    tcase_add_test(memory, an_arena_is_unpinned_in_steps);
     tcase_add_loop_test(opening, kernels_take_no_more_multiprocessors_than_allowed, 0, 6);
     tcase_add_test(opening, a_device_that_cannot_be_says_why);
     tcase_add_test(opening, what_was_measured_once_is_kept);

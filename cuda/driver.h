@@ -61,7 +61,13 @@ enum {
     SL_CU_ATTRIBUTE_MINOR = 76,
     SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has its own address on the device */
     SL_CU_POINTER_MEMORY_TYPE = 2,      /* of a pointer: */
-    SL_CU_POINTER_DEVICE = 9,           /* ordinal */
+    SL_CU_POINTER_BUFFER_ID = 7,        /* of the allocation, never used again */
+    SL_CU_POINTER_MANAGED = 8,
+    SL_CU_POINTER_DEVICE = 9,        /* ordinal */
+    SL_CU_POINTER_IPC_CAPABLE = 10,  /* cuIpcGetMemHandle works */
+    SL_CU_POINTER_MAPPED = 13,
+    SL_CU_POINTER_HANDLE_TYPES = 14, /* a bit for each SL_CU_HANDLE_... that it was made with */
+    SL_CU_POINTER_POOL = 17,         /* stream-ordered; NULL: of none */
     SL_CU_MEMORY_TYPE_HOST = 1,
     SL_CU_MEMORY_TYPE_DEVICE = 2,
     SL_CU_HOST_PORTABLE = 1,
@@ -71,6 +77,7 @@ enum {
     SL_CU_EVENT_NO_TIMING = 2,
     SL_CU_IPC_PEER_ACCESS = 1,
     SL_CU_HANDLE_FD = 1,
+    SL_CU_HANDLE_FABRIC = 8,
     SL_CU_MEMORY_PINNED = 1,
     SL_CU_LOCATION_DEVICE = 1,
     SL_CU_ACCESS_READ_WRITE = 3,
@@ -156,6 +163,7 @@ enum {
       (void *shared, sl_cu_handle handle, int kind, unsigned long long flags))                     \
     X(physical_import, "cuMemImportFromShareableHandle", true,                                     \
       (sl_cu_handle * handle, void *shared, int kind))                                             \
+    X(physical_retain, "cuMemRetainAllocationHandle", true, (sl_cu_handle * handle, void *at))     \
     X(physical_free, "cuMemRelease", true, (sl_cu_handle handle))                                  \
     X(address_get, "cuMemAddressReserve", true,                                                    \
       (sl_cu_ptr * at, size_t length, size_t alignment, sl_cu_ptr wanted,                          \

@@ -71,7 +71,9 @@ struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length)
 {
     for (size_t i = 0; i < RANGES_MAX; i++) {
         if (ranges[i].kind == FREE) {
-            ranges[i] = (struct range){.kind = kind, .at = at, .length = length, .fd = -1};
+            static unsigned long long last_id;
+            ranges[i] =
+                (struct range){.kind = kind, .at = at, .length = length, .fd = -1, .id = ++last_id};
             return &ranges[i];
         }
     }
@@ -87,8 +89,23 @@ struct range *fake_range_of(uintptr_t at, size_t length, bool host)
 {
     for (size_t i = 0; i < RANGES_MAX; i++) {
         struct range *range = &ranges[i];
-        if (range->kind != FREE && range->kind != RESERVED && is_host(range->kind) == host &&
-            at >= range->at && at - range->at < range->length &&
+        if (range->kind == FREE || range->kind == RESERVED || is_host(range->kind) != host ||
+            at < range->at || at - range->at >= range->length) {
+            continue;
+        }
+        size_t here = range->length - (at - range->at);
+        bool whole = length <= here || (range->kind == MAPPED &&
+                                        fake_range_of(at + here, length - here, false) != NULL);
+        return whole ? range : NULL;
+    }
+    return NULL;
+}
+
+struct range *fake_range_in(enum range_kind kind, uintptr_t at, size_t length)
+{
+    for (size_t i = 0; i < RANGES_MAX; i++) {
+        struct range *range = &ranges[i];
+        if (range->kind == kind && at >= range->at && at - range->at < range->length &&
             length <= range->length - (at - range->at)) {
             return range;
         }
@@ -228,17 +245,53 @@ sl_cu_result fake_context_pop(sl_cu_context *context)
     return result;
 }
 
+static unsigned long long attribute_of(const struct range *range, int attribute)
+{
+    bool device = !is_host(range->kind);
+    switch (attribute) {
+    case SL_CU_POINTER_MEMORY_TYPE:
+        return device ? SL_CU_MEMORY_TYPE_DEVICE : SL_CU_MEMORY_TYPE_HOST;
+    case SL_CU_POINTER_BUFFER_ID:
+        return range->id;
+    case SL_CU_POINTER_IPC_CAPABLE:
+        return device && range->kind != MAPPED && !range->pooled;
+    case SL_CU_POINTER_MAPPED:
+        return 1;
+    case SL_CU_POINTER_HANDLE_TYPES:
+        return range->kind == MAPPED ? fake_handle_types(range->memory) : 0;
+    case SL_CU_POINTER_POOL:
+        return range->pooled ? (uintptr_t)&fake_state : 0;
+    default: /* the ordinal; not managed */
+        return 0;
+    }
+}
+
+/* Answers have the sizes that the real ones have: more would write over what stands behind. */
+static size_t attribute_bytes(int attribute)
+{
+    switch (attribute) {
+    case SL_CU_POINTER_BUFFER_ID:
+    case SL_CU_POINTER_POOL:
+        return 8;
+    case SL_CU_POINTER_IPC_CAPABLE:
+    case SL_CU_POINTER_MAPPED:
+    case SL_CU_POINTER_MANAGED:
+        return 1;
+    default:
+        return 4;
+    }
+}
+
 sl_cu_result fake_pointer_attribute(void *value, int attribute, sl_cu_ptr at)
 {
     TAKES();
-    bool device = fake_range_of((uintptr_t)at, 1, false) != NULL;
-    if (!device && fake_range_of((uintptr_t)at, 1, true) == NULL) {
+    const struct range *range = fake_range_of((uintptr_t)at, 1, false);
+    range = range != NULL ? range : fake_range_of((uintptr_t)at, 1, true);
+    if (range == NULL) {
         return SL_CU_INVALID_VALUE;
     }
-    int answer = attribute == SL_CU_POINTER_DEVICE ? 0
-                 : device                          ? SL_CU_MEMORY_TYPE_DEVICE
-                                                   : SL_CU_MEMORY_TYPE_HOST;
-    memcpy(value, &answer, sizeof(answer));
+    unsigned long long answer = attribute_of(range, attribute);
+    memcpy(value, &answer, attribute_bytes(attribute)); /* little-endian */
     return 0;
 }
 

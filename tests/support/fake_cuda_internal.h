@@ -16,7 +16,10 @@ struct range {
     uintptr_t at;
     size_t length;
     int fd;
-    unsigned opens; /* of DEVICE_IPC */
+    unsigned opens;          /* of DEVICE_IPC */
+    unsigned long long id;   /* unlike that of any range before */
+    bool pooled;             /* of a stream-ordered pool */
+    struct physical *memory; /* of MAPPED */
 };
 struct op {
     enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH } kind;
@@ -45,9 +48,12 @@ void fake_unlock(const int *unused);
 /* Counts the call and says how it fails, if it does. */
 sl_cu_result fake_fails(const char *symbol);
 struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
-/* The range that holds all of [at, +length); NULL: none does. */
+/* The range that holds all of [at, +length); NULL: none does. Mapped ranges may follow each other:
+ * the first of them. */
 struct range *fake_range_of(uintptr_t at, size_t length, bool host);
 struct range *fake_range_at(enum range_kind kind, uintptr_t at);
+/* One of that kind that holds all of [at, +length). */
+struct range *fake_range_in(enum range_kind kind, uintptr_t at, size_t length);
 
 /* fake_cuda_streams.c */
 struct op *fake_stream_add(struct stream *stream);
@@ -57,6 +63,9 @@ bool fake_stream_done(const struct stream *stream, uint64_t upto);
 /* Does what is in the stream, before the operation of this number. */
 void fake_stream_run(struct stream *stream, uint64_t upto);
 void fake_streams_end(void); /* they go with their context; fake_state.streams says so */
+
+/* fake_cuda_vmm.c */
+unsigned fake_handle_types(const struct physical *memory);
 
 /* fake_cuda_capture.c */
 /* Refuses a call that a capture in progress forbids, and spoils that capture. */

@@ -521,7 +521,9 @@ START_TEST(memory_behind_a_shareable_descriptor_is_mapped)
         sl_cu_handle physical = 0;
         int fd = -1;
         uint64_t seed = 1;
-        struct sl_cu_memory memory = {.type = SL_CU_MEMORY_PINNED};
+        struct sl_cu_memory memory = {.type = SL_CU_MEMORY_PINNED,
+                                      .handle_types = SL_CU_HANDLE_FD,
+                                      .location = {.type = SL_CU_LOCATION_DEVICE}};
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
         ck_assert_int_eq(bed.engine.physical_get(&physical, 4 * SL_MIB, &memory, 0), 0);

@@ -1,0 +1,64 @@
+/* runtime/sl_descriptors.h - memory handed over as descriptors, over a socket of the process that
+ * has it. No right to trace that process is wanted, no process number has to mean the same on both
+ * sides, and the other side needs nothing of ours but the runtime directory.
+ *
+ * The giver listens at RUNTIME_DIR/memory.PID.NUMBER (0600, in a directory of 0700), with a random
+ * number. Whoever knows pid and number asks there for a piece of memory by a name of the giver's
+ * own. The answer is a row of descriptors with their lengths, in the order of the addresses. Both
+ * sides check the other's uid by the kernel's word. A giver of device memory makes the descriptors
+ * as they are asked for; one of a memfd gives copies of it. */
+#ifndef SL_DESCRIPTORS_H
+#define SL_DESCRIPTORS_H
+
+#include "runtime/sl_error.h"
+
+#define SL_DESCRIPTORS_BATCH 32u    /* in one packet */
+#define SL_DESCRIPTORS_MAX   65536u /* of one piece of memory */
+
+/* What is asked for. The giver alone knows what the numbers mean. */
+struct sl_descriptors_ask {
+    uint64_t address, length_bytes;
+    uint64_t life; /* of that memory: another one may have come to the same address */
+};
+/* A packet of the answer. */
+struct sl_descriptors_part {
+    uint32_t count;
+    bool more; /* packets follow */
+    int fds[SL_DESCRIPTORS_BATCH];
+    uint64_t lengths[SL_DESCRIPTORS_BATCH];
+};
+
+/* Gives what comes from descriptor number `first` on: 1 to SL_DESCRIPTORS_BATCH, which the caller
+ * closes. On the server's thread. An error, of any kind, is told to the asker with its text; then
+ * out is not looked at. */
+typedef sl_err (*sl_descriptors_give_fn)(void *context, const struct sl_descriptors_ask *ask,
+                                         uint32_t first, struct sl_descriptors_part *out,
+                                         struct sl_error *why);
+
+struct sl_descriptors; /* opaque: a server, with a thread of its own */
+
+/* Starts to listen; sockets that dead processes left in the directory are removed. give is called
+ * until sl_descriptors_stop. Errors: SL_ERR_INVALID (runtime_dir is too long for a socket),
+ * SL_ERR_NOT_FOUND (it is not there), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give, void *context,
+                            struct sl_descriptors **out, struct sl_error *why);
+uint64_t sl_descriptors_number(const struct sl_descriptors *server);
+/* Waits for the thread, and with it for a call of give. Accepts NULL. */
+void sl_descriptors_stop(struct sl_descriptors **server);
+
+/* Takes each part: the descriptors are closed behind it. An error ends the fetch, which gives it. */
+typedef sl_err (*sl_descriptors_take_fn)(void *context, const struct sl_descriptors_part *part,
+                                         struct sl_error *why);
+struct sl_descriptors_source {
+    const char *runtime_dir;
+    uint32_t pid;
+    uint64_t number;
+};
+/* Asks the source, and waits for all of it until deadline_ns (monotonic). Errors: SL_ERR_NOT_FOUND
+ * (nobody listens there: the process is gone), SL_ERR_PERMISSION (of another uid), SL_ERR_TIMEOUT,
+ * SL_ERR_PROTOCOL, SL_ERR_OS; those of give and take. */
+sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
+                            const struct sl_descriptors_ask *ask, sl_descriptors_take_fn take,
+                            void *context, uint64_t deadline_ns, struct sl_error *why);
+
+#endif

@@ -1,0 +1,300 @@
+/* tests/unit/descriptors_test.c - memory handed over as descriptors over a socket. */
+#include "runtime/sl_clock.h"
+#include "runtime/sl_descriptors.h"
+#include "tests/support/tmpdir.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PIECE_BYTES 4096u
+#define LIFE        77u
+
+/* Gives `count` memfds, each with its number in it; of another life it has none. */
+struct giver {
+    uint32_t count;
+    uint64_t pause_ns; /* before each packet */
+    struct sl_descriptors_ask asked;
+};
+
+static sl_err giver_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+                         struct sl_descriptors_part *out, struct sl_error *why)
+{
+    struct giver *giver = context;
+    giver->asked = *ask;
+    if (giver->pause_ns > 0) {
+        (void)usleep((useconds_t)(giver->pause_ns / SL_NS_PER_US));
+    }
+    if (ask->life != LIFE) {
+        return sl_fail(why, SL_ERR_STALE, "memory at %llu has another life",
+                       (unsigned long long)ask->address);
+    }
+    while (out->count < SL_DESCRIPTORS_BATCH && first + out->count < giver->count) {
+        uint32_t number = first + out->count;
+        int fd = memfd_create("piece", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, PIECE_BYTES), 0);
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        ck_assert_int_eq(pwrite(fd, &number, sizeof(number), 0), sizeof(number));
+        out->fds[out->count] = fd;
+        out->lengths[out->count++] = PIECE_BYTES + number;
+    }
+    out->more = first + out->count < giver->count;
+    return SL_OK;
+}
+
+struct taken {
+    uint32_t count;
+    uint32_t refuse_at; /* 0: never */
+};
+
+static sl_err taken_take(void *context, const struct sl_descriptors_part *part,
+                         struct sl_error *why)
+{
+    struct taken *taken = context;
+    for (uint32_t i = 0; i < part->count; i++) {
+        uint32_t number = UINT32_MAX;
+        ck_assert_int_eq(pread(part->fds[i], &number, sizeof(number), 0), sizeof(number));
+        ck_assert_uint_eq(number, taken->count);
+        ck_assert_uint_eq(part->lengths[i], PIECE_BYTES + number);
+        ck_assert_int_eq(fcntl(part->fds[i], F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW);
+        ck_assert_int_eq(fcntl(part->fds[i], F_GETFD), FD_CLOEXEC);
+        taken->count++;
+    }
+    return taken->refuse_at != 0 && taken->count >= taken->refuse_at
+               ? sl_fail(why, SL_ERR_LIMIT, "enough")
+               : SL_OK;
+}
+
+static uint32_t open_files(void)
+{
+    uint32_t count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(directory);
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+static struct sl_tmpdir directory;
+static struct giver giver;
+static struct sl_descriptors *server;
+
+static void setup(void)
+{
+    struct sl_error why = {0};
+    giver = (struct giver){.count = 3};
+    sl_tmpdir_make(&directory, "/tmp");
+    ck_assert_msg(sl_descriptors_serve(directory.path, giver_give, &giver, &server, &why) == SL_OK,
+                  "%s", why.text);
+}
+
+static void teardown(void)
+{
+    sl_descriptors_stop(&server);
+    ck_assert_int_eq(rmdir(directory.path), 0); /* the socket went with it */
+}
+
+static sl_err fetch_of(uint32_t pid, uint64_t number, uint64_t life, struct taken *taken,
+                       uint64_t timeout_ns, struct sl_error *why)
+{
+    const struct sl_descriptors_source source = {
+        .runtime_dir = directory.path, .pid = pid, .number = number};
+    const struct sl_descriptors_ask ask = {.address = 4096, .length_bytes = 100, .life = life};
+    return sl_descriptors_fetch(&source, &ask, taken_take, taken,
+                                sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns), why);
+}
+
+static sl_err fetch(struct taken *taken, struct sl_error *why)
+{
+    return fetch_of((uint32_t)getpid(), sl_descriptors_number(server), LIFE, taken,
+                    10 * SL_NS_PER_S, why);
+}
+
+static const uint32_t counts[] = {1, SL_DESCRIPTORS_BATCH, SL_DESCRIPTORS_BATCH + 1, 500};
+
+START_TEST(descriptors_come_whole_and_in_order)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+        giver.count = counts[_i];
+        uint32_t before = open_files();
+
+        ck_assert_msg(fetch(&taken, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_uint_eq(taken.count, counts[_i]);
+        ck_assert_uint_eq(giver.asked.address, 4096);
+        ck_assert_uint_eq(giver.asked.length_bytes, 100);
+        for (uint32_t i = 0; i < 100 && open_files() != before; i++) {
+            (void)usleep(10000); /* the giver closes its end behind the answer */
+        }
+        ck_assert_uint_eq(open_files(), before);
+    }
+END_TEST
+
+START_TEST(what_the_giver_says_comes_with_its_text)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+
+        ck_assert_int_eq(fetch_of((uint32_t)getpid(), sl_descriptors_number(server), LIFE + 1,
+                                  &taken, 10 * SL_NS_PER_S, &why),
+                         SL_ERR_STALE);
+
+        ck_assert_str_eq(why.text, "memory at 4096 has another life");
+        ck_assert_uint_eq(taken.count, 0);
+    }
+END_TEST
+
+START_TEST(what_the_taker_refuses_ends_the_fetch)
+    {
+        struct taken taken = {.refuse_at = 40};
+        struct sl_error why = {0};
+        giver.count = 200;
+
+        ck_assert_int_eq(fetch(&taken, &why), SL_ERR_LIMIT);
+
+        ck_assert_uint_eq(taken.count, 64);
+        taken = (struct taken){0};
+        ck_assert_int_eq(fetch(&taken, &why), SL_OK); /* the giver goes on */
+        ck_assert_uint_eq(taken.count, 200);
+    }
+END_TEST
+
+START_TEST(nobody_at_the_socket_is_not_found)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+
+        ck_assert_int_eq(fetch_of((uint32_t)getpid(), sl_descriptors_number(server) + 1, LIFE,
+                                  &taken, 10 * SL_NS_PER_S, &why),
+                         SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(fetch_of(0x7ffffff0, sl_descriptors_number(server), LIFE, &taken,
+                                  10 * SL_NS_PER_S, &why),
+                         SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+START_TEST(a_giver_that_hangs_costs_the_deadline)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+        giver.pause_ns = 300 * SL_NS_PER_MS;
+        uint64_t begun_ns = sl_clock_monotonic_ns();
+
+        ck_assert_int_eq(fetch_of((uint32_t)getpid(), sl_descriptors_number(server), LIFE, &taken,
+                                  30 * SL_NS_PER_MS, &why),
+                         SL_ERR_TIMEOUT);
+
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - begun_ns, 300 * SL_NS_PER_MS);
+    }
+END_TEST
+
+START_TEST(packets_that_are_no_question_are_left)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/memory.%d.%016llx",
+                       directory.path, getpid(), (unsigned long long)sl_descriptors_number(server));
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        ck_assert_int_eq(send(fd, "give me all", 11, 0), 11);
+        char byte;
+        ck_assert_int_eq(recv(fd, &byte, 1, 0), 0);
+        (void)close(fd);
+
+        ck_assert_int_eq(fetch(&taken, &why), SL_OK);
+    }
+END_TEST
+
+/* A process that nobody may trace, as in a container or under Yama, and that is killed then. */
+START_TEST(no_right_to_trace_the_giver_is_needed)
+    {
+        struct taken taken = {0};
+        struct sl_error why = {0};
+        uint64_t number = 0;
+        int ends[2];
+        ck_assert_int_eq(pipe(ends), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            struct sl_descriptors *own = NULL;
+            if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
+                sl_descriptors_serve(directory.path, giver_give, &giver, &own, NULL) != SL_OK) {
+                _exit(1);
+            }
+            number = sl_descriptors_number(own);
+            _exit(write(ends[1], &number, sizeof(number)) == sizeof(number) ? pause() : 1);
+        }
+        ck_assert_int_eq(read(ends[0], &number, sizeof(number)), sizeof(number));
+
+        ck_assert_msg(fetch_of((uint32_t)child, number, LIFE, &taken, 10 * SL_NS_PER_S, &why) ==
+                          SL_OK,
+                      "%s", why.text);
+
+        ck_assert_uint_eq(taken.count, 3);
+        ck_assert_int_eq(kill(child, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        ck_assert_int_eq(fetch_of((uint32_t)child, number, LIFE, &taken, 10 * SL_NS_PER_S, &why),
+                         SL_ERR_NOT_FOUND);
+        struct sl_descriptors *next =
+            NULL; /* removes what the dead left: teardown wants it empty */
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, &why),
+                         SL_OK);
+        taken = (struct taken){0};
+        ck_assert_int_eq(fetch(&taken, &why), SL_OK); /* but not what the living have */
+        sl_descriptors_stop(&next);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+    }
+END_TEST
+
+START_TEST(a_directory_that_is_too_long_is_refused)
+    {
+        struct sl_error why = {0};
+        struct sl_descriptors *other = NULL;
+        char path[200];
+        memset(path, 'x', sizeof(path) - 1);
+        path[0] = '/';
+        path[sizeof(path) - 1] = '\0';
+
+        ck_assert_int_eq(sl_descriptors_serve(path, giver_give, &giver, &other, &why),
+                         SL_ERR_INVALID);
+        ck_assert_int_eq(sl_descriptors_serve("/nowhere-at-all", giver_give, &giver, &other, &why),
+                         SL_ERR_NOT_FOUND);
+        ck_assert_ptr_null(other);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("descriptors");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_loop_test(all, descriptors_come_whole_and_in_order, 0, SL_COUNT(counts));
+    tcase_add_test(all, what_the_giver_says_comes_with_its_text);
+    tcase_add_test(all, what_the_taker_refuses_ends_the_fetch);
+    tcase_add_test(all, nobody_at_the_socket_is_not_found);
+    tcase_add_test(all, a_giver_that_hangs_costs_the_deadline);
+    tcase_add_test(all, packets_that_are_no_question_are_left);
+    tcase_add_test(all, no_right_to_trace_the_giver_is_needed);
+    tcase_add_test(all, a_directory_that_is_too_long_is_refused);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

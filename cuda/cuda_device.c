@@ -182,6 +182,7 @@ static void cuda_destroy(struct sl_device *device)
     }
     sl_driver_close(&cuda->driver);
     free(cuda->cache_directory);
+    free(cuda->runtime_directory);
     free(cuda);
 }
 
@@ -304,10 +305,14 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
         cuda->maps = calloc(CUDA_MAPS_MAX, sizeof(*cuda->maps));
         cuda->cache_directory =
             options->cache_directory == NULL ? NULL : strdup(options->cache_directory);
+        cuda->runtime_directory =
+            options->runtime_directory == NULL ? NULL : strdup(options->runtime_directory);
     }
     if (cuda == NULL || cuda->maps == NULL ||
-        (options->cache_directory != NULL && cuda->cache_directory == NULL)) {
+        (options->cache_directory != NULL && cuda->cache_directory == NULL) ||
+        (options->runtime_directory != NULL && cuda->runtime_directory == NULL)) {
         if (cuda != NULL) {
+            free(cuda->runtime_directory);
             free(cuda->maps);
             free(cuda->cache_directory);
             free(cuda);

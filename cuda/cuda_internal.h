@@ -31,8 +31,10 @@ struct cuda_map {
     struct sl_memory_handle handle; /* without offset */
     sl_cu_ptr base;
     uint64_t length_bytes;
-    sl_cu_handle physical; /* SL_MEMORY_CUDA_FD */
-    uint32_t users;        /* 0: free */
+    sl_cu_handle physical;  /* SL_MEMORY_CUDA_FD */
+    uint64_t *part_lengths; /* SL_MEMORY_CUDA_PARTS: mapped one after the other; owned */
+    uint32_t part_count;
+    uint32_t users; /* 0: free */
 };
 
 /* Added host memory: pinned from its start on, in slices. */
@@ -108,7 +110,8 @@ struct cuda_device {
     uint32_t next_slot;
     struct cuda_table *tables;
     uint32_t table_count, table_capacity;
-    struct cuda_map *maps; /* CUDA_MAPS_MAX of them */
+    struct cuda_map *maps;   /* CUDA_MAPS_MAX of them */
+    char *runtime_directory; /* NULL: none; owned */
     struct cuda_host hosts[CUDA_HOSTS_MAX];
     struct sl_crossover crossover;
     char *cache_directory; /* owned; NULL: none */
@@ -159,6 +162,8 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
 sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
                           struct sl_memory_handle *out, struct sl_error *why);
 void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory);
+/* The granularity of physical memory. */
+sl_err cuda_memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error *why);
 sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                      uint64_t ready_bytes, struct sl_error *why);
 bool cuda_host_remove(struct sl_device *device, const unsigned char *base);
@@ -176,6 +181,15 @@ sl_err cuda_host_adopt(struct cuda_device *cuda, unsigned char *base, uint64_t l
                        struct sl_error *why);
 void cuda_host_forget(struct cuda_device *cuda, const unsigned char *base);
 void cuda_memory_close(struct cuda_device *cuda);
+
+/* cuda_parts.c */
+/* Fetches the descriptors from the process that has the memory and maps all of it in one run of
+ * addresses: map->base, length_bytes and parts. Errors: those of sl_descriptors_fetch, of the
+ * driver; SL_ERR_PROTOCOL. */
+sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *handle,
+                       struct cuda_map *map, struct sl_error *why);
+/* Also half of it. */
+void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map);
 
 /* cuda_measure.c */
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why);

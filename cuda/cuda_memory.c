@@ -61,7 +61,7 @@ static sl_err descriptor_take(const struct sl_memory_handle *handle, int *out, s
                              handle->fd)
                    : sl_fail_os(why, os_code,
                                 "descriptor %d of process %u (needs the right to trace it: "
-                                "kernel.yama.ptrace_scope)",
+                                "kernel.yama.ptrace_scope, or SYS_PTRACE in a container)",
                                 handle->fd, handle->pid);
     }
     *out = fd;
@@ -89,7 +89,7 @@ static struct sl_cu_memory memory_kind(const struct cuda_device *cuda)
     };
 }
 
-static sl_err memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error *why)
+sl_err cuda_memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error *why)
 {
     struct sl_cu_memory memory = memory_kind(cuda);
     return sl_fail_cuda(&cuda->driver, why,
@@ -135,7 +135,7 @@ static sl_err map_physical(struct cuda_device *cuda, const struct sl_memory_hand
     SL_AUTO(close) int fd = -1;
     sl_err err = descriptor_take(handle, &fd, why);
     if (err == SL_OK) {
-        err = memory_unit(cuda, &unit, why);
+        err = cuda_memory_unit(cuda, &unit, why);
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(
@@ -154,6 +154,8 @@ static void map_close(struct cuda_device *cuda, struct cuda_map *map)
 {
     if (map->handle.kind == SL_MEMORY_CUDA_IPC) {
         (void)cuda->driver.ipc_close(map->base);
+    } else if (map->handle.kind == SL_MEMORY_CUDA_PARTS) {
+        cuda_parts_close(cuda, map);
     } else {
         physical_close(&cuda->driver, map, true);
     }
@@ -178,8 +180,9 @@ static sl_err map_find(struct cuda_device *cuda, const struct sl_memory_handle *
         return sl_fail(why, SL_ERR_LIMIT, "%u allocations of engines are mapped", CUDA_MAPS_MAX);
     }
     struct cuda_map map = {.handle = *handle};
-    sl_err err = handle->kind == SL_MEMORY_CUDA_IPC
-                     ? map_ipc(cuda, handle, &map, why)
+    sl_err err = handle->kind == SL_MEMORY_CUDA_IPC ? map_ipc(cuda, handle, &map, why)
+                 : handle->kind == SL_MEMORY_CUDA_PARTS
+                     ? cuda_parts_open(cuda, handle, &map, why)
                      : map_physical(cuda, handle, length_bytes, &map, why);
     if (err == SL_OK) {
         *free_map = map;
@@ -194,7 +197,8 @@ sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_map *map = NULL;
     uint64_t end_bytes = 0;
-    if (handle->kind != SL_MEMORY_CUDA_IPC && handle->kind != SL_MEMORY_CUDA_FD) {
+    if (handle->kind != SL_MEMORY_CUDA_IPC && handle->kind != SL_MEMORY_CUDA_FD &&
+        handle->kind != SL_MEMORY_CUDA_PARTS) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "memory kind %d: device cuda maps IPC handles and shareable descriptors",
                        (int)handle->kind);
@@ -272,7 +276,7 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
     }
     sl_err err = cuda_enter(cuda, why);
     if (err == SL_OK) {
-        err = memory_unit(cuda, &unit, why);
+        err = cuda_memory_unit(cuda, &unit, why);
     }
     if (err == SL_OK) {
         map.length_bytes = sl_align_up(length_bytes, unit);

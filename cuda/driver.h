@@ -67,6 +67,7 @@ enum {
     SL_CU_POINTER_IPC_CAPABLE = 10,  /* cuIpcGetMemHandle works */
     SL_CU_POINTER_MAPPED = 13,
     SL_CU_POINTER_HANDLE_TYPES = 14, /* a bit for each SL_CU_HANDLE_... that it was made with */
+    SL_CU_POINTER_BLOCK_ID = 20,     /* of the physical memory, never used again; new drivers */
     SL_CU_POINTER_POOL = 17,         /* stream-ordered; NULL: of none */
     SL_CU_MEMORY_TYPE_HOST = 1,
     SL_CU_MEMORY_TYPE_DEVICE = 2,

@@ -10,9 +10,17 @@
 
 /* How another process names memory. */
 enum sl_memory_kind {
-    SL_MEMORY_SHARED_FD = 1, /* host: /proc/PID/fd/FD, a memfd or file of the same uid */
-    SL_MEMORY_CUDA_IPC = 2,  /* cudaIpcMemHandle_t of an allocation's base in ipc */
-    SL_MEMORY_CUDA_FD = 3,   /* shareable descriptor, number fd in process pid */
+    SL_MEMORY_SHARED_FD = 1,  /* host: /proc/PID/fd/FD, a memfd or file of the same uid */
+    SL_MEMORY_CUDA_IPC = 2,   /* cudaIpcMemHandle_t of an allocation's base in ipc */
+    SL_MEMORY_CUDA_FD = 3,    /* shareable descriptor, number fd in process pid */
+    SL_MEMORY_CUDA_PARTS = 4, /* addresses of many handles: struct sl_memory_name in ipc */
+};
+
+/* Memory that process pid hands out as shareable descriptors, one for each handle in the order of
+ * the addresses (runtime/sl_descriptors.h). The first handle's memory is where offsets start. */
+struct sl_memory_name {
+    uint64_t number;                      /* of the socket */
+    uint64_t address, length_bytes, life; /* what is asked for */
 };
 
 struct sl_memory_handle {
@@ -113,13 +121,14 @@ struct sl_device {
 struct sl_device_options {
     const char *name; /* "host", "cuda", or "auto": cuda where it can run, else host */
     uint32_t device_index;
-    uint64_t staging_bytes;      /* from 64 KiB: the bytes in flight, and the device memory taken */
-    uint32_t multiprocessors;    /* that a kernel may use; 0: all */
-    const char *cache_directory; /* where measured crossovers are kept; NULL: nowhere */
-    bool measure;                /* find them when they are not there, in sl_device_work */
-    uint64_t probe_bytes;        /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
-    const char *driver_path;     /* tests: instead of libcuda.so.1 */
-    const void *kernels;         /* tests: instead of the image that is built in */
+    uint64_t staging_bytes;   /* from 64 KiB: the bytes in flight, and the device memory taken */
+    uint32_t multiprocessors; /* that a kernel may use; 0: all */
+    const char *runtime_directory; /* where processes hand out memory; NULL: none can be asked */
+    const char *cache_directory;   /* where measured crossovers are kept; NULL: nowhere */
+    bool measure;                  /* find them when they are not there, in sl_device_work */
+    uint64_t probe_bytes;          /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
+    const char *driver_path;       /* tests: instead of libcuda.so.1 */
+    const void *kernels;           /* tests: instead of the image that is built in */
 };
 /* Errors: SL_ERR_UNSUPPORTED (the text says why), SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back
  * end. After SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;

@@ -4,6 +4,7 @@
 
 #include "cuda/sl_device.h"
 #include "ipc/sl_msg.h"
+#include "runtime/sl_metrics.h"
 
 #define SW_POOLS_MAX 8u /* of the message table */
 /* Distinct memory of the table of pools that one rank of an engine lies in. */
@@ -39,10 +40,11 @@ struct sw_engine {
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
- * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
+ * alone. What takes long says to metrics that it goes on. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
  * double, sizes that do not fit); SL_ERR_LIMIT. */
-sl_err sw_engine_map(struct sl_device *device, const struct sl_body_engine_get_reply *body,
-                     uint64_t rank, struct sw_engine *engine, struct sl_error *why);
+sl_err sw_engine_map(struct sl_device *device, struct sl_metrics *metrics,
+                     const struct sl_body_engine_get_reply *body, uint64_t rank,
+                     struct sw_engine *engine, struct sl_error *why);
 bool sw_engine_is_of(const struct sw_engine *engine, uint64_t epoch);
 /* Also accepts one that is not mapped. Leaves state, id and times alone. */
 void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine);

@@ -21,6 +21,7 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
         .staging_bytes = sl_config_u64(env->config, SL_SET_swap_staging),
         .multiprocessors = (uint32_t)sl_config_u64(env->config, SL_SET_swap_multiprocessors),
         .cache_directory = cache,
+        .runtime_directory = env->paths->runtime_dir,
         .measure = sl_config_bool(env->config, SL_SET_swap_measure),
     };
     sl_err err = sl_device_open_with(&options, &memory->device, why);

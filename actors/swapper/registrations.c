@@ -107,7 +107,7 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
         }
     }
     if (err == SL_OK) {
-        err = sw_engine_map(self->memory.device, body, self->rank, engine, &why);
+        err = sw_engine_map(self->memory.device, env->metrics, body, self->rank, engine, &why);
     }
     bool watched = false;
     for (uint32_t i = 0; i < self->engine_count; i++) {

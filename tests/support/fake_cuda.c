@@ -252,6 +252,7 @@ static unsigned long long attribute_of(const struct range *range, int attribute)
     case SL_CU_POINTER_MEMORY_TYPE:
         return device ? SL_CU_MEMORY_TYPE_DEVICE : SL_CU_MEMORY_TYPE_HOST;
     case SL_CU_POINTER_BUFFER_ID:
+    case SL_CU_POINTER_BLOCK_ID:
         return range->id;
     case SL_CU_POINTER_IPC_CAPABLE:
         return device && range->kind != MAPPED && !range->pooled;
@@ -271,6 +272,7 @@ static size_t attribute_bytes(int attribute)
 {
     switch (attribute) {
     case SL_CU_POINTER_BUFFER_ID:
+    case SL_CU_POINTER_BLOCK_ID:
     case SL_CU_POINTER_POOL:
         return 8;
     case SL_CU_POINTER_IPC_CAPABLE:

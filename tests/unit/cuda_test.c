@@ -1,11 +1,13 @@
 /* tests/unit/cuda_test.c - the cuda back end on a driver that plays a GPU in ordinary memory
  * (tests/support/fake_cuda.c): every way of moving, every call that can fail. */
 #include "cuda/cuda_internal.h"
+#include "runtime/sl_descriptors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +90,7 @@ static sl_err bed_device(struct bed *bed, struct sl_error *why)
 {
     struct sl_device_options options = {.name = "cuda",
                                         .staging_bytes = STAGING_BYTES,
+                                        .runtime_directory = "/tmp",
                                         .driver_path = FAKE_CUDA,
                                         .kernels = "image"};
     return sl_device_open_with(&options, &bed->device, why);
@@ -553,6 +556,166 @@ START_TEST(memory_behind_a_shareable_descriptor_is_mapped)
     }
 END_TEST
 
+/* An engine's addresses of several handles, and the server that hands them out. */
+#define ROW_HANDLES 3u
+struct row {
+    struct bed *bed;
+    sl_cu_ptr base;
+    uint64_t length_bytes;
+    sl_cu_handle handles[ROW_HANDLES];
+    uint64_t told_bytes; /* instead of the first handle's length; 0: the truth */
+    struct sl_descriptors *server;
+};
+static const uint64_t row_lengths[ROW_HANDLES] = {2 * SL_MIB, 4 * SL_MIB, 2 * SL_MIB};
+
+static sl_err row_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+                       struct sl_descriptors_part *out, struct sl_error *why)
+{
+    struct row *row = context;
+    if (ask->address != row->base || ask->length_bytes != row->length_bytes || ask->life != 5) {
+        return sl_fail(why, SL_ERR_STALE, "another life");
+    }
+    out->lengths[0] = first == 0 && row->told_bytes != 0 ? row->told_bytes : row_lengths[first];
+    out->count = 1;
+    out->more = first + 1 < ROW_HANDLES;
+    ck_assert_int_eq(row->bed->engine.physical_export(&out->fds[0], row->handles[first],
+                                                      SL_CU_HANDLE_FD, 0),
+                     0);
+    return SL_OK;
+}
+
+static struct sl_memory_handle row_open(struct row *row, struct bed *bed)
+{
+    struct sl_error why = {0};
+    struct sl_cu_memory memory = {.type = SL_CU_MEMORY_PINNED,
+                                  .handle_types = SL_CU_HANDLE_FD,
+                                  .location = {.type = SL_CU_LOCATION_DEVICE}};
+    struct sl_cu_access access = {.location = memory.location, .flags = SL_CU_ACCESS_READ_WRITE};
+    *row = (struct row){.bed = bed, .length_bytes = 8 * SL_MIB};
+    ck_assert_int_eq(bed->engine.address_get(&row->base, row->length_bytes, 0, 0, 0), 0);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < ROW_HANDLES; i++) {
+        ck_assert_int_eq(
+            bed->engine.physical_get(&row->handles[i], row_lengths[i], &memory, 0), 0);
+        ck_assert_int_eq(
+            bed->engine.address_map(row->base + at, row_lengths[i], 0, row->handles[i], 0), 0);
+        at += row_lengths[i];
+    }
+    ck_assert_int_eq(bed->engine.address_access(row->base, at, &access, 1), 0);
+    ck_assert_msg(sl_descriptors_serve("/tmp", row_give, row, &row->server, &why) == SL_OK, "%s",
+                  why.text);
+    struct sl_memory_handle handle = {.kind = SL_MEMORY_CUDA_PARTS, .pid = (uint32_t)getpid()};
+    const struct sl_memory_name name = {.number = sl_descriptors_number(row->server),
+                                        .address = row->base,
+                                        .length_bytes = row->length_bytes,
+                                        .life = 5};
+    memcpy(handle.ipc, &name, sizeof(name));
+    return handle;
+}
+
+static void row_close(struct row *row)
+{
+    struct sl_driver *engine = &row->bed->engine;
+    sl_descriptors_stop(&row->server);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < ROW_HANDLES; i++) {
+        ck_assert_int_eq(engine->address_unmap(row->base + at, row_lengths[i]), 0);
+        ck_assert_int_eq(engine->physical_free(row->handles[i]), 0);
+        at += row_lengths[i];
+    }
+    ck_assert_int_eq(engine->address_free(row->base, row->length_bytes), 0);
+}
+
+START_TEST(memory_of_many_handles_is_mapped_in_one_run)
+    {
+        struct bed bed;
+        struct row row;
+        struct sl_error why = {0};
+        struct sl_mapping one, two;
+        uint64_t seed = 1;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        struct sl_memory_handle handle = row_open(&row, &bed);
+        unsigned char *theirs = (unsigned char *)(uintptr_t)row.base;
+        for (uint64_t i = 0; i < row.length_bytes; i += 4096) {
+            memcpy(theirs + i, &i, sizeof(i));
+        }
+
+        handle.offset_bytes = SL_MIB;
+        ck_assert_msg(bed.device->ops->map(bed.device, &handle, 7 * SL_MIB, &one, &why) == SL_OK,
+                      "%s", why.text);
+        handle.offset_bytes = 0;
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, 100, &two, &why), SL_OK);
+
+        ck_assert_ptr_eq(one.base, (unsigned char *)two.base + SL_MIB);
+        for (uint64_t i = 0; i < row.length_bytes; i += 4096) {
+            uint64_t there = 0;
+            memcpy(&there, (unsigned char *)two.base + i, sizeof(there));
+            ck_assert_uint_eq(there, i);
+        }
+        memcpy((unsigned char *)one.base + 5 * SL_MIB - 4, "crossing", 8); /* handles 1 and 2 */
+        ck_assert_int_eq(memcmp(theirs + 6 * SL_MIB - 4, "crossing", 8), 0);
+        ck_assert_int_eq(bed.fake->mappings, 2 * ROW_HANDLES);
+        ck_assert_int_eq(bed.fake->physicals, ROW_HANDLES); /* the engine's own */
+        bed.device->ops->unmap(bed.device, &one);
+        bed.device->ops->unmap(bed.device, &two);
+        ck_assert_int_eq(bed.fake->mappings, ROW_HANDLES);
+        ck_assert_int_eq(bed.fake->reservations, 1);
+        handle.offset_bytes = 2 * SL_MIB;
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, 7 * SL_MIB, &one, &why),
+                         SL_ERR_INVALID); /* more than there is */
+        row.told_bytes = 3 * SL_MIB;
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, SL_MIB, &one, &why),
+                         SL_ERR_PROTOCOL);
+        row.told_bytes = 4 * SL_MIB; /* the first handle has no such length */
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, SL_MIB, &one, &why), SL_ERR_IO);
+        handle.ipc[24] ^= 1; /* of another life */
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, SL_MIB, &one, &why),
+                         SL_ERR_STALE);
+        row_close(&row);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(memory_of_many_handles_that_fails_half_way_leaves_nothing)
+    {
+        struct bed bed;
+        struct row row;
+        struct sl_error why = {0};
+        struct sl_mapping mapping;
+        uint64_t seed = 1;
+        sl_err err = SL_ERR_IO;
+        uint32_t failed = 0;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        struct sl_memory_handle handle = row_open(&row, &bed);
+        bed.fake->fail_thread = (uintptr_t)pthread_self();
+        bed.fake->fail_code = SL_CU_INVALID_VALUE;
+
+        while (err != SL_OK) {
+            bed.fake->fail_at = bed.fake->calls + failed + 1;
+            err = bed.device->ops->map(bed.device, &handle, 8 * SL_MIB, &mapping, &why);
+            failed += err != SL_OK;
+            ck_assert(err == SL_OK || err == SL_ERR_IO);
+            ck_assert_int_eq(bed.fake->mappings, err == SL_OK ? 2 * ROW_HANDLES : ROW_HANDLES);
+            ck_assert_int_eq(bed.fake->reservations, err == SL_OK ? 2 : 1);
+            ck_assert_int_eq(bed.fake->physicals, ROW_HANDLES);
+            if (err == SL_OK && bed.fake->calls >= bed.fake->fail_at) {
+                bed.device->ops->unmap(bed.device, &mapping); /* what failed gives back */
+                failed++;
+                err = SL_ERR_IO;
+            }
+        }
+
+        ck_assert_uint_ge(failed, 2 + 2 * ROW_HANDLES);
+        bed.fake->fail_at = 0;
+        bed.device->ops->unmap(bed.device, &mapping);
+        row_close(&row);
+        bed.fake->fail_thread = 0;
+        bed_close(&bed);
+    }
+END_TEST
+
 START_TEST(memory_made_for_others_is_clear_and_mapped_as_theirs)
     {
         struct bed bed;
@@ -870,6 +1033,8 @@ int main(void)
     tcase_add_test(failing, copies_that_cannot_be_waited_for_are_the_end);
     tcase_add_test(memory, handles_of_one_allocation_are_opened_once);
     tcase_add_test(memory, memory_behind_a_shareable_descriptor_is_mapped);
+    tcase_add_test(memory, memory_of_many_handles_is_mapped_in_one_run);
+    tcase_add_test(memory, memory_of_many_handles_that_fails_half_way_leaves_nothing);
     tcase_add_test(memory, memory_made_for_others_is_clear_and_mapped_as_theirs);
     tcase_add_loop_test(memory, memory_that_cannot_be_mapped_is_refused, 0, SL_COUNT(refused));
     tcase_add_test(memory, more_than_the_allocation_is_refused);

@@ -271,7 +271,7 @@ static void spoil_kind(struct engine *engine)
 }
 static void spoil_kind_high(struct engine *engine)
 {
-    engine->regions[3].handle_kind = 4;
+    engine->regions[3].handle_kind = 5;
 }
 static void spoil_ipc(struct engine *engine)
 {
@@ -296,6 +296,12 @@ static void spoil_missing(struct engine *engine)
 static void spoil_no_region(struct engine *engine)
 {
     engine->body.regions.count = 0;
+}
+static void spoil_name(struct engine *engine)
+{
+    engine->regions[3].handle_kind = 4;
+    engine->regions[3].pid = 1;
+    engine->regions[3].handle = (struct sl_bytes){.at = (const unsigned char *)"short", .length = 5};
 }
 static void spoil_no_pool(struct engine *engine)
 {
@@ -340,6 +346,7 @@ static const struct {
     {spoil_kind, "regions[3].handle_kind"},
     {spoil_kind_high, "regions[3].handle_kind"},
     {spoil_ipc, "regions[3].handle"},
+    {spoil_name, "regions[3].handle"},
     {spoil_fd_pid, "regions[3].pid"},
     {spoil_hole, "lacks layer 1"},
     {spoil_twice, "regions[1].layer"},

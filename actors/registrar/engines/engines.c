@@ -20,8 +20,10 @@
 #define ENGINE_WORLD_MAX    64u
 #define MEMORY_KIND_FD \
     1u /* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_IPC 2u
-#define MEMORY_KIND_MAX 3u
+#define MEMORY_KIND_IPC   2u
+#define MEMORY_KIND_PARTS 4u
+#define MEMORY_KIND_MAX   4u
+#define MEMORY_NAME_BYTES 32u /* struct sl_memory_name */
 
 struct engine_note {
     uint32_t version;
@@ -110,6 +112,9 @@ static sl_err region_check(const struct sl_body_engine_register *engine, uint64_
     if (region->handle_kind == MEMORY_KIND_IPC ? region->handle.length == 0 : region->pid == 0) {
         return region_fail(why, index,
                            region->handle_kind == MEMORY_KIND_IPC ? "handle: empty" : "pid: 0");
+    }
+    if (region->handle_kind == MEMORY_KIND_PARTS && region->handle.length < MEMORY_NAME_BYTES) {
+        return region_fail(why, index, "handle: names no memory");
     }
     if (region->block_stride_bytes < region->piece_bytes) {
         return region_fail(why, index, "block_stride_bytes: less than piece_bytes");
@@ -356,6 +361,25 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     return SL_OK;
 }
 
+/* For people: what the memory of an engine is, each kind once. */
+static const char *memory_text(const struct sl_body_engine_register *body, char *out, size_t room)
+{
+    static const char *const kinds[MEMORY_KIND_MAX + 1] = {
+        "", "shared memory", "cuda ipc", "cuda descriptor", "cuda memory of many handles"};
+    bool seen[MEMORY_KIND_MAX + 1] = {false};
+    size_t length = 0;
+    out[0] = '\0';
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        uint64_t kind = body->regions.at[i].handle_kind; /* engine_check */
+        if (!seen[kind]) {
+            seen[kind] = true;
+            length += (size_t)snprintf(out + length, room - length, "%s%s",
+                                       length == 0 ? "" : " and ", kinds[kind]);
+        }
+    }
+    return out;
+}
+
 static void engine_register_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_engine_register *body = &msg->body.engine_register;
@@ -379,9 +403,10 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
+    char memory[120]; /* the longest has all kinds: 79 bytes */
     reg_log(self, SL_LOG_INFO, msg->trace_id,
-            "engine %s: process %u, %" PRIu64 " ranks, %" PRIu64 " pools", body->name.at, proc.pid,
-            body->world, body->pools.count);
+            "engine %s: process %u, %" PRIu64 " ranks, %" PRIu64 " pools, %s", body->name.at,
+            proc.pid, body->world, body->pools.count, memory_text(body, memory, sizeof(memory)));
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_register_reply.engine_id = id;
     sl_reply(self->env, msg, &reply);

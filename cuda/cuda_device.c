@@ -238,6 +238,7 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     uint32_t all = (uint32_t)SL_MAX(sm_count, 1);
     cuda->sm_limit = options->multiprocessors == 0 ? all : SL_MIN(options->multiprocessors, all);
     cuda->host_pointers = host_pointers != 0;
+    cuda->capability = (uint32_t)(10 * major + minor);
     cuda->batch_works = driver->copy_batch != NULL || driver->copy_batch_12 != NULL;
     char *at = cuda->crossover.machine;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
@@ -251,34 +252,37 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     return SL_OK;
 }
 
-static sl_err kernels_load(struct cuda_device *cuda, const void *image, struct sl_error *why)
+/* Without kernels a copy costs more and the processor digests: worth a word, and no failure. */
+static sl_err kernels_open(struct cuda_device *cuda, const struct sl_device_options *options,
+                           struct sl_error *why)
 {
-    struct sl_driver *driver = &cuda->driver;
-    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
-    sl_cu_function *functions[] = {&cuda->gather, &cuda->scatter, &cuda->hash};
-    sl_err err =
-        sl_fail_cuda(driver, why, driver->module_load(&cuda->module, image), "load the kernels");
-    for (size_t i = 0; err == SL_OK && i < SL_COUNT(names); i++) {
-        err =
-            sl_fail_cuda(driver, why, driver->module_function(functions[i], cuda->module, names[i]),
-                         "find the kernel %s", names[i]);
+    struct sl_kernel_image given = {.name = "given", .data = options->kernels};
+    uint32_t count = 1;
+    const struct sl_kernel_image *images =
+        options->kernels != NULL ? &given : sl_cuda_kernels(&count);
+    sl_err err = cuda_kernels_load(cuda, images, count, why);
+    if (err != SL_OK) {
+        return err;
     }
-    return err;
+    size_t length = strlen(cuda->base.text), room = sizeof(cuda->base.text) - length;
+    cuda->base.reduced = cuda->module == NULL;
+    snprintf(cuda->base.text + length, room, "%s%s",
+             cuda->base.reduced ? "; copies alone, no kernels: " : ", kernels by ",
+             cuda->kernels_text);
+    if (cuda->base.reduced) { /* what is measured so is of no use to who has kernels */
+        length = strlen(cuda->crossover.machine);
+        snprintf(cuda->crossover.machine + length, SL_CROSSOVER_TEXT - length, "-copies");
+    }
+    return SL_OK;
 }
 
 static sl_err cuda_start(struct cuda_device *cuda, const struct sl_device_options *options,
-                         const void *image, struct sl_error *why)
+                         struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
     sl_err err = sl_driver_open(driver, options->driver_path, why);
     if (err == SL_OK) {
         err = gpu_find(cuda, options, why);
-    }
-    if (err == SL_OK && image == NULL) {
-        err = sl_fail(why, SL_ERR_UNSUPPORTED,
-                      "device cuda: GPU %u is there, but this was built without kernels (preset "
-                      "cuda builds them)",
-                      options->device_index);
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(driver, why, driver->context_retain(&cuda->context, cuda->gpu),
@@ -289,7 +293,7 @@ static sl_err cuda_start(struct cuda_device *cuda, const struct sl_device_option
         err = cuda_enter(cuda, why);
     }
     if (err == SL_OK) {
-        err = kernels_load(cuda, image, why);
+        err = kernels_open(cuda, options, why);
     }
     if (err == SL_OK) {
         err = cuda_slots_open(cuda, why);
@@ -325,8 +329,7 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
     cuda->base.slice_moves = SL_DEVICE_SLICE_MOVES_MAX;
     cuda->half_bytes = options->staging_bytes / 2 / CUDA_HALF_UNIT * CUDA_HALF_UNIT;
     cuda->hash_count_max = cuda->half_bytes / SL_DIGEST_CHUNK_BYTES + CUDA_SLOT_ITEMS;
-    sl_err err = cuda_start(cuda, options,
-                            options->kernels == NULL ? sl_cuda_kernels() : options->kernels, why);
+    sl_err err = cuda_start(cuda, options, why);
     if (err != SL_OK) {
         cuda_destroy(&cuda->base);
         return err;

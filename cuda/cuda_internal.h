@@ -99,7 +99,9 @@ struct cuda_device {
     sl_cu_device gpu;
     bool retained;
     sl_cu_context context;
-    sl_cu_module module;
+    uint32_t capability;    /* 90: sm_90 */
+    sl_cu_module module;    /* NULL: no kernels, so copies alone */
+    char kernels_text[160]; /* which image runs, or why none does */
     sl_cu_function gather, scatter, hash;
     uint32_t sm_limit;
     bool host_pointers; /* pinned memory has one address for both */
@@ -190,6 +192,11 @@ sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *
                        struct cuda_map *map, struct sl_error *why);
 /* Also half of it. */
 void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map);
+/* cuda_kernels.c */
+/* Loads the first of the images that the driver takes; kernels_text says which. None: module stays
+ * NULL, which is no error. Errors: those of the driver that are not the image's. */
+sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
+                         uint32_t count, struct sl_error *why);
 
 /* cuda_measure.c */
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why);

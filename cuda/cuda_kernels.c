@@ -1,21 +1,127 @@
-/* cuda/cuda_kernels.c - the image of kernels.cu, where there was an nvcc to make one. */
-#include "cuda/device_internal.h"
+/* cuda/cuda_kernels.c - the images of kernels.cu, as far as there were compilers to make them, and
+ * which of them the driver takes. */
+#include "cuda/cuda_internal.h"
 
-#ifdef SL_KERNEL_IMAGE
-__asm__(".section .rodata,\"a\",@progbits\n"
-        ".balign 16\n"
-        "sl_kernel_image_begin:\n"
-        ".incbin \"" SL_KERNEL_IMAGE "\"\n"
-        ".previous\n");
-extern const unsigned char sl_kernel_image_begin[];
+#include <stdio.h>
+#include <string.h>
 
-const void *sl_cuda_kernels(void)
+/* ---- the images, newest first (cuda/kernels.cmake) ---- */
+
+#ifdef SL_KERNEL_IMAGES_FILE
+#include SL_KERNEL_IMAGES_FILE
+
+/* With a zero byte behind it: PTX is a text. */
+#define EMBED(symbol, capability, name, file)    \
+    __asm__(".section .rodata,\"a\",@progbits\n" \
+            ".balign 16\n"                       \
+            "sl_kernel_image_" #symbol ":\n"     \
+            ".incbin \"" file "\"\n"             \
+            ".byte 0\n"                          \
+            ".previous\n");                      \
+    extern const unsigned char sl_kernel_image_##symbol[];
+SL_KERNEL_IMAGES(EMBED)
+#undef EMBED
+
+static const struct sl_kernel_image images[] = {
+#define ROW(symbol, capability, name, file) {(name), sl_kernel_image_##symbol, (capability)},
+    SL_KERNEL_IMAGES(ROW)
+#undef ROW
+};
+
+const struct sl_kernel_image *sl_cuda_kernels(uint32_t *count)
 {
-    return sl_kernel_image_begin;
+    *count = SL_COUNT(images);
+    return images;
 }
 #else
-const void *sl_cuda_kernels(void)
+const struct sl_kernel_image *sl_cuda_kernels(uint32_t *count)
 {
+    *count = 0;
     return NULL;
 }
 #endif
+
+/* ---- the one that runs ---- */
+
+/* Machine code runs on its own and on later architectures of the same major number. */
+static bool image_fits(const struct sl_kernel_image *image, uint32_t capability)
+{
+    return image->capability == 0 ||
+           (image->capability / 10 == capability / 10 && image->capability <= capability);
+}
+
+/* Errors of the image alone: the next one may do. */
+static bool image_refused(sl_cu_result result)
+{
+    switch (result) {
+    case SL_CU_INVALID_IMAGE: /* an ELF ABI that the driver does not know */
+    case SL_CU_NO_BINARY:     /* nothing for this architecture */
+    case SL_CU_INVALID_PTX:
+    case SL_CU_NO_COMPILER:     /* the driver's library for PTX is not installed */
+    case SL_CU_UNSUPPORTED_PTX: /* of a later toolkit */
+    case SL_CU_COMPILER_OFF:    /* CUDA_DISABLE_JIT */
+    case SL_CU_NO_SYMBOL:       /* a kernel is not in it */
+    case SL_CU_NOT_SUPPORTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static sl_err image_load(struct cuda_device *cuda, const struct sl_kernel_image *image,
+                         sl_cu_result *result, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
+    sl_cu_function *functions[] = {&cuda->gather, &cuda->scatter, &cuda->hash};
+    *result = driver->module_load(&cuda->module, image->data);
+    if (*result != 0) {
+        cuda->module = NULL;
+        return sl_fail_cuda(driver, why, *result, "load the kernels (%s)", image->name);
+    }
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        *result = driver->module_function(functions[i], cuda->module, names[i]);
+        if (*result != 0) {
+            sl_err err = sl_fail_cuda(driver, why, *result, "find the kernel %s (%s)", names[i],
+                                      image->name);
+            (void)driver->module_unload(cuda->module);
+            cuda->module = NULL;
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
+sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
+                         uint32_t count, struct sl_error *why)
+{
+    size_t room = sizeof(cuda->kernels_text), used = 0;
+    if (count == 0) {
+        snprintf(cuda->kernels_text, room, "built without");
+    } else {
+        snprintf(cuda->kernels_text, room, "none for sm_%u", cuda->capability);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sl_kernel_image *image = &images_given[i];
+        struct sl_error reason = {0};
+        sl_cu_result result = 0;
+        if (!image_fits(image, cuda->capability)) {
+            continue;
+        }
+        sl_err err = image_load(cuda, image, &result, &reason);
+        if (err == SL_OK) {
+            snprintf(cuda->kernels_text, room, "%s", image->name);
+            return SL_OK;
+        }
+        if (!image_refused(result)) {
+            if (why != NULL) {
+                *why = reason;
+            }
+            return err;
+        }
+        int wrote = snprintf(cuda->kernels_text + used, room - used, "%s%s: code %d",
+                             used == 0 ? "refused by the driver: " : ", ", image->name, result);
+        used = SL_MIN(used + (size_t)SL_MAX(wrote, 0), room - 1);
+    }
+    return SL_OK;
+}

@@ -83,7 +83,8 @@ static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *sl
                       const struct cuda_job *job)
 {
     uint64_t chunks = cuda_chunks(job->range.length_bytes);
-    return job->digests && (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
+    return job->digests && cuda->module != NULL &&
+           (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 
 /* Whether the device can digest the blocks themselves: of a block in one run only all of it. */
@@ -284,11 +285,12 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
     bool fits = sl_align_up(job->range.length_bytes, SL_WORD_BYTES) <= cuda->half_bytes;
     /* Where the GPU cannot digest a block that is only copied, the detour over staging costs less
      * than a processor that digests. */
-    bool plain = !job->digests || hash_where_it_lies(job) || !fits;
+    bool kernels = cuda->module != NULL;
+    bool plain = !job->digests || !kernels || hash_where_it_lies(job) || !fits;
     possible[SL_WAY_COPIES] = plain;
     possible[SL_WAY_BATCH] = plain && cuda->batch_works;
-    possible[SL_WAY_STAGED] = fits || job->table->host.path != SL_PLAN_RUNS;
-    possible[SL_WAY_MAPPED] = plain && fits && cuda->host_pointers;
+    possible[SL_WAY_STAGED] = kernels && (fits || job->table->host.path != SL_PLAN_RUNS);
+    possible[SL_WAY_MAPPED] = kernels && plain && fits && cuda->host_pointers;
 }
 
 /* What is left of the job, up to what a slot holds. */

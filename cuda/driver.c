@@ -122,10 +122,12 @@ static sl_err code_of(sl_cu_result result)
     case SL_CU_NOT_READY:
         return SL_ERR_TIMEOUT;
     case SL_CU_NO_DEVICE:
-    case 200: /* invalid image */
+    case SL_CU_INVALID_IMAGE:
     case SL_CU_NO_BINARY:
-    case 218: /* invalid PTX */
-    case 222: /* unsupported PTX version */
+    case SL_CU_INVALID_PTX:
+    case SL_CU_NO_COMPILER:
+    case SL_CU_UNSUPPORTED_PTX:
+    case SL_CU_COMPILER_OFF:
     case SL_CU_NOT_SUPPORTED:
     case 803: /* driver and kernel module differ */
         return SL_ERR_UNSUPPORTED;

@@ -47,7 +47,13 @@ enum {
     SL_CU_OUT_OF_MEMORY = 2,
     SL_CU_NOT_INITIALIZED = 3,
     SL_CU_NO_DEVICE = 100,
+    SL_CU_INVALID_IMAGE = 200,
     SL_CU_NO_BINARY = 209,
+    SL_CU_INVALID_PTX = 218,
+    SL_CU_NO_COMPILER = 221,     /* of PTX */
+    SL_CU_UNSUPPORTED_PTX = 222, /* its version is later than the driver */
+    SL_CU_COMPILER_OFF = 223,
+    SL_CU_NO_SYMBOL = 500,
     SL_CU_NOT_READY = 600,
     SL_CU_ILLEGAL_ADDRESS = 700,
     SL_CU_LAUNCH_FAILED = 719,
@@ -63,8 +69,8 @@ enum {
     SL_CU_POINTER_MEMORY_TYPE = 2,      /* of a pointer: */
     SL_CU_POINTER_BUFFER_ID = 7,        /* of the allocation, never used again */
     SL_CU_POINTER_MANAGED = 8,
-    SL_CU_POINTER_DEVICE = 9,        /* ordinal */
-    SL_CU_POINTER_IPC_CAPABLE = 10,  /* cuIpcGetMemHandle works */
+    SL_CU_POINTER_DEVICE = 9,       /* ordinal */
+    SL_CU_POINTER_IPC_CAPABLE = 10, /* cuIpcGetMemHandle works */
     SL_CU_POINTER_MAPPED = 13,
     SL_CU_POINTER_HANDLE_TYPES = 14, /* a bit for each SL_CU_HANDLE_... that it was made with */
     SL_CU_POINTER_BLOCK_ID = 20,     /* of the physical memory, never used again; new drivers */

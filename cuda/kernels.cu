@@ -12,20 +12,20 @@ static __device__ __forceinline__ uint64_t worker_count()
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
     sl_gather_kernel(const __grid_constant__ struct sl_swap swap)
 {
     sl_gather_body(&swap, worker_index(), worker_count());
 }
 
-extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
     sl_scatter_kernel(const __grid_constant__ struct sl_swap swap)
 {
     sl_scatter_body(&swap, worker_index(), worker_count());
 }
 
 /* Four neighbouring threads a chunk; they stay together, so that their terms can be summed. */
-extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS)
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
     sl_hash_kernel(const __grid_constant__ struct sl_hash_job job)
 {
     uint64_t chunks = job.swap.block_count * job.value_chunks;

@@ -109,13 +109,15 @@ struct sl_device_stats {
     uint64_t kernels;
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
+#define SL_DEVICE_TEXT_BYTES      240u
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;
     uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
     uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
     struct sl_device_stats stats;
-    char text[160]; /* what runs here, or for `auto` why it is `host`: for logs */
+    bool reduced; /* not all that it could do works here: text says what, and why */
+    char text[SL_DEVICE_TEXT_BYTES]; /* what runs here, or for `auto` why it is `host`: for logs */
 };
 
 struct sl_device_options {
@@ -128,7 +130,7 @@ struct sl_device_options {
     bool measure;                  /* find them when they are not there, in sl_device_work */
     uint64_t probe_bytes;          /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
     const char *driver_path;       /* tests: instead of libcuda.so.1 */
-    const void *kernels;           /* tests: instead of the image that is built in */
+    const void *kernels;           /* tests: instead of the images that are built in */
 };
 /* Errors: SL_ERR_UNSUPPORTED (the text says why), SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back
  * end. After SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;

@@ -28,7 +28,7 @@ struct sl_gpu_bench_options {
     void *context;
 };
 struct sl_gpu_bench_result {
-    char text[160]; /* what was measured */
+    char text[SL_DEVICE_TEXT_BYTES]; /* what was measured */
     struct sl_crossover crossover;
     uint32_t rows, rows_left_out;
     uint64_t checked_bytes; /* went there and back, and were compared */

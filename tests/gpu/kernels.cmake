@@ -1,7 +1,8 @@
-# The machine code of the kernels, in the image and in the program that carries it.
+# The images of the kernels, and the program that carries them.
 if(SL_CUDA AND Python3_FOUND)
+    get_property(images GLOBAL PROPERTY SL_KERNEL_FILES)
     add_test(NAME gpu/kernels_code COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/kernels_code.py
-        ${CMAKE_BINARY_DIR}/cuda/kernels.fatbin $<TARGET_FILE:sluice-swapper>)
+        $<TARGET_FILE:sluice-swapper> ${images})
 else()
     add_test(NAME gpu/kernels_code COMMAND ${CMAKE_COMMAND} -E echo "skipped: built without kernels (preset cuda builds them)")
     set_tests_properties(gpu/kernels_code PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")

@@ -134,7 +134,7 @@ sl_cu_result fake_init(unsigned flags)
 sl_cu_result fake_version(int *version)
 {
     TAKES();
-    *version = FAKE_CUDA_DRIVER;
+    *version = fake_number();
     return 0;
 }
 
@@ -185,11 +185,23 @@ sl_cu_result fake_device_attribute(int *value, int attribute, sl_cu_device devic
 {
     (void)device;
     TAKES();
-    *value = attribute == SL_CU_ATTRIBUTE_SM_COUNT ? FAKE_CUDA_SM
-             : attribute == SL_CU_ATTRIBUTE_MAJOR  ? 9
-             : attribute == SL_CU_ATTRIBUTE_MINOR  ? 0
-                                                   : 1;
-    return 0;
+    switch (attribute) {
+    case SL_CU_ATTRIBUTE_SM_COUNT:
+        *value = FAKE_CUDA_SM;
+        return 0;
+    case SL_CU_ATTRIBUTE_MAJOR:
+        *value = fake_capability() / 10;
+        return 0;
+    case SL_CU_ATTRIBUTE_MINOR:
+        *value = fake_capability() % 10;
+        return 0;
+    case SL_CU_ATTRIBUTE_HOST_POINTERS:
+        *value = !fake_state.no_host_pointers;
+        return 0;
+    default:
+        *value = 1;
+        return 0;
+    }
 }
 
 sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)

@@ -33,10 +33,18 @@ struct fake_cuda {
     bool pooled;             /* memory comes from a stream-ordered pool: it has no IPC handle */
     bool hangs; /* nothing gets done any more: who waits without a deadline waits for ever */
     uint64_t busy_queries; /* so many queries find the work not done */
+    /* What it is; 0: as the environment says, else the usual. */
+    int number;            /* of the driver; FAKE_CUDA_NUMBER */
+    int capability;        /* of its GPU, 90 is sm_90; FAKE_CUDA_CAPABILITY */
+    bool no_host_pointers; /* registered memory has another address on the device */
 };
-#define FAKE_CUDA_SM       4
-#define FAKE_CUDA_PRIORITY 5 /* the least */
-#define FAKE_CUDA_DRIVER   13000
+#define FAKE_CUDA_SM         4
+#define FAKE_CUDA_PRIORITY   5 /* the least */
+#define FAKE_CUDA_DRIVER     13000
+#define FAKE_CUDA_CAPABILITY 90
+/* An image of a test's own, which has all kernels and any driver takes. Others must be what a real
+ * driver of that number takes. */
+#define FAKE_CUDA_IMAGE "image"
 
 /* Exported under this name; one for the process. */
 typedef struct fake_cuda *(*fake_cuda_state_fn)(void);

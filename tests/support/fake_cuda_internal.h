@@ -55,6 +55,12 @@ struct range *fake_range_at(enum range_kind kind, uintptr_t at);
 /* One of that kind that holds all of [at, +length). */
 struct range *fake_range_in(enum range_kind kind, uintptr_t at, size_t length);
 
+/* fake_cuda_images.c */
+/* What was set, else what the environment says under that name, else the usual. */
+int fake_setting(const char *name, int set, int usual);
+int fake_number(void);
+int fake_capability(void);
+
 /* fake_cuda_streams.c */
 struct op *fake_stream_add(struct stream *stream);
 /* The number of the next operation, from the stream's beginning. */

@@ -175,40 +175,6 @@ sl_cu_result fake_event_wait(sl_cu_event at)
 
 /* ---- kernels ---- */
 
-sl_cu_result fake_module_load(sl_cu_module *module, const void *image)
-{
-    TAKES();
-    if (!fake_current || image == NULL) {
-        return SL_CU_NO_BINARY;
-    }
-    fake_state.modules++;
-    *module = &fake_state.modules;
-    return 0;
-}
-
-sl_cu_result fake_module_unload(sl_cu_module module)
-{
-    (void)module;
-    GIVES();
-    fake_state.modules--;
-    return result;
-}
-
-static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
-
-sl_cu_result fake_module_function(sl_cu_function *function, sl_cu_module module, const char *name)
-{
-    (void)module;
-    TAKES();
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        if (strcmp(names[i], name) == 0) {
-            memcpy(function, &names[i], sizeof(*function));
-            return 0;
-        }
-    }
-    return 500; /* not found */
-}
-
 sl_cu_result fake_launch(sl_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, sl_cu_stream stream, void **parameters,

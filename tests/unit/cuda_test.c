@@ -934,7 +934,7 @@ START_TEST(a_device_that_cannot_be_says_why)
         ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_OK);
         ck_assert_str_eq(device->ops->name, "cuda");
         ck_assert_str_eq(device->text, "device cuda: GPU 0 Fake (sm_90, 4 multiprocessors, 4 for "
-                                       "copies), driver 13.0");
+                                       "copies), driver 13.0, kernels by given");
         sl_device_close(&device);
         ck_assert_ptr_null(device);
     }

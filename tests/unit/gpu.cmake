@@ -2,8 +2,9 @@ sl_test(kernel_test LABEL unit SOURCES unit/kernel_test.c LIBS sluice_device Pkg
 sl_test(crossover_test LABEL unit SOURCES unit/crossover_test.c support/tmpdir.c LIBS sluice_device)
 
 # A driver on ordinary memory, under the real one's file name in a folder of its own: LD_LIBRARY_PATH finds it.
-add_library(fake_cuda SHARED support/fake_cuda.c support/fake_cuda_capture.c support/fake_cuda_memory.c support/fake_cuda_streams.c
-    support/fake_cuda_vmm.c support/fake_cuda_wait.c)
+add_library(fake_cuda SHARED
+    support/fake_cuda.c support/fake_cuda_capture.c support/fake_cuda_images.c support/fake_cuda_memory.c
+    support/fake_cuda_streams.c support/fake_cuda_vmm.c support/fake_cuda_wait.c)
 target_link_libraries(fake_cuda PRIVATE sl_flags)
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 C_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake)
@@ -13,3 +14,6 @@ add_dependencies(cuda_test fake_cuda)
 sl_test(cuda_wait_test LABEL unit SOURCES unit/cuda_wait_test.c LIBS sluice_driver)
 target_compile_definitions(cuda_wait_test PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
 add_dependencies(cuda_wait_test fake_cuda)
+sl_test(cuda_open_test LABEL unit SOURCES unit/cuda_open_test.c LIBS sluice_device)
+target_compile_definitions(cuda_open_test PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
+add_dependencies(cuda_open_test fake_cuda)

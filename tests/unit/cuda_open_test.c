@@ -1,0 +1,337 @@
+/* tests/unit/cuda_open_test.c - what the cuda back end makes of the driver that it finds: which
+ * image of the kernels runs, what goes on without any, and what each error of a start means. */
+#include "cuda/cuda_internal.h"
+#include "tests/support/fake_cuda.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAGING_BYTES (256 * SL_KIB)
+
+static struct sl_driver engine; /* another use of the same driver */
+static struct fake_cuda *fake;
+
+static void setup(void)
+{
+    fake_cuda_state_fn state;
+    ck_assert_int_eq(sl_driver_open(&engine, FAKE_CUDA, NULL), SL_OK);
+    void *symbol = dlsym(engine.library, "fake_cuda_state");
+    memcpy(&state, &symbol, sizeof(state));
+    fake = state();
+}
+
+static void teardown(void)
+{
+    ck_assert_int_eq(fake->contexts + fake->modules + fake->streams + fake->events, 0);
+    ck_assert_int_eq(fake->allocations + fake->host_allocations + fake->registrations, 0);
+    sl_driver_close(&engine);
+}
+
+static sl_err open_as(const char *name, const void *kernels, struct sl_device **out,
+                      struct sl_error *why)
+{
+    struct sl_device_options options = {
+        .name = name, .staging_bytes = STAGING_BYTES, .driver_path = FAKE_CUDA, .kernels = kernels};
+    return sl_device_open_with(&options, out, why);
+}
+
+static struct sl_device *device_open(const void *kernels)
+{
+    struct sl_device *device = NULL;
+    struct sl_error why = {0};
+    ck_assert_msg(open_as("cuda", kernels, &device, &why) == SL_OK, "%s", why.text);
+    return device;
+}
+
+/* ---- images ---- */
+
+#define NAMES      SL_KERNEL_GATHER " " SL_KERNEL_SCATTER " " SL_KERNEL_HASH
+#define CODE_BYTES 256u
+
+/* Machine code as far as a driver looks at it: the head of an ELF file, and the kernels' names. */
+static void code_make(unsigned char *out, unsigned abi, uint32_t capability)
+{
+    uint64_t sections = CODE_BYTES;
+    memset(out, 0, CODE_BYTES);
+    memcpy(out,
+           "\x7f"
+           "ELF\x02\x01\x01",
+           7);
+    out[7] = abi >= 8 ? 0x41 : 0x33;
+    out[8] = (unsigned char)abi;
+    out[18] = 190;
+    memcpy(out + 40, &sections, sizeof(sections));
+    capability <<= abi >= 8 ? 8 : 0;
+    memcpy(out + 48, &capability, sizeof(capability));
+    memcpy(out + 64, NAMES, sizeof(NAMES));
+}
+
+/* A fat binary of toolkit 13: code of sm_90 and sm_100, and PTX 9.0. */
+static void fatbin_make(unsigned char *out, size_t room)
+{
+    static const char ptx[CODE_BYTES] = ".version 9.0\n.target sm_80\n" NAMES;
+    static const uint32_t capabilities[] = {90, 100};
+    uint64_t all = 3 * (64 + CODE_BYTES), payload = CODE_BYTES;
+    memset(out, 0, room);
+    memcpy(out, "\x50\xed\x55\xba\x01\x00\x10\x00", 8);
+    memcpy(out + 8, &all, sizeof(all));
+    for (uint32_t i = 0; i < 3; i++) {
+        unsigned char *entry = out + 16 + i * (64 + CODE_BYTES);
+        entry[0] = i < 2 ? 2 : 1;
+        entry[4] = 64;
+        memcpy(entry + 8, &payload, sizeof(payload));
+        if (i < 2) {
+            code_make(entry + 64, 8, capabilities[i]);
+        } else {
+            memcpy(entry + 64, ptx, sizeof(ptx));
+        }
+    }
+}
+
+static unsigned char image_bytes[5][2048];
+static const struct sl_kernel_image images[] = {
+    {"nvcc 13.0", image_bytes[0], 0},         {"ptxas 12.0 sm_90", image_bytes[1], 90},
+    {"ptxas 12.0 sm_86", image_bytes[2], 86}, {"ptxas 12.0 sm_80", image_bytes[3], 80},
+    {"PTX 7.0", image_bytes[4], 0},
+};
+
+static void images_make(void)
+{
+    static const char ptx[] = "// by clang\n.version 7.0\n.target sm_80\n" NAMES;
+    fatbin_make(image_bytes[0], sizeof(image_bytes[0]));
+    for (size_t i = 1; i < 4; i++) {
+        code_make(image_bytes[i], 7, images[i].capability);
+    }
+    memcpy(image_bytes[4], ptx, sizeof(ptx));
+}
+
+static const struct {
+    int number, capability;
+    const char *want;
+} drivers[] = {
+    {13000, 90, "nvcc 13.0"},
+    {13000, 103, "nvcc 13.0"},
+    {13000, 120, "nvcc 13.0"}, /* compiles its PTX 9.0 */
+    {12080, 90, "ptxas 12.0 sm_90"},
+    {12000, 90, "ptxas 12.0 sm_90"},
+    {12000, 89, "ptxas 12.0 sm_86"},
+    {12040, 80, "ptxas 12.0 sm_80"},
+    {12080, 100, "PTX 7.0"},
+    {11000, 80, "ptxas 12.0 sm_80"},
+    {12000, 75, "refused by the driver: nvcc 13.0: code 222, PTX 7.0: code 209"},
+};
+
+START_TEST(newest_image_that_the_driver_takes_runs)
+    {
+        struct sl_error why = {0};
+        images_make();
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        struct cuda_device *cuda = cuda_of(device);
+        ck_assert_int_eq(cuda->driver.module_unload(cuda->module), 0);
+        cuda->module = NULL;
+        fake->number = drivers[_i].number;
+        fake->capability = drivers[_i].capability;
+        cuda->capability = (uint32_t)drivers[_i].capability;
+
+        ck_assert_int_eq(cuda_kernels_load(cuda, images, SL_COUNT(images), &why), SL_OK);
+
+        ck_assert_str_eq(cuda->kernels_text, drivers[_i].want);
+        ck_assert_int_eq(cuda->module == NULL, strncmp(drivers[_i].want, "refused", 7) == 0);
+        sl_device_close(&device);
+    }
+END_TEST
+
+START_TEST(image_without_a_kernel_is_given_up_for_the_next)
+    {
+        struct sl_error why = {0};
+        images_make();
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        struct cuda_device *cuda = cuda_of(device);
+        ck_assert_int_eq(cuda->driver.module_unload(cuda->module), 0);
+        cuda->module = NULL;
+        fake->number = 12000;
+        memset(image_bytes[1] + 64, 0, sizeof(NAMES));
+
+        ck_assert_int_eq(cuda_kernels_load(cuda, images, SL_COUNT(images), &why), SL_OK);
+
+        ck_assert_str_eq(cuda->kernels_text, "PTX 7.0");
+        ck_assert_int_eq(fake->modules, 1);
+        sl_device_close(&device);
+    }
+END_TEST
+
+START_TEST(failure_that_is_not_the_images_ends_the_start)
+    {
+        struct sl_device *device = NULL;
+        struct sl_error why = {0};
+        fake->fail_symbol = "fake_module_load";
+        fake->fail_code = SL_CU_OUT_OF_MEMORY;
+
+        ck_assert_int_eq(open_as("cuda", FAKE_CUDA_IMAGE, &device, &why), SL_ERR_NO_MEMORY);
+
+        ck_assert_ptr_nonnull(strstr(why.text, "load the kernels (given)"));
+        fake->fail_symbol = NULL;
+    }
+END_TEST
+
+/* ---- without kernels ---- */
+
+#define LAYERS 3u
+#define BLOCKS 8u
+
+static const struct {
+    uint64_t piece_bytes, stride_bytes;
+    bool cross_layer;
+} pools[] = {
+    {4096, 4096, false},     /* digests where it lies not possible */
+    {16384, 16400, false},   /* whole chunks */
+    {4096, 3 * 4096, true},  /* blocks in one run */
+    {100000, 100000, false}, /* a value over the staging */
+    {200000, 200000, false}, /* a piece over the staging */
+};
+
+/* There and back through a device whose kernels no driver of this number takes. */
+static void moves_without_kernels(size_t shape, bool pinned)
+{
+    static const char late[] = ".version 9.9\n.target sm_80\n" NAMES;
+    uint64_t piece = pools[shape].piece_bytes, stride = pools[shape].stride_bytes;
+    size_t pool_bytes = stride * BLOCKS * (pools[shape].cross_layer ? 1 : LAYERS);
+    size_t arena_bytes = 8 * SL_MIB;
+    struct sl_layer layers[LAYERS];
+    struct sl_move moves[BLOCKS] = {{0}};
+    struct sl_error why = {0};
+    uint32_t layers_index = 0;
+    sl_cu_ptr pool = 0;
+    bool more = true;
+    struct sl_device *device = device_open(late);
+    ck_assert(device->reduced);
+    ck_assert_int_eq(engine.memory_get(&pool, pool_bytes), 0);
+    unsigned char *bytes = (unsigned char *)(uintptr_t)pool, *copy = malloc(pool_bytes);
+    unsigned char *arena = aligned_alloc(4096, arena_bytes);
+    for (size_t i = 0; i < pool_bytes; i++) {
+        copy[i] = bytes[i] = (unsigned char)(i * 131 + i / 4099);
+    }
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        uint64_t at = l * (pools[shape].cross_layer ? piece : stride * BLOCKS);
+        layers[l] = (struct sl_layer){.base = bytes + at,
+                                      .block_stride_bytes = stride,
+                                      .piece_bytes = piece,
+                                      .block_count = BLOCKS};
+    }
+    ck_assert_int_eq(device->ops->layers_add(device, layers, LAYERS, &layers_index, &why), SL_OK);
+    ck_assert_int_eq(sl_device_host_add(device, arena, arena_bytes, pinned ? arena_bytes : 0, &why),
+                     SL_OK);
+    while (more) {
+        ck_assert_int_eq(sl_device_work(device, &more, &why), SL_OK);
+    }
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        moves[i] = (struct sl_move){.host = arena + i * LAYERS * piece + i * 64,
+                                    .device_block = i * 5 % BLOCKS,
+                                    .layers_index = layers_index};
+    }
+
+    ck_assert_msg(device->ops->move(device, moves, BLOCKS, true, true, &why) == SL_OK, "%s",
+                  why.text);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            const unsigned char *from = layers[l].base + moves[i].device_block * stride;
+            ck_assert_int_eq(memcmp(moves[i].host + l * piece, from, piece), 0);
+        }
+        ck_assert(sl_digest_equal(moves[i].digest, sl_digest_of(moves[i].host, LAYERS * piece)));
+        moves[i].first_layer = 1; /* layer by layer now */
+        moves[i].layer_end = 2;
+    }
+    ck_assert_msg(device->ops->move(device, moves, BLOCKS, true, true, &why) == SL_OK, "%s",
+                  why.text);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        ck_assert(sl_digest_equal(moves[i].digest, sl_digest_of(moves[i].host + piece, piece)));
+        moves[i].first_layer = moves[i].layer_end = 0;
+    }
+    memset(bytes, 0, pool_bytes);
+    ck_assert_int_eq(device->ops->move(device, moves, BLOCKS, false, false, &why), SL_OK);
+    for (uint32_t i = 0; i < BLOCKS * LAYERS; i++) {
+        size_t at = (size_t)(layers[i / BLOCKS].base - bytes) + i % BLOCKS * stride;
+        ck_assert_int_eq(memcmp(bytes + at, copy + at, piece), 0);
+    }
+
+    ck_assert_uint_eq(fake->launches, 0);
+    ck_assert_uint_gt(device->stats.copies + device->stats.batches, 0);
+    ck_assert(pinned == (device->stats.bounced_bytes == 0));
+    sl_device_host_remove(device, arena);
+    device->ops->layers_remove(device, layers_index);
+    sl_device_close(&device);
+    ck_assert_int_eq(engine.memory_free(pool), 0);
+    free(arena);
+    free(copy);
+}
+
+START_TEST(without_kernels_copies_go_on)
+    {
+        moves_without_kernels((size_t)_i / 2, _i % 2 == 0);
+    }
+END_TEST
+
+START_TEST(missing_kernels_are_told)
+    {
+        static const char late[] = ".version 9.9\n.target sm_80\n" NAMES;
+        struct sl_device *device = device_open(late);
+        ck_assert_str_eq(device->text,
+                         "device cuda: GPU 0 Fake (sm_90, 4 multiprocessors, 4 for copies), driver "
+                         "13.0; copies alone, no kernels: refused by the driver: given: code 222");
+        ck_assert_ptr_nonnull(strstr(cuda_of(device)->crossover.machine, "-copies"));
+        sl_device_close(&device);
+    }
+END_TEST
+
+/* Layers that lie in one run or not, small or larger than the staging, digested or not. */
+START_TEST(some_way_is_always_possible)
+    {
+        static const char late[] = ".version 9.9\n.target sm_80\n" NAMES;
+        struct sl_device *device = device_open((_i & 1) != 0 ? late : FAKE_CUDA_IMAGE);
+        struct cuda_device *cuda = cuda_of(device);
+        for (uint32_t shape = 0; shape < 16; shape++) {
+            struct cuda_table table = {
+                .hash_in_place = (shape & 1) != 0,
+                .host = {.path = (shape & 2) != 0 ? SL_PLAN_RUNS : SL_PLAN_PIECES,
+                         .value_bytes = 4096}};
+            struct cuda_job job = {
+                .table = &table,
+                .digests = (shape & 4) != 0,
+                .to_host = true,
+                .range = {.length_bytes = (shape & 8) != 0 ? STAGING_BYTES : 4096}};
+            bool possible[SL_WAY_COUNT] = {false}, any = false;
+            cuda->batch_works = (_i & 2) != 0;
+            cuda_ways(cuda, &job, possible);
+            for (uint32_t way = 0; way < SL_WAY_COUNT; way++) {
+                any |= possible[way];
+            }
+            ck_assert_msg(any, "shape %u", shape);
+            ck_assert(cuda->module != NULL ||
+                      (!possible[SL_WAY_STAGED] && !possible[SL_WAY_MAPPED]));
+        }
+        sl_device_close(&device);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda, from its start on");
+    TCase *cases = tcase_create("kernels");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_loop_test(cases, newest_image_that_the_driver_takes_runs, 0, SL_COUNT(drivers));
+    tcase_add_test(cases, image_without_a_kernel_is_given_up_for_the_next);
+    tcase_add_test(cases, failure_that_is_not_the_images_ends_the_start);
+    tcase_add_loop_test(cases, without_kernels_copies_go_on, 0, 2 * SL_COUNT(pools));
+    tcase_add_test(cases, missing_kernels_are_told);
+    tcase_add_loop_test(cases, some_way_is_always_possible, 0, 4);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures == 0 ? 0 : 1;
+}

@@ -28,7 +28,8 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
     if (err != SL_OK) {
         return err;
     }
-    sl_log_write(env->log, SL_LOG_INFO, 0, "%s", memory->device->text);
+    sl_log_write(env->log, memory->device->reduced ? SL_LOG_WARN : SL_LOG_INFO, 0, "%s",
+                 memory->device->text);
     env->ops->wake_at(env, env->now_ns);
     return SL_OK;
 }
@@ -131,7 +132,9 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     struct sl_error why = {0};
     bool more = false;
     if (!memory->told && strcmp(sl_config_text(env->config, SL_SET_device), "host") != 0) {
-        sl_metrics_health(env->metrics, SL_HEALTH_READY, memory->device->text);
+        sl_metrics_health(env->metrics,
+                          memory->device->reduced ? SL_HEALTH_DEGRADED : SL_HEALTH_READY,
+                          memory->device->text);
     }
     memory->told = true;
     if (memory->device->ops->work == NULL) {

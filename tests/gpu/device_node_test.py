@@ -49,6 +49,29 @@ class Device(unittest.TestCase):
             self.assertEqual(counters["parts_in"], 32)
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
+    def test_older_drivers_and_gpus_get_what_they_take(self):
+        # Driver (CUDA), architecture, what the swapper says of its kernels, its health.
+        for number, capability, kernels, health in (
+                (13000, 90, r", kernels by (nvcc|ptxas|PTX) [\d.]+", "ready"),
+                (12000, 90, r"driver 12\.0, kernels by (ptxas 1[12]\.\d sm_90|PTX 7\.0)$", "ready"),
+                (12080, 100, r"driver 12\.8, kernels by PTX 7\.0$", "ready"),
+                (12000, 75, r"; copies alone, no kernels: refused by the driver: .*PTX 7\.0: code 209", "degraded")):
+            node = Node(ranks=1, memory="64MiB", settings=("--device", "auto", "--swap-measure", "false"))
+            node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_SHARED="1", FAKE_CUDA_NUMBER=str(number),
+                                    FAKE_CUDA_CAPABILITY=str(capability))
+            with self.subTest(number=number, capability=capability), node:
+                reason = wait_until(lambda: swapper(node)["reason"], 5, "the swapper's reason in status")
+                print(reason)
+                self.assertRegex(reason, kernels)
+                self.assertIn(reason, node.logs())
+                self.assertEqual(swapper(node)["health"], health)
+                probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, "ipc"],
+                                       env=node.environment, capture_output=True, text=True, timeout=120, check=False)
+                self.assertEqual(probe.stdout, "ok 2621440\n", probe.stderr + node.logs())
+                if health == "degraded":
+                    self.assertEqual(swapper(node)["counters"]["kernels"], 0)
+
+    @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_lost_gpu_restarts_the_swapper_and_not_the_node(self):
         node = Node(ranks=1, memory="64MiB", settings=("--device", "cuda", "--swap-measure", "false"))
         marker = node.directory + "/lost"

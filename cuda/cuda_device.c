@@ -239,7 +239,10 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     cuda->sm_limit = options->multiprocessors == 0 ? all : SL_MIN(options->multiprocessors, all);
     cuda->host_pointers = host_pointers != 0;
     cuda->capability = (uint32_t)(10 * major + minor);
-    cuda->batch_works = driver->copy_batch != NULL || driver->copy_batch_12 != NULL;
+    /* A batch takes addresses as the device sees them: with another one there a copy would end in
+     * an illegal address, which is the end of the context. */
+    cuda->batch_works =
+        cuda->host_pointers && (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
     char *at = cuda->crossover.machine;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
         at += snprintf(at, 3, "%02x", uuid.bytes[i]);

@@ -254,7 +254,13 @@ static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const 
     }
     fake_state.batches++;
     for (size_t i = 0; i < count; i++) {
-        bool to_host = fake_range_of((uintptr_t)to[i], 1, true) != NULL;
+        struct range *host = fake_range_of((uintptr_t)to[i], 1, true);
+        bool to_host = host != NULL;
+        host = to_host ? host : fake_range_of((uintptr_t)from[i], 1, true);
+        if (fake_state.no_host_pointers && host != NULL && host->kind == REGISTERED) {
+            fake_state.stuck = SL_CU_ILLEGAL_ADDRESS; /* the address means nothing there */
+            return fake_state.stuck;
+        }
         sl_cu_result result =
             copy_add(stream, (uintptr_t)to[i], (uintptr_t)from[i], lengths[i], to_host);
         if (result != 0) {

@@ -287,6 +287,61 @@ START_TEST(missing_kernels_are_told)
     }
 END_TEST
 
+static const bool no_host_pointers[] = {false, true};
+
+/* Pieces at either side of registered memory, the way that the figures prefer being a batch. */
+START_TEST(batches_are_only_where_the_device_has_host_pointers)
+    {
+        struct sl_error why = {0};
+        struct sl_layer layers[LAYERS];
+        struct sl_move moves[BLOCKS];
+        sl_cu_ptr pool = 0;
+        uint32_t layers_index = 0;
+        bool more = true;
+        unsigned char *arena = aligned_alloc(4096, 2 * SL_MIB);
+        fake->no_host_pointers = no_host_pointers[_i];
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        uint32_t *speed = &cuda_of(device)->crossover.speed[0][0][0][0];
+        ck_assert_int_eq(engine.memory_get(&pool, LAYERS * BLOCKS * 16384), 0);
+        cuda_of(device)->crossover.measured = true;
+        for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {
+            speed[i] = i % SL_WAY_COUNT == SL_WAY_BATCH ? 2 : 1;
+        }
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            layers[l] =
+                (struct sl_layer){.base = (unsigned char *)(uintptr_t)(pool + l * BLOCKS * 16384),
+                                  .block_stride_bytes = 16384,
+                                  .piece_bytes = 16384,
+                                  .block_count = BLOCKS};
+        }
+        ck_assert_int_eq(device->ops->layers_add(device, layers, LAYERS, &layers_index, &why),
+                         SL_OK);
+        ck_assert_int_eq(sl_device_host_add(device, arena, 2 * SL_MIB, 2 * SL_MIB, &why), SL_OK);
+        while (more) {
+            ck_assert_int_eq(sl_device_work(device, &more, &why), SL_OK);
+        }
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            moves[i] = (struct sl_move){.host = arena + (size_t)i * LAYERS * 16384,
+                                        .device_block = i * 5 % BLOCKS,
+                                        .layers_index = layers_index};
+        }
+
+        for (int to_host = 0; to_host < 2; to_host++) {
+            ck_assert_msg(device->ops->move(device, moves, BLOCKS, to_host != 0, false, &why) ==
+                              SL_OK,
+                          "%s", why.text);
+        }
+
+        ck_assert_int_eq(fake->batches > 0, !no_host_pointers[_i]);
+        ck_assert_uint_eq(device->stats.batches_refused, 0);
+        sl_device_host_remove(device, arena);
+        device->ops->layers_remove(device, layers_index);
+        sl_device_close(&device);
+        ck_assert_int_eq(engine.memory_free(pool), 0);
+        free(arena);
+    }
+END_TEST
+
 /* Layers that lie in one run or not, small or larger than the staging, digested or not. */
 START_TEST(some_way_is_always_possible)
     {
@@ -328,6 +383,8 @@ int main(void)
     tcase_add_loop_test(cases, without_kernels_copies_go_on, 0, 2 * SL_COUNT(pools));
     tcase_add_test(cases, missing_kernels_are_told);
     tcase_add_loop_test(cases, some_way_is_always_possible, 0, 4);
+    tcase_add_loop_test(cases, batches_are_only_where_the_device_has_host_pointers, 0,
+                        SL_COUNT(no_host_pointers));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -270,19 +270,38 @@ static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const 
     return 0;
 }
 
-sl_cu_result fake_copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
-                             struct sl_cu_copy_kind *kinds, size_t *kind_starts, size_t kind_count,
-                             sl_cu_stream stream)
+/* A driver below 13.0 has no first one of these, one below 12.8 none: whoever asks for the symbol
+ * gets nothing. */
+static sl_cu_result copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
+                               struct sl_cu_copy_kind *kinds, size_t *kind_starts,
+                               size_t kind_count, sl_cu_stream stream)
 {
-    TAKES();
-    return batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
+    sl_cu_result refused = fake_fails("fake_copy_batch");
+    return refused != 0
+               ? refused
+               : batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
 }
 
-sl_cu_result fake_copy_batch_12(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
-                                struct sl_cu_copy_kind *kinds, size_t *kind_starts,
-                                size_t kind_count, size_t *failed, sl_cu_stream stream)
+static sl_cu_result copy_batch_12(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
+                                  struct sl_cu_copy_kind *kinds, size_t *kind_starts,
+                                  size_t kind_count, size_t *failed, sl_cu_stream stream)
 {
-    TAKES();
+    sl_cu_result refused = fake_fails("fake_copy_batch_12");
     *failed = SIZE_MAX;
-    return batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
+    return refused != 0
+               ? refused
+               : batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
 }
+
+static __typeof__(&copy_batch) copy_batch_resolve(void)
+{
+    return fake_number() >= 13000 ? copy_batch : NULL;
+}
+
+static __typeof__(&copy_batch_12) copy_batch_12_resolve(void)
+{
+    return fake_number() >= 12080 ? copy_batch_12 : NULL;
+}
+
+__typeof__(copy_batch) fake_copy_batch __attribute__((ifunc("copy_batch_resolve")));
+__typeof__(copy_batch_12) fake_copy_batch_12 __attribute__((ifunc("copy_batch_12_resolve")));

@@ -287,6 +287,26 @@ START_TEST(missing_kernels_are_told)
     }
 END_TEST
 
+static const struct {
+    int number;
+    bool newer, older;
+} batch_calls[] = {{13000, true, true}, {12080, false, true}, {12000, false, false}};
+
+START_TEST(batch_calls_are_those_of_the_driver)
+    {
+        struct sl_driver driver;
+        fake->number = batch_calls[_i].number;
+        ck_assert_int_eq(sl_driver_open(&driver, FAKE_CUDA, NULL), SL_OK);
+        ck_assert_int_eq(driver.number, batch_calls[_i].number);
+        ck_assert_int_eq(driver.copy_batch != NULL, batch_calls[_i].newer);
+        ck_assert_int_eq(driver.copy_batch_12 != NULL, batch_calls[_i].older);
+        sl_driver_close(&driver);
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        ck_assert_int_eq(cuda_of(device)->batch_works, batch_calls[_i].older);
+        sl_device_close(&device);
+    }
+END_TEST
+
 static const bool no_host_pointers[] = {false, true};
 
 /* Pieces at either side of registered memory, the way that the figures prefer being a batch. */
@@ -383,6 +403,7 @@ int main(void)
     tcase_add_loop_test(cases, without_kernels_copies_go_on, 0, 2 * SL_COUNT(pools));
     tcase_add_test(cases, missing_kernels_are_told);
     tcase_add_loop_test(cases, some_way_is_always_possible, 0, 4);
+    tcase_add_loop_test(cases, batch_calls_are_those_of_the_driver, 0, SL_COUNT(batch_calls));
     tcase_add_loop_test(cases, batches_are_only_where_the_device_has_host_pointers, 0,
                         SL_COUNT(no_host_pointers));
     suite_add_tcase(suite, cases);

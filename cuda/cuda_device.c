@@ -202,6 +202,53 @@ static const struct sl_device_ops cuda_ops = {
     .destroy = cuda_destroy,
 };
 
+/* An engine has the GPU, too: a mode that lets one process have it must go by way of MPS. */
+static sl_err mode_check(struct cuda_device *cuda, uint32_t index, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    int mps = 0;
+    sl_err err = sl_fail_cuda(
+        driver, why,
+        driver->device_attribute(&cuda->compute_mode, SL_CU_ATTRIBUTE_COMPUTE_MODE, cuda->gpu),
+        "ask for the compute mode of GPU %u", index);
+    if (err != SL_OK || cuda->compute_mode < SL_CU_MODE_PROHIBITED) {
+        return err;
+    }
+    if (cuda->compute_mode == SL_CU_MODE_PROHIBITED) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "device cuda: GPU %u is in prohibited compute mode, in which no process may "
+                       "have it: nvidia-smi -c DEFAULT lets them",
+                       index);
+    }
+    /* An older driver does not know the attribute: the context will tell. */
+    if (driver->device_attribute(&mps, SL_CU_ATTRIBUTE_MPS, cuda->gpu) != 0 || mps != 0) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "device cuda: GPU %u is in exclusive-process mode without MPS, in which engine "
+                   "and swapper cannot both have it: nvidia-smi -c DEFAULT, or run MPS",
+                   index);
+}
+
+static sl_err context_open(struct cuda_device *cuda, uint32_t index, struct sl_error *why)
+{
+    sl_cu_result result = cuda->driver.context_retain(&cuda->context, cuda->gpu);
+    char doing[64];
+    snprintf(doing, sizeof(doing), "retain the primary context of GPU %u", index);
+    cuda->retained = result == 0;
+    if (result == SL_CU_UNAVAILABLE && cuda->compute_mode == SL_CU_MODE_EXCLUSIVE) {
+        (void)sl_fail(why, SL_ERR_CONFIG,
+                      "device cuda: GPU %u is in exclusive-process mode and another process has it "
+                      "(nvidia-smi shows which): end that, or nvidia-smi -c DEFAULT, or run MPS",
+                      index);
+        if (why != NULL) {
+            why->os_code = result;
+        }
+        return SL_ERR_CONFIG;
+    }
+    return sl_fail_cuda_start(&cuda->driver, why, result, doing);
+}
+
 /* The GPU, and what is to be known of it. */
 static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options *options,
                        struct sl_error *why)
@@ -210,7 +257,7 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     struct sl_cu_uuid uuid = {{0}};
     int count = 0, sm_count = 0, major = 0, minor = 0, host_pointers = 0;
     char name[64] = "";
-    sl_err err = sl_fail_cuda(driver, why, driver->device_count(&count), "count the GPUs");
+    sl_err err = sl_fail_cuda_start(driver, why, driver->device_count(&count), "count the GPUs");
     if (err == SL_OK && options->device_index >= (uint32_t)SL_MAX(count, 0)) {
         err = sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no GPU %u, the driver has %d",
                       options->device_index, count);
@@ -288,9 +335,10 @@ static sl_err cuda_start(struct cuda_device *cuda, const struct sl_device_option
         err = gpu_find(cuda, options, why);
     }
     if (err == SL_OK) {
-        err = sl_fail_cuda(driver, why, driver->context_retain(&cuda->context, cuda->gpu),
-                           "retain the primary context of GPU %u", options->device_index);
-        cuda->retained = err == SL_OK;
+        err = mode_check(cuda, options->device_index, why);
+    }
+    if (err == SL_OK) {
+        err = context_open(cuda, options->device_index, why);
     }
     if (err == SL_OK) {
         err = cuda_enter(cuda, why);

@@ -99,7 +99,8 @@ struct cuda_device {
     sl_cu_device gpu;
     bool retained;
     sl_cu_context context;
-    uint32_t capability;    /* 90: sm_90 */
+    uint32_t capability; /* 90: sm_90 */
+    int compute_mode;
     sl_cu_module module;    /* NULL: no kernels, so copies alone */
     char kernels_text[160]; /* which image runs, or why none does */
     sl_cu_function gather, scatter, hash;

@@ -32,31 +32,6 @@ static sl_err driver_symbols(struct sl_driver *driver, struct sl_error *why)
     return SL_OK;
 }
 
-sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why)
-{
-    /* Never unloaded: the driver has threads of its own that outlive its contexts. */
-    int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-    *driver =
-        (struct sl_driver){.library = dlopen(library == NULL ? "libcuda.so.1" : library, flags)};
-    if (driver->library == NULL) {
-        const char *reason = dlerror();
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no driver: %s",
-                       reason == NULL ? "libcuda.so.1 did not load" : reason);
-    }
-    sl_err err = driver_symbols(driver, why);
-    if (err == SL_OK) {
-        err = sl_fail_cuda(driver, why, driver->init(0), "cuInit");
-    }
-    if (err == SL_OK) {
-        err = sl_fail_cuda(driver, why, driver->version(&driver->number), "cuDriverGetVersion");
-    }
-    if (err != SL_OK) {
-        sl_driver_close(driver);
-        return SL_ERR_UNSUPPORTED; /* whatever the driver's reason: the text has it */
-    }
-    return SL_OK;
-}
-
 sl_err sl_driver_join(struct sl_driver *driver, struct sl_error *why)
 {
     *driver = (struct sl_driver){
@@ -86,8 +61,8 @@ void sl_driver_close(struct sl_driver *driver)
 bool sl_driver_sticky(sl_cu_result result)
 {
     switch (result) {
-    case 4:   /* deinitialized */
-    case 46:  /* device unavailable */
+    case 4: /* deinitialized */
+    case SL_CU_UNAVAILABLE:
     case 201: /* invalid context: ours is the only one */
     case 214: /* uncorrectable ECC error */
     case 220: /* uncorrectable NVLink error */
@@ -102,7 +77,10 @@ bool sl_driver_sticky(sl_cu_result result)
     case 717: /* invalid address space */
     case 718: /* invalid program counter */
     case SL_CU_LAUNCH_FAILED:
-    case 721: /* tensor memory leak */
+    case 721:                  /* tensor memory leak */
+    case SL_CU_MPS_CONNECTION: /* MPS: the driver asks its daemon once in a process's life */
+    case SL_CU_MPS_RPC:
+    case SL_CU_MPS_SERVER:
     case 810: /* MPS client terminated */
     case 999: /* unknown */
         return true;
@@ -129,7 +107,8 @@ static sl_err code_of(sl_cu_result result)
     case SL_CU_UNSUPPORTED_PTX:
     case SL_CU_COMPILER_OFF:
     case SL_CU_NOT_SUPPORTED:
-    case 803: /* driver and kernel module differ */
+    case SL_CU_MISMATCH:
+    case SL_CU_NO_COMPATIBLE:
         return SL_ERR_UNSUPPORTED;
     default:
         return SL_ERR_IO;
@@ -159,6 +138,86 @@ sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result
                          name, result);
     if (why != NULL) {
         why->os_code = result;
+    }
+    return err;
+}
+
+/* ---- the errors of a start ---- */
+
+struct start {
+    sl_cu_result result;
+    sl_err err;
+    const char *help;
+};
+
+static const struct start *start_of(sl_cu_result result)
+{
+    static const struct start starts[] = {
+        {SL_CU_UNAVAILABLE, SL_ERR_CONFIG,
+         "nvidia-smi shows its compute mode and who has it; -c DEFAULT lets others in"},
+        {SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE,
+         "another try follows; with NVSwitch nvidia-fabricmanager must be up"},
+        {SL_CU_MISMATCH, SL_ERR_UNSUPPORTED,
+         "the driver was updated: reboot, or load its new kernel module"},
+        {SL_CU_NO_COMPATIBLE, SL_ERR_UNSUPPORTED,
+         "take libcuda of cuda-compat out of the library path"},
+        {SL_CU_MPS_CONNECTION, SL_ERR_DEVICE,
+         "another try follows; run nvidia-cuda-mps-control -d as this user, or unset "
+         "CUDA_MPS_PIPE_DIRECTORY"},
+        {SL_CU_MPS_RPC, SL_ERR_DEVICE, "another try follows; the MPS server's log says more"},
+        {SL_CU_MPS_SERVER, SL_ERR_DEVICE, "another try follows; the MPS server recovers"},
+        {SL_CU_MPS_CLIENTS, SL_ERR_DEVICE, "another try follows; the MPS server is full"},
+        {SL_CU_MPS_CONNECTIONS, SL_ERR_DEVICE, "another try follows; the MPS server is full"},
+    };
+    for (size_t i = 0; i < SL_COUNT(starts); i++) {
+        if (starts[i].result == result) {
+            return &starts[i];
+        }
+    }
+    return NULL;
+}
+
+sl_err sl_fail_cuda_start(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
+                          const char *doing)
+{
+    const struct start *start = start_of(result);
+    struct sl_error reason = {0};
+    if (result == 0 || start == NULL) {
+        return sl_fail_cuda(driver, why, result, "%s", doing);
+    }
+    (void)sl_fail_cuda(driver, &reason, result, "%s", doing);
+    (void)sl_fail(why, start->err, "%s: %s", reason.text, start->help);
+    if (why != NULL) {
+        why->os_code = result;
+    }
+    return start->err;
+}
+
+sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why)
+{
+    /* Never unloaded: the driver has threads of its own that outlive its contexts. */
+    int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    *driver =
+        (struct sl_driver){.library = dlopen(library == NULL ? "libcuda.so.1" : library, flags)};
+    if (driver->library == NULL) {
+        const char *reason = dlerror();
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no driver: %s",
+                       reason == NULL ? "libcuda.so.1 did not load" : reason);
+    }
+    sl_err err = driver_symbols(driver, why);
+    if (err == SL_OK) {
+        sl_cu_result result = driver->init(0);
+        err = sl_fail_cuda_start(driver, why, result, "cuInit");
+        if (err != SL_OK && start_of(result) == NULL) {
+            err = SL_ERR_UNSUPPORTED; /* whatever the driver's reason: the text has it */
+        }
+    }
+    if (err == SL_OK && sl_fail_cuda(driver, why, driver->version(&driver->number),
+                                     "cuDriverGetVersion") != SL_OK) {
+        err = SL_ERR_UNSUPPORTED;
+    }
+    if (err != SL_OK) {
+        sl_driver_close(driver);
     }
     return err;
 }

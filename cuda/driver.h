@@ -46,6 +46,7 @@ enum {
     SL_CU_INVALID_VALUE = 1,
     SL_CU_OUT_OF_MEMORY = 2,
     SL_CU_NOT_INITIALIZED = 3,
+    SL_CU_UNAVAILABLE = 46, /* the device's compute mode does not let this process have it */
     SL_CU_NO_DEVICE = 100,
     SL_CU_INVALID_IMAGE = 200,
     SL_CU_NO_BINARY = 209,
@@ -59,15 +60,27 @@ enum {
     SL_CU_LAUNCH_FAILED = 719,
     SL_CU_NOT_PERMITTED = 800,
     SL_CU_NOT_SUPPORTED = 801,
+    SL_CU_SYSTEM_NOT_READY = 802, /* the system: a daemon of the driver is not up */
+    SL_CU_MISMATCH = 803,         /* library and kernel module */
+    SL_CU_NO_COMPATIBLE = 804, /* a library of the compat package, and a GPU that it is not for */
+    SL_CU_MPS_CONNECTION = 805,
+    SL_CU_MPS_RPC = 806,
+    SL_CU_MPS_SERVER = 807, /* recovers from a fatal error */
+    SL_CU_MPS_CLIENTS = 808,
+    SL_CU_MPS_CONNECTIONS = 809,
     SL_CU_CAPTURE_UNSUPPORTED = 900,
     SL_CU_CAPTURE_INVALIDATED = 901,
 
     SL_CU_ATTRIBUTE_SM_COUNT = 16,
+    SL_CU_ATTRIBUTE_COMPUTE_MODE = 20,
     SL_CU_ATTRIBUTE_MAJOR = 75,
     SL_CU_ATTRIBUTE_MINOR = 76,
     SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has its own address on the device */
-    SL_CU_POINTER_MEMORY_TYPE = 2,      /* of a pointer: */
-    SL_CU_POINTER_BUFFER_ID = 7,        /* of the allocation, never used again */
+    SL_CU_ATTRIBUTE_MPS = 133, /* contexts go through MPS; unknown to drivers before 12.3 or so */
+    SL_CU_MODE_PROHIBITED = 2,
+    SL_CU_MODE_EXCLUSIVE = 3,
+    SL_CU_POINTER_MEMORY_TYPE = 2, /* of a pointer: */
+    SL_CU_POINTER_BUFFER_ID = 7,   /* of the allocation, never used again */
     SL_CU_POINTER_MANAGED = 8,
     SL_CU_POINTER_DEVICE = 9,       /* ordinal */
     SL_CU_POINTER_IPC_CAPABLE = 10, /* cuIpcGetMemHandle works */
@@ -192,7 +205,7 @@ struct sl_driver {
 };
 
 /* Loads the library (NULL: libcuda.so.1) and initialises it. Errors: SL_ERR_UNSUPPORTED (the text
- * says why: no library, no symbol, what cuInit says). */
+ * says why: no library, no symbol, what cuInit says) and the other three of sl_fail_cuda_start. */
 sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why);
 /* The same for who uses the driver only if this process does: takes the library when it is loaded
  * already, and does not initialise it (a fork of a process that did can use it no more). Errors:
@@ -209,5 +222,11 @@ bool sl_driver_sticky(sl_cu_result result);
  * yet (SL_CU_NOT_READY) SL_ERR_TIMEOUT, anything else SL_ERR_IO. */
 sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
                     const char *doing, ...) SL_PRINTF(4, 5);
+/* The same for the calls of a start, where the reason says what to do. SL_ERR_UNREACHABLE: what
+ * shall be up is not yet, another start may do. SL_ERR_DEVICE: so it is, and this process can never
+ * have the GPU (MPS). SL_ERR_CONFIG: a person has to set the GPU free. SL_ERR_UNSUPPORTED: there is
+ * no GPU for this machine's programs. The text says what helps. Anything else as sl_fail_cuda. */
+sl_err sl_fail_cuda_start(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
+                          const char *doing);
 
 #endif

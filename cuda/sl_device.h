@@ -132,8 +132,10 @@ struct sl_device_options {
     const char *driver_path;       /* tests: instead of libcuda.so.1 */
     const void *kernels;           /* tests: instead of the images that are built in */
 };
-/* Errors: SL_ERR_UNSUPPORTED (the text says why), SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back
- * end. After SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;
+/* Errors: SL_ERR_UNSUPPORTED (there is none here, the text says why; `auto` takes host then),
+ * SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back end. SL_ERR_UNREACHABLE: the GPU is not ready yet,
+ * another start may do. SL_ERR_CONFIG: a person has to set it free, the text says how. After
+ * SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;
  * SL_ERR_IO was this call's alone. */
 sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
                            struct sl_error *why);

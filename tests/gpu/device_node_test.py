@@ -4,6 +4,7 @@
     device_node_test.py [FOLDER OF A DRIVER THAT PLAYS A GPU]"""
 import json
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -70,6 +71,24 @@ class Device(unittest.TestCase):
                 self.assertEqual(probe.stdout, "ok 2621440\n", probe.stderr + node.logs())
                 if health == "degraded":
                     self.assertEqual(swapper(node)["counters"]["kernels"], 0)
+
+    @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
+    def test_system_that_is_not_ready_is_waited_for_and_the_host_not_taken(self):
+        node = Node(ranks=1, memory="64MiB", settings=("--device", "auto", "--swap-measure", "false"))
+        marker = node.directory + "/not-ready"
+        node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_NOT_READY=marker)
+        with node:
+            wait_until(lambda: swapper(node)["reason"].startswith("device cuda: GPU 0"), 5, "the GPU")
+            with open(marker, "w", encoding="utf-8"):
+                pass
+            os.kill(node.pid("swapper.0"), signal.SIGKILL)
+            page = wait_until(lambda: (page := swapper(node))["reason"].find("fabricmanager") > 0 and page, 5, "the reason in status")
+            print(page["health"], page["reason"])
+            self.assertEqual(page["health"], "stopped")
+            self.assertIn("code 802", page["reason"])
+            os.unlink(marker)
+            wait_until(lambda: swapper(node)["reason"].startswith("device cuda: GPU 0") and swapper(node)["health"] == "ready", 15,
+                       "the GPU, once the system is ready")
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_lost_gpu_restarts_the_swapper_and_not_the_node(self):

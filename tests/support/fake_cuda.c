@@ -1,6 +1,7 @@
 /* tests/support/fake_cuda.c - see fake_cuda.h. With FAKE_CUDA_SHARED in the environment device
  * memory is shared memory, so that IPC handles work between processes. While the file that
- * FAKE_CUDA_STICKY_ONCE names is there, the next call takes it away and is an illegal address. */
+ * FAKE_CUDA_STICKY_ONCE names is there, the next call takes it away and is an illegal address.
+ * While the file that FAKE_CUDA_NOT_READY names is there, the system is not ready. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>
@@ -128,6 +129,10 @@ struct range *fake_range_at(enum range_kind kind, uintptr_t at)
 sl_cu_result fake_init(unsigned flags)
 {
     TAKES();
+    const char *not_ready = getenv("FAKE_CUDA_NOT_READY");
+    if (not_ready != NULL && access(not_ready, F_OK) == 0) {
+        return SL_CU_SYSTEM_NOT_READY;
+    }
     return flags == 0 ? 0 : SL_CU_INVALID_VALUE;
 }
 
@@ -195,6 +200,12 @@ sl_cu_result fake_device_attribute(int *value, int attribute, sl_cu_device devic
     case SL_CU_ATTRIBUTE_MINOR:
         *value = fake_capability() % 10;
         return 0;
+    case SL_CU_ATTRIBUTE_COMPUTE_MODE:
+        *value = fake_setting("FAKE_CUDA_MODE", fake_state.compute_mode, 0);
+        return 0;
+    case SL_CU_ATTRIBUTE_MPS:
+        *value = fake_state.mps;
+        return fake_state.no_mps_attribute ? SL_CU_INVALID_VALUE : 0;
     case SL_CU_ATTRIBUTE_HOST_POINTERS:
         *value = !fake_state.no_host_pointers;
         return 0;
@@ -208,6 +219,13 @@ sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)
 {
     (void)device;
     TAKES();
+    int mode = fake_setting("FAKE_CUDA_MODE", fake_state.compute_mode, 0);
+    if (mode == SL_CU_MODE_PROHIBITED) {
+        return 999; /* so says the documentation of the call */
+    }
+    if (mode == SL_CU_MODE_EXCLUSIVE && fake_state.taken && !fake_state.mps) {
+        return SL_CU_UNAVAILABLE;
+    }
     fake_state.contexts++;
     *context = &fake_state;
     return 0;

@@ -34,8 +34,12 @@ struct fake_cuda {
     bool hangs; /* nothing gets done any more: who waits without a deadline waits for ever */
     uint64_t busy_queries; /* so many queries find the work not done */
     /* What it is; 0: as the environment says, else the usual. */
-    int number;            /* of the driver; FAKE_CUDA_NUMBER */
-    int capability;        /* of its GPU, 90 is sm_90; FAKE_CUDA_CAPABILITY */
+    int number;       /* of the driver; FAKE_CUDA_NUMBER */
+    int capability;   /* of its GPU, 90 is sm_90; FAKE_CUDA_CAPABILITY */
+    int compute_mode; /* 2 prohibited, 3 exclusive; FAKE_CUDA_MODE */
+    bool taken;       /* in exclusive mode, by another process */
+    bool mps;         /* contexts go through MPS */
+    bool no_mps_attribute;
     bool no_host_pointers; /* registered memory has another address on the device */
 };
 #define FAKE_CUDA_SM         4

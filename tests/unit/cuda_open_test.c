@@ -392,6 +392,114 @@ START_TEST(some_way_is_always_possible)
     }
 END_TEST
 
+/* ---- errors of a start ---- */
+
+static const struct {
+    const char *call;
+    int code;
+    sl_err cuda, automatic; /* SL_OK: the host instead */
+    const char *text;
+} starts[] = {
+    {"fake_init", SL_CU_NO_DEVICE, SL_ERR_UNSUPPORTED, SL_OK, "cuInit"},
+    {"fake_init", 999, SL_ERR_UNSUPPORTED, SL_OK, "cuInit"},
+    {"fake_init", SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE, "fabricmanager"},
+    {"fake_device_count", SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE,
+     "fabricmanager"},
+    {"fake_context_retain", SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE,
+     "fabricmanager"},
+    {"fake_init", SL_CU_MISMATCH, SL_ERR_UNSUPPORTED, SL_OK, "reboot"},
+    {"fake_init", SL_CU_NO_COMPATIBLE, SL_ERR_UNSUPPORTED, SL_OK, "cuda-compat"},
+    {"fake_init", SL_CU_MPS_CONNECTION, SL_ERR_DEVICE, SL_ERR_DEVICE, "nvidia-cuda-mps-control"},
+    {"fake_context_retain", SL_CU_MPS_RPC, SL_ERR_DEVICE, SL_ERR_DEVICE, "MPS server's log"},
+    {"fake_context_retain", SL_CU_MPS_SERVER, SL_ERR_DEVICE, SL_ERR_DEVICE, "MPS server recovers"},
+    {"fake_context_retain", SL_CU_MPS_CLIENTS, SL_ERR_DEVICE, SL_ERR_DEVICE, "MPS server is full"},
+    {"fake_context_retain", SL_CU_MPS_CONNECTIONS, SL_ERR_DEVICE, SL_ERR_DEVICE,
+     "MPS server is full"},
+    {"fake_context_retain", SL_CU_UNAVAILABLE, SL_ERR_CONFIG, SL_ERR_CONFIG, "nvidia-smi"},
+    {"fake_context_retain", SL_CU_OUT_OF_MEMORY, SL_ERR_NO_MEMORY, SL_ERR_NO_MEMORY,
+     "primary context of GPU 0"},
+};
+
+START_TEST(error_of_a_start_says_what_to_do)
+    {
+        struct sl_device *device = NULL;
+        struct sl_error why = {0};
+        fake->fail_symbol = starts[_i].call;
+        fake->fail_code = starts[_i].code;
+
+        ck_assert_int_eq(open_as("cuda", FAKE_CUDA_IMAGE, &device, &why), starts[_i].cuda);
+        ck_assert_ptr_nonnull(strstr(why.text, starts[_i].text));
+        ck_assert_int_eq(why.os_code, starts[_i].code);
+
+        memset(&why, 0, sizeof(why));
+        ck_assert_int_eq(open_as("auto", FAKE_CUDA_IMAGE, &device, &why), starts[_i].automatic);
+        if (starts[_i].automatic == SL_OK) {
+            ck_assert_str_eq(device->ops->name, "host");
+            ck_assert_ptr_nonnull(strstr(device->text, starts[_i].text));
+            sl_device_close(&device);
+        } else {
+            ck_assert_ptr_nonnull(strstr(why.text, starts[_i].text));
+        }
+        fake->fail_symbol = NULL;
+    }
+END_TEST
+
+static const struct {
+    int mode;
+    bool taken, mps, unknown;
+    sl_err want;
+    const char *text;
+} modes[] = {
+    {SL_CU_MODE_PROHIBITED, false, false, false, SL_ERR_CONFIG, "GPU 0 is in prohibited"},
+    {SL_CU_MODE_EXCLUSIVE, false, false, false, SL_ERR_CONFIG, "cannot both have it"},
+    {SL_CU_MODE_EXCLUSIVE, true, false, false, SL_ERR_CONFIG, "cannot both have it"},
+    {SL_CU_MODE_EXCLUSIVE, true, false, true, SL_ERR_CONFIG, "another process has it"},
+    {SL_CU_MODE_EXCLUSIVE, true, true, false, SL_OK, NULL},
+    {SL_CU_MODE_EXCLUSIVE, false, true, true, SL_OK, NULL},
+};
+
+START_TEST(compute_modes_that_keep_the_engine_out_are_refused)
+    {
+        struct sl_device *device = NULL;
+        struct sl_error why = {0};
+        fake->compute_mode = modes[_i].mode;
+        fake->taken = modes[_i].taken;
+        fake->mps = modes[_i].mps;
+        fake->no_mps_attribute = modes[_i].unknown;
+
+        ck_assert_msg(open_as("auto", FAKE_CUDA_IMAGE, &device, &why) == modes[_i].want, "%s",
+                      why.text);
+
+        if (modes[_i].want == SL_OK) {
+            ck_assert_str_eq(device->ops->name, "cuda");
+        } else {
+            ck_assert_ptr_nonnull(strstr(why.text, modes[_i].text));
+            ck_assert_uint_lt(strlen(why.text), SL_ERROR_TEXT_BYTES - 1);
+        }
+        sl_device_close(&device);
+    }
+END_TEST
+
+/* A connection to MPS that broke is broken for good: another process has to make one. */
+START_TEST(mps_errors_are_the_end_of_the_process)
+    {
+        struct sl_error why = {0};
+        struct sl_device_memory memory = {.fd = -1};
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        fake->fail_symbol = "fake_granularity";
+        fake->fail_code = SL_CU_MPS_CONNECTION + _i;
+
+        sl_err err = sl_device_memory_create(device, 4096, &memory, &why);
+
+        ck_assert_int_eq(err, SL_ERR_DEVICE);
+        ck_assert_int_eq(sl_err_class(err), SL_CLASS_RESTART);
+        ck_assert(cuda_of(device)->driver.lost);
+        fake->fail_symbol = NULL;
+        cuda_of(device)->driver.lost = false; /* so that it is closed in order here */
+        sl_device_close(&device);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cuda, from its start on");
@@ -406,6 +514,10 @@ int main(void)
     tcase_add_loop_test(cases, batch_calls_are_those_of_the_driver, 0, SL_COUNT(batch_calls));
     tcase_add_loop_test(cases, batches_are_only_where_the_device_has_host_pointers, 0,
                         SL_COUNT(no_host_pointers));
+    tcase_add_loop_test(cases, error_of_a_start_says_what_to_do, 0, SL_COUNT(starts));
+    tcase_add_loop_test(cases, compute_modes_that_keep_the_engine_out_are_refused, 0,
+                        SL_COUNT(modes));
+    tcase_add_loop_test(cases, mps_errors_are_the_end_of_the_process, 0, 3);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

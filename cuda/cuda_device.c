@@ -290,6 +290,7 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
      * an illegal address, which is the end of the context. */
     cuda->batch_works =
         cuda->host_pointers && (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
+    memcpy(cuda->base.gpu, uuid.bytes, sizeof(cuda->base.gpu));
     char *at = cuda->crossover.machine;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
         at += snprintf(at, 3, "%02x", uuid.bytes[i]);

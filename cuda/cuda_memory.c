@@ -18,6 +18,30 @@ static bool handle_same(const struct sl_memory_handle *a, const struct sl_memory
            memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
+/* Where peer access works the driver maps memory of another GPU, too: slow, and never meant. */
+static sl_err gpu_check(struct cuda_device *cuda, sl_cu_ptr at, uint32_t pid, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    struct sl_cu_uuid uuid = {{0}};
+    sl_cu_device gpu = 0;
+    int ordinal = 0;
+    char its[SL_GPU_TEXT_BYTES], ours[SL_GPU_TEXT_BYTES];
+    sl_cu_result result = driver->pointer_attribute(&ordinal, SL_CU_POINTER_DEVICE, at);
+    result = result != 0 ? result : driver->device_get(&gpu, ordinal);
+    if (result == 0 && gpu == cuda->gpu) {
+        return SL_OK;
+    }
+    result = result != 0 ? result : driver->device_uuid(&uuid, gpu);
+    if (result != 0) {
+        return sl_fail_cuda(driver, why, result, "ask which GPU memory of process %u lies on", pid);
+    }
+    sl_gpu_text(uuid.bytes, its);
+    sl_gpu_text(cuda->base.gpu, ours);
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "device cuda: memory of process %u lies on GPU %d (%s), this device is %s", pid,
+                   ordinal, its, ours);
+}
+
 static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *handle,
                       struct cuda_map *map, struct sl_error *why)
 {
@@ -31,8 +55,11 @@ static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *h
     if (err != SL_OK) {
         return err;
     }
-    err = sl_fail_cuda(driver, why, driver->memory_range(&base, &length, map->base),
-                       "size of the IPC memory of process %u", handle->pid);
+    err = gpu_check(cuda, map->base, handle->pid, why);
+    if (err == SL_OK) {
+        err = sl_fail_cuda(driver, why, driver->memory_range(&base, &length, map->base),
+                           "size of the IPC memory of process %u", handle->pid);
+    }
     if (err != SL_OK) {
         (void)driver->ipc_close(map->base);
         return err;

@@ -46,6 +46,21 @@ sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_
     return sl_device_open_with(&options, out, why);
 }
 
+void sl_gpu_text(const unsigned char *uuid, char *out)
+{
+    static const char form[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    static const char digits[] = "0123456789abcdef";
+    unsigned nibble = 0;
+    _Static_assert(sizeof(form) == SL_GPU_TEXT_BYTES, "form of a UUID");
+    for (size_t i = 0; i < sizeof(form); i++) {
+        out[i] = form[i];
+        if (form[i] == 'x') {
+            unsigned byte = uuid[nibble / 2];
+            out[i] = digits[nibble++ % 2 == 0 ? byte >> 4 : byte & 15];
+        }
+    }
+}
+
 void sl_device_close(struct sl_device **device)
 {
     if (device != NULL && *device != NULL) {

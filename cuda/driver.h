@@ -117,7 +117,7 @@ enum {
     X(device_count, "cuDeviceGetCount", true, (int *count))                                        \
     X(device_get, "cuDeviceGet", true, (sl_cu_device * device, int index))                         \
     X(device_name, "cuDeviceGetName", true, (char *name, int length, sl_cu_device device))         \
-    X(device_uuid, "cuDeviceGetUuid", true, (struct sl_cu_uuid * uuid, sl_cu_device device))       \
+    X(device_uuid, "cuDeviceGetUuid_v2", true, (struct sl_cu_uuid * uuid, sl_cu_device device))    \
     X(device_attribute, "cuDeviceGetAttribute", true,                                              \
       (int *value, int attribute, sl_cu_device device))                                            \
     X(context_retain, "cuDevicePrimaryCtxRetain", true,                                            \

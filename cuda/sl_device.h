@@ -110,6 +110,8 @@ struct sl_device_stats {
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
 #define SL_DEVICE_TEXT_BYTES      240u
+#define SL_GPU_UUID_BYTES         16u /* as cuDeviceGetUuid_v2 gives it: with MIG of the instance */
+#define SL_GPU_TEXT_BYTES         41u
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;
@@ -117,6 +119,7 @@ struct sl_device {
     uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
     struct sl_device_stats stats;
     bool reduced; /* not all that it could do works here: text says what, and why */
+    unsigned char gpu[SL_GPU_UUID_BYTES]; /* which GPU; all zero: none */
     char text[SL_DEVICE_TEXT_BYTES]; /* what runs here, or for `auto` why it is `host`: for logs */
 };
 
@@ -143,6 +146,9 @@ sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_de
 sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
                       struct sl_device **out, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
+/* A GPU's UUID for people, as nvidia-smi -L prints it ("GPU-...", 40 characters), in
+ * out[SL_GPU_TEXT_BYTES]. Pure. */
+void sl_gpu_text(const unsigned char *uuid, char *out);
 
 /* Gives *out zero-filled memory that other processes can map; free it before the device is closed.
  * Errors: SL_ERR_INVALID (0 bytes), SL_ERR_NO_MEMORY, SL_ERR_OS, SL_ERR_DEVICE, SL_ERR_UNSUPPORTED

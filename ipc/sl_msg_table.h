@@ -63,21 +63,22 @@
 #define SL_ITEM_POOL(F, L)                                          \
     F(TEXT, name, 1, 31, "pool name, part of the keys: [a-z0-9_-]") \
     F(U64, kind, 0, 255, "enum sl_pool_kind")
-#define SL_ITEM_REGION(F, L)                                                                  \
-    F(U64, rank, 0, 63, "rank")                                                               \
-    F(U64, pool, 0, 7, "index into pools")                                                    \
-    F(U64, layer, 0, 4095,                                                                    \
-      "position in the part: parts are the layers' pieces one after the other")               \
-    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")                                          \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                                       \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                                   \
-    F(BIN, handle, 0, 64, "device IPC handle")                                                \
-    F(U64, offset_bytes, 0, UINT64_MAX, "where the layer starts in the handle's memory")      \
-    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the layer's tensor")                        \
-    F(U64, block_stride_bytes, 1, UINT64_MAX, "from block i to block i + 1")                  \
-    F(U64, piece_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of one block in this layer; <= stride") \
-    F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")      \
-    F(U64, pool_epoch, 0, UINT64_MAX, "of the memory in the table of pools; 0: it is not there")
+#define SL_ITEM_REGION(F, L)                                                                     \
+    F(U64, rank, 0, 63, "rank")                                                                  \
+    F(U64, pool, 0, 7, "index into pools")                                                       \
+    F(U64, layer, 0, 4095,                                                                       \
+      "position in the part: parts are the layers' pieces one after the other")                  \
+    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")                                             \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                                          \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                                      \
+    F(BIN, handle, 0, 64, "device IPC handle")                                                   \
+    F(U64, offset_bytes, 0, UINT64_MAX, "where the layer starts in the handle's memory")         \
+    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the layer's tensor")                           \
+    F(U64, block_stride_bytes, 1, UINT64_MAX, "from block i to block i + 1")                     \
+    F(U64, piece_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of one block in this layer; <= stride")    \
+    F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")         \
+    F(U64, pool_epoch, 0, UINT64_MAX, "of the memory in the table of pools; 0: it is not there") \
+    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
 #define SL_ITEM_PIECE(F, L)                                                                \
     F(U64, pool, 0, 7, "index into the engine's pools")                                    \
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                          \
@@ -353,7 +354,9 @@
     F(U64, block_tokens, 1, 65536, "tokens of a block")                             \
     F(U64, world, 1, 64, "ranks")                                                   \
     L(pools, pool, 8, "pools of every rank")                                        \
-    L(regions, region, 65536, "memory of every rank, pool and layer")
+    L(regions, region, 65536, "memory of every rank, pool and layer")               \
+    F(TEXT, visible_devices, 0, 255,                                                \
+      "CUDA_VISIBLE_DEVICES of the engine; empty: not set or not told")
 #define SL_BODY_ENGINE_ID(F, L) F(U64, engine_id, 1, UINT64_MAX, "engine")
 /* registrar -> writer: stop touching these; answered when nothing is written on their behalf */
 #define SL_BODY_FENCE(F, L)       \

@@ -3,11 +3,25 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* An arena that grows is looked at so often, one that is pinned or not there less often. */
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
 #define LOOK_NS         SL_NS_PER_S
+
+/* Which GPU the number of the rank meant: engines of the rank must have the same. */
+static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_device *device)
+{
+    static const unsigned char none[SL_GPU_UUID_BYTES];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char gpu[SL_GPU_TEXT_BYTES];
+    if (memcmp(device->gpu, none, sizeof(none)) != 0) {
+        sl_gpu_text(device->gpu, gpu);
+        sl_log_write(env->log, SL_LOG_INFO, 0, "rank %llu has %s, CUDA_VISIBLE_DEVICES %s",
+                     (unsigned long long)rank, gpu, visible == NULL ? "not set" : visible);
+    }
+}
 
 sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,
                       struct sl_error *why)
@@ -30,6 +44,7 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
     }
     sl_log_write(env->log, memory->device->reduced ? SL_LOG_WARN : SL_LOG_INFO, 0, "%s",
                  memory->device->text);
+    gpu_log(env, rank, memory->device);
     env->ops->wake_at(env, env->now_ns);
     return SL_OK;
 }

@@ -1,5 +1,6 @@
 /* actors/swapper/registrations.c - engines that are known here: asked of the registrar, mapped
  * while COPYs want them, ended when their process or registration ends. */
+#include "actors/swapper/gpu.h"
 #include "actors/swapper/internal.h"
 
 #include <inttypes.h>
@@ -105,6 +106,9 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
         if (sw_pool_is_over(&self->pools, body->regions.at[i].pool_epoch)) {
             err = sl_fail(&why, SL_ERR_NOT_FOUND, "region %" PRIu64 ": its memory was revoked", i);
         }
+    }
+    if (err == SL_OK) {
+        err = sw_gpu_check(self->memory.device, body, self->rank, &why);
     }
     if (err == SL_OK) {
         err = sw_engine_map(self->memory.device, env->metrics, body, self->rank, engine, &why);

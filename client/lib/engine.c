@@ -244,6 +244,7 @@ static sl_err memories_open(struct sl_engine *engine, const struct sl_engine_opt
 static struct sl_item_region memory_handle(const struct sl_engine *engine,
                                            const struct sl_engine_memory *memory)
 {
+    static const unsigned char no_gpu[sizeof memory->from->memory.gpu];
     const struct sl_pool *pool = memory->from;
     struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
                                     .pid = engine->client->self.pid,
@@ -254,6 +255,9 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
     region.pool_epoch = pool->epoch;
     region.offset_bytes = pool->memory.offset_bytes;
     region.handle_kind = (uint64_t)pool->memory.kind;
+    if (memcmp(pool->memory.gpu, no_gpu, sizeof no_gpu) != 0) {
+        region.gpu = (struct sl_bytes){.at = pool->memory.gpu, .length = sizeof pool->memory.gpu};
+    }
     if (pool->fd >= 0) {
         region.fd = (uint64_t)pool->fd;
     } else if (pool->memory.kind == SL_POOL_MEMORY_CUDA_IPC) {
@@ -308,6 +312,19 @@ static void registered(void *context, const struct sl_msg *reply)
     }
 }
 
+/* The engine's choice of GPUs, for the text of an error. Empty: not set, or no plain text. */
+static const char *visible_devices(void)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    size_t length = text == NULL ? 0 : strlen(text);
+    for (size_t i = 0; i < length; i++) {
+        if (length > 255 || text[i] < ' ' || text[i] > '~') {
+            return "";
+        }
+    }
+    return text == NULL ? "" : text;
+}
+
 static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
                                 struct sl_error *why)
 {
@@ -333,6 +350,7 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     call.msg.body.engine_register.pools.count = engine->pool_count;
     call.msg.body.engine_register.regions.at = engine->regions;
     call.msg.body.engine_register.regions.count = engine->region_count;
+    call.msg.body.engine_register.visible_devices = sl_text_of(visible_devices());
     sl_err err = sl_client_call(engine->client, &call, why);
     if (err != SL_OK) {
         return err;

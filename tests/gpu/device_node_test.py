@@ -73,6 +73,22 @@ class Device(unittest.TestCase):
                     self.assertEqual(swapper(node)["counters"]["kernels"], 0)
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
+    def test_engine_on_another_gpu_is_told_which(self):
+        node = Node(ranks=1, memory="64MiB", settings=("--device", "cuda", "--swap-measure", "false"))
+        node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_SHARED="1")
+        with node:
+            wait_until(lambda: swapper(node)["reason"].startswith("device cuda: GPU 0"), 5, "the GPU")
+            self.assertIn("rank 0 has GPU-fafafafa-fafa-fafa-fafa-fafafafafafa, CUDA_VISIBLE_DEVICES not set", node.logs())
+            other = dict(node.environment, FAKE_CUDA_UUID="18", CUDA_VISIBLE_DEVICES="5,6")
+            probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, "ipc", "3"],
+                                   env=other, capture_output=True, text=True, timeout=120, check=False)
+            print(probe.stdout)
+            self.assertIn("the engine's memory lies on GPU-12121212-1212-1212-1212-121212121212 (CUDA_VISIBLE_DEVICES 5,6), "
+                          "the swapper has GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", node.logs())
+            self.assertIn("GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", probe.stdout)
+            self.assertEqual(probe.returncode, 1)
+
+    @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_system_that_is_not_ready_is_waited_for_and_the_host_not_taken(self):
         node = Node(ranks=1, memory="64MiB", settings=("--device", "auto", "--swap-measure", "false"))
         marker = node.directory + "/not-ready"

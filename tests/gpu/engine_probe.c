@@ -1,10 +1,10 @@
 /* tests/gpu/engine_probe.c - an engine with its pool on a GPU: blocks are stored through a node
  * whose swapper runs on cuda, the GPU's memory is wiped, and they are loaded into other blocks.
  *
- *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice
+ *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice [SECONDS]
  *
  * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
- * engine maps its descriptor. Prints "ok BYTES". device_node_test.py runs it. */
+ * engine maps its descriptor. SECONDS: patience, 30. Prints "ok BYTES". device_node_test.py runs it. */
 #include "client/lib/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/sl_clock.h"
@@ -64,6 +64,7 @@ static bool op_end(struct sl_op *op, const char *what)
     }
     /* A COPY that was sent again is fenced after the answer. */
     must(sl_op_wait_fenced(op, PATIENCE_NS, &why) == SL_OK, "fence");
+    why = result.why;
     sl_op_release(&op);
     return !again;
 }
@@ -71,7 +72,8 @@ static bool op_end(struct sl_op *op, const char *what)
 int main(int argc, char **argv)
 {
     static unsigned char bytes[POOL_BYTES], back[POOL_BYTES];
-    must(argc == 5, "four arguments");
+    must(argc == 5 || argc == 6, "four arguments or five");
+    uint64_t patience_ns = argc == 6 ? (uint64_t)atoi(argv[5]) * SL_NS_PER_S : PATIENCE_NS;
     char runtime_dir[1100], shm_dir[1100];
     (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", argv[3]);
@@ -94,6 +96,7 @@ int main(int argc, char **argv)
         must(cuda->driver.memory_get(&memory, POOL_BYTES) == 0, "device memory");
         must(cuda->driver.ipc_get(&ipc, memory) == 0, "IPC handle");
         memcpy(told.handle, ipc.bytes, sizeof(told.handle));
+        memcpy(told.gpu, device->gpu, sizeof(told.gpu));
         must(sl_pool_create(client, &key, POOL_BYTES, PATIENCE_NS, &pool, &why) == SL_OK, "pool");
         must(sl_pool_publish(pool, &told, PATIENCE_NS, &why) == SL_OK, "pool published");
     } else {
@@ -148,7 +151,7 @@ int main(int argc, char **argv)
                                     .device_block_count = STORED,
                                     .timeout_ns = PATIENCE_NS};
     struct sl_op *op = NULL;
-    uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), PATIENCE_NS);
+    uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), patience_ns);
     bool stored = false;
     while (!stored && sl_clock_monotonic_ns() < end_ns) {
         must(sl_store_start(engine, &request, &op, &why) == SL_OK, "store");

@@ -159,7 +159,7 @@ sl_cu_result fake_error_text(sl_cu_result result, const char **text)
 sl_cu_result fake_device_count(int *count)
 {
     TAKES();
-    *count = 1;
+    *count = SL_MAX(fake_state.gpus, 1);
     return 0;
 }
 
@@ -167,7 +167,7 @@ sl_cu_result fake_device_get(sl_cu_device *device, int index)
 {
     TAKES();
     *device = index;
-    return index == 0 ? 0 : SL_CU_INVALID_VALUE;
+    return index >= 0 && index < SL_MAX(fake_state.gpus, 1) ? 0 : SL_CU_INVALID_VALUE;
 }
 
 sl_cu_result fake_device_name(char *name, int length, sl_cu_device device)
@@ -180,9 +180,9 @@ sl_cu_result fake_device_name(char *name, int length, sl_cu_device device)
 
 sl_cu_result fake_device_uuid(struct sl_cu_uuid *uuid, sl_cu_device device)
 {
-    (void)device;
     TAKES();
-    memset(uuid->bytes, 0xfa, sizeof(uuid->bytes));
+    memset(uuid->bytes, fake_setting("FAKE_CUDA_UUID", fake_state.uuid, FAKE_CUDA_UUID) + device,
+           sizeof(uuid->bytes));
     return 0;
 }
 
@@ -292,7 +292,9 @@ static unsigned long long attribute_of(const struct range *range, int attribute)
         return range->kind == MAPPED ? fake_handle_types(range->memory) : 0;
     case SL_CU_POINTER_POOL:
         return range->pooled ? (uintptr_t)&fake_state : 0;
-    default: /* the ordinal; not managed */
+    case SL_CU_POINTER_DEVICE:
+        return (unsigned long long)fake_state.pointer_gpu;
+    default: /* not managed */
         return 0;
     }
 }

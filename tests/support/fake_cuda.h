@@ -36,6 +36,9 @@ struct fake_cuda {
     /* What it is; 0: as the environment says, else the usual. */
     int number;       /* of the driver; FAKE_CUDA_NUMBER */
     int capability;   /* of its GPU, 90 is sm_90; FAKE_CUDA_CAPABILITY */
+    int gpus;         /* 1 */
+    int pointer_gpu;  /* which of them all memory lies on */
+    int uuid;         /* each byte of the UUID of GPU 0, the next has one more; FAKE_CUDA_UUID */
     int compute_mode; /* 2 prohibited, 3 exclusive; FAKE_CUDA_MODE */
     bool taken;       /* in exclusive mode, by another process */
     bool mps;         /* contexts go through MPS */
@@ -46,6 +49,7 @@ struct fake_cuda {
 #define FAKE_CUDA_PRIORITY   5 /* the least */
 #define FAKE_CUDA_DRIVER     13000
 #define FAKE_CUDA_CAPABILITY 90
+#define FAKE_CUDA_UUID       0xfa
 /* An image of a test's own, which has all kernels and any driver takes. Others must be what a real
  * driver of that number takes. */
 #define FAKE_CUDA_IMAGE "image"

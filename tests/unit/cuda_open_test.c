@@ -500,6 +500,41 @@ START_TEST(mps_errors_are_the_end_of_the_process)
     }
 END_TEST
 
+/* ---- which GPU ---- */
+
+START_TEST(memory_of_another_gpu_is_refused_by_name)
+    {
+        struct sl_error why = {0};
+        struct sl_mapping mapping;
+        struct sl_memory_handle handle = {.kind = SL_MEMORY_CUDA_IPC, .pid = (uint32_t)getpid()};
+        struct sl_cu_ipc ipc;
+        sl_cu_ptr pool = 0;
+        fake->gpus = 3;
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        ck_assert_int_eq(device->gpu[0], 0xfa);
+        ck_assert_int_eq(engine.memory_get(&pool, 4096), 0);
+        ck_assert_int_eq(engine.ipc_get(&ipc, pool), 0);
+        memcpy(handle.ipc, ipc.bytes, sizeof(handle.ipc));
+        fake->pointer_gpu = _i;
+
+        sl_err err = device->ops->map(device, &handle, 4096, &mapping, &why);
+
+        ck_assert_msg(err == (_i == 0 ? SL_OK : SL_ERR_CONFIG), "%s", why.text);
+        if (_i == 0) {
+            device->ops->unmap(device, &mapping);
+        } else {
+            ck_assert_ptr_nonnull(
+                strstr(why.text, _i == 1 ? "GPU 1 (GPU-fbfbfbfb-fbfb-fbfb-fbfb-fbfbfbfbfbfb)"
+                                         : "GPU 2 (GPU-fcfcfcfc-fcfc-fcfc-fcfc-fcfcfcfcfcfc)"));
+            ck_assert_ptr_nonnull(
+                strstr(why.text, "this device is GPU-fafafafa-fafa-fafa-fafa-fafafafafafa"));
+        }
+        ck_assert_int_eq(fake->ipc_opens, 0);
+        sl_device_close(&device);
+        ck_assert_int_eq(engine.memory_free(pool), 0);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cuda, from its start on");
@@ -518,6 +553,7 @@ int main(void)
     tcase_add_loop_test(cases, compute_modes_that_keep_the_engine_out_are_refused, 0,
                         SL_COUNT(modes));
     tcase_add_loop_test(cases, mps_errors_are_the_end_of_the_process, 0, 3);
+    tcase_add_loop_test(cases, memory_of_another_gpu_is_refused_by_name, 0, 3);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,42 @@
+/* actors/swapper/gpu.c - see gpu.h. */
+#include "actors/swapper/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static sl_err gpu_differs(const struct sl_device *device,
+                          const struct sl_body_engine_get_reply *body,
+                          const struct sl_item_region *region, struct sl_error *why)
+{
+    char its[SL_GPU_TEXT_BYTES], ours[SL_GPU_TEXT_BYTES];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    bool told = body->visible_devices.length > 0;
+    sl_gpu_text(region->gpu.at, its);
+    sl_gpu_text(device->gpu, ours);
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "the engine's memory lies on %s (CUDA_VISIBLE_DEVICES %.32s), the swapper has "
+                   "%s (%.32s)",
+                   its, told ? body->visible_devices.at : "not set", ours,
+                   visible == NULL ? "not set" : visible);
+}
+
+sl_err sw_gpu_check(const struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                    uint64_t rank, struct sl_error *why)
+{
+    static const unsigned char none[SL_GPU_UUID_BYTES];
+    bool has_gpu = memcmp(device->gpu, none, sizeof(none)) != 0;
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        if (region->rank != rank || region->gpu.length == 0) {
+            continue;
+        }
+        if (region->gpu.length != SL_GPU_UUID_BYTES) {
+            return sl_fail(why, SL_ERR_INVALID, "region %llu: gpu: %llu bytes are no UUID",
+                           (unsigned long long)i, (unsigned long long)region->gpu.length);
+        }
+        if (has_gpu && memcmp(region->gpu.at, device->gpu, SL_GPU_UUID_BYTES) != 0) {
+            return gpu_differs(device, body, region, why);
+        }
+    }
+    return SL_OK;
+}

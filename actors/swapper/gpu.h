@@ -1,0 +1,14 @@
+/* actors/swapper/gpu.h - whether an engine's memory lies on the GPU that this swapper has. */
+#ifndef SL_SWAPPER_GPU_H
+#define SL_SWAPPER_GPU_H
+
+#include "cuda/sl_device.h"
+#include "ipc/sl_msg.h"
+
+/* Compares UUIDs: rank r is GPU r of what CUDA_VISIBLE_DEVICES shows, and engine and swapper may be
+ * shown different ones. Regions that tell no GPU pass, and so does a device without one. Errors:
+ * SL_ERR_CONFIG (names both GPUs and both values of the variable), SL_ERR_INVALID (no UUID). */
+sl_err sw_gpu_check(const struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                    uint64_t rank, struct sl_error *why);
+
+#endif

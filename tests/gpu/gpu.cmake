@@ -11,7 +11,7 @@ if(NOT SL_SANITIZE)
     set_tests_properties(unit/gpu_test_played PROPERTIES LABELS unit TIMEOUT 1200
         ENVIRONMENT "CK_TIMEOUT_MULTIPLIER=5;FAKE_CUDA_SHARED=1;SLUICE_TEST_DRIVER=$<TARGET_FILE:fake_cuda>")
 endif()
-# Programs take a driver that plays a GPU only with the kernels that they would give a real one.
+# Programs give a driver that plays a GPU the kernels that they would give a real one: it takes what such a driver takes.
 if(SL_CUDA AND Python3_FOUND)
     add_test(NAME gpu/bench_gpu_played COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/bench_gpu_test.py
         ${CMAKE_BINARY_DIR}/tests/fake)

@@ -293,12 +293,12 @@ static sl_cu_result copy_batch_12(sl_cu_ptr *to, sl_cu_ptr *from, size_t *length
                : batch_add(to, from, lengths, count, kinds, kind_starts, kind_count, stream);
 }
 
-static __typeof__(&copy_batch) copy_batch_resolve(void)
+static __typeof__(&copy_batch) __attribute__((used)) copy_batch_resolve(void)
 {
     return fake_number() >= 13000 ? copy_batch : NULL;
 }
 
-static __typeof__(&copy_batch_12) copy_batch_12_resolve(void)
+static __typeof__(&copy_batch_12) __attribute__((used)) copy_batch_12_resolve(void)
 {
     return fake_number() >= 12080 ? copy_batch_12 : NULL;
 }

@@ -362,6 +362,20 @@ START_TEST(batches_are_only_where_the_device_has_host_pointers)
     }
 END_TEST
 
+/* The images of this build, whichever there are, on the played driver of today. */
+START_TEST(build_without_kernels_has_a_device_all_the_same)
+    {
+        uint32_t count = 0;
+        bool built = sl_cuda_kernels(&count) != NULL;
+        struct sl_device *device = device_open(NULL);
+        ck_assert_int_eq(built, count > 0);
+        ck_assert_int_eq(device->reduced, !built);
+        ck_assert_ptr_nonnull(strstr(
+            device->text, built ? ", kernels by " : "; copies alone, no kernels: built without"));
+        sl_device_close(&device);
+    }
+END_TEST
+
 /* Layers that lie in one run or not, small or larger than the staging, digested or not. */
 START_TEST(some_way_is_always_possible)
     {
@@ -545,6 +559,7 @@ int main(void)
     tcase_add_test(cases, failure_that_is_not_the_images_ends_the_start);
     tcase_add_loop_test(cases, without_kernels_copies_go_on, 0, 2 * SL_COUNT(pools));
     tcase_add_test(cases, missing_kernels_are_told);
+    tcase_add_test(cases, build_without_kernels_has_a_device_all_the_same);
     tcase_add_loop_test(cases, some_way_is_always_possible, 0, 4);
     tcase_add_loop_test(cases, batch_calls_are_those_of_the_driver, 0, SL_COUNT(batch_calls));
     tcase_add_loop_test(cases, batches_are_only_where_the_device_has_host_pointers, 0,

@@ -179,10 +179,39 @@ static sl_err memory_of_pool(const struct sl_pool *pool, uint32_t rank,
     return SL_OK;
 }
 
+static sl_err memory_of_device(const struct sl_engine_pool *pool, const uint64_t *addresses,
+                               struct sl_engine_memory *memory, struct sl_error *why)
+{
+    memory->rows = addresses == NULL ? NULL : calloc(pool->layer_count, sizeof *memory->rows);
+    if (memory->rows == NULL) {
+        return addresses == NULL
+                   ? sl_fail(why, SL_ERR_INVALID, "pool %s: no addresses of a rank", pool->name)
+                   : sl_fail(why, SL_ERR_NO_MEMORY, "pool %s: %u addresses", pool->name,
+                             pool->layer_count);
+    }
+    memory->row_count = pool->layer_count;
+    for (uint32_t l = 0; l < pool->layer_count; l++) {
+        struct sl_error reason = {0};
+        const struct sl_engine_layer *layer = &pool->layers[l];
+        uint64_t address = 0;
+        sl_err err =
+            __builtin_add_overflow(addresses[l], layer->offset_bytes, &address)
+                ? sl_fail(&reason, SL_ERR_INVALID, "its offset overflows")
+                : sl_engine_row_find(address, layer->length_bytes, &memory->rows[l], &reason);
+        if (err != SL_OK) {
+            return sl_fail(why, err, "pool %s layer %u: %s", pool->name, l, reason.text);
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine_pool *pool,
                           uint32_t rank, struct sl_engine_memory *memory, struct sl_error *why)
 {
     memory->length_bytes = pool->memory_bytes;
+    if (pool->device != NULL) {
+        return memory_of_device(pool, pool->device[rank], memory, why);
+    }
     if (pool->from != NULL) {
         return memory_of_pool(pool->from[rank], rank, memory, why);
     }
@@ -211,6 +240,7 @@ static void memories_close(struct sl_engine *engine)
         if (memory->fd >= 0) {
             (void)close(memory->fd);
         }
+        free(memory->rows);
     }
     free(engine->memories);
     engine->memories = NULL;
@@ -271,6 +301,66 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
     return region;
 }
 
+/* The server's thread; the rows stay as they are until it is stopped. */
+static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+                         struct sl_descriptors_part *out, struct sl_error *why)
+{
+    const struct sl_engine *engine = context;
+    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+        const struct sl_engine_memory *memory = &engine->memories[i];
+        for (uint32_t l = 0; l < memory->row_count; l++) {
+            const struct sl_engine_row *row = &memory->rows[l];
+            if (row->kind == SL_MEMORY_CUDA_PARTS && row->address == ask->address &&
+                row->length_bytes == ask->length_bytes && row->life_first == ask->life) {
+                return sl_engine_row_give(row, first, out, why);
+            }
+        }
+    }
+    return sl_fail(why, SL_ERR_STALE, "%llu bytes at 0x%llx are not registered",
+                   (unsigned long long)ask->length_bytes, (unsigned long long)ask->address);
+}
+
+/* How a swapper maps one layer of device memory. */
+static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
+                         struct sl_item_region *region, struct sl_error *why)
+{
+    if (row->kind == SL_MEMORY_CUDA_PARTS && engine->hands == NULL) {
+        sl_err err = sl_descriptors_serve(engine->client->paths.runtime_dir, hands_give, engine,
+                                          &engine->hands, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    if (row->kind == SL_MEMORY_CUDA_PARTS) {
+        const struct sl_memory_name name = {.number = sl_descriptors_number(engine->hands),
+                                            .address = row->address,
+                                            .length_bytes = row->length_bytes,
+                                            .life = row->life_first};
+        memcpy(row->name, &name, sizeof name);
+    }
+    *region = (struct sl_item_region){
+        .handle_kind = row->kind,
+        .pid = engine->client->self.pid,
+        .handle = {.at = row->name, .length = sizeof row->name},
+        .offset_bytes = row->address - row->base,
+    };
+    return SL_OK;
+}
+
+sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
+{
+    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+        const struct sl_engine_memory *memory = &engine->memories[i];
+        for (uint32_t l = 0; l < memory->row_count; l++) {
+            sl_err err = sl_engine_row_check(&memory->rows[l], why);
+            if (err != SL_OK) {
+                return err;
+            }
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_options *options,
                            struct sl_error *why)
 {
@@ -286,9 +376,15 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
         const struct sl_engine_pool *pool = &options->pools[i % engine->pool_count];
         for (uint32_t l = 0; l < pool->layer_count; l++) {
-            struct sl_item_region region = memory_handle(engine, &engine->memories[i]);
-            if (__builtin_add_overflow(region.offset_bytes, pool->layers[l].offset_bytes,
-                                       &region.offset_bytes)) {
+            struct sl_engine_memory *memory = &engine->memories[i];
+            struct sl_item_region region = memory_handle(engine, memory);
+            if (memory->rows != NULL) {
+                sl_err err = row_handle(engine, &memory->rows[l], &region, why);
+                if (err != SL_OK) {
+                    return err;
+                }
+            } else if (__builtin_add_overflow(region.offset_bytes, pool->layers[l].offset_bytes,
+                                              &region.offset_bytes)) {
                 return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: its offset overflows",
                                pool->name, l);
             }
@@ -382,6 +478,9 @@ sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl
 
 static void engine_free(struct sl_engine *engine)
 {
+    if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
+        sl_descriptors_stop(&engine->hands);
+    }
     memories_close(engine);
     free(engine->regions);
     free(engine);
@@ -459,6 +558,24 @@ void sl_engine_end(struct sl_engine **engine)
     (void)sl_client_call(gone->client, &call, NULL); /* unheard, it ends with this process */
     engine_free(gone);
     *engine = NULL;
+}
+
+const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank, uint32_t pool)
+{
+    if (rank >= engine->world || pool >= engine->pool_count) {
+        return NULL;
+    }
+    const struct sl_engine_memory *memory = &engine->memories[rank * engine->pool_count + pool];
+    uint64_t kind = memory_handle(engine, memory).handle_kind;
+    bool parts = false;
+    for (uint32_t l = 0; l < memory->row_count; l++) {
+        parts |= memory->rows[l].kind == SL_MEMORY_CUDA_PARTS;
+        kind = SL_MEMORY_CUDA_IPC;
+    }
+    return parts                        ? "cuda memory of many handles"
+           : kind == SL_MEMORY_CUDA_IPC ? "cuda ipc"
+           : kind == SL_MEMORY_CUDA_FD  ? "cuda descriptor"
+                                        : "shared memory";
 }
 
 void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool)

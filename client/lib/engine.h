@@ -2,8 +2,7 @@
 #ifndef SL_CLIENT_LIB_ENGINE_H
 #define SL_CLIENT_LIB_ENGINE_H
 
-#include "client/lib/internal.h"
-#include "cuda/sl_device.h"
+#include "client/lib/engine_device.h"
 
 #define SL_ENGINE_OPS_MAX 256u
 
@@ -13,6 +12,8 @@ struct sl_engine_memory {
     uint64_t length_bytes;
     int fd;
     const struct sl_pool *from; /* of the table of pools, which has the mapping; NULL: ours */
+    struct sl_engine_row *rows; /* CUDA memory of this process, one a layer; NULL: it is not */
+    uint32_t row_count;
 };
 
 struct sl_engine {
@@ -25,10 +26,13 @@ struct sl_engine {
     char pool_names[8][32];
     uint64_t pool_kinds[8];
     struct sl_engine_memory *memories; /* [world][pool_count] */
+    struct sl_descriptors *hands;      /* hands out memory of many handles; NULL: there is none */
     struct sl_item_region *regions;
     uint32_t region_count;
 };
 
+/* Whether device memory of the engine still is what was registered. Errors: SL_ERR_STALE. */
+sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why);
 /* Registers it again when the node was started anew. */
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 

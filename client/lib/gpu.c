@@ -78,6 +78,11 @@ bool sl_gpu_present(void)
     return present;
 }
 
+struct sl_driver *sl_gpu_joined(void)
+{
+    return sl_gpu_present() ? &all.driver : NULL;
+}
+
 enum sl_place sl_gpu_place(const void *at, int *gpu)
 {
     unsigned type = 0;

@@ -5,9 +5,14 @@
 
 #include "client/lib/internal.h"
 
+struct sl_driver;
+
 /* Whether this process may have device memory at all. Some 50 ns, and it waits for the stores
  * before it: asked once a call, before anything is copied. Any thread. */
 bool sl_gpu_present(void);
+/* The driver that the process uses, to the end of the process; NULL: none. Any thread; who calls it
+ * stands in relaxed mode (cuda/cuda_relaxed.h). */
+struct sl_driver *sl_gpu_joined(void);
 /* Where `at` lies, as the driver knows it: plain, pinned or device memory (*gpu: which one). */
 enum sl_place sl_gpu_place(const void *at, int *gpu);
 

@@ -184,6 +184,9 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
     if (err == SL_OK) {
         err = sl_engine_ready(engine, deadline_ns, why);
     }
+    if (err == SL_OK) {
+        err = sl_engine_memory_check(engine, why);
+    }
     if (err != SL_OK) {
         return err;
     }

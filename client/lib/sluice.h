@@ -555,6 +555,14 @@ struct sl_engine_pool {
     /* A pool of the table of pools per rank, or NULL: as fds say. Borrowed until the engine ended;
      * memory_bytes of each are there. One that is revoked ends the registration. */
     const struct sl_pool *const *from;
+    /* CUDA memory of this process: device[rank][layer] is the address from which offset_bytes of
+     * that layer counts; memory_bytes bounds offset and length. NULL: as from and fds say. What it
+     * is, is found out (sl_engine_memory_kind): memory of cudaMalloc and of torch's caching
+     * allocator, also a part of an allocation; memory of many handles (expandable_segments). It
+     * stays where it is until the engine ended. What an engine unmaps (sleep mode) it ends before,
+     * and registers after it was mapped again; swappers let go of it within two seconds after the
+     * end. An op on memory that was unmapped or made anew since is SL_ERR_STALE. */
+    const uint64_t *const *device;
 };
 struct sl_engine_options {
     const char *name;
@@ -568,6 +576,7 @@ struct sl_engine_options {
     const struct sl_engine_pool *pools;
 };
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
+ * SL_ERR_UNSUPPORTED (device memory that cannot be shared; the text says what helps), SL_ERR_DEVICE,
  * SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
 sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
@@ -575,6 +584,9 @@ void sl_engine_end(
     struct sl_engine **engine); /* ends the registration; all its ops are released before */
 /* Host address of a pool that was allocated here, or mapped from fds. */
 void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
+/* What the memory is, for people: "shared memory", "cuda ipc", "cuda descriptor", "cuda memory of
+ * many handles". NULL: there is no such rank or pool. */
+const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank, uint32_t pool);
 const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex digits */
 
 /* ---- ops ---- */

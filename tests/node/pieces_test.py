@@ -11,6 +11,7 @@ import unittest
 from object_api import BIN, SLOWDOWN, BareNode
 
 DEVICE_PROBE = os.path.join(BIN, "..", "tests", "device_probe")
+MEMORY_PROBE = os.path.join(BIN, "..", "tests", "engine_memory_probe")
 DRIVER = os.path.join(BIN, "..", "tests", "fake", "libcuda.so.1")
 PROBE = os.path.join(BIN, "..", "tests", "pieces_probe")
 
@@ -155,6 +156,36 @@ class Device(unittest.TestCase):
 
     def test_a_capture_of_another_thread_is_not_spoilt(self):
         self.run_probe("captures")
+
+    def test_each_call_of_the_driver_fails_in_turn(self):
+        self.run_probe("fails")
+
+
+@unittest.skipUnless(os.path.exists(MEMORY_PROBE) and os.path.exists(DRIVER), "engine_memory_probe was not built")
+class EngineMemory(unittest.TestCase):
+    def run_probe(self, what):
+        with PiecesNode() as node:
+            done = subprocess.run([MEMORY_PROBE, node.instance, node.directory + "/run", node.shm, what, DRIVER],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOWDOWN)
+            self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
+            left = [name for name in os.listdir(node.directory + "/run") if name.startswith("memory.")]
+            self.assertEqual(left, [])
+            return node.logs()
+
+    def test_parts_of_an_allocation_are_registered_by_base_and_offset(self):
+        self.assertIn("1 ranks, 1 pools, cuda ipc", self.run_probe("allocated"))
+
+    def test_memory_that_was_freed_is_not_written_to(self):
+        self.run_probe("reallocated")
+
+    def test_memory_of_many_handles_is_handed_out(self):
+        self.assertIn("1 ranks, 1 pools, cuda memory of many handles", self.run_probe("segments"))
+
+    def test_memory_that_slept_is_registered_anew(self):
+        self.run_probe("sleeps")
+
+    def test_memory_that_cannot_be_shared_is_refused_with_what_helps(self):
+        self.run_probe("refused")
 
     def test_each_call_of_the_driver_fails_in_turn(self):
         self.run_probe("fails")

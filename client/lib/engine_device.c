@@ -1,0 +1,315 @@
+/* client/lib/engine_device.c - see engine_device.h. */
+#include "client/lib/engine_device.h"
+
+#include "client/lib/gpu.h"
+#include "cuda/cuda_relaxed.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* What keeps an engine's memory from being shared, and what helps. */
+#define TEXT_NO_HANDLE                                                                           \
+    "made without a shareable handle, as vLLM's sleep mode does: switch that off, or create it " \
+    "with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
+#define TEXT_FABRIC                                                                                \
+    "has a fabric handle alone, which is not there yet: create it with POSIX descriptors, or set " \
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"
+#define TEXT_POOL                                                              \
+    "of a stream-ordered pool (cudaMallocAsync), which cannot be shared: set " \
+    "PYTORCH_CUDA_ALLOC_CONF=backend:native"
+#define TEXT_MANAGED "managed memory, which cannot be shared: allocate it with cudaMalloc"
+
+/* ---- the driver, in a context of the memory's device ---- */
+
+struct visit {
+    struct sl_driver *driver;
+    sl_cu_device device;
+    int mode; /* of captures, before */
+    bool retained, pushed;
+};
+
+static void visit_end(struct visit *visit)
+{
+    sl_cu_context before = NULL;
+    if (visit->pushed) {
+        (void)visit->driver->context_pop(&before);
+    }
+    if (visit->retained) {
+        (void)visit->driver->context_release(visit->device);
+    }
+    sl_cuda_restore(visit->driver, visit->mode);
+}
+
+/* Errors of the driver are the caller's device's: the text has their code. */
+static sl_err driver_says(struct visit *visit, struct sl_error *why, sl_cu_result result,
+                          const char *doing, uint64_t address)
+{
+    sl_err err =
+        sl_fail_cuda(visit->driver, why, result, "%s 0x%llx", doing, (unsigned long long)address);
+    if (err != SL_OK && why != NULL) {
+        why->code = SL_ERR_DEVICE;
+    }
+    return err == SL_OK ? SL_OK : SL_ERR_DEVICE;
+}
+
+/* Ends by visit_end, also after an error. */
+static sl_err visit_begin(struct visit *visit, int gpu, struct sl_error *why)
+{
+    sl_cu_context context = NULL;
+    *visit = (struct visit){.driver = sl_gpu_joined(), .mode = -1};
+    if (visit->driver == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "device memory: this process uses no CUDA driver");
+    }
+    visit->mode = sl_cuda_relax(visit->driver);
+    sl_cu_result result = visit->driver->device_get(&visit->device, gpu);
+    if (result == 0) {
+        result = visit->driver->context_retain(&context, visit->device);
+        visit->retained = result == 0;
+    }
+    if (result == 0) {
+        result = visit->driver->context_push(context);
+        visit->pushed = result == 0;
+    }
+    return driver_says(visit, why, result, "take the context of device", (uint64_t)(unsigned)gpu);
+}
+
+/* Answers are of 1, 4 or 8 bytes, little-endian. What the driver does not know is 0. */
+static uint64_t attribute_of(const struct sl_driver *driver, int attribute, uint64_t address)
+{
+    uint64_t value = 0;
+    return driver->pointer_attribute(&value, attribute, address) == 0 ? value : 0;
+}
+
+/* A number that changes whenever other memory comes to the address: the driver's numbers of
+ * allocation and physical memory, and the handle of mapped memory. 0: nothing is there, or the
+ * driver does not say. */
+static uint64_t life_of(const struct sl_driver *driver, uint64_t address)
+{
+    sl_cu_handle handle = 0;
+    uint64_t buffer = attribute_of(driver, SL_CU_POINTER_BUFFER_ID, address);
+    uint64_t block = attribute_of(driver, SL_CU_POINTER_BLOCK_ID, address);
+    if (attribute_of(driver, SL_CU_POINTER_IPC_CAPABLE, address) == 0) {
+        void *at = (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+        if (driver->physical_retain(&handle, at) != 0) {
+            return 0;
+        }
+        (void)driver->physical_free(handle);
+    }
+    if ((buffer | block | handle) == 0) {
+        return 0;
+    }
+    uint64_t mixed = buffer * UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ mixed >> 32 ^ block) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ mixed >> 29 ^ handle) * UINT64_C(0x94d049bb133111eb);
+    mixed ^= mixed >> 31;
+    return mixed == 0 ? 1 : mixed;
+}
+
+/* ---- finding out ---- */
+
+/* The mapping that the address lies in. */
+static sl_err mapping_of(struct visit *visit, uint64_t address, uint64_t *base, uint64_t *end,
+                         struct sl_error *why)
+{
+    sl_cu_ptr start = 0;
+    size_t length = 0;
+    sl_err err = driver_says(visit, why, visit->driver->memory_range(&start, &length, address),
+                             "ask for the mapping at", address);
+    if (err == SL_OK && (start > address || address - start >= length)) {
+        err = sl_fail(why, SL_ERR_DEVICE, "device memory: 0x%llx is not in its own mapping",
+                      (unsigned long long)address);
+    }
+    *base = start;
+    *end = start + length;
+    return err;
+}
+
+static sl_err ipc_find(struct visit *visit, struct sl_engine_row *row, struct sl_error *why)
+{
+    struct sl_cu_ipc handle;
+    uint64_t end = 0;
+    sl_err err = mapping_of(visit, row->address, &row->base, &end, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (row->length_bytes > end - row->address) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "device memory: %llu bytes at 0x%llx, its allocation has %llu from there",
+                       (unsigned long long)row->length_bytes, (unsigned long long)row->address,
+                       (unsigned long long)(end - row->address));
+    }
+    err = driver_says(visit, why, visit->driver->ipc_get(&handle, row->base),
+                      "make an IPC handle of", row->base);
+    if (err == SL_OK) {
+        memcpy(row->name, handle.bytes, sizeof row->name);
+        row->kind = SL_MEMORY_CUDA_IPC;
+    }
+    return err;
+}
+
+static sl_err types_check(const struct visit *visit, uint64_t address, struct sl_error *why)
+{
+    uint64_t types = attribute_of(visit->driver, SL_CU_POINTER_HANDLE_TYPES, address);
+    const char *text = NULL;
+    if ((types & SL_CU_HANDLE_FD) != 0) {
+        return SL_OK;
+    }
+    text = attribute_of(visit->driver, SL_CU_POINTER_MANAGED, address) != 0 ? TEXT_MANAGED
+           : attribute_of(visit->driver, SL_CU_POINTER_POOL, address) != 0  ? TEXT_POOL
+           : (types & SL_CU_HANDLE_FABRIC) != 0                             ? TEXT_FABRIC
+                                                                            : TEXT_NO_HANDLE;
+    return sl_fail(why, SL_ERR_UNSUPPORTED, "device memory at 0x%llx: %s",
+                   (unsigned long long)address, text);
+}
+
+/* Every byte is mapped, and by handles that can be shared. */
+static sl_err parts_find(struct visit *visit, struct sl_engine_row *row, struct sl_error *why)
+{
+    uint64_t end = row->address + row->length_bytes;
+    uint32_t count = 0;
+    for (uint64_t at = row->address, base = 0, next = 0; at < end; at = next, count++) {
+        if (attribute_of(visit->driver, SL_CU_POINTER_MAPPED, at) == 0) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "device memory: %llu bytes at 0x%llx, nothing is mapped at 0x%llx",
+                           (unsigned long long)row->length_bytes, (unsigned long long)row->address,
+                           (unsigned long long)at);
+        }
+        sl_err err = types_check(visit, at, why);
+        if (err == SL_OK) {
+            err = mapping_of(visit, at, &base, &next, why);
+        }
+        if (err != SL_OK) {
+            return err;
+        }
+        row->base = count == 0 ? base : row->base;
+        if (count == SL_DESCRIPTORS_MAX) {
+            return sl_fail(why, SL_ERR_LIMIT, "device memory at 0x%llx has over %u handles",
+                           (unsigned long long)row->address, SL_DESCRIPTORS_MAX);
+        }
+    }
+    row->kind = SL_MEMORY_CUDA_PARTS;
+    return SL_OK;
+}
+
+sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_engine_row *out,
+                          struct sl_error *why)
+{
+    struct sl_engine_row row = {.address = address, .length_bytes = length_bytes};
+    struct visit visit;
+    uint64_t end = 0;
+    void *at = (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+    if (length_bytes == 0 || __builtin_add_overflow(address, length_bytes, &end) ||
+        sl_gpu_place(at, &row.gpu) != SL_PLACE_DEVICE) {
+        return sl_fail(why, SL_ERR_INVALID, "%llu bytes at 0x%llx are no device memory here",
+                       (unsigned long long)length_bytes, (unsigned long long)address);
+    }
+    sl_err err = visit_begin(&visit, row.gpu, why);
+    if (err == SL_OK) {
+        err = attribute_of(visit.driver, SL_CU_POINTER_IPC_CAPABLE, address) != 0
+                  ? ipc_find(&visit, &row, why)
+                  : parts_find(&visit, &row, why);
+    }
+    if (err == SL_OK) {
+        row.life_first = life_of(visit.driver, address);
+        row.life_last = life_of(visit.driver, end - 1);
+        if (row.life_first == 0 || row.life_last == 0) {
+            err = sl_fail(why, SL_ERR_DEVICE,
+                          "device memory: 0x%llx cannot be told from what comes after it",
+                          (unsigned long long)address);
+        }
+    }
+    if (err == SL_OK) {
+        *out = row;
+    }
+    if (visit.driver != NULL) {
+        visit_end(&visit);
+    }
+    return err;
+}
+
+/* ---- afterwards ---- */
+
+/* Within a visit. */
+static sl_err lives_check(const struct visit *visit, const struct sl_engine_row *row,
+                          struct sl_error *why)
+{
+    uint64_t last = row->address + row->length_bytes - 1;
+    if (life_of(visit->driver, row->address) == row->life_first &&
+        life_of(visit->driver, last) == row->life_last) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_STALE,
+                   "device memory at 0x%llx was unmapped or made anew since the engine registered "
+                   "it (sleep mode?): end the registration before, register after it",
+                   (unsigned long long)row->address);
+}
+
+sl_err sl_engine_row_check(const struct sl_engine_row *row, struct sl_error *why)
+{
+    struct visit visit = {.driver = sl_gpu_joined(), .mode = -1};
+    if (visit.driver == NULL) {
+        return sl_fail(why, SL_ERR_STALE, "device memory: the driver is gone");
+    }
+    visit.mode = sl_cuda_relax(visit.driver);
+    sl_err err = lives_check(&visit, row, why);
+    visit_end(&visit);
+    return err;
+}
+
+static sl_err part_export(struct visit *visit, uint64_t address, int *fd, struct sl_error *why)
+{
+    sl_cu_handle handle = 0;
+    void *at = (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+    sl_err err = driver_says(visit, why, visit->driver->physical_retain(&handle, at),
+                             "find the handle at", address);
+    if (err == SL_OK) {
+        err =
+            driver_says(visit, why, visit->driver->physical_export(fd, handle, SL_CU_HANDLE_FD, 0),
+                        "make a descriptor of the memory at", address);
+        (void)visit->driver->physical_free(handle);
+    }
+    return err;
+}
+
+/* The mappings are walked again for each packet: 0.2 us each, and nothing has to be kept. */
+static sl_err parts_give(struct visit *visit, const struct sl_engine_row *row, uint32_t first,
+                         struct sl_descriptors_part *out, struct sl_error *why)
+{
+    uint64_t end = row->address + row->length_bytes, at = row->address, base = 0, next = 0;
+    sl_err err = lives_check(visit, row, why);
+    for (uint32_t i = 0; err == SL_OK && at < end && out->count < SL_DESCRIPTORS_BATCH; i++) {
+        err = mapping_of(visit, at, &base, &next, why);
+        if (err == SL_OK && i >= first) {
+            err = part_export(visit, at, &out->fds[out->count], why);
+        }
+        if (err == SL_OK && i >= first) {
+            out->lengths[out->count++] = next - base;
+        }
+        at = next;
+    }
+    out->more = at < end;
+    if (err == SL_OK && out->count == 0) {
+        err = sl_fail(why, SL_ERR_STALE, "device memory at 0x%llx has fewer handles now",
+                      (unsigned long long)row->address);
+    }
+    return err;
+}
+
+sl_err sl_engine_row_give(const struct sl_engine_row *row, uint32_t first,
+                          struct sl_descriptors_part *out, struct sl_error *why)
+{
+    struct visit visit;
+    sl_err err = visit_begin(&visit, row->gpu, why);
+    if (err == SL_OK) {
+        err = parts_give(&visit, row, first, out, why);
+    }
+    if (err != SL_OK) {
+        for (; out->count > 0; out->count--) {
+            (void)close(out->fds[out->count - 1]);
+        }
+    }
+    if (visit.driver != NULL) {
+        visit_end(&visit);
+    }
+    return err;
+}

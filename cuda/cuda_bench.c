@@ -253,10 +253,8 @@ static sl_err row_measure(struct bench *bench, struct sl_error *why)
     for (uint32_t way = 0; way < SL_WAY_COUNT; way++) {
         row->ways[way] = rates[WAYS + way][rounds / 2];
     }
-    struct sl_crossover_job shape = {
-        .to_host = row->to_host, .piece_bytes = row->piece_bytes, .pieces = row->pieces};
-    memcpy(shape.possible, possible, sizeof(possible));
-    row->chosen = sl_crossover_choose(&bench->cuda->crossover, &shape);
+    cuda_job_way(bench->cuda, &job);
+    row->chosen = job.way;
     return SL_OK;
 }
 

@@ -295,7 +295,8 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
         at += snprintf(at, 3, "%02x", uuid.bytes[i]);
     }
-    snprintf(at, SL_CROSSOVER_TEXT - 2 * sizeof(uuid.bytes), "-%d", driver->number);
+    snprintf(at, SL_CROSSOVER_TEXT - 2 * sizeof(uuid.bytes), "-%d-sm%u", driver->number,
+             cuda->sm_limit);
     snprintf(cuda->base.text, sizeof(cuda->base.text),
              "device cuda: GPU %u %s (sm_%d%d, %d multiprocessors, %u for copies), driver %d.%d",
              options->device_index, name, major, minor, sm_count, cuda->sm_limit,

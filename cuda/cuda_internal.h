@@ -155,6 +155,8 @@ sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count
 /* The same, a known way. */
 sl_err cuda_move_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why);
 void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool *possible);
+/* Sets the fastest way of the job, all of which is still to be moved. */
+void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job);
 
 /* cuda_memory.c */
 sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,

@@ -5,9 +5,8 @@
 
 #include <stdlib.h>
 
-#define PROBE_LAYERS 8u
-#define PROBE_RUNS   2u /* the better one counts, after one that is not timed */
-#define PROBE_MOVES  (CUDA_PROBE_BYTES / 4096)
+#define PROBE_RUNS  2u /* the better one counts, after one that is not timed */
+#define PROBE_MOVES (CUDA_PROBE_BYTES / 4096)
 
 struct cuda_probe {
     sl_cu_ptr pool;
@@ -26,19 +25,19 @@ static sl_err probe_open(struct cuda_device *cuda, struct sl_error *why)
     }
     cuda->probe = probe;
     probe->found = cuda->crossover;
-    /* Twice the room: strides are twice the pieces, so that nothing merges. */
+    /* Twice the room: strides are twice the pieces on both sides, so that nothing merges. */
     sl_err err = sl_fail_cuda(&cuda->driver, why,
                               cuda->driver.memory_get(&probe->pool, 2 * cuda->probe_bytes),
                               "get device memory to measure with");
     if (err == SL_OK) {
         err = sl_fail_cuda(&cuda->driver, why,
-                           cuda->driver.host_get(&host, cuda->probe_bytes,
+                           cuda->driver.host_get(&host, 2 * cuda->probe_bytes,
                                                  SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
                            "get pinned memory to measure with");
         probe->host = host;
     }
     if (err == SL_OK) {
-        err = cuda_host_adopt(cuda, probe->host, cuda->probe_bytes, why);
+        err = cuda_host_adopt(cuda, probe->host, 2 * cuda->probe_bytes, why);
     }
     if (err != SL_OK) {
         cuda_measure_close(cuda);
@@ -63,15 +62,15 @@ void cuda_measure_close(struct cuda_device *cuda)
     cuda->probe = NULL;
 }
 
-/* Blocks in an order that jumps; values one after the other. */
+/* Blocks and values in orders that jump, each its own; counts are powers of two. */
 static void moves_fill(struct cuda_probe *probe, uint64_t value_bytes, uint32_t count,
                        uint32_t layers_index)
 {
     SL_ASSERT(count > 0 && count <= PROBE_MOVES);
     for (uint32_t i = 0; i < count; i++) {
         probe->moves[i] = (struct sl_move){
-            .host = probe->host + i * value_bytes,
-            .device_block = (i * UINT64_C(5)) % count, /* counts are powers of two */
+            .host = probe->host + (i * UINT64_C(11)) % count * 2 * value_bytes,
+            .device_block = (i * UINT64_C(5)) % count,
             .layers_index = layers_index,
         };
     }
@@ -117,6 +116,7 @@ static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t *s
     return err;
 }
 
+/* Values of one piece each: an entry of every way covers just that, and none joins the next. */
 static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, struct sl_error *why)
 {
     uint32_t way = probe->next % SL_WAY_COUNT, rest = probe->next / SL_WAY_COUNT;
@@ -125,27 +125,21 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
     uint32_t to_host = rest / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES;
     uint64_t piece_bytes = sl_crossover_piece_bytes(size);
     uint64_t pieces = SL_MIN(sl_crossover_pieces(count), cuda->probe_bytes / piece_bytes);
-    uint32_t layer_count = (uint32_t)SL_MIN(pieces, (uint64_t)PROBE_LAYERS);
-    uint64_t blocks = pieces / layer_count;
-    struct sl_layer layers[PROBE_LAYERS];
+    struct sl_layer layer = {.base = (unsigned char *)(uintptr_t)probe->pool,
+                             .block_stride_bytes = 2 * piece_bytes,
+                             .piece_bytes = piece_bytes,
+                             .block_count = pieces};
     uint32_t layers_index = 0;
-    for (uint32_t l = 0; l < layer_count; l++) {
-        uint64_t at = probe->pool + l * blocks * 2 * piece_bytes;
-        layers[l] = (struct sl_layer){.base = (unsigned char *)(uintptr_t)at,
-                                      .block_stride_bytes = 2 * piece_bytes,
-                                      .piece_bytes = piece_bytes,
-                                      .block_count = blocks};
-    }
-    sl_err err = cuda_layers_add(&cuda->base, layers, layer_count, &layers_index, why);
+    sl_err err = cuda_layers_add(&cuda->base, &layer, 1, &layers_index, why);
     if (err != SL_OK) {
         return err;
     }
-    moves_fill(probe, layer_count * piece_bytes, (uint32_t)blocks, layers_index);
+    moves_fill(probe, piece_bytes, (uint32_t)pieces, layers_index);
     struct cuda_job job = {
         .table = &cuda->tables[layers_index],
         .moves = probe->moves,
-        .count = (uint32_t)blocks,
-        .range = {.layer_end = layer_count, .length_bytes = layer_count * piece_bytes},
+        .count = (uint32_t)pieces,
+        .range = {.layer_end = 1, .length_bytes = piece_bytes},
         .way = (enum sl_way)way,
         .to_host = to_host != 0,
     };

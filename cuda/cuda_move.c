@@ -336,11 +336,12 @@ sl_err cuda_move_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_er
     return err;
 }
 
-/* The fastest way. */
-static sl_err group_move(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
+void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job)
 {
     const struct sl_layer_table *table = &job->table->host;
-    struct sl_crossover_job shape = {.to_host = job->to_host};
+    struct sl_crossover_job shape = {
+        .to_host = job->to_host,
+        .runs = sl_plan_host_runs(job->moves, job->count, job->range.length_bytes)};
     if (table->path != SL_PLAN_RUNS) {
         shape.pieces = (uint64_t)job->count * (job->range.layer_end - job->range.first_layer);
     } else if (job->range.length_bytes < table->value_bytes) {
@@ -350,10 +351,11 @@ static sl_err group_move(struct cuda_device *cuda, struct cuda_job *job, struct 
             i += sl_plan_run(table, job->moves + i, job->count - i);
         }
     }
-    shape.piece_bytes = job->count * job->range.length_bytes / SL_MAX(shape.pieces, UINT64_C(1));
+    uint64_t all_bytes = job->count * job->range.length_bytes;
+    shape.piece_bytes = all_bytes / SL_MAX(shape.pieces, UINT64_C(1));
+    shape.run_bytes = all_bytes / shape.runs;
     cuda_ways(cuda, job, shape.possible);
     job->way = sl_crossover_choose(&cuda->crossover, &shape);
-    return cuda_move_by(cuda, job, why);
 }
 
 static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
@@ -400,7 +402,8 @@ sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count
                                .digests = digests};
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
         if (err == SL_OK) {
-            err = group_move(cuda, &job, why);
+            cuda_job_way(cuda, &job);
+            err = cuda_move_by(cuda, &job, why);
         }
         i += job.count;
     }

@@ -13,12 +13,17 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX 8192u
-#define FILE_HEAD      "sluice crossover 1\n"
-/* Published for an H100 (PCIe 5): a batch beats single copies from few pieces on, below some 28 KiB
- * a kernel beats a batch, above 512 KiB a copy's start does not count. */
+/* Version 1 knew pieces alone, not what an entry covers. */
+#define FILE_HEAD "sluice crossover 2\n"
+/* Published for an H100 (PCIe 5): a batch beats single copies from few pieces on. It makes 4-7 GB/s
+ * with entries of 4 KiB, 6-7 with 16, 28-44 with 28, 39-52 with 64. A kernel does not mind. Above
+ * 512 KiB a copy's start does not count. */
 #define DEFAULT_COPY_BYTES   (512 * SL_KIB)
-#define DEFAULT_KERNEL_BYTES (28 * SL_KIB)
+#define DEFAULT_BATCH_BYTES  (28 * SL_KIB)
 #define DEFAULT_KERNEL_COUNT 48u
+/* Up to pieces of 64 KiB and below so many of them, staging of large values beats a batch. */
+#define DEFAULT_STAGED_BYTES (64 * SL_KIB)
+#define DEFAULT_STAGED_COUNT 10000u
 
 const char *sl_way_name(enum sl_way way)
 {
@@ -48,12 +53,32 @@ static uint32_t nearest(uint64_t value, uint64_t first, uint32_t step, uint32_t 
     return place;
 }
 
+/* Whether published figures are for a kernel, and for which. */
+static bool published_kernel(const struct sl_crossover_job *job, enum sl_way *way)
+{
+    const bool *possible = job->possible;
+    bool large_runs = job->run_bytes >= DEFAULT_BATCH_BYTES;
+    *way = SL_WAY_STAGED;
+    if (job->pieces < DEFAULT_KERNEL_COUNT) {
+        return false;
+    }
+    if (job->piece_bytes < DEFAULT_BATCH_BYTES) {
+        if (possible[SL_WAY_MAPPED] && !(large_runs && possible[SL_WAY_STAGED])) {
+            *way = SL_WAY_MAPPED;
+            return true;
+        }
+        return possible[SL_WAY_STAGED] && job->run_bytes > job->piece_bytes;
+    }
+    return possible[SL_WAY_STAGED] && job->piece_bytes <= DEFAULT_STAGED_BYTES &&
+           job->pieces < DEFAULT_STAGED_COUNT && job->run_bytes >= DEFAULT_COPY_BYTES;
+}
+
 static enum sl_way published(const struct sl_crossover_job *job)
 {
     const bool *possible = job->possible;
-    bool kernel = job->piece_bytes < DEFAULT_KERNEL_BYTES && job->pieces >= DEFAULT_KERNEL_COUNT;
-    if (kernel && possible[SL_WAY_STAGED]) {
-        return SL_WAY_STAGED;
+    enum sl_way kernel = SL_WAY_STAGED;
+    if (published_kernel(job, &kernel)) {
+        return kernel;
     }
     if (job->piece_bytes < DEFAULT_COPY_BYTES && job->pieces > 1 && possible[SL_WAY_BATCH]) {
         return SL_WAY_BATCH;
@@ -64,19 +89,30 @@ static enum sl_way published(const struct sl_crossover_job *job)
     return possible[SL_WAY_STAGED] ? SL_WAY_STAGED : SL_WAY_MAPPED;
 }
 
+/* The figure for what one entry of the way covers. */
+static uint32_t speed_of(const struct sl_crossover *crossover, const struct sl_crossover_job *job,
+                         enum sl_way way)
+{
+    bool by_runs = way == SL_WAY_STAGED;
+    uint32_t size =
+        nearest(by_runs ? job->run_bytes : job->piece_bytes, 4096, 1, SL_CROSSOVER_SIZES);
+    uint32_t count = nearest(by_runs ? job->runs : job->pieces, 16, 4, SL_CROSSOVER_COUNTS);
+    return crossover->speed[job->to_host][size][count][way];
+}
+
 enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
                                 const struct sl_crossover_job *job)
 {
     if (!crossover->measured) {
         return published(job);
     }
-    uint32_t size = nearest(job->piece_bytes, 4096, 1, SL_CROSSOVER_SIZES);
-    uint32_t count = nearest(job->pieces, 16, 4, SL_CROSSOVER_COUNTS);
-    const uint32_t *speed = crossover->speed[job->to_host][size][count];
     enum sl_way best = SL_WAY_COUNT;
+    uint32_t best_speed = 0;
     for (unsigned way = 0; way < SL_WAY_COUNT; way++) {
-        if (job->possible[way] && (best == SL_WAY_COUNT || speed[way] > speed[best])) {
+        uint32_t speed = speed_of(crossover, job, (enum sl_way)way);
+        if (job->possible[way] && (best == SL_WAY_COUNT || speed > best_speed)) {
             best = (enum sl_way)way;
+            best_speed = speed;
         }
     }
     SL_ASSERT(best != SL_WAY_COUNT);
@@ -152,7 +188,7 @@ static sl_err text_read(const char *text, struct sl_crossover *out, struct sl_er
     const char *at = text;
     uint32_t lines = 2 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS;
     if (!expect(&at, FILE_HEAD)) {
-        return sl_fail(why, SL_ERR_CORRUPT, "line 1: not 'sluice crossover 1'");
+        return sl_fail(why, SL_ERR_CORRUPT, "line 1: not 'sluice crossover 2'");
     }
     if (!expect(&at, out->machine) || !expect(&at, "\n")) {
         return sl_fail(why, SL_ERR_FOREIGN, "line 2: not made for %s", out->machine);

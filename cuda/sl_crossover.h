@@ -1,6 +1,6 @@
-/* cuda/sl_crossover.h - which way of moving pieces is fastest: figures by direction, size and
- * number of pieces, measured once on a machine and kept in a file; without them, published ones
- * decide. Pure but for the file. */
+/* cuda/sl_crossover.h - which way of moving pieces is fastest: figures by direction, and by size
+ * and number of what one entry of the way covers, measured once on a machine and kept in a file;
+ * without them, published ones decide. Pure but for the file. */
 #ifndef SL_CROSSOVER_H
 #define SL_CROSSOVER_H
 
@@ -8,21 +8,22 @@
 
 enum sl_way {
     SL_WAY_COPIES, /* a DMA copy a piece */
-    SL_WAY_BATCH,  /* one call for many pieces, where the driver has it */
-    SL_WAY_STAGED, /* a kernel to or from staging on the device, and a DMA copy a value */
-    SL_WAY_MAPPED, /* a kernel that reaches into mapped host memory */
+    SL_WAY_BATCH,  /* one call with an entry a piece, where the driver has it */
+    SL_WAY_STAGED, /* a kernel to or from staging on the device, and a batch: an entry a host run */
+    SL_WAY_MAPPED, /* a kernel that reaches into mapped host memory, piece by piece */
     SL_WAY_COUNT
 };
 
 #define SL_CROSSOVER_SIZES  9u /* 4 KiB << i */
-#define SL_CROSSOVER_COUNTS 3u /* 16 << 4 i pieces */
+#define SL_CROSSOVER_COUNTS 3u /* 16 << 4 i entries */
 #define SL_CROSSOVER_FIELDS (2 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS * SL_WAY_COUNT)
 #define SL_CROSSOVER_TEXT   64u
 
 struct sl_crossover {
-    char machine[SL_CROSSOVER_TEXT]; /* GPU and driver: [a-z0-9.-] */
+    char machine[SL_CROSSOVER_TEXT]; /* GPU, driver, multiprocessors for copies: [a-z0-9.-] */
     bool measured;
-    /* MB/s, [to host][size][count][way]; 0: cannot be used here */
+    /* MB/s, [to host][size][count][way], of entries that lie scattered on both sides; 0: cannot be
+     * used here */
     uint32_t speed[2][SL_CROSSOVER_SIZES][SL_CROSSOVER_COUNTS][SL_WAY_COUNT];
 };
 
@@ -32,9 +33,9 @@ uint64_t sl_crossover_pieces(uint32_t count);
 
 struct sl_crossover_job {
     bool to_host;
-    uint64_t piece_bytes; /* from 1 */
-    uint64_t pieces;
-    bool possible[SL_WAY_COUNT]; /* at least one; of staged and copies one */
+    uint64_t piece_bytes, pieces; /* from 1: what lies in one run on both sides, on average */
+    uint64_t run_bytes, runs;     /* from 1: what lies in one run on the host, a value or several */
+    bool possible[SL_WAY_COUNT];  /* at least one; of staged and copies one */
 };
 /* The fastest possible way. */
 enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,

@@ -144,6 +144,16 @@ uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *m
     return length;
 }
 
+uint32_t sl_plan_host_runs(const struct sl_move *moves, uint32_t count, uint64_t length_bytes)
+{
+    uint32_t runs = 1;
+    for (uint32_t i = 1; i < count; i++) {
+        bool adjacent = (uintptr_t)moves[i].host == (uintptr_t)moves[i - 1].host + length_bytes;
+        runs += !adjacent || length_bytes % SL_WORD_BYTES != 0;
+    }
+    return runs;
+}
+
 uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer, uint32_t layer_end,
                        uint64_t room_bytes)
 {

@@ -47,6 +47,10 @@ uint32_t sl_plan_same(const struct sl_move *moves, uint32_t count);
 uint32_t sl_plan_run(const struct sl_layer_table *table, const struct sl_move *moves,
                      uint32_t count);
 
+/* How many runs the ranges of so many bytes make on the host: those that lie one after the other
+ * are one, where staging keeps them so (it begins each on a word). 1..count. */
+uint32_t sl_plan_host_runs(const struct sl_move *moves, uint32_t count, uint64_t length_bytes);
+
 /* Layers of [first_layer, layer_end) whose pieces fit into room_bytes: at least 1, whatever it
  * needs. */
 uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer, uint32_t layer_end,

@@ -64,7 +64,7 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
     (void)fflush(stdout);
 }
 
-/* The fastest way of each size and number of pieces. */
+/* The fastest way of each size and number of pieces that are values by themselves. */
 static void crossover_print(const struct sl_crossover *crossover)
 {
     for (unsigned to_host = 0; to_host < 2; to_host++) {
@@ -75,9 +75,13 @@ static void crossover_print(const struct sl_crossover *crossover)
         for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
             (void)printf("\n%7" PRIu64 " pieces", sl_crossover_pieces(count));
             for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
+                uint64_t bytes = sl_crossover_piece_bytes(size),
+                         pieces = sl_crossover_pieces(count);
                 struct sl_crossover_job job = {.to_host = to_host != 0,
-                                               .piece_bytes = sl_crossover_piece_bytes(size),
-                                               .pieces = sl_crossover_pieces(count),
+                                               .piece_bytes = bytes,
+                                               .pieces = pieces,
+                                               .run_bytes = bytes,
+                                               .runs = pieces,
                                                .possible = {true, true, true, true}};
                 (void)printf(" %7s", sl_way_name(sl_crossover_choose(crossover, &job)));
             }

@@ -20,6 +20,7 @@ struct fake_cuda {
     uint64_t copies, batches, launches, registered, queries;
     uintptr_t registered_by;  /* the thread that registered memory last */
     uint64_t registered_most; /* bytes, at once */
+    uint64_t neighbours;      /* copies that go on on the host where the one before ended */
     unsigned grid_max;
     int stream_priority;
     /* What shall happen. */

@@ -208,6 +208,11 @@ static sl_cu_result copy_add(sl_cu_stream stream, uintptr_t to, uintptr_t from, 
         fake_range_of(from, length, !to_host) == NULL) {
         return SL_CU_INVALID_VALUE;
     }
+    struct stream *in = stream;
+    const struct op *before = in->count == 0 ? NULL : &in->ops[in->count - 1];
+    fake_state.neighbours +=
+        before != NULL && before->kind == COPY &&
+        (to_host ? before->to + before->length == to : before->from + before->length == from);
     struct op *op = fake_stream_add(stream);
     op->kind = COPY;
     op->to = to;

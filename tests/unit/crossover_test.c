@@ -14,18 +14,41 @@
         true, true, true, true \
     }
 
+/* pieces of `piece` bytes, values of which `run` bytes lie in one run on the host */
+#define JOB(piece, count, run)                                         \
+    {                                                                  \
+        .piece_bytes = (piece), .pieces = (count), .run_bytes = (run), \
+        .runs = (piece) * (count) / (run),                             \
+    }
+
 static const struct {
     struct sl_crossover_job job;
+    bool possible[SL_WAY_COUNT];
     enum sl_way want;
 } published[] = {
-    {{.piece_bytes = 4096, .pieces = 10000, .possible = ALL}, SL_WAY_STAGED},
-    {{.piece_bytes = 4096, .pieces = 10000, .possible = {true, true, false, true}}, SL_WAY_BATCH},
-    {{.piece_bytes = 4096, .pieces = 8, .possible = ALL}, SL_WAY_BATCH},
-    {{.piece_bytes = 4096, .pieces = 1, .possible = ALL}, SL_WAY_COPIES},
-    {{.piece_bytes = 65536, .pieces = 10000, .possible = ALL}, SL_WAY_BATCH},
-    {{.piece_bytes = 65536, .pieces = 10000, .possible = {true, false, true, true}}, SL_WAY_COPIES},
-    {{.piece_bytes = SL_MIB, .pieces = 10000, .possible = ALL}, SL_WAY_COPIES},
-    {{.piece_bytes = SL_MIB, .pieces = 2, .possible = {false, false, true, true}}, SL_WAY_STAGED},
+    {JOB(4096, 10000, 81920), .possible = ALL, SL_WAY_STAGED},
+    {JOB(4096, 10000, 28672), .possible = ALL, SL_WAY_STAGED},
+    /* One entry a value: what is small on the host, too, is not worth a batch, staged or not. */
+    {JOB(4096, 10000, 28671), .possible = ALL, SL_WAY_MAPPED},
+    {JOB(4096, 10000, 4096), .possible = ALL, SL_WAY_MAPPED},
+    {JOB(16384, 1000, 16384), .possible = ALL, SL_WAY_MAPPED},
+    {JOB(4096, 10000, 16384), .possible = {true, true, true, false}, SL_WAY_STAGED},
+    {JOB(4096, 10000, 4096), .possible = {true, true, true, false}, SL_WAY_BATCH},
+    {JOB(4096, 10000, 81920), .possible = {true, true, false, true}, SL_WAY_MAPPED},
+    {JOB(4096, 10000, 81920), .possible = {true, true, false, false}, SL_WAY_BATCH},
+    {JOB(4096, 8, 4096), .possible = ALL, SL_WAY_BATCH},
+    {JOB(4096, 1, 4096), .possible = ALL, SL_WAY_COPIES},
+    {JOB(28672, 1000, 28672), .possible = ALL, SL_WAY_BATCH},
+    {JOB(65536, 10000, 65536), .possible = ALL, SL_WAY_BATCH},
+    /* Large values of pieces that are not: some large copies, as long as there are few pieces. */
+    {JOB(65536, 9999, 20 * 65536), .possible = ALL, SL_WAY_STAGED},
+    {JOB(65536, 9999, 20 * 65536), .possible = {true, true, false, true}, SL_WAY_BATCH},
+    {JOB(65536, 9999, 65536), .possible = ALL, SL_WAY_BATCH},
+    {JOB(65536, 10000, 20 * 65536), .possible = ALL, SL_WAY_BATCH},
+    {JOB(131072, 1000, 20 * 131072), .possible = ALL, SL_WAY_BATCH},
+    {JOB(65536, 10000, 65536), .possible = {true, false, true, true}, SL_WAY_COPIES},
+    {JOB(SL_MIB, 10000, SL_MIB), .possible = ALL, SL_WAY_COPIES},
+    {JOB(SL_MIB, 2, SL_MIB), .possible = {false, false, true, true}, SL_WAY_STAGED},
 };
 
 START_TEST(without_figures_published_ones_decide)
@@ -34,7 +57,9 @@ START_TEST(without_figures_published_ones_decide)
         for (int to_host = 0; to_host < 2; to_host++) {
             struct sl_crossover_job job = published[_i].job;
             job.to_host = to_host;
-            ck_assert_int_eq(sl_crossover_choose(&crossover, &job), published[_i].want);
+            memcpy(job.possible, published[_i].possible, sizeof(job.possible));
+            ck_assert_str_eq(sl_way_name(sl_crossover_choose(&crossover, &job)),
+                             sl_way_name(published[_i].want));
         }
     }
 END_TEST
@@ -52,8 +77,12 @@ static struct sl_crossover figures(void)
 START_TEST(the_fastest_possible_way_of_the_nearest_figure_is_taken)
     {
         struct sl_crossover crossover = figures();
-        struct sl_crossover_job job = {
-            .to_host = true, .piece_bytes = 20000, .pieces = 300, .possible = ALL};
+        struct sl_crossover_job job = {.to_host = true,
+                                       .piece_bytes = 20000,
+                                       .pieces = 300,
+                                       .run_bytes = 20000,
+                                       .runs = 300,
+                                       .possible = ALL};
         uint32_t *speed = crossover.speed[1][2][1]; /* 16 KiB, 256 pieces */
         speed[SL_WAY_BATCH] = 4000;
 
@@ -61,15 +90,45 @@ START_TEST(the_fastest_possible_way_of_the_nearest_figure_is_taken)
         job.possible[SL_WAY_BATCH] = false;
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
         job.possible[SL_WAY_BATCH] = true;
-        job.piece_bytes = 24000; /* nearer to 32 KiB */
+        job.piece_bytes = job.run_bytes = 24000; /* nearer to 32 KiB */
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
-        job.piece_bytes = 20000;
-        job.pieces = 60; /* nearer to 16 */
+        job.piece_bytes = job.run_bytes = 20000;
+        job.pieces = job.runs = 60; /* nearer to 16 */
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
-        job.pieces = UINT64_MAX; /* beyond the figures the last one holds */
-        job.piece_bytes = UINT64_MAX;
+        job.pieces = job.runs = UINT64_MAX; /* beyond the figures the last one holds */
+        job.piece_bytes = job.run_bytes = UINT64_MAX;
         crossover.speed[1][8][2][SL_WAY_COPIES] = 5000;
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_COPIES);
+    }
+END_TEST
+
+/* A copy, a batch and the mapped kernel go by pieces, staging by what lies in one run on the host:
+ * of each the figures for its own entries count. */
+START_TEST(each_way_is_looked_up_by_what_one_entry_of_it_covers)
+    {
+        struct sl_crossover crossover = {.machine = "fafa-13000-sm8", .measured = true};
+        struct sl_crossover_job job = {.piece_bytes = 4096, .pieces = 5120, .possible = ALL};
+        for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
+            for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
+                uint32_t *speed = crossover.speed[0][size][count];
+                bool large = sl_crossover_piece_bytes(size) >= 65536;
+                speed[SL_WAY_COPIES] = large ? 20000 : 1500;
+                speed[SL_WAY_BATCH] = large ? 45000 : 5000;
+                speed[SL_WAY_STAGED] = large ? 44000 : 4800;
+                speed[SL_WAY_MAPPED] = 30000;
+            }
+        }
+
+        job.run_bytes = 80 * 4096; /* values of 80 layers */
+        job.runs = 64;
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_STAGED);
+        job.run_bytes = 4096; /* the same pieces, layer by layer */
+        job.runs = 5120;
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
+        crossover.speed[0][6][0][SL_WAY_STAGED] = 25000; /* 256 KiB; so few of them count less */
+        job.run_bytes = 80 * 4096;
+        job.runs = 16;
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
     }
 END_TEST
 
@@ -148,7 +207,8 @@ static const struct {
     sl_err want;
     const char *says;
 } hostile[] = {
-    {"crossover 1", "crossover 2", SL_ERR_CORRUPT, "line 1"},
+    {"crossover 2", "crossover 1", SL_ERR_CORRUPT, "line 1"}, /* keyed by less: measured anew */
+    {"crossover 2", "crossover 3", SL_ERR_CORRUPT, "line 1"},
     {"fafa-13000", "fafa-12080", SL_ERR_FOREIGN, "line 2"},
     {"in 4096 16 1 2 3 4", "in 4096 16 1 2 3", SL_ERR_CORRUPT, "line 3"},
     {"in 4096 16 1 2 3 4", "in 4096 16 1 2 3 4 5", SL_ERR_CORRUPT, "line 3"},
@@ -230,6 +290,7 @@ int main(void)
     TCase *cases = tcase_create("crossover");
     tcase_add_loop_test(cases, without_figures_published_ones_decide, 0, SL_COUNT(published));
     tcase_add_test(cases, the_fastest_possible_way_of_the_nearest_figure_is_taken);
+    tcase_add_test(cases, each_way_is_looked_up_by_what_one_entry_of_it_covers);
     tcase_add_test(cases, what_was_saved_is_loaded);
     tcase_add_test(cases, every_part_of_a_file_alone_is_refused);
     tcase_add_loop_test(cases, a_file_that_says_something_else_is_refused, 0, SL_COUNT(hostile));

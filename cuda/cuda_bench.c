@@ -187,7 +187,7 @@ static sl_err by_way(struct bench *bench, enum sl_way way, struct sl_error *why)
     struct cuda_job job = way_job(bench, way);
     sl_err err = cuda_move_by(bench->cuda, &job, why);
     if (err == SL_OK) {
-        err = cuda_slots_finish(bench->cuda, job.to_host, false, why);
+        err = cuda_slots_finish(bench->cuda, true, why);
     }
     if (err != SL_OK) {
         cuda_slots_drop(bench->cuda, &err, why);

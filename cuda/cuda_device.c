@@ -45,6 +45,7 @@ static sl_err layers_upload(struct cuda_device *cuda, sl_cu_ptr to, const void *
     struct sl_driver *driver = &cuda->driver;
     struct cuda_slot *slot = &cuda->slots[0];
     sl_err err = SL_OK;
+    cuda_slots_settle(cuda);
     SL_ASSERT(slot->state == CUDA_SLOT_FREE);
     for (size_t at = 0; err == SL_OK && at < length; at += cuda->half_bytes) {
         size_t part = SL_MIN(length - at, (size_t)cuda->half_bytes);
@@ -139,6 +140,7 @@ void cuda_layers_remove(struct sl_device *device, uint32_t layers_index)
     struct cuda_device *cuda = cuda_of(device);
     SL_ASSERT(layers_index < cuda->table_count);
     (void)cuda_enter(cuda, NULL);
+    cuda_slots_settle(cuda);
     table_free(cuda, &cuda->tables[layers_index]);
 }
 
@@ -193,6 +195,8 @@ static const struct sl_device_ops cuda_ops = {
     .layers_add = cuda_layers_add,
     .layers_remove = cuda_layers_remove,
     .move = cuda_move,
+    .move_begin = cuda_move_begin,
+    .move_end = cuda_move_end,
     .memory_create = cuda_memory_create,
     .memory_export = cuda_memory_export,
     .memory_free = cuda_memory_free,

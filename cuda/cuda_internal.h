@@ -8,7 +8,7 @@
 #include "cuda/sl_kernels.h"
 #include "cuda/sl_plan.h"
 
-#define CUDA_SLOTS       2u
+#define CUDA_SLOTS       SL_DEVICE_SLICES_MAX /* each slice on its way has one at least */
 #define CUDA_SLOT_ITEMS  2048u /* values, or parts of values, that a slot has on their way */
 #define CUDA_SLOT_COPIES 8192u
 #define CUDA_DIRECT      UINT64_MAX /* not through the bounce memory */
@@ -65,6 +65,9 @@ struct cuda_item {
 /* One half of the staging and all that belongs to what is in it. */
 struct cuda_slot {
     enum cuda_slot_state state;
+    bool to_host, digests;
+    bool failed;    /* to be waited for */
+    uint64_t slice; /* whose moves are in it */
     sl_cu_stream stream;
     sl_cu_event done;
     sl_cu_ptr staging;     /* half_bytes on the device */
@@ -111,6 +114,8 @@ struct cuda_device {
     uint64_t hash_count_max; /* chunks of a slot */
     struct cuda_slot *slots; /* CUDA_SLOTS of them */
     uint32_t next_slot;
+    uint64_t wait_ns;     /* for what is on its way */
+    struct sl_error late; /* of a slice that another call has waited for; its code is SL_OK: none */
     struct cuda_table *tables;
     uint32_t table_count, table_capacity;
     struct cuda_map *maps;   /* CUDA_MAPS_MAX of them */
@@ -137,21 +142,26 @@ static inline uint64_t cuda_chunks(uint64_t value_bytes)
 /* cuda_slots.c */
 sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why);
 void cuda_slots_close(struct cuda_device *cuda);
-/* Gives a free slot, FILLING; ends what was in it. */
-sl_err cuda_slot_take(struct cuda_device *cuda, struct cuda_slot **out, bool to_host, bool digests,
+/* Gives a free slot, FILLING with what is of the slice that was begun last; ends what was in it. */
+sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, struct cuda_slot **out,
                       struct sl_error *why);
 /* Starts what is in the slot. */
 sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
                       const struct sl_swap *swap, struct sl_error *why);
-/* Waits for all; their moves are done. */
-sl_err cuda_slots_finish(struct cuda_device *cuda, bool to_host, bool digests,
-                         struct sl_error *why);
-/* After an error: nothing is on its way any more, nothing more is done. */
+/* Ends what is over, in its order; wait: waits for all. Moves of it are done. */
+sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *why);
+/* After an error: waits, and nothing is on its way any more. What was sent before the failure is
+ * done, nothing behind it. */
 void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why);
+/* Waits for all, since memory that it touches goes; an error is kept for the next cuda_move_end. */
+void cuda_slots_settle(struct cuda_device *cuda);
 
 /* cuda_move.c */
 sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
                  bool digests, struct sl_error *why);
+sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                       bool to_host, bool digests, struct sl_error *why);
+sl_err cuda_move_end(struct sl_device *device, bool wait, struct sl_error *why);
 /* The same, a known way. */
 sl_err cuda_move_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why);
 void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool *possible);

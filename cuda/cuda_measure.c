@@ -86,7 +86,7 @@ static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t 
         job->next = 0;
         err = cuda_move_by(cuda, job, why);
         if (err == SL_OK) {
-            err = cuda_slots_finish(cuda, job->to_host, false, why);
+            err = cuda_slots_finish(cuda, true, why);
         }
         if (run > 0) {
             *best_ns = SL_MIN(*best_ns, sl_clock_monotonic_ns() - start_ns);
@@ -151,6 +151,7 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
 
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
 {
+    cuda_slots_settle(cuda); /* nothing else is timed */
     struct sl_device_stats stats = cuda->base.stats;
     sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;
     if (err == SL_OK) {

@@ -269,6 +269,7 @@ void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
         SL_ASSERT(map->users > 0);
         if (--map->users == 0) {
             (void)cuda_enter(cuda, NULL);
+            cuda_slots_settle(cuda);
             map_close(cuda, map);
         }
     }
@@ -356,6 +357,7 @@ void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory)
     struct cuda_map *map = memory->private_data;
     if (map != NULL) {
         (void)cuda_enter(cuda, NULL);
+        cuda_slots_settle(cuda);
         physical_close(&cuda->driver, map, true);
         (void)close(memory->fd);
         free(map);
@@ -418,6 +420,7 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     }
     (void)cuda_enter(cuda, NULL);
     host->leaving = true;
+    cuda_slots_settle(cuda);
     (void)host_unpin_step(cuda, host);
     if (host->slice_count > 0) {
         return false;
@@ -441,8 +444,9 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
     *more = false;
     for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
         struct cuda_host *host = &cuda->hosts[i];
-        if (host->refused && host_unpin_step(cuda, host)) {
-            *more = true;
+        if (host->refused && host->slice_count > 0) {
+            cuda_slots_settle(cuda);
+            *more = host_unpin_step(cuda, host);
             return SL_OK;
         }
         uint64_t next_bytes = host_next_bytes(host);

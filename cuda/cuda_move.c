@@ -298,11 +298,10 @@ static sl_err job_step(struct cuda_device *cuda, struct cuda_job *job, struct sl
 {
     const struct sl_layer_table *table = &job->table->host;
     struct cuda_slot *slot = NULL;
-    sl_err err = cuda_slot_take(cuda, &slot, job->to_host, job->digests, why);
+    sl_err err = cuda_slot_take(cuda, job, &slot, why);
     if (err != SL_OK) {
         return err;
     }
-    slot->range = job->range;
     if (job->way == SL_WAY_MAPPED) {
         return mapped(cuda, slot, job, why);
     }
@@ -382,24 +381,17 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
     return SL_OK;
 }
 
-sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
-                 bool digests, struct sl_error *why)
+/* Moves of the same layers together, up to where all of them are on their way. */
+static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
+                         bool to_host, bool digests, struct sl_error *why)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    sl_err err = moves_check(cuda, moves, count, why);
-    if (err == SL_OK) {
-        err = cuda_enter(cuda, why);
-    }
-    if (err != SL_OK) {
-        return err;
-    }
-    digests = digests && to_host;
+    sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
         struct cuda_job job = {.table = &cuda->tables[moves[i].layers_index],
                                .moves = moves + i,
                                .count = sl_plan_same(moves + i, count - i),
                                .to_host = to_host,
-                               .digests = digests};
+                               .digests = digests && to_host};
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
         if (err == SL_OK) {
             cuda_job_way(cuda, &job);
@@ -407,11 +399,63 @@ sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count
         }
         i += job.count;
     }
+    return err;
+}
+
+/* What a call before has kept. */
+static sl_err late_error(struct cuda_device *cuda, struct sl_error *why)
+{
+    sl_err err = cuda->late.code;
+    if (err != SL_OK && why != NULL) {
+        *why = cuda->late;
+    }
+    cuda->late = (struct sl_error){0};
+    return err;
+}
+
+sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                       bool to_host, bool digests, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    sl_err err = late_error(cuda, why);
+    sl_err checked = moves_check(cuda, moves, count, err == SL_OK ? why : NULL);
     if (err == SL_OK) {
-        err = cuda_slots_finish(cuda, to_host, digests, why);
+        err = checked;
+    }
+    if (err == SL_OK) {
+        err = cuda_enter(cuda, why);
+    }
+    if (err == SL_OK) {
+        err = moves_send(cuda, moves, count, to_host, digests, why);
+    }
+    if (err == SL_OK) {
+        err = cuda_slots_finish(cuda, false, why);
     }
     if (err != SL_OK) {
         cuda_slots_drop(cuda, &err, why);
     }
     return err;
+}
+
+sl_err cuda_move_end(struct sl_device *device, bool wait, struct sl_error *why)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    sl_err err = late_error(cuda, why);
+    if (err == SL_OK && device->slices_done < device->slices_begun) {
+        err = cuda_enter(cuda, why);
+        if (err == SL_OK) {
+            err = cuda_slots_finish(cuda, wait, why);
+        }
+    }
+    if (err != SL_OK) {
+        cuda_slots_drop(cuda, &err, why);
+    }
+    return err;
+}
+
+sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
+                 bool digests, struct sl_error *why)
+{
+    sl_err err = sl_device_move_begin(device, moves, count, to_host, digests, why);
+    return err == SL_OK ? cuda_move_end(device, true, why) : err;
 }

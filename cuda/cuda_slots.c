@@ -2,10 +2,20 @@
  * is filled. A slot has a stream of its own, so that the kernel of one runs beside the copies of
  * the other, and in it everything is in order. */
 #include "cuda/cuda_internal.h"
+#include "cuda/cuda_wait.h"
+#include "runtime/sl_clock.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Copies of a slot take a millisecond; beside a busy engine some more. */
+#define CUDA_WAIT_NS (10 * SL_NS_PER_S)
+
+static uint64_t wait_deadline(const struct cuda_device *cuda)
+{
+    return sl_deadline_ns(sl_clock_monotonic_ns(), cuda->wait_ns);
+}
 
 /* ---- open and close ---- */
 
@@ -20,10 +30,8 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
         driver, why, driver->stream_create(&slot->stream, SL_CU_STREAM_NON_BLOCKING, priority),
         "create a stream");
     if (err == SL_OK) {
-        err = sl_fail_cuda(
-            driver, why,
-            driver->event_create(&slot->done, SL_CU_EVENT_BLOCKING | SL_CU_EVENT_NO_TIMING),
-            "create an event");
+        err = sl_fail_cuda(driver, why, driver->event_create(&slot->done, SL_CU_EVENT_NO_TIMING),
+                           "create an event");
     }
     if (err == SL_OK) {
         err = sl_fail_cuda(driver, why, driver->memory_get(&slot->staging, cuda->half_bytes),
@@ -56,6 +64,7 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
 sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why)
 {
     int least = 0, greatest = 0;
+    cuda->wait_ns = CUDA_WAIT_NS;
     cuda->slots = calloc(CUDA_SLOTS, sizeof(*cuda->slots));
     if (cuda->slots == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
@@ -75,7 +84,9 @@ void cuda_slots_close(struct cuda_device *cuda)
     for (uint32_t i = 0; cuda->slots != NULL && i < CUDA_SLOTS; i++) {
         struct cuda_slot *slot = &cuda->slots[i];
         if (slot->stream != NULL) {
-            (void)driver->stream_wait(slot->stream);
+            if (!driver->lost) {
+                (void)sl_cuda_stream_wait(driver, slot->stream, wait_deadline(cuda));
+            }
             (void)driver->stream_destroy(slot->stream);
         }
         if (slot->done != NULL) {
@@ -100,14 +111,13 @@ void cuda_slots_close(struct cuda_device *cuda)
 
 /* ---- the end of a slot's work ---- */
 
-static void item_finish(const struct cuda_slot *slot, const struct cuda_item *item, bool to_host,
-                        bool digests)
+static void item_finish(const struct cuda_slot *slot, const struct cuda_item *item)
 {
     struct sl_move *move = item->move;
     const struct sl_plan_range *range = &slot->range;
-    bool digested = !digests;
+    bool digested = !slot->digests;
     unsigned char *to = move->host + item->from_bytes;
-    if (to_host && item->bounce_offset_bytes != CUDA_DIRECT) {
+    if (slot->to_host && item->bounce_offset_bytes != CUDA_DIRECT) {
         const unsigned char *from = slot->bounce + item->bounce_offset_bytes;
         if (!digested && item->hash_index == CUDA_NO_HASH &&
             item->length_bytes == range->length_bytes) {
@@ -128,34 +138,59 @@ static void item_finish(const struct cuda_slot *slot, const struct cuda_item *it
     }
 }
 
-static sl_err slot_finish(struct cuda_device *cuda, struct cuda_slot *slot, bool to_host,
-                          bool digests, struct sl_error *why)
+/* What was sent is over. */
+static void slot_over(struct cuda_slot *slot)
 {
-    if (slot->state != CUDA_SLOT_IN_FLIGHT) {
-        return SL_OK;
-    }
-    sl_err err = sl_fail_cuda(&cuda->driver, why, cuda->driver.event_wait(slot->done),
-                              "wait for %u copies", slot->copy_count);
-    if (err != SL_OK) {
-        return err;
-    }
+    SL_ASSERT(slot->state == CUDA_SLOT_IN_FLIGHT);
     for (uint32_t i = 0; i < slot->item_count; i++) {
-        item_finish(slot, &slot->items[i], to_host, digests);
+        item_finish(slot, &slot->items[i]);
     }
     slot->state = CUDA_SLOT_FREE;
-    return SL_OK;
 }
 
-sl_err cuda_slot_take(struct cuda_device *cuda, struct cuda_slot **out, bool to_host, bool digests,
+/* A GPU that does not end in time may do so at any moment later: what it was lent is never proven to
+ * be free again, so the context is lost. */
+static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    sl_cu_result result = sl_cuda_event_wait(driver, slot->done, 0);
+    if (result == SL_CU_NOT_READY) {
+        cuda->base.stats.waits++;
+        result = sl_cuda_event_wait(driver, slot->done, wait_deadline(cuda));
+    }
+    if (result == SL_CU_NOT_READY) {
+        driver->lost = true;
+        return sl_fail(why, SL_ERR_DEVICE, "device cuda: %u copies are not over after %llu ms",
+                       slot->copy_count, (unsigned long long)(cuda->wait_ns / SL_NS_PER_MS));
+    }
+    return sl_fail_cuda(driver, why, result, "wait for %u copies", slot->copy_count);
+}
+
+static sl_err slot_finish(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why)
+{
+    sl_err err = slot_wait(cuda, slot, why);
+    slot->failed = err != SL_OK;
+    if (err == SL_OK) {
+        slot_over(slot);
+    }
+    return err;
+}
+
+sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, struct cuda_slot **out,
                       struct sl_error *why)
 {
     struct cuda_slot *slot = &cuda->slots[cuda->next_slot];
-    sl_err err = slot_finish(cuda, slot, to_host, digests, why);
+    sl_err err = slot->state == CUDA_SLOT_IN_FLIGHT ? slot_finish(cuda, slot, why) : SL_OK;
     if (err != SL_OK) {
         return err;
     }
     SL_ASSERT(slot->state == CUDA_SLOT_FREE);
     slot->state = CUDA_SLOT_FILLING;
+    slot->failed = false;
+    slot->to_host = job->to_host;
+    slot->digests = job->digests;
+    slot->slice = cuda->base.slices_begun;
+    slot->range = job->range;
     slot->used_bytes = 0;
     slot->item_count = slot->copy_count = slot->hash_count = 0;
     cuda->next_slot = (cuda->next_slot + 1) % CUDA_SLOTS;
@@ -163,23 +198,54 @@ sl_err cuda_slot_take(struct cuda_device *cuda, struct cuda_slot **out, bool to_
     return SL_OK;
 }
 
-sl_err cuda_slots_finish(struct cuda_device *cuda, bool to_host, bool digests, struct sl_error *why)
+/* Number i of the slots, the oldest first. */
+static struct cuda_slot *slot_at(struct cuda_device *cuda, uint32_t i)
 {
-    sl_err err = SL_OK;
-    for (uint32_t i = 0; err == SL_OK && i < CUDA_SLOTS; i++) { /* the oldest first */
-        err = slot_finish(cuda, &cuda->slots[(cuda->next_slot + i) % CUDA_SLOTS], to_host, digests,
-                          why);
+    return &cuda->slots[(cuda->next_slot + i) % CUDA_SLOTS];
+}
+
+/* Slices are over up to the one that the oldest slot on its way is of. */
+static void slices_note(struct cuda_device *cuda)
+{
+    uint64_t done = cuda->base.slices_begun;
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
+        if (cuda->slots[i].state != CUDA_SLOT_FREE) {
+            done = SL_MIN(done, cuda->slots[i].slice - 1);
+        }
     }
+    cuda->base.slices_done = done;
+}
+
+sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *why)
+{
+    bool drained = false;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < CUDA_SLOTS; i++) {
+        struct cuda_slot *slot = slot_at(cuda, i);
+        if (slot->state != CUDA_SLOT_IN_FLIGHT) {
+            continue;
+        }
+        if (!wait && sl_cuda_event_wait(&cuda->driver, slot->done, 0) == SL_CU_NOT_READY) {
+            break;
+        }
+        drained = wait;
+        err = slot_finish(cuda, slot, why);
+    }
+    cuda->base.stats.drains += drained;
+    slices_note(cuda);
     return err;
 }
 
 void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why)
 {
+    bool whole = true; /* up to here */
     for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
-        struct cuda_slot *slot = &cuda->slots[i];
+        struct cuda_slot *slot = slot_at(cuda, i);
         sl_cu_result result = 0;
         if (slot->state != CUDA_SLOT_FREE) { /* also one that was being started */
-            result = cuda->driver.stream_wait(slot->stream);
+            result = cuda->driver.lost
+                         ? SL_CU_NOT_READY
+                         : sl_cuda_stream_wait(&cuda->driver, slot->stream, wait_deadline(cuda));
         }
         if (result != 0 && *err != SL_ERR_DEVICE) {
             /* Without this proof the GPU may still write to memory that goes back to others: only
@@ -191,7 +257,33 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
                 why->code = SL_ERR_DEVICE;
             }
         }
+        whole &= slot->state == CUDA_SLOT_FREE ||
+                 (slot->state == CUDA_SLOT_IN_FLIGHT && result == 0 && !slot->failed);
+        if (slot->state == CUDA_SLOT_IN_FLIGHT && whole) {
+            slot_over(slot);
+        }
         slot->state = CUDA_SLOT_FREE;
+    }
+    slices_note(cuda);
+}
+
+void cuda_slots_settle(struct cuda_device *cuda)
+{
+    struct sl_error why = {0};
+    bool busy = false;
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
+        busy |= cuda->slots[i].state != CUDA_SLOT_FREE;
+    }
+    if (!busy) {
+        return;
+    }
+    sl_err err = cuda_enter(cuda, &why);
+    if (err == SL_OK) {
+        err = cuda_slots_finish(cuda, true, &why);
+    }
+    if (err != SL_OK) {
+        cuda_slots_drop(cuda, &err, &why);
+        cuda->late = why;
     }
 }
 

@@ -69,6 +69,22 @@ void sl_device_close(struct sl_device **device)
     }
 }
 
+sl_err sl_device_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                            bool to_host, bool digests, struct sl_error *why)
+{
+    device->slices_begun++;
+    if (device->ops->move_begin != NULL) {
+        return device->ops->move_begin(device, moves, count, to_host, digests, why);
+    }
+    device->slices_done = device->slices_begun;
+    return device->ops->move(device, moves, count, to_host, digests, why);
+}
+
+sl_err sl_device_move_end(struct sl_device *device, bool wait, struct sl_error *why)
+{
+    return device->ops->move_end == NULL ? SL_OK : device->ops->move_end(device, wait, why);
+}
+
 sl_err sl_device_memory_create(struct sl_device *device, uint64_t length_bytes,
                                struct sl_device_memory *out, struct sl_error *why)
 {

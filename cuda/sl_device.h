@@ -93,6 +93,10 @@ struct sl_device_ops {
      * Errors: SL_ERR_INVALID (before a byte moved), SL_ERR_IO, SL_ERR_DEVICE. */
     sl_err (*move)(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
                    bool digests, struct sl_error *why);
+    /* A move in slices: see sl_device_move_begin and sl_device_move_end. NULL, both: none here. */
+    sl_err (*move_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                         bool to_host, bool digests, struct sl_error *why);
+    sl_err (*move_end)(struct sl_device *device, bool wait, struct sl_error *why);
     /* NULL where nothing is to be done: see sl_device_host_add and the functions below it. */
     sl_err (*host_add)(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                        uint64_t ready_bytes, struct sl_error *why);
@@ -107,16 +111,20 @@ struct sl_device_stats {
     uint64_t batches;         /* calls that copy many pieces */
     uint64_t batches_refused; /* by the driver; done as single copies */
     uint64_t kernels;
+    uint64_t waits;  /* for what was on its way, and not over when it was looked at */
+    uint64_t drains; /* waits for all of it: the GPU has nothing to do until the next move */
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
 #define SL_DEVICE_TEXT_BYTES      240u
 #define SL_GPU_UUID_BYTES         16u /* as cuDeviceGetUuid_v2 gives it: with MIG of the instance */
 #define SL_GPU_TEXT_BYTES         41u
+#define SL_DEVICE_SLICES_MAX      2u /* on their way at a time */
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;
     uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
     uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
+    uint64_t slices_begun, slices_done; /* they end in their order: number n when done >= n */
     struct sl_device_stats stats;
     bool reduced; /* not all that it could do works here: text says what, and why */
     unsigned char gpu[SL_GPU_UUID_BYTES]; /* which GPU; all zero: none */
@@ -149,6 +157,26 @@ void sl_device_close(struct sl_device **device);
 /* A GPU's UUID for people, as nvidia-smi -L prints it ("GPU-...", 40 characters), in
  * out[SL_GPU_TEXT_BYTES]. Pure. */
 void sl_gpu_text(const unsigned char *uuid, char *out);
+
+/* Begins a slice of moves, and returns while its end, and that of the slice before, may still be on
+ * their way: what the device does next needs no pause. Its number is slices_begun then. Moves and
+ * host memory are lent until slices_done has reached that number, or the device is closed; each
+ * move says whether it is done. No device block of a slice that goes to the device is in another
+ * one on its way. All other calls that touch memory of moves (unmap, layers_remove, host_remove)
+ * first wait for what is on its way. Back ends without slices move all at once.
+ * Errors: those of move, also of slices before. After one nothing is on its way; what was whole is
+ * done. */
+sl_err sl_device_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                            bool to_host, bool digests, struct sl_error *why);
+/* Ends the slices that are over; wait: waits for all. Errors: as above; also those of slices that
+ * another call has waited for. */
+sl_err sl_device_move_end(struct sl_device *device, bool wait, struct sl_error *why);
+/* Whether a slice that has so much is full: one more move has next_bytes. */
+static inline bool sl_device_slice_full(const struct sl_device *device, uint32_t moves,
+                                        uint64_t bytes, uint64_t next_bytes)
+{
+    return moves >= device->slice_moves || (bytes > 0 && bytes + next_bytes > device->slice_bytes);
+}
 
 /* Gives *out zero-filled memory that other processes can map; free it before the device is closed.
  * Errors: SL_ERR_INVALID (0 bytes), SL_ERR_NO_MEMORY, SL_ERR_OS, SL_ERR_DEVICE, SL_ERR_UNSUPPORTED

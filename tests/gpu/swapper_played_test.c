@@ -213,7 +213,7 @@ START_TEST(sticky_error_of_a_copy_ends_the_swapper)
     {
         struct sl_msg reply, msg = copy_request(true);
         (void)stepped_run(&bed, 100);
-        fake->fail_symbol = "fake_event_wait";
+        fake->fail_symbol = "fake_event_query";
         fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
         fake->fail_sticks = true;
 

@@ -21,6 +21,8 @@ struct fake_cuda {
     uintptr_t registered_by;  /* the thread that registered memory last */
     uint64_t registered_most; /* bytes, at once */
     uint64_t neighbours;      /* copies that go on on the host where the one before ended */
+    uint64_t undone;          /* that are in streams now */
+    uint64_t dry;             /* records of an event while no other stream had something to do */
     unsigned grid_max;
     int stream_priority;
     /* What shall happen. */
@@ -44,7 +46,8 @@ struct fake_cuda {
     bool taken;       /* in exclusive mode, by another process */
     bool mps;         /* contexts go through MPS */
     bool no_mps_attribute;
-    bool no_host_pointers; /* registered memory has another address on the device */
+    bool no_host_pointers;  /* registered memory has another address on the device */
+    uint64_t event_queries; /* so many queries of each event that was recorded */
 };
 #define FAKE_CUDA_SM         4
 #define FAKE_CUDA_PRIORITY   5 /* the least */

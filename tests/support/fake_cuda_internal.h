@@ -37,6 +37,7 @@ struct stream {
 struct event {
     struct stream *stream; /* NULL: not recorded, or waited for */
     uint64_t upto;         /* what of the stream was there then */
+    uint64_t queries;      /* since then */
 };
 
 /* fake_cuda.c */

@@ -14,6 +14,7 @@ void fake_streams_end(void)
     while (streams != NULL) {
         struct stream *gone = streams;
         streams = gone->next;
+        fake_state.undone -= gone->count - gone->begun;
         free(gone->ops);
         free(gone);
     }
@@ -65,6 +66,7 @@ void fake_stream_run(struct stream *stream, uint64_t upto)
 {
     while (!fake_stream_done(stream, upto)) {
         op_run(&stream->ops[stream->begun++]);
+        fake_state.undone--;
     }
     if (stream->begun == stream->count) {
         stream->dropped += stream->count;
@@ -86,6 +88,7 @@ struct op *fake_stream_add(struct stream *stream)
             abort();
         }
     }
+    fake_state.undone++;
     stream->ops[stream->count] = (struct op){0};
     return &stream->ops[stream->count++];
 }
@@ -120,6 +123,7 @@ sl_cu_result fake_stream_destroy(sl_cu_stream at)
     if (fake_state.stuck == 0) {
         fake_stream_run(stream, fake_stream_end(stream));
     }
+    fake_state.undone -= stream->count - stream->begun;
     free(stream->ops);
     free(stream);
     fake_state.streams--;
@@ -156,6 +160,12 @@ sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)
 {
     TAKES();
     struct event *event = at;
+    bool dry = true;
+    for (const struct stream *other = streams; other != NULL; other = other->next) {
+        dry &= other == stream || fake_stream_done(other, fake_stream_end(other));
+    }
+    fake_state.dry += dry;
+    event->queries = 0;
     event->stream = stream;
     event->upto = fake_stream_end(stream);
     return 0;

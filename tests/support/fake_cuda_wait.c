@@ -44,7 +44,8 @@ sl_cu_result fake_event_query(sl_cu_event at)
     if (event->stream == NULL) { /* never recorded, or found done before */
         return 0;
     }
-    if (!fake_stream_done(event->stream, event->upto) && still_busy()) {
+    if (!fake_stream_done(event->stream, event->upto) &&
+        (still_busy() || event->queries++ < fake_state.event_queries)) {
         return SL_CU_NOT_READY;
     }
     fake_stream_run(event->stream, event->upto);

@@ -402,7 +402,7 @@ START_TEST(after_a_sticky_error_nothing_is_tried_any_more)
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
-        bed.fake->fail_symbol = "fake_event_wait"; /* where a kernel's fault comes out */
+        bed.fake->fail_symbol = "fake_event_query"; /* where a kernel's fault comes out */
         bed.fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
         bed.fake->fail_sticks = true;
 
@@ -429,7 +429,7 @@ START_TEST(copies_that_cannot_be_waited_for_are_the_end)
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
-        bed.fake->fail_symbol = "fake_stream_wait";
+        bed.fake->fail_symbol = "fake_stream_query";
         bed.fake->fail_code = SL_CU_INVALID_VALUE;
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
                          SL_OK); /* it waits for events */
@@ -438,7 +438,7 @@ START_TEST(copies_that_cannot_be_waited_for_are_the_end)
         sl_err err = bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why);
         ck_assert_int_eq(err, SL_ERR_IO); /* the call's alone: it could be waited for */
         bed.fake->fail_at = 0;
-        bed.fake->fail_symbol = "fake_event_wait";
+        bed.fake->fail_symbol = "fake_event_query";
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
                          SL_ERR_IO);
         bed.fake->fail_symbol = NULL;

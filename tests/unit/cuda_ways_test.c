@@ -1,4 +1,5 @@
-/* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, and what its measurement moves, on the played driver. */
+/* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, what its measurement moves, and slices that follow
+ * each other, on the played driver. */
 #include "cuda/cuda_internal.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/tmpdir.h"
@@ -186,6 +187,163 @@ START_TEST(figures_of_another_number_of_multiprocessors_are_not_taken)
     }
 END_TEST
 
+/* ---- slices ---- */
+
+#define SLICE 16u
+
+static sl_err slice_begin(struct bed *bed, uint32_t number, bool to_host, struct sl_error *why)
+{
+    return sl_device_move_begin(bed->device, bed->moves + (size_t)number * SLICE, SLICE, to_host,
+                                to_host, why);
+}
+
+static uint32_t slice_done(const struct bed *bed, uint32_t number)
+{
+    uint32_t done = 0;
+    for (uint32_t i = number * SLICE; i < (number + 1) * SLICE; i++) {
+        const struct sl_move *move = &bed->moves[i];
+        const unsigned char *pool = (const unsigned char *)(uintptr_t)bed->pool;
+        for (uint64_t l = 0; move->done == 1 && l < LAYERS; l++) {
+            ck_assert_int_eq(memcmp(move->host + l * PIECE,
+                                    pool + (l * BLOCKS + move->device_block) * PIECE, PIECE),
+                             0);
+        }
+        ck_assert(move->done == 0 ||
+                  sl_digest_equal(move->digest, sl_digest_of(move->host, VALUE)));
+        done += move->done;
+    }
+    return done;
+}
+
+START_TEST(two_slices_are_on_their_way_at_a_time)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_open(&bed);
+        struct sl_device *device = bed.device;
+        bed.fake->event_queries = 20;
+        bed.fake->dry = 0;
+        for (uint32_t n = 0; n < BLOCKS / SLICE; n++) {
+            ck_assert_int_eq(slice_begin(&bed, n, true, &why), SL_OK);
+            ck_assert_uint_eq(device->slices_begun, n + 1);
+            ck_assert_uint_eq(device->slices_done, n < 2 ? 0 : n - 1);
+            ck_assert_uint_eq(slice_done(&bed, n), 0);
+            ck_assert(n < 2 || slice_done(&bed, n - 2) == SLICE);
+        }
+
+        ck_assert_int_eq(sl_device_move_end(device, false, &why), SL_OK);
+        ck_assert_uint_eq(device->slices_done, BLOCKS / SLICE - 2);
+        ck_assert_int_eq(sl_device_move_end(device, true, &why), SL_OK);
+
+        ck_assert_uint_eq(device->slices_done, BLOCKS / SLICE);
+        ck_assert_uint_eq(slice_done(&bed, BLOCKS / SLICE - 1), SLICE);
+        ck_assert_uint_eq(bed.fake->dry, 1);
+        ck_assert_uint_eq(device->stats.drains, 1);
+        ck_assert_uint_eq(device->stats.waits, BLOCKS / SLICE);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(a_slice_that_cannot_begin_leaves_the_one_before_whole)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_open(&bed);
+        bed.fake->event_queries = 20;
+        ck_assert_int_eq(slice_begin(&bed, 0, true, &why), SL_OK);
+        bed.fake->fail_symbol = "fake_launch";
+        bed.fake->fail_code = SL_CU_INVALID_VALUE;
+
+        ck_assert_int_eq(slice_begin(&bed, 1, true, &why), SL_ERR_IO);
+
+        ck_assert_uint_eq(bed.device->slices_done, 2);
+        ck_assert_uint_eq(slice_done(&bed, 0), SLICE);
+        ck_assert_uint_eq(slice_done(&bed, 1), 0);
+        ck_assert_uint_eq(bed.fake->undone, 0);
+        bed.fake->fail_symbol = NULL;
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_OK);
+        move(&bed, BLOCKS, true);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(a_slice_that_cannot_be_waited_for_is_not_done)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_open(&bed);
+        bed.fake->event_queries = 20;
+        ck_assert_int_eq(slice_begin(&bed, 0, true, &why), SL_OK);
+        ck_assert_int_eq(slice_begin(&bed, 1, true, &why), SL_OK);
+        bed.fake->fail_symbol = "fake_event_query";
+        bed.fake->fail_code = SL_CU_INVALID_VALUE;
+
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_ERR_IO);
+
+        ck_assert_uint_eq(slice_done(&bed, 0) + slice_done(&bed, 1), 0);
+        ck_assert_uint_eq(bed.device->slices_done, 2);
+        ck_assert_uint_eq(bed.fake->undone, 0);
+        bed.fake->fail_symbol = NULL;
+        move(&bed, BLOCKS, true);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* Host memory that goes, a table that goes, and one that is uploaded through the staging. */
+START_TEST(memory_goes_when_nothing_is_on_its_way_to_it)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bool fails = _i >= 3;
+        bed_open(&bed);
+        bed.fake->event_queries = 20;
+        ck_assert_int_eq(slice_begin(&bed, 0, true, &why), SL_OK);
+        bed.fake->fail_symbol = fails ? "fake_event_query" : NULL;
+        bed.fake->fail_code = SL_CU_INVALID_VALUE;
+
+        struct sl_layer layer = {.base = (unsigned char *)(uintptr_t)bed.pool,
+                                 .block_stride_bytes = 1,
+                                 .piece_bytes = 1,
+                                 .block_count = 1};
+        uint32_t index = 0;
+        if (_i % 3 == 0) {
+            sl_device_host_remove(bed.device, bed.arena);
+        } else if (_i % 3 == 1) {
+            bed.device->ops->layers_remove(bed.device, bed.moves[0].layers_index);
+        } else {
+            ck_assert_int_eq(bed.device->ops->layers_add(bed.device, &layer, 1, &index, &why),
+                             SL_OK);
+        }
+
+        ck_assert_uint_eq(bed.fake->undone, 0);
+        ck_assert_uint_eq(bed.device->slices_done, 1);
+        ck_assert_uint_eq(slice_done(&bed, 0), fails ? 0 : SLICE);
+        bed.fake->fail_symbol = NULL; /* what another call has seen is told to who moves */
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), fails ? SL_ERR_IO : SL_OK);
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_OK);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(a_gpu_that_hangs_is_lost)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_open(&bed);
+        cuda_of(bed.device)->wait_ns = 20 * SL_NS_PER_MS;
+        bed.fake->hangs = true;
+        ck_assert_int_eq(slice_begin(&bed, 0, true, &why), SL_OK);
+
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_ERR_DEVICE);
+
+        ck_assert_ptr_nonnull(strstr(why.text, "copies are not over after 20 ms"));
+        ck_assert_uint_eq(slice_done(&bed, 0), 0);
+        ck_assert_int_eq(slice_begin(&bed, 1, true, &why), SL_ERR_DEVICE);
+        bed.fake->hangs = false;
+        bed_close(&bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cuda_ways");
@@ -196,7 +354,15 @@ int main(void)
     tcase_add_test(ways, one_layer_of_values_comes_in_by_the_mapped_kernel);
     tcase_add_test(ways, no_piece_that_is_measured_joins_the_next);
     tcase_add_test(ways, figures_of_another_number_of_multiprocessors_are_not_taken);
+    TCase *slices = tcase_create("slices");
+    tcase_add_checked_fixture(slices, setup, NULL);
+    tcase_add_test(slices, two_slices_are_on_their_way_at_a_time);
+    tcase_add_test(slices, a_slice_that_cannot_begin_leaves_the_one_before_whole);
+    tcase_add_test(slices, a_slice_that_cannot_be_waited_for_is_not_done);
+    tcase_add_loop_test(slices, memory_goes_when_nothing_is_on_its_way_to_it, 0, 6);
+    tcase_add_test(slices, a_gpu_that_hangs_is_lost);
     suite_add_tcase(suite, ways);
+    suite_add_tcase(suite, slices);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

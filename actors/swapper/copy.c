@@ -1,6 +1,6 @@
 /* actors/swapper/copy.c - COPY and FENCE. Copies are done in slices, so that a large COPY keeps
- * nobody from fencing or cancelling it; between two messages nothing is in progress, so a FENCE is
- * answered at once. */
+ * nobody from fencing or cancelling it. Whatever ends a COPY first waits for its slices that are on
+ * their way, a millisecond or two. */
 #include "actors/swapper/internal.h"
 #include "ipc/sl_index.h"
 
@@ -38,6 +38,9 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                    const struct sl_error *why)
 {
     struct sl_env *env = self->env;
+    if (job->slices > 0) { /* its memory is lent until then */
+        sw_slices_end(self, true);
+    }
     job->code = code;
     if (why != NULL) {
         job->why = *why;
@@ -71,24 +74,6 @@ static sl_err view_follow(struct swapper *self, struct sl_error *why)
 
 /* ---- copying ---- */
 
-struct extent { /* what of a part is to be copied */
-    uint64_t from, end;
-};
-
-static struct extent item_extent(const struct sw_engine *engine, const struct sl_item_piece *item)
-{
-    const struct sw_pool *pool = &engine->pools[item->pool];
-    uint64_t end = item->layer_end != 0 ? pool->layer_offsets[item->layer_end] : pool->value_bytes;
-    return (struct extent){.from = pool->layer_offsets[item->first_layer], .end = end};
-}
-
-static struct sl_digest_span item_span(const struct sw_engine *engine,
-                                       const struct sl_item_piece *item)
-{
-    struct extent extent = item_extent(engine, item);
-    return sl_digest_span_of(extent.from, extent.end, item->length_bytes);
-}
-
 static sl_err item_layers_check(const struct sl_item_piece *item, const struct sw_pool *pool,
                                 uint32_t number, struct sl_error *why)
 {
@@ -104,7 +89,7 @@ static sl_err item_layers_check(const struct sl_item_piece *item, const struct s
 static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, struct sl_error *why)
 {
     for (uint32_t i = 0; i < job->item_count; i++) {
-        job->chunk_bytes += item_span(engine, &job->items[i]).count * sizeof(uint64_t);
+        job->chunk_bytes += sw_item_span(engine, &job->items[i]).count * sizeof(uint64_t);
     }
     if (job->chunk_bytes > CHUNK_BYTES_MAX) {
         job->chunk_bytes = 0;
@@ -162,82 +147,17 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
     return err == SL_OK && job->chunked ? job_chunks(job, engine, why) : err;
 }
 
-/* Picks the moves of one slice: what may still be written, up to the bounds. */
-static uint32_t job_pick(struct swapper *self, struct sw_job *job, const struct sw_engine *engine)
-{
-    uint32_t count = 0;
-    uint64_t bytes = 0;
-    for (uint32_t looked = 0;
-         looked < self->memory.device->slice_moves && job->next_item < job->item_count; looked++) {
-        uint32_t i = job->next_item;
-        const struct sl_item_piece *item = &job->items[i];
-        struct extent extent = item_extent(engine, item);
-        if (bytes > 0 && bytes + (extent.end - extent.from) > self->memory.device->slice_bytes) {
-            break;
-        }
-        job->next_item++;
-        self->move_chunks[count] = job->chunk_at;
-        job->chunk_at += job->chunked ? item_span(engine, item).count * sizeof(uint64_t) : 0;
-        /* A claim that ended between here and the copy is still quarantined: its extent is reused
-         * only after this actor has answered a FENCE, which it cannot do in the middle of a slice.
-         */
-        if (job->out && !sl_index_claim_stands(self->view, (sl_ref)item->ref, item->generation)) {
-            sl_metric_add(self->env->metrics, self->metrics.claims_gone, 1);
-            continue;
-        }
-        /* The arena was checked, but may have been made anew since. */
-        const struct sl_arena *arena = self->memory.arenas[item->arena];
-        unsigned char *host =
-            arena == NULL ? NULL : sl_arena_at(arena, item->offset_bytes, item->length_bytes);
-        if (host == NULL) {
-            continue;
-        }
-        bytes += extent.end - extent.from;
-        self->move_items[count] = i;
-        self->moves[count++] = (struct sl_move){
-            .host = host,
-            .device_block = item->device_block,
-            .layers_index = engine->pools[item->pool].layers_index,
-            .first_layer = (uint32_t)item->first_layer,
-            .layer_end = (uint32_t)item->layer_end,
-        };
-    }
-    return count;
-}
-
-static void put_u64(unsigned char *out, uint64_t value)
-{
-    for (unsigned i = 0; i < 8; i++) {
-        out[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-/* The hashes of what is whole now: a chunk may have begun with layers that were copied before,
- * which lie in the extent under the same claim. Just copied, it is in the cache. */
-static void chunks_hash(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
-                        uint32_t move)
-{
-    const struct sl_item_piece *item = &job->items[self->move_items[move]];
-    struct sl_digest_span span = item_span(engine, item);
-    for (uint64_t i = 0; i < span.count; i++) {
-        uint64_t at = (span.first + i) * SL_DIGEST_CHUNK_BYTES;
-        put_u64(job->chunks + self->move_chunks[move] + i * sizeof(uint64_t),
-                sl_digest_chunk(self->moves[move].host + at,
-                                SL_MIN(item->length_bytes - at, (uint64_t)SL_DIGEST_CHUNK_BYTES)));
-    }
-}
-
+/* Checks the job before its first slice, then begins its next one. */
 static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engine *engine,
-                        struct sl_error *why)
+                        uint64_t *bytes, struct sl_error *why)
 {
     struct sl_env *env = self->env;
     if (job->back.deadline_ns <= env->now_ns) {
         return sl_fail(why, SL_ERR_TIMEOUT, "deadline passed with %u of %u parts copied",
                        job->done_count, job->item_count);
     }
-    sl_err err = SL_OK;
     if (!job->checked) {
-        err = job_check(self, job, engine, why);
+        sl_err err = job_check(self, job, engine, why);
         if (err != SL_OK) {
             return err;
         }
@@ -245,39 +165,19 @@ static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engi
         sl_trace_event(env->metrics, env->now_ns, job->back.trace_id,
                        job->out ? "copy out" : "copy in", job->back.to, job->item_count);
     }
-    uint32_t count = job_pick(self, job, engine);
-    if (count > 0) {
-        err = self->memory.device->ops->move(self->memory.device, self->moves, count, job->out,
-                                             job->out && !job->chunked, why);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t item = self->move_items[i];
-        if (self->moves[i].done == 0) {
-            continue;
-        }
-        job->done[item >> 3] = (unsigned char)(job->done[item >> 3] | 1u << (item & 7));
-        job->done_count++;
-        struct extent extent = item_extent(engine, &job->items[item]);
-        job->bytes += extent.end - extent.from;
-        if (job->chunked) {
-            chunks_hash(self, job, engine, i);
-        } else if (job->out) {
-            put_u64(job->digests + (size_t)item * 16, self->moves[i].digest.low);
-            put_u64(job->digests + (size_t)item * 16 + 8, self->moves[i].digest.high);
-        }
-    }
     engine->used_ns = env->now_ns;
-    return err;
+    return sw_slice_begin(self, job, engine, bytes, why);
 }
 
-/* The queued job whose turn it is and whose engine is mapped. */
+/* The queued job that has something left to begin, whose turn it is and whose engine is mapped. */
 static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
 {
     struct sw_job *next = NULL;
     uint32_t cursor = 0;
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         struct sw_engine *its = sw_engine_find(self, job->engine_id);
-        if (its != NULL && its->state == SW_ENGINE_READY &&
+        bool left = !job->checked || job->next_item < job->item_count;
+        if (left && job->code == SL_OK && its != NULL && its->state == SW_ENGINE_READY &&
             (next == NULL || job->turn < next->turn)) {
             next = job;
             *engine = its;
@@ -297,44 +197,63 @@ static void pace(struct swapper *self, uint64_t bytes)
     }
 }
 
-/* A result other than SL_OK ends the actor. */
-static sl_err job_turn(struct swapper *self, struct sw_job *job, struct sw_engine *engine)
+/* Begins a slice of the job; what prevents that ends it. */
+static void job_turn(struct swapper *self, struct sw_job *job, struct sw_engine *engine)
 {
     struct sl_error why = {0};
-    uint64_t bytes = job->bytes;
-    sl_err err = job_slice(self, job, engine, &why);
-    pace(self, job->bytes - bytes);
-    if (err == SL_OK && job->next_item < job->item_count) {
-        sw_jobs_turn(self->jobs, job);
-    } else {
-        sw_job_answer(self, job, err, err == SL_OK ? NULL : &why);
+    uint64_t bytes = 0;
+    sl_err err = job_slice(self, job, engine, &bytes, &why);
+    pace(self, bytes);
+    sw_jobs_turn(self->jobs, job);
+    if (err != SL_OK) {
+        sw_job_answer(self, job, err, &why);
     }
-    return sl_err_class(err) == SL_CLASS_RESTART ? err : SL_OK;
+}
+
+/* Answers the jobs of which nothing is left to be moved, or that failed. */
+static void jobs_answer(struct swapper *self)
+{
+    uint32_t cursor = 0;
+    for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
+        bool whole = job->checked && job->next_item == job->item_count;
+        if (job->slices == 0 && (whole || job->code != SL_OK)) {
+            sw_job_answer(self, job, job->code, NULL);
+        }
+    }
 }
 
 sl_err sw_step(struct swapper *self)
 {
     struct sl_env *env = self->env;
     struct sw_engine *engine = NULL;
+    sw_slices_end(self, false);
+    jobs_answer(self);
     struct sw_job *job = job_next(self, &engine);
-    sl_err fatal = SL_OK;
+    bool begins = job != NULL && env->now_ns >= self->paced_ns;
     bool idle = job == NULL;
-    if (job != NULL && env->now_ns >= self->paced_ns) {
-        fatal = job_turn(self, job, engine);
-        sw_memory_publish(&self->memory);
-        job = job_next(self, &engine);
+    if (begins) {
+        job_turn(self, job, engine);
         idle = ++self->turns % IDLE_TURNS == 0;
     }
-    if (idle && fatal == SL_OK) {
-        fatal = sw_memory_idle(&self->memory);
+    /* While slices follow each other two are on their way. What came meanwhile is looked at once
+     * more before the last of them is waited for. */
+    sw_slices_end(self, !begins);
+    jobs_answer(self);
+    sw_memory_publish(&self->memory);
+    job = job_next(self, &engine);
+    if (idle && self->fatal == SL_OK) {
+        self->fatal = sw_memory_idle(&self->memory);
     }
     if (job != NULL) {
         env->ops->wake_at(env, SL_MAX(env->now_ns, self->paced_ns));
     }
+    if (self->slice_count > 0) {
+        env->ops->wake_at(env, env->now_ns);
+    }
     if (self->draining && sw_jobs_queued(self->jobs) == 0) {
         env->ops->finish(env);
     }
-    return fatal;
+    return self->fatal;
 }
 
 /* ---- messages ---- */
@@ -387,8 +306,10 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
 {
     struct sl_env *env = self->env;
     sl_metric_add(env->metrics, self->metrics.fences, 1);
+    sw_slices_end(self, true);
+    jobs_answer(self);
     /* Claims that ended need no more: they do not stand, so no later slice writes to them, and none
-     * is in progress now. */
+     * is on its way now. */
     if (msg->body.fence.items.count == 0) {
         struct sl_error why = {0};
         (void)sl_fail(&why, SL_ERR_CANCELLED, "the op was fenced");
@@ -412,6 +333,8 @@ void sw_copies_tick(struct swapper *self, uint64_t now_ns)
 {
     uint64_t next_ns = SL_NEVER_NS;
     uint32_t cursor = 0;
+    sw_slices_end(self, false);
+    jobs_answer(self);
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         if (job->back.deadline_ns > now_ns) {
             next_ns = SL_MIN(next_ns, job->back.deadline_ns);

@@ -7,6 +7,23 @@
 #include "actors/swapper/memory.h"
 #include "actors/swapper/pools.h"
 
+/* Of a part that is in a slice. */
+struct sw_slice_part {
+    uint32_t item; /* of the job */
+    uint64_t bytes;
+    struct sl_digest_span span; /* of the hashes that are asked for */
+    uint64_t chunk_at;          /* where they go */
+};
+
+/* Parts of one COPY that are moved together. */
+struct sw_slice {
+    struct sw_job *job;
+    uint64_t number; /* the device's */
+    uint32_t count;
+    struct sl_move moves[SL_DEVICE_SLICE_MOVES_MAX]; /* lent to the device until it is over */
+    struct sw_slice_part parts[SL_DEVICE_SLICE_MOVES_MAX];
+};
+
 struct swapper {
     struct sl_env *env; /* borrowed */
     uint64_t rank;
@@ -20,10 +37,10 @@ struct swapper {
     struct sw_jobs *jobs;
     struct sw_pools pools;
     bool draining;
-    /* Of the slice in progress. */
-    struct sl_move moves[SL_DEVICE_SLICE_MOVES_MAX];
-    uint32_t move_items[SL_DEVICE_SLICE_MOVES_MAX];
-    uint64_t move_chunks[SL_DEVICE_SLICE_MOVES_MAX]; /* where their hashes go */
+    sl_err fatal; /* the device is lost: ends the actor */
+    /* Slices on their way, a ring with the oldest at first_slice, and one that is being filled. */
+    struct sw_slice slices[SL_DEVICE_SLICES_MAX + 1];
+    uint32_t first_slice, slice_count;
     struct {
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped, pools_made, pool_bytes;
@@ -51,9 +68,24 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg);
 /* Ends the job, with the reason if there is one, and answers. */
 void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                    const struct sl_error *why);
-/* One slice of one job. A result other than SL_OK ends the actor. */
+/* One slice of one job, and the answers to what is over. A result other than SL_OK ends the actor.
+ */
 sl_err sw_step(struct swapper *self);
 /* Ends jobs whose deadline has passed; asks to be woken for the next one. */
 void sw_copies_tick(struct swapper *self, uint64_t now_ns);
+
+/* ---- slices.c: what is on its way ---- */
+/* The chunks that are whole with what the item is of. */
+struct sl_digest_span sw_item_span(const struct sw_engine *engine,
+                                   const struct sl_item_piece *item);
+/* Begins the next slice of a job that was checked; its bytes. An error of the device is noted in
+ * each job that lost something by it, and in `fatal`. */
+sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                      uint64_t *bytes, struct sl_error *why);
+/* Gives jobs what slices have done that are over; err: of those that did not do all. Answers none.
+ */
+void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why);
+/* The same, and asks the device first; wait: until nothing is on its way. */
+void sw_slices_end(struct swapper *self, bool wait);
 
 #endif

@@ -187,6 +187,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->turn = ++jobs->turn;
     job->item_count = count;
     job->next_item = 0;
+    job->slices = 0;
     job->done_count = 0;
     job->bytes = 0;
     job->code = SL_OK;
@@ -204,7 +205,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
 
 void sw_jobs_end(struct sw_jobs *jobs, struct sw_job *job)
 {
-    SL_ASSERT(job->state == SW_JOB_QUEUED);
+    SL_ASSERT(job->state == SW_JOB_QUEUED && job->slices == 0);
     jobs->queued_count--;
     jobs->queued_items -= job->item_count;
     job->state = SW_JOB_ANSWERED;

@@ -26,6 +26,7 @@ struct sw_job {
     uint64_t turn; /* the queued job with the least is next; grows with each slice: round robin */
     uint32_t item_count, item_capacity;
     uint32_t next_item;
+    uint32_t slices; /* on their way */
     uint32_t done_count;
     uint64_t bytes;
     struct sl_item_piece *items; /* owned */
@@ -34,7 +35,7 @@ struct sw_job {
     unsigned char *chunks;       /* hashes, 8 bytes each; NULL: none are asked for */
     uint64_t chunk_bytes;        /* of all items */
     uint64_t chunk_at;           /* where those of next_item go */
-    sl_err code;                 /* of the answer */
+    sl_err code;                 /* of the answer; queued: what a slice failed with */
     struct sl_error why;
 };
 

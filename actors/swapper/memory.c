@@ -185,4 +185,5 @@ void sw_memory_publish(struct sw_memory *memory)
     sl_metric_set(page, memory->copies, stats->copies);
     sl_metric_set(page, memory->batches, stats->batches);
     sl_metric_set(page, memory->kernels, stats->kernels);
+    sl_metric_set(page, memory->drains, stats->drains);
 }

@@ -26,6 +26,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, memory.copies, "dma_copies"),
     SL_METRIC_ROW(swapper, memory.batches, "dma_batches"),
     SL_METRIC_ROW(swapper, memory.kernels, "kernels"),
+    SL_METRIC_ROW(swapper, memory.drains, "drains"),
 };
 
 static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why)
@@ -86,9 +87,10 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* Nothing is in progress between two messages: what is unmapped here is touched no more. */
+/* What is unmapped here is touched no more. */
 static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
 {
+    sw_slices_end(self, true);
     uint64_t epoch = msg->body.pool_drop.epoch;
     sw_engines_revoke(self, epoch);
     uint64_t freed_bytes = sw_pool_drop(&self->pools, self->memory.device, epoch);

@@ -209,6 +209,82 @@ START_TEST(blocks_of_a_gpu_go_out_and_in)
     }
 END_TEST
 
+#define MANY (3 * SL_DEVICE_SLICE_MOVES_MAX - 100) /* three slices */
+static struct sl_item_piece many[MANY];
+
+/* The same blocks again and again, to where they were. */
+static struct sl_msg long_copy(void)
+{
+    struct sl_msg msg = copy_request(true);
+    for (uint32_t i = 0; i < MANY; i++) {
+        many[i] = items[i % BLOCKS];
+    }
+    msg.body.copy.items.at = many;
+    msg.body.copy.items.count = MANY;
+    return msg;
+}
+
+START_TEST(slices_follow_each_other_without_a_pause)
+    {
+        struct sl_msg reply, msg = long_copy();
+        (void)stepped_run(&bed, 100);
+        fake->dry = 0;
+        fake->event_queries = 20; /* it takes longer than a look or two */
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(fake->undone, 0);
+        ck_assert_uint_eq(fake->dry, 1); /* when it began */
+        for (uint32_t i = 0; i < MANY; i++) {
+            struct sl_digest digest,
+                want = sl_digest_of(sl_arena_at(arena, many[i].offset_bytes, VALUE), VALUE);
+            memcpy(&digest,
+                   (const unsigned char *)reply.body.copy_reply.digests.at + (size_t)16 * i, 16);
+            ck_assert(sl_digest_equal(digest, want));
+        }
+    }
+END_TEST
+
+/* A fence with claims, one of the op, one of a sender who starts anew. */
+START_TEST(fence_is_answered_when_nothing_is_on_its_way)
+    {
+        struct sl_msg reply, msg = long_copy();
+        struct sl_item_claim claim = {.ref = items[0].ref, .generation = items[0].generation};
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = _i == 2 ? 0 : 77};
+        (void)stepped_run(&bed, 100);
+        fake->event_queries = 100;
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert_uint_gt(fake->undone, 0);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        if (_i == 0) {
+            fence.body.fence.items.at = &claim;
+            fence.body.fence.items.count = 1;
+        }
+        fake->dry = 0;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        if (_i > 0) {
+            ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+            ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+            const unsigned char *done = reply.body.copy_reply.done.at;
+            ck_assert_uint_eq(done[127], 0xff); /* its slice, and nothing behind it */
+            ck_assert_uint_eq(done[128], 0);
+            ck_assert(stepped_take(&bed, &reply, NULL));
+        }
+        ck_assert_uint_eq(fake->dry, _i == 0); /* the next slice had to begin anew */
+        ck_assert(_i == 0 || fake->undone == 0);
+        ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
 START_TEST(sticky_error_of_a_copy_ends_the_swapper)
     {
         struct sl_msg reply, msg = copy_request(true);
@@ -288,6 +364,8 @@ int main(void)
     tcase_add_test(cases, arena_is_pinned_while_nothing_is_to_be_copied);
     tcase_add_test(cases, arena_is_pinned_also_when_there_is_always_something_to_copy);
     tcase_add_test(cases, blocks_of_a_gpu_go_out_and_in);
+    tcase_add_test(cases, slices_follow_each_other_without_a_pause);
+    tcase_add_loop_test(cases, fence_is_answered_when_nothing_is_on_its_way, 0, 3);
     tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
     tcase_add_test(cases, plain_error_ends_its_copy_alone);

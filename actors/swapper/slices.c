@@ -1,0 +1,171 @@
+/* actors/swapper/slices.c - slices of COPYs: which parts are in one, and what is made of them when it is over. */
+#include "actors/swapper/internal.h"
+#include "ipc/sl_index.h"
+
+struct extent { /* what of a part is to be copied */
+    uint64_t from, end;
+};
+
+static struct extent item_extent(const struct sw_engine *engine, const struct sl_item_piece *item)
+{
+    const struct sw_pool *pool = &engine->pools[item->pool];
+    uint64_t end = item->layer_end != 0 ? pool->layer_offsets[item->layer_end] : pool->value_bytes;
+    return (struct extent){.from = pool->layer_offsets[item->first_layer], .end = end};
+}
+
+struct sl_digest_span sw_item_span(const struct sw_engine *engine, const struct sl_item_piece *item)
+{
+    struct extent extent = item_extent(engine, item);
+    return sl_digest_span_of(extent.from, extent.end, item->length_bytes);
+}
+
+/* ---- the beginning ---- */
+
+/* Picks the moves of one slice: what may still be written, up to the bounds. Gives their bytes. */
+static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
+                           const struct sw_engine *engine)
+{
+    const struct sl_device *device = self->memory.device;
+    uint64_t bytes = 0;
+    slice->count = 0;
+    for (uint32_t looked = 0; job->next_item < job->item_count; looked++) {
+        uint32_t i = job->next_item;
+        const struct sl_item_piece *item = &job->items[i];
+        struct extent extent = item_extent(engine, item);
+        struct sw_slice_part part = {
+            .item = i, .bytes = extent.end - extent.from, .chunk_at = job->chunk_at};
+        if (sl_device_slice_full(device, looked, bytes, part.bytes)) {
+            break;
+        }
+        job->next_item++;
+        if (job->chunked) {
+            part.span = sw_item_span(engine, item);
+            job->chunk_at += part.span.count * sizeof(uint64_t);
+        }
+        /* A claim that ends between here and the end of the slice is still quarantined: its extent
+         * is reused only after this actor has answered a FENCE, which waits for the slice. */
+        if (job->out && !sl_index_claim_stands(self->view, (sl_ref)item->ref, item->generation)) {
+            sl_metric_add(self->env->metrics, self->metrics.claims_gone, 1);
+            continue;
+        }
+        /* The arena was checked, but may have been made anew since. */
+        const struct sl_arena *arena = self->memory.arenas[item->arena];
+        unsigned char *host =
+            arena == NULL ? NULL : sl_arena_at(arena, item->offset_bytes, item->length_bytes);
+        if (host == NULL) {
+            continue;
+        }
+        bytes += part.bytes;
+        slice->parts[slice->count] = part;
+        slice->moves[slice->count++] = (struct sl_move){
+            .host = host,
+            .device_block = item->device_block,
+            .layers_index = engine->pools[item->pool].layers_index,
+            .first_layer = (uint32_t)item->first_layer,
+            .layer_end = (uint32_t)item->layer_end,
+        };
+    }
+    return bytes;
+}
+
+sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                      uint64_t *bytes, struct sl_error *why)
+{
+    struct sl_device *device = self->memory.device;
+    SL_ASSERT(self->slice_count < SL_DEVICE_SLICES_MAX + 1);
+    struct sw_slice *slice =
+        &self->slices[(self->first_slice + self->slice_count) % SL_COUNT(self->slices)];
+    *bytes = slice_pick(self, slice, job, engine);
+    if (slice->count == 0) {
+        return SL_OK;
+    }
+    slice->job = job;
+    job->slices++;
+    self->slice_count++;
+    sl_err err = sl_device_move_begin(device, slice->moves, slice->count, job->out,
+                                      job->out && !job->chunked, why);
+    slice->number = device->slices_begun;
+    sw_slices_over(self, err, why);
+    return SL_OK; /* an error is that of each job which lost something by it */
+}
+
+/* ---- the end ---- */
+
+static void put_u64(unsigned char *out, uint64_t value)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        out[i] = (unsigned char)(value >> (8 * i));
+    }
+}
+
+/* The hashes of what is whole now: a chunk may have begun with layers that were copied before,
+ * which lie in the extent under the same claim. Just copied, it is in the cache. */
+static void chunks_hash(struct sw_job *job, const struct sw_slice_part *part,
+                        const struct sl_move *move)
+{
+    const struct sl_item_piece *item = &job->items[part->item];
+    for (uint64_t i = 0; i < part->span.count; i++) {
+        uint64_t at = (part->span.first + i) * SL_DIGEST_CHUNK_BYTES;
+        put_u64(job->chunks + part->chunk_at + i * sizeof(uint64_t),
+                sl_digest_chunk(move->host + at,
+                                SL_MIN(item->length_bytes - at, (uint64_t)SL_DIGEST_CHUNK_BYTES)));
+    }
+}
+
+/* Gives the job what was done. */
+static void slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
+{
+    struct sw_job *job = slice->job;
+    uint32_t done_count = 0;
+    for (uint32_t i = 0; i < slice->count; i++) {
+        const struct sw_slice_part *part = &slice->parts[i];
+        const struct sl_move *move = &slice->moves[i];
+        uint32_t item = part->item;
+        if (move->done == 0) {
+            continue;
+        }
+        done_count++;
+        job->done[item >> 3] = (unsigned char)(job->done[item >> 3] | 1u << (item & 7));
+        job->bytes += part->bytes;
+        if (job->chunked) {
+            chunks_hash(job, part, move);
+        } else if (job->out) {
+            put_u64(job->digests + (size_t)item * 16, move->digest.low);
+            put_u64(job->digests + (size_t)item * 16 + 8, move->digest.high);
+        }
+    }
+    job->done_count += done_count;
+    job->slices--;
+    if (done_count < slice->count && job->code == SL_OK) {
+        SL_ASSERT(err != SL_OK);
+        job->code = err;
+        if (why != NULL) {
+            job->why = *why;
+        }
+    }
+}
+
+void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why)
+{
+    while (self->slice_count > 0) {
+        struct sw_slice *slice = &self->slices[self->first_slice];
+        if (slice->number > self->memory.device->slices_done) {
+            break;
+        }
+        slice_over(slice, err, why);
+        self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
+        self->slice_count--;
+    }
+    if (sl_err_class(err) == SL_CLASS_RESTART) {
+        self->fatal = err;
+    }
+}
+
+void sw_slices_end(struct swapper *self, bool wait)
+{
+    struct sl_error why = {0};
+    if (self->slice_count > 0) {
+        sl_err err = sl_device_move_end(self->memory.device, wait, &why);
+        sw_slices_over(self, err, &why);
+    }
+}

@@ -168,6 +168,7 @@ static void cuda_destroy(struct sl_device *device)
         (void)cuda_enter(cuda, NULL);
     }
     cuda_measure_close(cuda);
+    cuda_watch_close(cuda);
     cuda_slots_close(cuda); /* drains first: all below was lent to the streams */
     for (uint32_t i = 0; i < cuda->table_count; i++) {
         table_free(cuda, &cuda->tables[i]);
@@ -301,10 +302,13 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     }
     snprintf(at, SL_CROSSOVER_TEXT - 2 * sizeof(uuid.bytes), "-%d-sm%u", driver->number,
              cuda->sm_limit);
-    snprintf(cuda->base.text, sizeof(cuda->base.text),
-             "device cuda: GPU %u %s (sm_%d%d, %d multiprocessors, %u for copies), driver %d.%d",
-             options->device_index, name, major, minor, sm_count, cuda->sm_limit,
-             driver->number / 1000, driver->number % 1000 / 10);
+    cuda->beside = options->beside;
+    cuda->mps = cuda_watch_mps(cuda);
+    snprintf(
+        cuda->base.text, sizeof(cuda->base.text),
+        "device cuda: GPU %u %s (sm_%d%d, %d multiprocessors, %u for copies), driver %d.%d, %s MPS",
+        options->device_index, name, major, minor, sm_count, cuda->sm_limit, driver->number / 1000,
+        driver->number % 1000 / 10, cuda->mps ? "with" : "without");
     return SL_OK;
 }
 
@@ -354,6 +358,9 @@ static sl_err cuda_start(struct cuda_device *cuda, const struct sl_device_option
     }
     if (err == SL_OK) {
         err = cuda_slots_open(cuda, why);
+    }
+    if (err == SL_OK) {
+        err = cuda_watch_open(cuda, why);
     }
     return err;
 }

@@ -93,6 +93,16 @@ struct cuda_job {
     uint64_t next_bytes; /* of the next move's range, from here on */
     enum sl_way way;
     bool to_host, digests;
+    bool copies_alone; /* no kernel, not even for digests */
+};
+
+/* Whether another process computes. */
+struct cuda_watch {
+    bool on;
+    bool sent; /* a kernel without work, and it was not over when it was looked at */
+    sl_cu_stream stream;
+    sl_cu_event done;
+    uint64_t next_ns, computes_until_ns;
 };
 
 struct cuda_probe; /* a measurement in progress */
@@ -108,6 +118,9 @@ struct cuda_device {
     char kernels_text[160]; /* which image runs, or why none does */
     sl_cu_function gather, scatter, hash;
     uint32_t sm_limit;
+    bool mps; /* its kernels and those of other processes run at the same time */
+    enum sl_beside beside;
+    struct cuda_watch watch;
     bool host_pointers; /* pinned memory has one address for both */
     bool batch_works;
     uint64_t half_bytes;
@@ -214,6 +227,14 @@ sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image 
 /* cuda_measure.c */
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why);
 void cuda_measure_close(struct cuda_device *cuda);
+
+/* cuda_watch.c */
+/* Whether contexts on the GPU are shared through MPS. */
+bool cuda_watch_mps(struct cuda_device *cuda);
+sl_err cuda_watch_open(struct cuda_device *cuda, struct sl_error *why);
+void cuda_watch_close(struct cuda_device *cuda); /* also one that is not open */
+/* Whether kernels are to be avoided now. Looks anew ten times a second, for up to 150 us. */
+bool cuda_watch_computes(struct cuda_device *cuda);
 
 /* cuda_device.c */
 sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,

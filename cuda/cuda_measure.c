@@ -151,6 +151,10 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
 
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
 {
+    if (cuda_watch_computes(cuda)) { /* figures of kernels that take turns are of no use later */
+        *more = false;
+        return SL_OK;
+    }
     cuda_slots_settle(cuda); /* nothing else is timed */
     struct sl_device_stats stats = cuda->base.stats;
     sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;

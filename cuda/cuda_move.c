@@ -83,7 +83,7 @@ static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *sl
                       const struct cuda_job *job)
 {
     uint64_t chunks = cuda_chunks(job->range.length_bytes);
-    return job->digests && cuda->module != NULL &&
+    return job->digests && cuda->module != NULL && !job->copies_alone &&
            (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 
@@ -284,9 +284,9 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
 {
     bool fits = sl_align_up(job->range.length_bytes, SL_WORD_BYTES) <= cuda->half_bytes;
     /* Where the GPU cannot digest a block that is only copied, the detour over staging costs less
-     * than a processor that digests. */
+     * than a processor that digests. Beside an engine that computes it costs the engine more. */
     bool kernels = cuda->module != NULL;
-    bool plain = !job->digests || !kernels || hash_where_it_lies(job) || !fits;
+    bool plain = !job->digests || !kernels || job->copies_alone || hash_where_it_lies(job) || !fits;
     possible[SL_WAY_COPIES] = plain;
     possible[SL_WAY_BATCH] = plain && cuda->batch_works;
     possible[SL_WAY_STAGED] = kernels && (fits || job->table->host.path != SL_PLAN_RUNS);
@@ -340,6 +340,7 @@ void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job)
     const struct sl_layer_table *table = &job->table->host;
     struct sl_crossover_job shape = {
         .to_host = job->to_host,
+        .computes = job->copies_alone,
         .runs = sl_plan_host_runs(job->moves, job->count, job->range.length_bytes)};
     if (table->path != SL_PLAN_RUNS) {
         shape.pieces = (uint64_t)job->count * (job->range.layer_end - job->range.first_layer);
@@ -385,13 +386,15 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
 static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why)
 {
+    bool copies_alone = cuda_watch_computes(cuda);
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
         struct cuda_job job = {.table = &cuda->tables[moves[i].layers_index],
                                .moves = moves + i,
                                .count = sl_plan_same(moves + i, count - i),
                                .to_host = to_host,
-                               .digests = digests && to_host};
+                               .digests = digests && to_host,
+                               .copies_alone = copies_alone};
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
         if (err == SL_OK) {
             cuda_job_way(cuda, &job);

@@ -100,8 +100,7 @@ static uint32_t speed_of(const struct sl_crossover *crossover, const struct sl_c
     return crossover->speed[job->to_host][size][count][way];
 }
 
-enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
-                                const struct sl_crossover_job *job)
+static enum sl_way choose(const struct sl_crossover *crossover, const struct sl_crossover_job *job)
 {
     if (!crossover->measured) {
         return published(job);
@@ -117,6 +116,16 @@ enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
     }
     SL_ASSERT(best != SL_WAY_COUNT);
     return best;
+}
+
+enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
+                                const struct sl_crossover_job *job)
+{
+    struct sl_crossover_job one = *job;
+    if (job->computes && (job->possible[SL_WAY_COPIES] || job->possible[SL_WAY_BATCH])) {
+        one.possible[SL_WAY_STAGED] = one.possible[SL_WAY_MAPPED] = false;
+    }
+    return choose(crossover, &one);
 }
 
 /* ---- the file ---- */

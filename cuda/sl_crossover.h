@@ -33,11 +33,13 @@ uint64_t sl_crossover_pieces(uint32_t count);
 
 struct sl_crossover_job {
     bool to_host;
+    bool computes;                /* another process, which a kernel would take turns with */
     uint64_t piece_bytes, pieces; /* from 1: what lies in one run on both sides, on average */
     uint64_t run_bytes, runs;     /* from 1: what lies in one run on the host, a value or several */
     bool possible[SL_WAY_COUNT];  /* at least one; of staged and copies one */
 };
-/* The fastest possible way. */
+/* The fastest possible way; while another process computes, of those without a kernel, if one is
+ * possible. */
 enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
                                 const struct sl_crossover_job *job);
 

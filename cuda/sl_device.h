@@ -111,8 +111,9 @@ struct sl_device_stats {
     uint64_t batches;         /* calls that copy many pieces */
     uint64_t batches_refused; /* by the driver; done as single copies */
     uint64_t kernels;
-    uint64_t waits;  /* for what was on its way, and not over when it was looked at */
-    uint64_t drains; /* waits for all of it: the GPU has nothing to do until the next move */
+    uint64_t waits;    /* for what was on its way, and not over when it was looked at */
+    uint64_t drains;   /* waits for all of it: the GPU has nothing to do until the next move */
+    uint64_t computes; /* 1: another process was seen to compute on the GPU just now */
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
 #define SL_DEVICE_TEXT_BYTES      240u
@@ -131,11 +132,19 @@ struct sl_device {
     char text[SL_DEVICE_TEXT_BYTES]; /* what runs here, or for `auto` why it is `host`: for logs */
 };
 
+/* What is done beside an engine that computes on the same GPU. */
+enum sl_beside {
+    SL_BESIDE_WATCH,   /* no kernels while it computes, unless MPS lets both run at a time */
+    SL_BESIDE_KERNELS, /* whatever is fastest by itself */
+    SL_BESIDE_COPIES,  /* no kernels, ever */
+};
+
 struct sl_device_options {
     const char *name; /* "host", "cuda", or "auto": cuda where it can run, else host */
     uint32_t device_index;
     uint64_t staging_bytes;   /* from 64 KiB: the bytes in flight, and the device memory taken */
     uint32_t multiprocessors; /* that a kernel may use; 0: all */
+    enum sl_beside beside;
     const char *runtime_directory; /* where processes hand out memory; NULL: none can be asked */
     const char *cache_directory;   /* where measured crossovers are kept; NULL: nowhere */
     bool measure;                  /* find them when they are not there, in sl_device_work */

@@ -15,7 +15,7 @@ struct sw_memory {
     struct sl_arena *leaving[SW_ARENAS_MAX]; /* the node has them no more: unpinned in steps */
     uint64_t look_ns;                        /* when the arena is looked at again */
     bool told;                               /* status shows which device it is */
-    sl_metric pinned, bounced, copies, batches, kernels, drains;
+    sl_metric pinned, bounced, copies, batches, kernels, drains, computes;
 };
 
 /* Opens the device that the settings name, and says which it is. Errors: those of the device. */

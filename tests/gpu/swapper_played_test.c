@@ -51,7 +51,9 @@ static void engine_start(void)
 static void setup(void)
 {
     static const char *const settings[] = {
-        "device", "cuda", "swap_staging", "256KiB", "swap_measure", "false", NULL};
+        "device", "cuda",         "swap_staging", "256KiB", "swap_measure",
+        "false",  "swap_kernels", "always", /* nothing else records events */
+        NULL};
     struct sl_error why = {0};
     bool created = false;
     engine_start();

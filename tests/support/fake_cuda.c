@@ -205,7 +205,7 @@ sl_cu_result fake_device_attribute(int *value, int attribute, sl_cu_device devic
         return 0;
     case SL_CU_ATTRIBUTE_MPS:
         *value = fake_state.mps;
-        return fake_state.no_mps_attribute ? SL_CU_INVALID_VALUE : 0;
+        return fake_state.mps < 0 ? SL_CU_INVALID_VALUE : 0;
     case SL_CU_ATTRIBUTE_HOST_POINTERS:
         *value = !fake_state.no_host_pointers;
         return 0;
@@ -223,7 +223,7 @@ sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)
     if (mode == SL_CU_MODE_PROHIBITED) {
         return 999; /* so says the documentation of the call */
     }
-    if (mode == SL_CU_MODE_EXCLUSIVE && fake_state.taken && !fake_state.mps) {
+    if (mode == SL_CU_MODE_EXCLUSIVE && fake_state.taken && fake_state.mps <= 0) {
         return SL_CU_UNAVAILABLE;
     }
     fake_state.contexts++;

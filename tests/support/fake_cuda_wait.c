@@ -37,6 +37,17 @@ sl_cu_result fake_stream_query(sl_cu_stream at)
     return 0;
 }
 
+/* A kernel, unlike a copy, waits until other processes do not compute. */
+static bool kernel_waits(const struct event *event)
+{
+    const struct stream *stream = event->stream;
+    bool kernel = false;
+    for (size_t i = stream->begun; stream->dropped + i < event->upto; i++) {
+        kernel |= stream->ops[i].kind != COPY && stream->ops[i].kind != FILL;
+    }
+    return kernel && event->queries < fake_state.kernel_queries;
+}
+
 sl_cu_result fake_event_query(sl_cu_event at)
 {
     TAKES();
@@ -45,7 +56,8 @@ sl_cu_result fake_event_query(sl_cu_event at)
         return 0;
     }
     if (!fake_stream_done(event->stream, event->upto) &&
-        (still_busy() || event->queries++ < fake_state.event_queries)) {
+        (still_busy() || event->queries < fake_state.event_queries || kernel_waits(event))) {
+        event->queries++;
         return SL_CU_NOT_READY;
     }
     fake_stream_run(event->stream, event->upto);

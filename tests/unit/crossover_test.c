@@ -132,6 +132,27 @@ START_TEST(each_way_is_looked_up_by_what_one_entry_of_it_covers)
     }
 END_TEST
 
+START_TEST(beside_others_that_compute_no_kernel_is_taken)
+    {
+        struct sl_crossover crossover = {.measured = _i == 1};
+        struct sl_crossover_job job = {.computes = true,
+                                       .piece_bytes = 4096,
+                                       .pieces = 5120,
+                                       .run_bytes = 4096,
+                                       .runs = 5120,
+                                       .possible = ALL};
+        crossover.speed[0][0][2][SL_WAY_BATCH] = 5000;
+        crossover.speed[0][0][2][SL_WAY_MAPPED] = 30000;
+
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_BATCH);
+
+        job.possible[SL_WAY_BATCH] = false;
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_COPIES);
+        job.possible[SL_WAY_COPIES] = false; /* there is nothing else */
+        ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
+    }
+END_TEST
+
 struct place {
     struct sl_tmpdir directory;
     char path[128];
@@ -291,6 +312,7 @@ int main(void)
     tcase_add_loop_test(cases, without_figures_published_ones_decide, 0, SL_COUNT(published));
     tcase_add_test(cases, the_fastest_possible_way_of_the_nearest_figure_is_taken);
     tcase_add_test(cases, each_way_is_looked_up_by_what_one_entry_of_it_covers);
+    tcase_add_loop_test(cases, beside_others_that_compute_no_kernel_is_taken, 0, 2);
     tcase_add_test(cases, what_was_saved_is_loaded);
     tcase_add_test(cases, every_part_of_a_file_alone_is_refused);
     tcase_add_loop_test(cases, a_file_that_says_something_else_is_refused, 0, SL_COUNT(hostile));

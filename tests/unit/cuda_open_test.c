@@ -478,8 +478,7 @@ START_TEST(compute_modes_that_keep_the_engine_out_are_refused)
         struct sl_error why = {0};
         fake->compute_mode = modes[_i].mode;
         fake->taken = modes[_i].taken;
-        fake->mps = modes[_i].mps;
-        fake->no_mps_attribute = modes[_i].unknown;
+        fake->mps = modes[_i].unknown ? -1 : modes[_i].mps;
 
         ck_assert_msg(open_as("auto", FAKE_CUDA_IMAGE, &device, &why) == modes[_i].want, "%s",
                       why.text);

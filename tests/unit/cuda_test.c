@@ -402,6 +402,7 @@ START_TEST(after_a_sticky_error_nothing_is_tried_any_more)
         bed_engine(&bed, &shapes[0], &seed);
         ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
+        cuda_of(bed.device)->watch.on = false;
         bed.fake->fail_symbol = "fake_event_query"; /* where a kernel's fault comes out */
         bed.fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
         bed.fake->fail_sticks = true;
@@ -890,6 +891,7 @@ START_TEST(kernels_take_no_more_multiprocessors_than_allowed)
         struct sl_device_options options = {.name = "cuda",
                                             .staging_bytes = STAGING_BYTES,
                                             .multiprocessors = (uint32_t)_i,
+                                            .beside = SL_BESIDE_KERNELS, /* slots alone */
                                             .driver_path = FAKE_CUDA,
                                             .kernels = "image"};
         struct bed bed;
@@ -934,7 +936,7 @@ START_TEST(a_device_that_cannot_be_says_why)
         ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_OK);
         ck_assert_str_eq(device->ops->name, "cuda");
         ck_assert_str_eq(device->text, "device cuda: GPU 0 Fake (sm_90, 4 multiprocessors, 4 for "
-                                       "copies), driver 13.0, kernels by given");
+                                       "copies), driver 13.0, without MPS, kernels by given");
         sl_device_close(&device);
         ck_assert_ptr_null(device);
     }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LAYERS      4u
@@ -29,18 +30,23 @@ struct bed {
     struct sl_move moves[BLOCKS];
 };
 
+static struct fake_cuda *fake_state_of(struct sl_driver *engine)
+{
+    fake_cuda_state_fn state;
+    ck_assert_int_eq(sl_driver_open(engine, FAKE_CUDA, NULL), SL_OK);
+    void *symbol = dlsym(engine->library, "fake_cuda_state");
+    memcpy(&state, &symbol, sizeof(state));
+    return state();
+}
+
 static void bed_open(struct bed *bed)
 {
     struct sl_error why = {0};
     struct sl_layer layers[LAYERS];
-    fake_cuda_state_fn state;
     bool more = true;
     uint32_t index = 0;
     *bed = (struct bed){.pool = 0};
-    ck_assert_int_eq(sl_driver_open(&bed->engine, FAKE_CUDA, NULL), SL_OK);
-    void *symbol = dlsym(bed->engine.library, "fake_cuda_state");
-    memcpy(&state, &symbol, sizeof(state));
-    bed->fake = state();
+    bed->fake = fake_state_of(&bed->engine);
     ck_assert_int_eq(bed->engine.context_set(&bed->fake), 0);
     ck_assert_int_eq(bed->engine.memory_get(&bed->pool, VALUE * BLOCKS), 0);
     unsigned char *pool = (unsigned char *)(uintptr_t)bed->pool;
@@ -147,6 +153,149 @@ START_TEST(one_layer_of_values_comes_in_by_the_mapped_kernel)
     }
 END_TEST
 
+/* ---- beside others ---- */
+
+/* How often kernels were launched and batches made by values that go in and out again. */
+struct used {
+    uint64_t kernels, batches, launches;
+};
+
+static struct used use(struct bed *bed)
+{
+    struct sl_device_stats before = bed->device->stats;
+    uint64_t launches = bed->fake->launches;
+    move(bed, BLOCKS, false);
+    move(bed, BLOCKS, true);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        ck_assert(sl_digest_equal(bed->moves[i].digest, sl_digest_of(bed->moves[i].host, VALUE)));
+    }
+    return (struct used){.kernels = bed->device->stats.kernels - before.kernels,
+                         .batches = bed->device->stats.batches - before.batches,
+                         .launches = bed->fake->launches - launches};
+}
+
+START_TEST(while_others_compute_no_kernel_runs)
+    {
+        struct bed bed;
+        bed_open(&bed);
+        struct cuda_watch *watch = &cuda_of(bed.device)->watch;
+        struct used idle = use(&bed);
+        ck_assert_uint_gt(idle.kernels, 0);
+        ck_assert_uint_eq(bed.device->stats.computes, 0);
+        bed.fake->kernel_queries = UINT64_MAX; /* now kernels would wait */
+        watch->next_ns = 0;
+
+        struct used busy = use(&bed);
+
+        ck_assert_uint_eq(bed.device->stats.computes, 1);
+        ck_assert_uint_eq(busy.kernels, 0);
+        ck_assert_uint_gt(busy.batches, 0);
+        ck_assert_uint_eq(busy.launches, 1);
+        watch->next_ns = 0; /* the kernel that waits says it; no second one is sent */
+        ck_assert_uint_eq(use(&bed).launches, 0);
+        bed.fake->kernel_queries = 0; /* they are through, and some time passes */
+        watch->next_ns = watch->computes_until_ns = 0;
+        struct used after = use(&bed);
+        ck_assert_uint_eq(after.kernels, idle.kernels);
+        ck_assert_uint_eq(bed.device->stats.computes, 0);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(a_pause_of_the_others_is_not_their_end)
+    {
+        struct bed bed;
+        bed_open(&bed);
+        bed.fake->kernel_queries = UINT64_MAX;
+        cuda_of(bed.device)->watch.next_ns = 0;
+        (void)use(&bed);
+        bed.fake->kernel_queries = 0;
+        cuda_of(bed.device)->watch.next_ns = 0;
+
+        ck_assert_uint_eq(use(&bed).kernels, 0);
+
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(with_mps_kernels_run_beside_others)
+    {
+        struct sl_driver driver;
+        struct bed bed;
+        fake_state_of(&driver)->mps = 1;
+        bed_open(&bed);
+        bed.fake->kernel_queries = 20;
+
+        struct used used = use(&bed);
+
+        ck_assert_uint_gt(used.kernels, 0);
+        ck_assert_uint_eq(used.launches, used.kernels); /* nobody needs to look */
+        ck_assert_ptr_nonnull(strstr(bed.device->text, "with MPS"));
+        bed_close(&bed);
+        sl_driver_close(&driver);
+    }
+END_TEST
+
+/* A driver that does not know the attribute: the pipe of the control daemon says it. */
+START_TEST(mps_is_found_by_its_pipe)
+    {
+        struct sl_driver driver;
+        struct sl_tmpdir directory;
+        struct bed bed;
+        char path[128];
+        sl_tmpdir_make(&directory, "/tmp");
+        sl_tmpdir_at(&directory, "control", path, sizeof(path));
+        ck_assert_int_eq(setenv("CUDA_MPS_PIPE_DIRECTORY", directory.path, 1), 0);
+        fake_state_of(&driver)->mps = -1;
+        bed_open(&bed);
+        ck_assert_ptr_nonnull(strstr(bed.device->text, "without MPS"));
+        bed_close(&bed);
+        ck_assert_int_eq(mkfifo(path, 0600), 0);
+        bed_open(&bed);
+        ck_assert_ptr_nonnull(strstr(bed.device->text, "with MPS"));
+        bed_close(&bed);
+        sl_tmpdir_remove(&directory);
+        sl_driver_close(&driver);
+    }
+END_TEST
+
+START_TEST(who_sets_it_decides_about_kernels)
+    {
+        struct bed bed;
+        options.beside = _i == 0 ? SL_BESIDE_KERNELS : SL_BESIDE_COPIES;
+        bed_open(&bed);
+        bed.fake->kernel_queries = 20;
+
+        struct used used = use(&bed);
+
+        ck_assert(_i == 0 ? used.kernels > 0 : used.kernels == 0 && used.batches > 0);
+        ck_assert_uint_eq(used.launches, used.kernels);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(nothing_is_measured_while_others_compute)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bool more = true;
+        bed_open(&bed);
+        struct cuda_device *cuda = cuda_of(bed.device);
+        cuda->measuring = true;
+        cuda->watch.next_ns = 0;
+        bed.fake->kernel_queries = UINT64_MAX;
+
+        ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK);
+
+        ck_assert(!more && cuda->measuring && cuda->probe == NULL);
+        bed.fake->kernel_queries = 0;
+        cuda->watch.next_ns = cuda->watch.computes_until_ns = 0;
+        ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK);
+        ck_assert(more && cuda->probe != NULL);
+        bed_close(&bed);
+    }
+END_TEST
+
 /* ---- the measurement ---- */
 
 START_TEST(no_piece_that_is_measured_joins_the_next)
@@ -190,6 +339,12 @@ END_TEST
 /* ---- slices ---- */
 
 #define SLICE 16u
+
+static void setup_slices(void)
+{
+    setup();
+    options.beside = SL_BESIDE_KERNELS; /* nothing else records events */
+}
 
 static sl_err slice_begin(struct bed *bed, uint32_t number, bool to_host, struct sl_error *why)
 {
@@ -354,14 +509,22 @@ int main(void)
     tcase_add_test(ways, one_layer_of_values_comes_in_by_the_mapped_kernel);
     tcase_add_test(ways, no_piece_that_is_measured_joins_the_next);
     tcase_add_test(ways, figures_of_another_number_of_multiprocessors_are_not_taken);
-    TCase *slices = tcase_create("slices");
-    tcase_add_checked_fixture(slices, setup, NULL);
+    TCase *beside = tcase_create("beside others"), *slices = tcase_create("slices");
+    tcase_add_checked_fixture(beside, setup, NULL);
+    tcase_add_test(beside, while_others_compute_no_kernel_runs);
+    tcase_add_test(beside, a_pause_of_the_others_is_not_their_end);
+    tcase_add_test(beside, with_mps_kernels_run_beside_others);
+    tcase_add_test(beside, mps_is_found_by_its_pipe);
+    tcase_add_loop_test(beside, who_sets_it_decides_about_kernels, 0, 2);
+    tcase_add_test(beside, nothing_is_measured_while_others_compute);
+    tcase_add_checked_fixture(slices, setup_slices, NULL);
     tcase_add_test(slices, two_slices_are_on_their_way_at_a_time);
     tcase_add_test(slices, a_slice_that_cannot_begin_leaves_the_one_before_whole);
     tcase_add_test(slices, a_slice_that_cannot_be_waited_for_is_not_done);
     tcase_add_loop_test(slices, memory_goes_when_nothing_is_on_its_way_to_it, 0, 6);
     tcase_add_test(slices, a_gpu_that_hangs_is_lost);
     suite_add_tcase(suite, ways);
+    suite_add_tcase(suite, beside);
     suite_add_tcase(suite, slices);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -334,21 +334,29 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     int code;
     struct bench bench = {.cache_bytes = bench_cache_bytes()};
     const char *seconds = NULL;
-    uint64_t total_bytes = 0;
+    struct bench_gpu_asked gpu = {.total_bytes = 0};
     const struct ctl_option options[] = {
-        {.name = "size", .size = &bench.size_bytes}, {.name = "total", .size = &total_bytes},
+        {.name = "size", .size = &bench.size_bytes}, {.name = "total", .size = &gpu.total_bytes},
         {.name = "batch", .count = &bench.batch},    {.name = "keys", .count = &bench.keys},
-        {.name = "pieces", .count = &bench.pieces},  {.name = "seconds", .text = &seconds}};
+        {.name = "pieces", .count = &bench.pieces},  {.name = "seconds", .text = &seconds},
+        {.name = "sizes", .text = &gpu.sizes},       {.name = "counts", .text = &gpu.counts},
+        {.name = "ways", .text = &gpu.ways},         {.name = "values", .text = &gpu.values},
+        {.name = "host", .text = &gpu.memory}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     const char *word = ctl->word_count == 1 ? ctl->words[0] : "";
     bool all = strcmp(word, "all") == 0, queue = strcmp(word, "queue") == 0;
     if (strcmp(word, "disk") == 0) {
-        return ctl_bench_disk(ctl, bench.size_bytes, total_bytes);
+        return ctl_bench_disk(ctl, bench.size_bytes, gpu.total_bytes);
+    }
+    if (!seconds_read(seconds, &bench.measure_ns)) {
+        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
+                         SECONDS_MAX);
     }
     if (strcmp(word, "gpu") == 0) {
-        return ctl_bench_gpu(ctl, total_bytes);
+        gpu.limit_ns = seconds == NULL ? 0 : bench.measure_ns;
+        return ctl_bench_gpu(ctl, &gpu);
     }
     size_t kind = 0;
     while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
@@ -362,10 +370,6 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     }
     if (bench.pieces != 0 && (kind > BENCH_PUT || bench.pieces > PIECES_MAX)) {
         return ctl_wrong(ctl, "--pieces is of get and put, at most %u", PIECES_MAX);
-    }
-    if (!seconds_read(seconds, &bench.measure_ns)) {
-        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
-                         SECONDS_MAX);
     }
     if (all) {
         return bench_all(ctl, bench.measure_ns);
@@ -399,7 +403,8 @@ const struct ctl_command ctl_bench = {
             "                                      [--seconds S]\n"
             "       sluicectl bench queue [--size N] [--seconds S]\n"
             "       sluicectl bench disk [--size N] [--total SIZE]\n"
-            "       sluicectl bench gpu [--rank GPU] [--total SIZE]\n"
+            "       sluicectl bench gpu [--rank GPU] [--total SIZE] [--seconds S] [--sizes N,N] [--counts N,N]\n"
+            "                           [--ways W,W] [--values V,V] [--host H,H] [--swap-multiprocessors N]\n"
             "\n"
             "Measures the client library, and in the same run, in turns of 5 ms, its limits: memcpy of the\n"
             "same sizes between faulted mappings and the fastest copy routine, or a bare hash-table probe\n"
@@ -417,11 +422,11 @@ const struct ctl_command ctl_bench = {
             "  queue   round trips of one frame between two processes through shared memory, beside\n"
             "          ZeroMQ; needs no node\n"
             "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
-            "  gpu     scattered pieces of 4, 16 and 64 KiB between a GPU (--rank N: the Nth) and pinned\n"
-            "          memory, 1,000 to 100,000 of them, by every way, beside one copy of the same bytes\n"
-            "          and a copy a piece; with digests too; and where which way is fastest, which is\n"
-            "          kept for the swapper. --total: bytes of memory of each side (default 7GiB). Needs\n"
-            "          no node\n"
+            "  gpu     pieces of values between a GPU (--rank N: the Nth) and host memory: in slices as a\n"
+            "          swapper moves them, and by every way, beside one pinned copy of the same bytes and\n"
+            "          a copy a piece; with digests too; and where which way is fastest, which is kept for\n"
+            "          the swapper. Values have 20 pieces; one layer after the other with --values layers.\n"
+            "          --swap-multiprocessors N: of a kernel (default 8, 0: all). Needs no node\n"
             "\n"
             "Removes its keys.\n"
             "\n"
@@ -430,7 +435,14 @@ const struct ctl_command ctl_bench = {
             "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
             "                    bounded by memory; a million keys want --index-memory 400MiB of the node)\n"
             "  --pieces N        get, put: each value from or into so many pieces (default: one buffer)\n"
-            "  --seconds S       of measuring (default 2)"
+            "  --seconds S       of measuring (default 2); gpu: no row begins later (default 90)\n"
+            "  --total SIZE      disk: bytes stored; gpu: memory of each side, larger rows are left out\n"
+            "                    (default 7GiB)\n"
+            "  --sizes N,N       gpu: bytes of a piece (default 4KiB,16KiB,28KiB,64KiB,256KiB)\n"
+            "  --counts N,N      gpu: pieces, multiples of 20 (default 1000,10000,100000)\n"
+            "  --ways W,W        gpu: copies,batch,staged,mapped (default all)\n"
+            "  --values V,V      gpu: scattered,adjacent,layers (default all, in this order)\n"
+            "  --host H,H        gpu: tmpfs (pinned in slices, as the arena), pinned (default both)"
             CTL_HELP_COMMON,
     .run = bench_command,
 };

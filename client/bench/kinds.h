@@ -7,8 +7,13 @@
 
 /* size_bytes 0: the four standard sizes; total_bytes 0: twice the memory of the node. */
 int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes);
-/* total_bytes: of device and of pinned memory, 0: 7 GiB. */
-int ctl_bench_gpu(struct ctl *ctl, uint64_t total_bytes);
+/* What of a GPU is measured: lists with commas as they were given; NULL: all. */
+struct bench_gpu_asked {
+    uint64_t total_bytes; /* of device and of host memory; 0: 7 GiB */
+    uint64_t limit_ns;    /* no row begins later; 0: 90 s */
+    const char *sizes, *counts, *ways, *values, *memory;
+};
+int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked);
 /* Frames of size_bytes (0: 64), measured for measure_ns in all. */
 int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns);
 

@@ -336,6 +336,8 @@ static void row_seen(void *context, const struct sl_gpu_bench_row *row)
     uint32_t *seen = context;
     ck_assert(row->whole > 0 && row->single > 0 && row->move > 0);
     ck_assert(!row->to_host || row->digested > 0);
+    ck_assert_uint_le(row->drains, 1); /* its slices follow each other */
+    ck_assert(row->ways[SL_WAY_COPIES] == 0 && row->ways[SL_WAY_BATCH] > 0);
     (*seen)++;
 }
 
@@ -347,16 +349,26 @@ START_TEST(the_benchmark_compares_what_it_moves)
         struct sl_gpu_bench_options options = {.device = options_make(),
                                                .bytes_max = 5 * SL_MIB,
                                                .rounds = 1,
+                                               .tmpfs = "/dev/shm",
+                                               .size_count = 2,
+                                               .sizes = {4096, 16384},
+                                               .count_count = 1,
+                                               .counts = {1000},
+                                               .ways = {false, true, true, true},
+                                               .values = {true, true, true},
+                                               .memories = {true, true},
                                                .found = row_seen,
                                                .context = &seen};
         options.device.staging_bytes = 8 * SL_MIB;
 
         ck_assert_msg(sl_gpu_bench_run(&options, &result, &why) == SL_OK, "%s", why.text);
 
-        ck_assert_uint_eq(seen, 2); /* 1,000 pieces of 4 KiB, in and out */
-        ck_assert_uint_eq(result.rows, 2);
-        ck_assert_uint_eq(result.rows_left_out, 16);
-        ck_assert_uint_ge(result.checked_bytes, 3 * 2 * 4096000);
+        ck_assert_uint_eq(seen, 12); /* 1,000 pieces of 4 KiB, in and out, of each kind */
+        ck_assert_uint_eq(result.rows, 12);
+        ck_assert_uint_eq(result.rows_left_out, 12);
+        ck_assert_uint_eq(result.rows_late, 0);
+        ck_assert_str_eq(result.note, "");
+        ck_assert_uint_ge(result.checked_bytes, 2 * 2 * 4096000);
         ck_assert(result.crossover.measured);
     }
 END_TEST

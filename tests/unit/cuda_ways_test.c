@@ -1,6 +1,7 @@
 /* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, what its measurement moves, and slices that follow
  * each other, on the played driver. */
 #include "cuda/cuda_internal.h"
+#include "cuda/sl_gpu_bench.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/tmpdir.h"
 
@@ -311,6 +312,41 @@ START_TEST(no_piece_that_is_measured_joins_the_next)
     }
 END_TEST
 
+static void row_seen(void *context, const struct sl_gpu_bench_row *row)
+{
+    ck_assert_int_eq(row->memory, SL_GPU_PINNED);
+    (*(uint32_t *)context)++;
+}
+
+START_TEST(a_bench_without_room_for_a_file_says_so)
+    {
+        struct sl_error why = {0};
+        struct sl_gpu_bench_result result;
+        uint32_t seen = 0;
+        struct sl_gpu_bench_options bench = {.device = options,
+                                             .bytes_max = SL_MIB,
+                                             .rounds = 1,
+                                             .tmpfs = "/nowhere",
+                                             .size_count = 1,
+                                             .sizes = {4096},
+                                             .count_count = 1,
+                                             .counts = {200},
+                                             .ways = {true, true, true, true},
+                                             .values = {true},
+                                             .memories = {true, true},
+                                             .found = row_seen,
+                                             .context = &seen};
+        bench.device.probe_bytes = SL_MIB;
+
+        ck_assert_msg(sl_gpu_bench_run(&bench, &result, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_uint_eq(seen, 2);
+        ck_assert_ptr_nonnull(strstr(result.note, "no rows of tmpfs memory: look at '/nowhere'"));
+        bench.counts[0] = 7; /* not as many as a value has */
+        ck_assert_int_eq(sl_gpu_bench_run(&bench, &result, &why), SL_ERR_INVALID);
+    }
+END_TEST
+
 START_TEST(figures_of_another_number_of_multiprocessors_are_not_taken)
     {
         struct sl_tmpdir directory;
@@ -508,6 +544,7 @@ int main(void)
     tcase_add_test(ways, small_values_that_lie_together_come_in_by_staging);
     tcase_add_test(ways, one_layer_of_values_comes_in_by_the_mapped_kernel);
     tcase_add_test(ways, no_piece_that_is_measured_joins_the_next);
+    tcase_add_test(ways, a_bench_without_room_for_a_file_says_so);
     tcase_add_test(ways, figures_of_another_number_of_multiprocessors_are_not_taken);
     TCase *beside = tcase_create("beside others"), *slices = tcase_create("slices");
     tcase_add_checked_fixture(beside, setup, NULL);

@@ -281,7 +281,7 @@ START_TEST(missing_kernels_are_told)
         struct sl_device *device = device_open(late);
         ck_assert_str_eq(device->text,
                          "device cuda: GPU 0 Fake (sm_90, 4 multiprocessors, 4 for copies), driver "
-                         "13.0; copies alone, no kernels: refused by the driver: given: code 222");
+                         "13.0, without MPS; copies alone, no kernels: refused by the driver: given: code 222");
         ck_assert_ptr_nonnull(strstr(cuda_of(device)->crossover.machine, "-copies"));
         sl_device_close(&device);
     }

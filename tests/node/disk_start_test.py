@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, CTL, Node, main, store_setup, wait_until
+from node_support import Node, main, store_setup, wait_until
 
 UID = os.geteuid()
 ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
@@ -140,15 +140,7 @@ class DiskStart(unittest.TestCase):
     def test_a_check_that_does_not_answer_keeps_no_node_from_its_start(self):
         """As on a device that hangs: the program that checks never ends by itself."""
         node = self.node()
-        programs = node.directory + "/bin"
-        os.mkdir(programs)
-        for name in os.listdir(BIN):
-            if name != "sluicectl":
-                os.symlink(f"{BIN}/{name}", f"{programs}/{name}")
-        with open(programs + "/sluicectl", "w", encoding="utf-8") as script:
-            script.write('#!/bin/sh\ncase "$*" in\n"config --check"*) exec sleep 600 ;;\nesac\n' f'exec "{CTL}" "$@"\n')
-        os.chmod(programs + "/sluicectl", 0o755)
-        node.environment["SLUICE_BIN"] = programs
+        node.programs_with_ctl('"config --check"*) exec sleep 600 ;;')
         said = node.start().stdout
         self.assertRegex(said, f"the disk check of {self.place(node)} has not answered within 10 s: going on")
         self.put_flushed(node, "kept")

@@ -93,6 +93,19 @@ class Supervisor(unittest.TestCase):
             node.stop()
             self.assertEqual(node.leftovers(), [])
 
+    def test_a_look_that_a_killed_supervisor_left_keeps_no_node_from_its_start(self):
+        node = Node()
+        looks = node.directory + "/looks"
+        node.programs_with_ctl(f'"status --silent-ms"*) echo >{looks}; sleep 3 ;;')
+        with node:
+            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+                supervisor = int(line.read().split()[0])
+            wait_until(lambda: os.path.exists(looks), 5, "the supervisor looks")
+            os.kill(supervisor, signal.SIGKILL)
+            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
+            node.start()
+            self.assertIn("registrar", node.processes())
+
     def test_stop_without_a_supervisor_ends_what_it_left(self):
         with Node() as node:
             with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:

@@ -86,6 +86,7 @@ static sl_err image_load(struct cuda_device *cuda, const struct sl_kernel_image 
                                       image->name);
             (void)driver->module_unload(cuda->module);
             cuda->module = NULL;
+            cuda->gather = cuda->scatter = cuda->hash = NULL;
             return err;
         }
     }

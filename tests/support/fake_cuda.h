@@ -44,7 +44,7 @@ struct fake_cuda {
     int uuid;         /* each byte of the UUID of GPU 0, the next has one more; FAKE_CUDA_UUID */
     int compute_mode; /* 2 prohibited, 3 exclusive; FAKE_CUDA_MODE */
     bool taken;       /* in exclusive mode, by another process */
-    int mps;          /* contexts go through MPS; -1: the driver does not know the attribute */
+    int mps;          /* 1: contexts go through MPS; -1: the driver does not know the attribute */
     bool no_host_pointers; /* registered memory has another address on the device */
     uint64_t
         kernel_queries; /* so many of an event behind a kernel that is not done: others compute */

@@ -55,10 +55,9 @@ static sl_err layers_upload(struct cuda_device *cuda, sl_cu_ptr to, const void *
                          "copy %zu bytes of a layer table to the device", part);
         slot->state = CUDA_SLOT_FILLING;
         if (err == SL_OK) {
-            err = sl_fail_cuda(driver, why, driver->stream_wait(slot->stream),
-                               "wait for a layer table");
+            err = cuda_stream_end(cuda, slot->stream, "wait for a layer table", why);
         }
-        if (err != SL_OK) {
+        if (err != SL_OK && !driver->lost) {
             cuda_slots_drop(cuda, &err, why);
         }
         slot->state = CUDA_SLOT_FREE;
@@ -92,7 +91,7 @@ static sl_err table_upload(struct cuda_device *cuda, struct cuda_table *table, s
 
 static void table_free(struct cuda_device *cuda, struct cuda_table *table)
 {
-    if (table->device != 0) {
+    if (table->device != 0 && !cuda->hung) {
         (void)cuda->driver.memory_free(table->device);
     }
     sl_layer_table_fini(&table->host);

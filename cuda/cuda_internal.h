@@ -19,6 +19,9 @@
 #define CUDA_PROBE_BYTES (16 * SL_MIB) /* moved at most for one figure of a measurement */
 /* One registration of host memory: some milliseconds, since every page is looked up. */
 #define CUDA_PIN_BYTES (32 * SL_MIB)
+/* For a table of layers, or memory that is cleared: both take milliseconds. A swapper that says
+ * nothing for a second is killed without a reason; so there is one before. */
+#define CUDA_SHORT_WAIT_NS (800 * SL_NS_PER_MS)
 
 struct cuda_table {
     struct sl_layer_table host; /* a free one has no layers */
@@ -133,6 +136,7 @@ struct cuda_device {
     uint32_t table_count, table_capacity;
     struct cuda_map *maps;   /* CUDA_MAPS_MAX of them */
     char *runtime_directory; /* NULL: none; owned */
+    bool hung; /* the GPU may still write to what was made last: that stays as it is */
     struct cuda_host hosts[CUDA_HOSTS_MAX];
     struct sl_crossover crossover;
     char *cache_directory; /* owned; NULL: none */
@@ -190,6 +194,10 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
 sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
                           struct sl_memory_handle *out, struct sl_error *why);
 void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory);
+/* Waits for what is in the stream, CUDA_SHORT_WAIT_NS at most. After that the GPU may still write,
+ * and only the end of the process ends that: SL_ERR_DEVICE, the driver is lost, hung is set. */
+sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char *doing,
+                       struct sl_error *why);
 /* The granularity of physical memory. */
 sl_err cuda_memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error *why);
 sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,

@@ -1,6 +1,8 @@
 /* cuda/cuda_memory.c - memory of engines mapped into the context, and arenas pinned slice by slice.
  */
 #include "cuda/cuda_internal.h"
+#include "cuda/cuda_wait.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_proc.h"
 
 #include <errno.h>
@@ -276,6 +278,22 @@ void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
     *mapping = (struct sl_mapping){0};
 }
 
+sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char *doing,
+                       struct sl_error *why)
+{
+    sl_cu_result result = sl_cuda_stream_wait(
+        &cuda->driver, stream, sl_deadline_ns(sl_clock_monotonic_ns(), CUDA_SHORT_WAIT_NS));
+    sl_err err = sl_fail_cuda(&cuda->driver, why, result, "%s", doing);
+    if (result != SL_CU_NOT_READY) {
+        return err;
+    }
+    cuda->driver.lost = cuda->hung = true;
+    if (why != NULL) {
+        why->code = SL_ERR_DEVICE;
+    }
+    return SL_ERR_DEVICE;
+}
+
 /* ---- memory for others ---- */
 
 /* New memory has what was there before: another process's bytes. */
@@ -286,8 +304,9 @@ static sl_err memory_clear(struct cuda_device *cuda, const struct cuda_map *map,
     sl_cu_stream stream = cuda->slots[0].stream;
     sl_err err = sl_fail_cuda(driver, why, driver->fill(map->base, 0, map->length_bytes, stream),
                               "clear %" PRIu64 " bytes of device memory", map->length_bytes);
-    sl_cu_result waited = driver->stream_wait(stream);
-    return err == SL_OK ? sl_fail_cuda(driver, why, waited, "wait for memory to be cleared") : err;
+    sl_err waited =
+        cuda_stream_end(cuda, stream, "wait for memory to be cleared", err == SL_OK ? why : NULL);
+    return err == SL_OK ? waited : err;
 }
 
 sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
@@ -337,7 +356,9 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
         (void)close(fd);
         err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a row of device memory");
     }
-    physical_close(driver, &map, true);
+    if (!cuda->hung) {
+        physical_close(driver, &map, true);
+    }
     return err;
 }
 

@@ -1,6 +1,7 @@
 /* tests/unit/cuda_test.c - the cuda back end on a driver that plays a GPU in ordinary memory
  * (tests/support/fake_cuda.c): every way of moving, every call that can fail. */
 #include "cuda/cuda_internal.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_descriptors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/tmpdir.h"
@@ -446,6 +447,41 @@ START_TEST(copies_that_cannot_be_waited_for_are_the_end)
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
                          SL_OK);
         assert_out(&bed, &shapes[0]);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* _i: 0 a layer table, 1 memory for others. What hangs is an error within a second, and the end. */
+START_TEST(a_gpu_that_hangs_is_given_up_within_a_second)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        struct sl_device_memory memory = {.fd = -1};
+        struct sl_layer layer = {.block_stride_bytes = 64, .piece_bytes = 64, .block_count = 1};
+        uint32_t index = 0;
+        uint64_t seed = 1;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        layer.base = (unsigned char *)(uintptr_t)bed.pool;
+        bed.fake->hangs = true;
+        uint64_t begun_ns = sl_clock_monotonic_ns();
+
+        sl_err err = _i == 0 ? bed.device->ops->layers_add(bed.device, &layer, 1, &index, &why)
+                             : sl_device_memory_create(bed.device, SL_MIB, &memory, &why);
+
+        ck_assert_int_eq(err, SL_ERR_DEVICE);
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - begun_ns, 5 * SL_NS_PER_S); /* slow machines */
+        ck_assert_ptr_nonnull(strstr(why.text, "wait for "));
+        ck_assert_int_eq(sl_device_memory_create(bed.device, SL_MIB, &memory, &why),
+                         SL_ERR_DEVICE); /* nothing is tried any more */
+        bed.fake->hangs = false; /* so that the close is no matter of this test */
+        if (_i == 0) { /* what the GPU may still write to was left to the end of the process */
+            ck_assert_int_eq(bed.fake->allocations, 2 + 3 * CUDA_SLOTS);
+            bed.fake->allocations--;
+        } else {
+            ck_assert_int_eq(bed.fake->mappings, 1);
+            bed.fake->physicals = bed.fake->mappings = bed.fake->reservations = 0;
+        }
         bed_close(&bed);
     }
 END_TEST
@@ -1033,6 +1069,7 @@ int main(void)
     tcase_add_loop_test(failing, whatever_call_fails_nothing_is_left_behind, 0, 6);
     tcase_add_test(failing, after_a_sticky_error_nothing_is_tried_any_more);
     tcase_add_test(failing, copies_that_cannot_be_waited_for_are_the_end);
+    tcase_add_loop_test(failing, a_gpu_that_hangs_is_given_up_within_a_second, 0, 2);
     tcase_add_test(memory, handles_of_one_allocation_are_opened_once);
     tcase_add_test(memory, memory_behind_a_shareable_descriptor_is_mapped);
     tcase_add_test(memory, memory_of_many_handles_is_mapped_in_one_run);

@@ -6,6 +6,7 @@
 #include "runtime/sl_proc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,12 @@ static sl_err descriptor_take(const struct sl_memory_handle *handle, int *out, s
 {
     if (handle->fd < 0) {
         return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
+    }
+    if (handle->pid == (uint32_t)getpid()) { /* of a pool that was made here */
+        *out = fcntl(handle->fd, F_DUPFD_CLOEXEC, 0);
+        return *out >= 0 ? SL_OK
+                         : sl_fail(why, SL_ERR_NOT_FOUND, "process %u has no descriptor %d",
+                                   handle->pid, handle->fd);
     }
     SL_AUTO(close) int process = (int)syscall(SYS_pidfd_open, (pid_t)handle->pid, 0);
     if (process < 0) {

@@ -1,10 +1,13 @@
 /* tests/gpu/engine_probe.c - an engine with its pool on a GPU: blocks are stored through a node
  * whose swapper runs on cuda, the GPU's memory is wiped, and they are loaded into other blocks.
  *
- *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice [SECONDS]
+ *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice|allocated|segments [SECONDS]
  *
  * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
- * engine maps its descriptor. SECONDS: patience, 30. Prints "ok BYTES". device_node_test.py runs it. */
+ * engine maps its descriptor. The others are registered by their addresses. allocated: a part of an
+ * allocation, as torch's caching allocator gives. segments: addresses of many handles that nobody
+ * may trace this process for, as its expandable segments are. SECONDS: patience, 30. Prints "ok BYTES".
+ * device_node_test.py runs it. */
 #include "client/lib/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/sl_clock.h"
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #define LAYERS       8u
 #define BLOCKS       32u
@@ -20,6 +24,8 @@
 #define BLOCK_TOKENS 4u
 #define POOL_BYTES   (LAYERS * BLOCKS * PIECE)
 #define PATIENCE_NS  (30 * SL_NS_PER_S)
+#define HANDLES_MAX  64u
+#define WITHIN_BYTES 12288u /* where the pool starts in memory that is registered by addresses */
 
 static struct sl_error why;
 
@@ -69,6 +75,64 @@ static bool op_end(struct sl_op *op, const char *what)
     return !again;
 }
 
+/* Memory of the engine's own, registered by addresses. */
+struct own {
+    sl_cu_ptr base; /* of the allocation, or of the reserved addresses */
+    size_t unit;    /* of handles; 0: it is one allocation */
+    uint32_t handle_count;
+    sl_cu_handle handles[HANDLES_MAX];
+};
+
+static void segments_open(struct cuda_device *cuda, struct own *own)
+{
+    struct sl_driver *driver = &cuda->driver;
+    const struct sl_cu_memory memory = {
+        .type = SL_CU_MEMORY_PINNED,
+        .handle_types = SL_CU_HANDLE_FD,
+        .location = {.type = SL_CU_LOCATION_DEVICE, .id = cuda->gpu}};
+    const struct sl_cu_access access = {.location = memory.location,
+                                        .flags = SL_CU_ACCESS_READ_WRITE};
+    must(driver->granularity(&own->unit, &memory, SL_CU_GRANULARITY_MINIMUM) == 0, "granularity");
+    own->handle_count = (uint32_t)((WITHIN_BYTES + POOL_BYTES + own->unit - 1) / own->unit);
+    must(own->handle_count <= HANDLES_MAX, "few handles");
+    size_t length = own->handle_count * own->unit;
+    must(driver->address_get(&own->base, length, 0, 0, 0) == 0, "addresses");
+    for (uint32_t i = 0; i < own->handle_count; i++) {
+        must(driver->physical_get(&own->handles[i], own->unit, &memory, 0) == 0 &&
+                 driver->address_map(own->base + i * own->unit, own->unit, 0, own->handles[i], 0) ==
+                     0,
+             "a handle");
+    }
+    must(driver->address_access(own->base, length, &access, 1) == 0, "access");
+    must(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "nobody may trace this process");
+}
+
+static sl_cu_ptr own_open(struct cuda_device *cuda, struct own *own, bool segments)
+{
+    if (segments) {
+        segments_open(cuda, own);
+    } else {
+        must(cuda->driver.memory_get(&own->base, WITHIN_BYTES + POOL_BYTES) == 0, "device memory");
+    }
+    return own->base + WITHIN_BYTES;
+}
+
+static void own_close(struct cuda_device *cuda, const struct own *own)
+{
+    struct sl_driver *driver = &cuda->driver;
+    bool fine = true;
+    if (own->unit == 0) {
+        must(driver->memory_free(own->base) == 0, "memory given back");
+        return;
+    }
+    for (uint32_t i = 0; i < own->handle_count; i++) {
+        fine = fine && driver->address_unmap(own->base + i * own->unit, own->unit) == 0 &&
+               driver->physical_free(own->handles[i]) == 0;
+    }
+    fine = fine && driver->address_free(own->base, own->handle_count * own->unit) == 0;
+    must(fine, "memory given back");
+}
+
 int main(int argc, char **argv)
 {
     static unsigned char bytes[POOL_BYTES], back[POOL_BYTES];
@@ -86,12 +150,17 @@ int main(int argc, char **argv)
     must(sl_device_open("cuda", 0, SL_MIB, &device, &why) == SL_OK, "device");
     struct cuda_device *cuda = cuda_of(device);
     bool ours = strcmp(argv[4], "ipc") == 0;
+    bool segments = strcmp(argv[4], "segments") == 0;
+    bool own = segments || strcmp(argv[4], "allocated") == 0;
+    struct own owned = {0};
     sl_cu_ptr memory = 0;
     struct sl_mapping mapping = {0};
     struct sl_pool *pool = NULL;
     struct sl_pool_memory told = {.kind = SL_POOL_MEMORY_CUDA_IPC};
     const struct sl_pool_key key = {.deployment = "gpu", .pool = "kv"};
-    if (ours) {
+    if (own) {
+        memory = own_open(cuda, &owned, segments);
+    } else if (ours) {
         struct sl_cu_ipc ipc;
         must(cuda->driver.memory_get(&memory, POOL_BYTES) == 0, "device memory");
         must(cuda->driver.ipc_get(&ipc, memory) == 0, "IPC handle");
@@ -111,8 +180,11 @@ int main(int argc, char **argv)
         must(memcmp(back, bytes, POOL_BYTES) == 0, "new memory is clear");
     }
     struct sl_engine_layer layers[LAYERS];
+    uint64_t addresses[LAYERS];
+    const uint64_t *const ranks[1] = {addresses};
     for (uint64_t l = 0; l < LAYERS; l++) {
-        layers[l] = (struct sl_engine_layer){.offset_bytes = l * BLOCKS * PIECE,
+        addresses[l] = memory + l * BLOCKS * PIECE;
+        layers[l] = (struct sl_engine_layer){.offset_bytes = own ? 0 : l * BLOCKS * PIECE,
                                              .length_bytes = (uint64_t)BLOCKS * PIECE,
                                              .block_stride_bytes = PIECE,
                                              .piece_bytes = PIECE};
@@ -122,7 +194,8 @@ int main(int argc, char **argv)
                                             .layer_count = LAYERS,
                                             .layers = layers,
                                             .memory_bytes = POOL_BYTES,
-                                            .from = from}};
+                                            .from = own ? NULL : from,
+                                            .device = own ? ranks : NULL}};
     const struct sl_engine_options options = {.name = "gpu",
                                               .model = {.name = "gpu"},
                                               .key_format = "sluice",
@@ -133,16 +206,19 @@ int main(int argc, char **argv)
                                               .pools = list};
     struct sl_engine *engine = NULL;
     must(sl_engine_register(client, &options, PATIENCE_NS, &engine, &why) == SL_OK, "engine");
+    (void)fprintf(stderr, "%s: %s\n", argv[4], sl_engine_memory_kind(engine, 0, 0));
+    /* Two letters tell the runs on one node apart. */
+    uint32_t run = (uint32_t)argv[4][0] * 256 + (uint32_t)argv[4][1];
     uint32_t tokens[STORED * BLOCK_TOKENS], out[STORED], in[STORED];
     for (uint32_t i = 0; i < STORED * BLOCK_TOKENS; i++) {
-        tokens[i] = (ours ? 1000u : 2000u) + i;
+        tokens[i] = run * 1000 + i;
     }
     for (uint32_t i = 0; i < STORED; i++) {
         out[i] = i;
         in[i] = STORED + (i * 7) % STORED;
     }
     for (size_t i = 0; i < POOL_BYTES; i++) {
-        bytes[i] = (unsigned char)(i * 131 + i / 4099 + ours);
+        bytes[i] = (unsigned char)(i * 131 + i / 4099 + run);
     }
     pool_copy(cuda, memory, bytes, false);
     struct sl_op_request request = {.tokens = tokens,
@@ -172,7 +248,9 @@ int main(int argc, char **argv)
     }
     sl_engine_end(&engine);
     sl_pool_release(&pool);
-    if (ours) {
+    if (own) {
+        own_close(cuda, &owned);
+    } else if (ours) {
         (void)cuda->driver.memory_free(memory);
     } else {
         device->ops->unmap(device, &mapping);

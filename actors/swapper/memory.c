@@ -96,20 +96,22 @@ void sw_memory_close(struct sw_memory *memory)
     sl_device_close(&memory->device);
 }
 
-/* A step of unpinning an arena that the node has no more. False: there is none. */
-static bool arenas_leave(struct sw_memory *memory)
+/* An arena that the node has no more, and that is not unpinned yet; NULL: there is none. */
+static struct sl_arena **arena_leaving(struct sw_memory *memory)
 {
     for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
-        struct sl_arena **arena = &memory->leaving[i];
-        if (*arena == NULL) {
-            continue;
+        if (memory->leaving[i] != NULL) {
+            return &memory->leaving[i];
         }
-        if (sl_device_host_remove(memory->device, arena_base(*arena))) {
-            sl_arena_close(arena);
-        }
-        return true;
     }
-    return false;
+    return NULL;
+}
+
+static void arena_leave_step(struct sw_memory *memory, struct sl_arena **arena)
+{
+    if (sl_device_host_remove(memory->device, arena_base(*arena))) {
+        sl_arena_close(arena);
+    }
 }
 
 /* The node has another arena of that number. No copy is on its way; those to come take the new. */
@@ -119,7 +121,7 @@ static sl_err arena_leave(struct sw_memory *memory, uint64_t number, struct sl_e
         if (memory->leaving[i] == NULL) {
             memory->leaving[i] = memory->arenas[number];
             memory->arenas[number] = NULL;
-            (void)arenas_leave(memory);
+            arena_leave_step(memory, &memory->leaving[i]);
             return SL_OK;
         }
     }
@@ -178,12 +180,17 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     if (memory->device->ops->work == NULL) {
         return SL_OK;
     }
-    if (arenas_leave(memory)) { /* before others are pinned: both at once may be too much */
+    struct sl_arena **leaving = arena_leaving(memory);
+    if (leaving != NULL) {
+        arena_leave_step(memory, leaving);
+    } else {
+        arena_look(memory);
+    }
+    if (leaving != NULL || arena_leaving(memory) != NULL) { /* a step at a time, none is pinned */
         sw_memory_publish(memory);
         env->ops->wake_at(env, env->now_ns);
         return SL_OK;
     }
-    arena_look(memory);
     sl_err err = sl_device_work(memory->device, &more, &why);
     if (err != SL_OK) {
         bool fatal = sl_err_class(err) == SL_CLASS_RESTART;

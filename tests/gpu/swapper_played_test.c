@@ -48,6 +48,17 @@ static void engine_start(void)
     }
 }
 
+static void arena_make(void)
+{
+    struct sl_error why = {0};
+    bool created = false;
+    struct sl_arena_options options = {
+        .directory = shm_dir, .data_bytes = ARENA_BYTES, .chunk_bytes = ARENA_BYTES};
+    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
+    while (sl_arena_populate_step(arena, &why) == SL_OK) {
+    }
+}
+
 static void setup(void)
 {
     static const char *const settings[] = {
@@ -59,11 +70,7 @@ static void setup(void)
     engine_start();
     strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(shm_dir));
-    struct sl_arena_options options = {
-        .directory = shm_dir, .data_bytes = ARENA_BYTES, .chunk_bytes = ARENA_BYTES};
-    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
-    while (sl_arena_populate_step(arena, &why) == SL_OK) {
-    }
+    arena_make();
     struct sl_index_options index_options = {
         .shm_dir = shm_dir, .index_bytes_max = 16 * SL_MIB, .arena = arena};
     ck_assert_msg(sl_index_open(&index_options, &created, &node_index, &why) == SL_OK, "%s",
@@ -358,6 +365,32 @@ START_TEST(pinning_that_fails_leaves_copies_working)
     }
 END_TEST
 
+/* The node was made anew: the loop turns between two slices, first of the old, then of the new. */
+START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
+    {
+        int fewest = 2, steps_down = 0;
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(fake->registrations, 2);
+        sl_arena_close(&arena);
+        ck_assert_int_eq(sl_segment_remove(shm_dir, "arena.0", NULL), SL_OK);
+        arena_make();
+
+        bed.env.now_ns += 2 * SL_NS_PER_S; /* then it looks again */
+        for (uint32_t i = 0, before = 2; i < 20 && stepped_run(&bed, 1) == 1; i++) {
+            uint32_t now = (uint32_t)fake->registrations;
+            ck_assert_uint_le(before, now + 1); /* one at most */
+            steps_down += now < before;
+            fewest = SL_MIN(fewest, fake->registrations);
+            before = now;
+        }
+
+        ck_assert_int_eq(steps_down, 2);
+        ck_assert_int_eq(fewest, 0);
+        ck_assert_int_eq(fake->registrations, 2);
+        ck_assert_uint_eq(fake->registered, 4);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("swapper on a GPU that is played");
@@ -372,6 +405,7 @@ int main(void)
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
     tcase_add_test(cases, plain_error_ends_its_copy_alone);
     tcase_add_test(cases, pinning_that_fails_leaves_copies_working);
+    tcase_add_test(cases, an_arena_that_is_gone_is_unpinned_in_steps);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

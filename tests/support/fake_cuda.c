@@ -124,6 +124,16 @@ struct range *fake_range_at(enum range_kind kind, uintptr_t at)
     return NULL;
 }
 
+uint64_t fake_device_bytes(void)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < RANGES_MAX; i++) {
+        bool device = ranges[i].kind == DEVICE || ranges[i].kind == DEVICE_SHARED;
+        bytes += device ? ranges[i].length : 0;
+    }
+    return bytes;
+}
+
 /* ---- the driver and its device ---- */
 
 sl_cu_result fake_init(unsigned flags)

@@ -53,6 +53,7 @@ struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
  * the first of them. */
 struct range *fake_range_of(uintptr_t at, size_t length, bool host);
 struct range *fake_range_at(enum range_kind kind, uintptr_t at);
+uint64_t fake_device_bytes(void); /* that this process has allocated */
 /* One of that kind that holds all of [at, +length). */
 struct range *fake_range_in(enum range_kind kind, uintptr_t at, size_t length);
 

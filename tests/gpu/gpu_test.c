@@ -396,10 +396,16 @@ int main(int argc, char **argv)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     }
     Suite *suite = suite_create("gpu");
+    /* The check-up runs the moves alone (CK_RUN_CASE), of the first so many shapes. */
+    const char *few = getenv("SLUICE_TEST_SHAPES");
+    int count = few == NULL ? (int)SL_COUNT(shapes) : SL_MIN(atoi(few), (int)SL_COUNT(shapes));
+    TCase *ways = tcase_create("ways");
+    tcase_set_timeout(ways, 120);
+    tcase_add_loop_test(ways, every_way_moves_every_byte_there_and_back, 0,
+                        count * (int)SL_WAY_COUNT * 2);
+    suite_add_tcase(suite, ways);
     TCase *cases = tcase_create("gpu");
     tcase_set_timeout(cases, 120);
-    tcase_add_loop_test(cases, every_way_moves_every_byte_there_and_back, 0,
-                        (int)(SL_COUNT(shapes) * SL_WAY_COUNT * 2));
     tcase_add_test(cases, memory_of_another_process_is_read_and_written);
     tcase_add_test(cases, memory_behind_a_descriptor_is_read);
     tcase_add_test(cases, the_benchmark_compares_what_it_moves);

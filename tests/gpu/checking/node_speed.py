@@ -1,0 +1,96 @@
+"""An engine on the GPU behind a real node (engine_speed). Prints one line of JSON; 77 and the reason where the node has no GPU.
+
+    node_speed.py whole|layers|kill PIECE_BYTES LAYERS BLOCKS SECONDS
+
+whole, layers: stores and loads all at once, and layer by layer. kill: the swapper is killed (-9) in the middle; ops may fail
+meanwhile, what is loaded must be right, and a new swapper must serve the rest."""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
+from node_support import BIN, Node, wait_until  # noqa: E402
+
+COUNTERS = ("copies", "copies_repeated", "pinned_bytes", "bounced_bytes", "dma_copies", "dma_batches", "kernels")
+
+
+def swapper_of(node):
+    pages = json.loads(node.ctl("status", "--json", check=False).stdout)["actors"]
+    return next((page for page in pages if page["name"] == "swapper.0"), None)
+
+
+def reason_of(node):
+    page = swapper_of(node)
+    return page and page.get("reason")
+
+
+def figures_bring(node):
+    """What `bench gpu` measured before, where this node looks for it: it measures nothing beside the copies."""
+    known = glob.glob(os.path.join(os.environ.get("CHECKUP_CACHE", ""), "cache", "crossover-*"))
+    os.makedirs(node.directory + "/run/cache", exist_ok=True)
+    for path in known if "CHECKUP_CACHE" in os.environ else []:
+        shutil.copy(path, node.directory + "/run/cache")
+
+
+def speed(node, way, sizes, seconds):
+    command = [os.path.join(BIN, "..", "tests", "engine_speed"), node.instance, node.directory + "/run", node.shm, *sizes, str(seconds), way]
+    return subprocess.Popen(command, env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process, node):
+    out, err = process.communicate()
+    if process.returncode != 0:
+        raise SystemExit(f"engine_speed ended with {process.returncode}: {err.strip()[-500:]}\n{node.logs()}")
+    return json.loads(out.strip().splitlines()[-1]), err
+
+
+def killed(node, process):
+    """Kills the swapper while the engine runs. Gives its pid."""
+    line = process.stdout.readline()
+    if line != "running\n":
+        return None  # ended() says why
+    pid = node.pid("swapper.0")
+    os.kill(pid, signal.SIGKILL)
+    node.wait_restarted("swapper.0", pid)
+    return pid
+
+
+def main():
+    way, sizes, seconds = sys.argv[1], sys.argv[2:5], int(sys.argv[5])
+    pool_bytes = int(sizes[0]) * int(sizes[1]) * int(sizes[2])
+    memory_mib = max(64, 2 * pool_bytes >> 20)  # room for the values of four rounds: later ones evict the first
+    node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
+    figures_bring(node)
+    with node:
+        reason = wait_until(lambda: reason_of(node), 5, "the swapper's reason in status")
+        if not reason.startswith("device cuda: "):
+            print("skipped:", reason)
+            return 77
+        process = speed(node, "whole" if way == "kill" else way, sizes, seconds)
+        try:
+            pid = killed(node, process) if way == "kill" else None
+            said, err = ended(process, node)
+        finally:
+            process.kill()
+        page = swapper_of(node)
+    row = {"kind": "node", "way": way, **{name: said[name] for name in ("piece_bytes", "layers", "blocks", "rounds")},
+           "counters": {name: page["counters"].get(name) for name in COUNTERS}}
+    rows = [dict(row, direction="out", **said["store"]), dict(row, direction="in", **said["load"])]
+    notes = [line for line in err.splitlines() if line][:10]
+    if way == "kill":
+        if pid is None or page["incarnation"] < 2:
+            raise SystemExit(f"no other swapper serves: {page}")
+        notes.append(f"the swapper was killed; the worst store took {said['store']['worst_ms']:.0f} ms, "
+                     f"the worst load {said['load']['worst_ms']:.0f} ms")
+    print(json.dumps({"rows": rows, "notes": notes}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

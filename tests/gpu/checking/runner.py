@@ -1,0 +1,251 @@
+"""Runs steps one after the other. Each is a process group of its own with a time limit, so that a hang costs one step."""
+
+import ctypes
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+FINE, SKIPPED, SHORT, FAILED, HUNG = "fine", "skipped", "short", "failed", "hung"
+SKIP_CODE = 77  # as in all suites here
+KEPT_BYTES = 16 << 10  # of a step's output, its end
+LEAST_SECONDS = 5.0  # with less left a step is not begun
+GRACE_SECONDS = 3.0  # for processes that end by themselves after their step
+SHARED = "/dev/shm"
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Step:
+    """One command. Its words are known when it is made; `read` makes figures of what it said.
+
+    limit_s bounds the whole step. needs: programs without which it is skipped, by name or path. read(ran, results) gets a Ran and
+    the results of the steps before; it gives a dict with any of reason (why it failed), rows (each with a "kind"), notes. Without
+    it the exit code alone counts, and rows are the objects of the last line that is JSON."""
+
+    def __init__(self, name, title, command, limit_s, needs=(), environment=None, read=None):
+        self.name, self.title, self.command, self.limit_s = name, title, list(command), limit_s
+        self.needs, self.environment, self.read = needs, environment or {}, read
+
+
+class Ran:
+    """What a step's process gave. code: of its exit; negative: the signal. None: it was ended at its limit."""
+
+    def __init__(self, code, out, err, seconds, pid=0):
+        self.code, self.out, self.err, self.seconds, self.pid = code, out, err, seconds, pid
+
+
+def missing(needs):
+    """The first program that is not here, or None."""
+    return next((need for need in needs if shutil.which(need) is None), None)
+
+
+# ---- processes ----
+
+
+def stat_of(pid):
+    """(name, state, parent) of a process, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            head, _, tail = file.read().rpartition(")")
+        fields = tail.split()
+        return head.partition("(")[2], fields[0], int(fields[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def lives(pid):
+    stat = stat_of(pid)
+    return stat is not None and stat[1] not in ("Z", "X")
+
+
+def descendants(root):
+    """{pid: (name, state)} of what descends from root and still runs."""
+    children, seen = {}, {}
+    for entry in os.listdir("/proc"):
+        stat = stat_of(entry) if entry.isdigit() else None
+        if stat:
+            children.setdefault(stat[2], []).append((int(entry), stat))
+    todo = [root]
+    while todo:
+        for pid, (name, state, _) in children.get(todo.pop(), []):
+            todo.append(pid)
+            if state not in ("Z", "X"):
+                seen[pid] = (name, state)
+    return seen
+
+
+def reap():
+    """Collects orphans that came to this process; the step's own child is collected by its Popen."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def where(pid, name, state):
+    """What a process that does not end is doing, as far as the system tells."""
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
+            place = file.read().strip()
+    except OSError:
+        place = ""
+    return f"{name} ({state}{', in ' + place if place not in ('', '0') else ''})"
+
+
+def end_all(root):
+    """Kills what descends from root. Gives the names of what cannot be killed, which a driver that hangs may hold."""
+    end = time.monotonic() + GRACE_SECONDS
+    while True:
+        left = descendants(root)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        reap()
+        if not left or time.monotonic() > end:
+            return [f"{name} cannot be killed" for name, _ in left.values()]
+        time.sleep(0.05)
+
+
+def left_over(root):
+    """What still runs when the step has ended and some time has passed."""
+    end = time.monotonic() + GRACE_SECONDS
+    while True:
+        reap()
+        left = descendants(root)
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+
+
+# ---- a step ----
+
+
+def tail(file):
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - KEPT_BYTES))
+    return file.read().decode(errors="replace")
+
+
+def run(command, environment, limit_s, root):
+    """(Ran, notes): runs the command to its end or its limit. root: this process, whose orphans come back to it."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start, notes = time.monotonic(), []
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True)
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+            notes += ["ran: " + where(pid, *about) for pid, about in sorted(descendants(root).items())]
+            os.killpg(process.pid, signal.SIGTERM)  # some clean up after themselves
+            try:
+                process.wait(1)
+            except subprocess.TimeoutExpired:
+                pass
+        seconds = time.monotonic() - start
+        if code is not None:
+            notes += [f"left behind: {name}" for name, _ in left_over(root).values()]
+        notes += end_all(root)
+        process.poll()
+        out.seek(0)
+        return Ran(code, out.read().decode(errors="replace"), tail(err), seconds, process.pid), notes
+
+
+def last_words(ran):
+    lines = [line.strip() for line in (ran.err + "\n" + ran.out).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def reason_of_skip(ran):
+    for line in reversed((ran.out + "\n" + ran.err).splitlines()):
+        if "skipped" in line:
+            return line.partition("skipped")[2].strip(" :'\"")[:300] or last_words(ran)
+    return last_words(ran)
+
+
+def plain_read(ran, _results):
+    """What a probe prints last: {"rows": [...], "notes": [...]}, on a line of its own. Nothing where no line is so."""
+    line = next((line for line in reversed(ran.out.splitlines()) if line.startswith('{"rows"')), None)
+    if line is None:
+        return {}
+    said = json.loads(line)
+    return {"rows": said["rows"], "notes": said.get("notes", [])}
+
+
+def judge(step, ran, notes, results):
+    """The result of a step that was run."""
+    result = {"name": step.name, "title": step.title, "status": FINE, "reason": "", "seconds": round(ran.seconds, 2), "rows": [],
+              "notes": notes, "command": step.command, "code": ran.code, "out": ran.out[-KEPT_BYTES:], "err": ran.err}
+    if ran.code is None:
+        result.update(status=HUNG, reason=f"not over after {ran.seconds:.0f} s")
+    elif ran.code == SKIP_CODE:
+        result.update(status=SKIPPED, reason=reason_of_skip(ran))
+    else:
+        read = {}
+        try:
+            read = (step.read or plain_read)(ran, results)
+        except (ValueError, KeyError, TypeError) as wrong:
+            result.update(status=FAILED, reason=f"what it said cannot be read: {wrong}")
+        result["rows"] = read.get("rows", [])
+        result["notes"] = notes + read.get("notes", [])
+        if read.get("skipped"):
+            result.update(status=SKIPPED, reason=read["skipped"])
+        elif ran.code != 0:
+            result.update(status=FAILED, reason=read.get("reason") or f"exit {ran.code}: {last_words(ran)}")
+        elif read.get("reason"):
+            result.update(status=FAILED, reason=read["reason"])
+        elif any(note.startswith("left behind") for note in notes):
+            result.update(status=FAILED, reason="it left processes behind")
+    return result
+
+
+def unrun(step, reason):
+    return {"name": step.name, "title": step.title, "status": SKIPPED, "reason": reason, "seconds": 0.0, "rows": [], "notes": [],
+            "command": step.command, "code": None, "out": "", "err": ""}
+
+
+def shared_clear(pid):
+    """Takes away the segments of nodes that process pid started (tests/node/node_support.py names them). Gives a note for each."""
+    notes = []
+    for path in sorted(glob.glob(os.path.join(SHARED, f"sluice-test-t{pid}-*"))):
+        notes.append(f"left behind: {path}")
+        shutil.rmtree(path, ignore_errors=True)
+    return notes
+
+
+class Runner:
+    """Runs steps within so many seconds in all. told(result) hears each as it ends."""
+
+    def __init__(self, seconds, told, environment=None):
+        self.end = time.monotonic() + seconds
+        self.told = told
+        self.environment = environment or {}
+        self.results = []
+        # Orphans of a step come to us, so that nothing escapes by a session of its own.
+        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl: become a subreaper")
+
+    def step(self, step):
+        left = self.end - time.monotonic()
+        need = missing(step.needs)
+        if need:
+            result = unrun(step, f"no {os.path.basename(need)} here")
+        elif left < LEAST_SECONDS:
+            result = unrun(step, "no time was left")
+        else:
+            with tempfile.TemporaryDirectory(prefix="checkup-") as folder:
+                environment = {**os.environ, **self.environment, "TMPDIR": folder, **step.environment}
+                try:
+                    ran, notes = run(step.command, environment, min(step.limit_s, left), os.getpid())
+                    result = judge(step, ran, notes + shared_clear(ran.pid), self.results)
+                except OSError as wrong:
+                    result = dict(unrun(step, f"cannot be started: {wrong}"), status=FAILED)
+        self.results.append(result)
+        self.told(result)
+        return result

@@ -1,0 +1,162 @@
+"""The steps of the check-up, in the order of what matters most if time runs out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import sanitizer
+from runner import Step, plain_read
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
+BUILD = os.path.join(ROOT, "build", "cuda")
+BIN, TESTS, PLAYED = (os.path.join(BUILD, *parts) for parts in (("bin",), ("tests",), ("tests", "fake")))
+PACKED_SANITIZER = os.path.join(ROOT, "sanitizer", "bin", "compute-sanitizer")
+TOOLKIT_SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
+                      "/opt/cuda/extras/compute-sanitizer/compute-sanitizer", PACKED_SANITIZER)
+SPARE = os.path.join(BUILD, "spare")  # of an archive: libraries for a machine that has none of its own
+DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib64-nvidia")
+GIVEN_BACK_BYTES = 64 << 20  # that other users of the GPU may take meanwhile
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+class Sizes:
+    """How much is measured. Played: seconds in all, on a processor that plays a GPU."""
+
+    def __init__(self, played):
+        self.played = played
+        self.bench_bytes = 20 * MIB if played else 7 * GIB
+        self.capped_bytes = 5 * MIB if played else 2 * GIB
+        self.shapes = "1" if played else "9"  # of gpu_test's, under the sanitizers
+        self.register_bytes = 64 * MIB if played else 2 * GIB
+        # piece, layers, blocks, seconds. Real: the KV cache of a model with 32 layers and 1 KiB a token and head group, blocks of 16.
+        self.node = (16 * KIB, 8, 64, 1) if played else (64 * KIB, 64, 512, 6)
+        self.kill = (16 * KIB, 4, 64, 1) if played else (64 * KIB, 8, 128, 6)
+
+
+def rows_of(results, kind):
+    return [row for result in results for row in result["rows"] if row.get("kind") == kind]
+
+
+def bench_read(cap):
+    """Rows of `bench gpu --json`, each with what it is compared with."""
+
+    def read(ran, results):
+        said = json.loads(ran.out.strip().splitlines()[-1])
+        if "error" in said:
+            return {"skipped": said["text"]} if said["error"] == "SL_ERR_UNSUPPORTED" else {"reason": said["text"]}
+        link = next((row["link"]["limit_gb_per_s"] for row in rows_of(results, "device")), None)
+        rows = []
+        for row in said["rows"]:
+            rows.append(dict({"kind": "bench", "cap": cap, "values": "scattered"}, **row))
+            rows[-1].update(bytes=row["piece_bytes"] * row["pieces"], best_gb_per_s=max(row["ways"].values()), link_gb_per_s=link)
+        return {"rows": rows, "notes": [said["device"]]}
+
+    return read
+
+
+def pinned_limit(results, direction):
+    """GB/s of one large pinned copy, as the bench measured it."""
+    limits = [row["limit_gb_per_s"] for row in rows_of(results, "bench") if row["direction"] == direction and row["bytes"] >= 4 * MIB]
+    return max(limits, default=None)
+
+
+def beside_pinned(ran, results):
+    """A probe's rows, with the bench's limit of their direction beside them."""
+    said = plain_read(ran, results)
+    for row in said.get("rows", []):
+        if "direction" in row:
+            row["pinned_gb_per_s"] = pinned_limit(results, row["direction"])
+    return said
+
+
+def given_back_read(ran, results):
+    """The device's free memory is again what it was at the start."""
+    now = next((row for row in plain_read(ran, results).get("rows", []) if row["kind"] == "device"), {})
+    first = next(iter(rows_of(results, "device")), {})
+    if "free_bytes" not in now or "free_bytes" not in first:
+        return {"skipped": "what is free was not told at the start and now"}
+    lost = first["free_bytes"] - now["free_bytes"]
+    row = {"kind": "given back", "lost_bytes": lost}
+    return {"rows": [row], "reason": f"{lost} bytes of device memory were not given back" if lost > GIVEN_BACK_BYTES else None}
+
+
+def sanitizer_program(played):
+    if played:
+        return os.path.join(HERE, "played", "compute-sanitizer")
+    return shutil.which("compute-sanitizer") or next(filter(os.path.exists, TOOLKIT_SANITIZERS), "compute-sanitizer")
+
+
+def all_steps(work, played):
+    """The steps. work: a folder that they share; the bench keeps there which way is fastest, and nodes find it."""
+    sizes = Sizes(played)
+
+    def script(name, *words):
+        return [sys.executable, os.path.join(HERE, name), *map(str, words)]
+
+    def bench(cap, total_bytes, *words):
+        return [os.path.join(BIN, "sluicectl"), "bench", "gpu", "--json", "--total", str(total_bytes), "--swap-multiprocessors", str(cap),
+                "--runtime-dir", os.path.join(work, "bench"), *words]
+
+    gpu_test = os.path.join(TESTS, "gpu_test")
+    node_needs = ("bash", os.path.join(TESTS, "engine_speed"))
+    facts = script("facts.py")
+    steps = [
+        Step("programs", "the packed programs start here", [os.path.join(BIN, "sluicectl"), "--help"], 10),
+        Step("device", "driver, device, link, modes", facts, 30),
+        Step("gpu_test", "every way and shape there and back", [gpu_test], 120, needs=(gpu_test,),
+             environment={"CK_TIMEOUT_MULTIPLIER": "1"}),
+        Step("bench", "every way beside one pinned copy", bench(0, sizes.bench_bytes), 110, read=bench_read(0)),
+        Step("bench-cap", "the same on eight multiprocessors", bench(8, sizes.capped_bytes), 60, read=bench_read(8)),
+        Step("node", "stores and loads through a node", script("node_speed.py", "whole", *sizes.node), 45, needs=node_needs,
+             read=beside_pinned),
+        Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", *sizes.node), 45, needs=node_needs,
+             read=beside_pinned),
+        Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", *sizes.kill), 60, needs=node_needs),
+        Step("device-node", "which device a node takes", [sys.executable, os.path.join(HERE, "..", "device_node_test.py")]
+             + ([PLAYED] if played else []), 60, needs=("bash",)),
+        Step("registration", "what pinning costs", script("registration.py", sizes.register_bytes), 40),
+    ]
+    for part, title in (("plain", "tensors of torch's allocator"), ("expandable", "tensors in expandable segments"),
+                        ("capture", "puts and gets while a graph is captured"), ("order", "the default stream's order"),
+                        ("beside", "copies beside a matmul loop")):
+        steps.append(Step(f"torch-{part}", title, script("torch_probe.py", part, *(["small"] if played else [])), 60, needs=("bash",),
+                          read=beside_pinned, environment={"PYTHONPATH": os.path.join(HERE, "played")} if played else None))
+    checker = sanitizer_program(played)
+    for tool in ("memcheck", "racecheck", "initcheck"):
+        # In one process, and the moves alone: every context that is opened costs seconds under the tool.
+        words = ["--leak-check", "full"] if tool == "memcheck" else []
+        steps.append(Step(f"sanitizer-{tool}", f"compute-sanitizer's {tool} over the kernels",
+                          [checker, "--tool", tool, "--target-processes", "all", *words, gpu_test], 60, needs=(checker, gpu_test),
+                          environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": sizes.shapes}, read=sanitizer.reader(tool)))
+    steps.append(Step("given-back", "device memory is given back", facts, 30, read=given_back_read))
+    return steps
+
+
+def loads(library):
+    """Whether a process finds the library by itself."""
+    return subprocess.run([sys.executable, "-c", f"import ctypes; ctypes.CDLL('{library}')"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def library_path():
+    """LD_LIBRARY_PATH for a machine whose driver lies where its loader does not look, or which lacks the library of C++."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if not loads("libcuda.so.1"):
+        folders += [folder for folder in DRIVERS if os.path.exists(os.path.join(folder, "libcuda.so.1"))][:1]
+    if os.path.isdir(SPARE) and not (loads("libstdc++.so.6") and loads("libgcc_s.so.1")):
+        folders.append(SPARE)
+    return ":".join(folder for folder in folders if folder)
+
+
+def environment(work, played):
+    """Of every step."""
+    found = {"SLUICE_BIN": BIN, "CHECKUP_CACHE": os.path.join(work, "bench"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    path = library_path()
+    if played:
+        path = f"{PLAYED}:{path}".strip(":")
+        found.update(FAKE_CUDA_SHARED="1", SLUICE_TEST_DRIVER=os.path.join(PLAYED, "libcuda.so.1"))
+    if path:
+        found["LD_LIBRARY_PATH"] = path
+    return found

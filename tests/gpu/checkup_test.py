@@ -45,8 +45,8 @@ class Steps(unittest.TestCase):
 
     def test_what_fails_is_failed_with_its_last_words(self):
         result = self.run_step(shell("echo before; echo the reason >&2; exit 3"))
-        self.assertEqual((result["status"], result["reason"]), (FAILED, "exit 3: before"))
-        self.assertIn("the reason", result["err"])
+        self.assertEqual((result["status"], result["reason"]), (FAILED, "exit 3: the reason"))
+        self.assertEqual(result["out"], "before\n")
 
     def test_what_dies_by_a_signal_is_failed(self):
         result = self.run_step(shell("kill -11 $$"))
@@ -289,6 +289,16 @@ class Made(unittest.TestCase):
         for words in ([], ["--run", "no-such-step"], ["--run", "--played"]):
             done = subprocess.run([checkup, *words], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+
+    def test_a_run_without_a_gpu_is_not_fine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink("/dev/null", os.path.join(folder, "libcuda.so.1"))  # a driver that cannot be loaded, whatever the machine has
+            done = subprocess.run([os.path.join(HERE, "checkup"), "--run", "--out", folder, "device", "registration", "given-back"],
+                                  env=dict(os.environ, LD_LIBRARY_PATH=folder), capture_output=True, text=True, check=False)
+            with open(os.path.join(folder, "checkup.json"), encoding="utf-8") as file:
+                said = json.load(file)["steps"]
+        self.assertEqual(([step["status"] for step in said], done.returncode), ([FAILED, SKIPPED, SKIPPED], CODE_FAILED), done.stdout)
+        self.assertIn("no driver: ", said[0]["reason"])
 
     def test_without_a_python_the_reason_is_told(self):
         done = subprocess.run([os.path.join(HERE, "checkup"), "--run"], capture_output=True, text=True, check=False,

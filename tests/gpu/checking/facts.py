@@ -1,4 +1,5 @@
-"""What this machine is: driver, device, link, modes, memory. Prints one line of JSON; 77 and the reason where there is no GPU."""
+"""What this machine is: driver, device, link, modes, memory. Prints one line of JSON; fails where there is no GPU, since a check-up
+of nothing is not fine."""
 
 import glob
 import json
@@ -25,19 +26,26 @@ def read(path):
         return None
 
 
+def smi_asked(address, fields):
+    done = subprocess.run(["nvidia-smi", f"--id={address}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True, timeout=10, check=False)
+    values = [value.strip() for value in done.stdout.strip().split(",")]
+    return dict(zip(fields, values)) if done.returncode == 0 and len(values) == len(fields) else None
+
+
 def smi(address):
-    """{field: text} of nvidia-smi, {} where it is not here or does not know a field."""
+    """{field: text} of nvidia-smi, {} where it is not here; without the fields that it does not know."""
     if shutil.which("nvidia-smi") is None:
         return {}
     found = {}
-    for field in SMI_FIELDS:  # one by one: one that an old nvidia-smi does not know spoils all
-        try:
-            done = subprocess.run(["nvidia-smi", f"--id={address}", f"--query-gpu={field}", "--format=csv,noheader,nounits"],
-                                  capture_output=True, text=True, timeout=10, check=False)
-        except subprocess.TimeoutExpired:
-            return found
-        if done.returncode == 0:
-            found[field] = done.stdout.strip()
+    try:
+        found = smi_asked(address, SMI_FIELDS)
+        if found is None:  # one that an old nvidia-smi does not know spoils all
+            found = {}
+            for field in SMI_FIELDS:
+                found.update(smi_asked(address, (field,)) or {})
+    except subprocess.TimeoutExpired:
+        pass  # what it said until then
     return found
 
 
@@ -107,8 +115,8 @@ def main():
         rows.append(device())
     except DriverError as wrong:
         print(json.dumps({"rows": rows}))
-        print(f"skipped: {wrong}")
-        return 77
+        print(wrong, file=sys.stderr)
+        return 1
     print(json.dumps({"rows": rows}))
     return 0
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
@@ -36,6 +37,16 @@ def figures_bring(node):
     os.makedirs(node.directory + "/run/cache", exist_ok=True)
     for path in known if "CHECKUP_CACHE" in os.environ else []:
         shutil.copy(path, node.directory + "/run/cache")
+
+
+def pinned_in(node, memory_bytes, seconds):
+    """Whether all of the arena is pinned within that time; until it is, copies go another way."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if swapper_of(node)["counters"].get("pinned_bytes") == memory_bytes:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def speed(node, way, sizes, seconds):
@@ -72,6 +83,7 @@ def main():
         if not reason.startswith("device cuda: "):
             print("skipped:", reason)
             return 77
+        pinned = pinned_in(node, memory_mib << 20, 15)
         process = speed(node, "whole" if way == "kill" else way, sizes, seconds)
         try:
             pid = killed(node, process) if way == "kill" else None
@@ -82,7 +94,11 @@ def main():
     row = {"kind": "node", "way": way, **{name: said[name] for name in ("piece_bytes", "layers", "blocks", "rounds")},
            "counters": {name: page["counters"].get(name) for name in COUNTERS}}
     rows = [dict(row, direction="out", **said["store"]), dict(row, direction="in", **said["load"])]
+    for row in rows if way != "layers" else []:
+        del row["first_layer_ms"]
     notes = [line for line in err.splitlines() if line][:10]
+    if not pinned:
+        notes.append(f"the arena of {memory_mib} MiB was not pinned within 15 s")
     if way == "kill":
         if pid is None or page["incarnation"] < 2:
             raise SystemExit(f"no other swapper serves: {page}")

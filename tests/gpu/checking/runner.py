@@ -158,7 +158,8 @@ def run(command, environment, limit_s, root):
 
 
 def last_words(ran):
-    lines = [line.strip() for line in (ran.err + "\n" + ran.out).splitlines() if line.strip()]
+    """The last line, of what went to standard error if anything did."""
+    lines = [line.strip() for line in (ran.out + "\n" + ran.err).splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it said nothing"
 
 

@@ -22,18 +22,30 @@ GIVEN_BACK_BYTES = 64 << 20  # that other users of the GPU may take meanwhile
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
+def room():
+    """(bytes of memory that are free, bytes of shared memory that are)"""
+    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        shared = os.statvfs("/dev/shm")
+    except OSError:
+        return memory, 0
+    return memory, shared.f_bavail * shared.f_frsize
+
+
 class Sizes:
-    """How much is measured. Played: seconds in all, on a processor that plays a GPU."""
+    """How much is measured. Played: seconds in all, on a processor that plays a GPU. Else as much as the machine has room for."""
 
     def __init__(self, played):
-        self.played = played
-        self.bench_bytes = 20 * MIB if played else 7 * GIB
-        self.capped_bytes = 5 * MIB if played else 2 * GIB
+        memory, shared = room()
+        self.bench_bytes = 20 * MIB if played else min(7 * GIB, memory // 4)
+        self.capped_bytes = 5 * MIB if played else min(2 * GIB, memory // 4)
         self.shapes = "1" if played else "9"  # of gpu_test's, under the sanitizers
-        self.register_bytes = 64 * MIB if played else 2 * GIB
-        # piece, layers, blocks, seconds. Real: the KV cache of a model with 32 layers and 1 KiB a token and head group, blocks of 16.
-        self.node = (16 * KIB, 8, 64, 1) if played else (64 * KIB, 64, 512, 6)
+        self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
+        # Piece, layers, blocks, seconds. A node has twice the pool's bytes in shared memory, the engine as many of its own.
         self.kill = (16 * KIB, 4, 64, 1) if played else (64 * KIB, 8, 128, 6)
+        self.node = (16 * KIB, 8, 64, 1) if played else (64 * KIB, 64, 512, 6)
+        if not played and min(shared, memory // 2) < 5 * GIB:
+            self.node = self.kill
 
 
 def rows_of(results, kind):
@@ -106,8 +118,11 @@ def all_steps(work, played):
     steps = [
         Step("programs", "the packed programs start here", [os.path.join(BIN, "sluicectl"), "--help"], 10),
         Step("device", "driver, device, link, modes", facts, 30),
-        Step("gpu_test", "every way and shape there and back", [gpu_test], 120, needs=(gpu_test,),
-             environment={"CK_TIMEOUT_MULTIPLIER": "1"}),
+        # In one process: on a machine without persistence mode each first context of a process costs seconds.
+        Step("gpu_test-ways", "every way and shape there and back", [gpu_test], 100, needs=(gpu_test,),
+             environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": "3" if played else "9"}),
+        Step("gpu_test-others", "memory of other processes, bytes of the bench", [gpu_test], 60, needs=(gpu_test,),
+             environment={"CK_RUN_CASE": "gpu"}),
         Step("bench", "every way beside one pinned copy", bench(0, sizes.bench_bytes), 110, read=bench_read(0)),
         Step("bench-cap", "the same on eight multiprocessors", bench(8, sizes.capped_bytes), 60, read=bench_read(8)),
         Step("node", "stores and loads through a node", script("node_speed.py", "whole", *sizes.node), 45, needs=node_needs,

@@ -280,6 +280,14 @@ class Made(unittest.TestCase):
             ran = Ran(0, json.dumps({"rows": [{"kind": "device", "free_bytes": free}]}) + "\n", "", 1.0)
             self.assertEqual(bool(steps.given_back_read(ran, first)["reason"]), wrong)
 
+    def test_pages_that_stay_pinned_are_a_failure(self):
+        def said(pages):
+            return [{"kind": "machine", "pinned_pages": pages}, {"kind": "device", "free_bytes": 1 << 30}]
+
+        for pages, wrong in ((100, False), (1 << 20, True)):
+            ran = Ran(0, json.dumps({"rows": said(pages)}) + "\n", "", 1.0)
+            self.assertEqual(bool(steps.given_back_read(ran, [{"name": "device", "rows": said(100)}])["reason"]), wrong)
+
     def test_columns_are_as_wide_as_what_they_hold(self):
         self.assertEqual(report.table(["name", "GB/s"], [["long name", 1.5], ["x", None]]),
                          ["name       GB/s", "long name  1.50", "x             -"])

@@ -77,6 +77,13 @@ def memory_gib(field):
     return None
 
 
+def pinned_pages():
+    """Pages that devices hold pinned, of all processes; None: the kernel does not count them."""
+    counts = dict(line.split() for line in (read("/proc/vmstat") or "").splitlines())
+    names = ("nr_foll_pin_acquired", "nr_foll_pin_released")
+    return int(counts[names[0]]) - int(counts[names[1]]) if all(name in counts for name in names) else None
+
+
 def machine():
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
@@ -88,7 +95,7 @@ def machine():
         "huge_pages_shmem": read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         "huge_pages": read("/sys/kernel/mm/transparent_hugepage/enabled"),
         "huge_pages_free": number(read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")),
-        "ptrace_scope": read("/proc/sys/kernel/yama/ptrace_scope"), "user": os.geteuid(),
+        "pinned_pages": pinned_pages(), "ptrace_scope": read("/proc/sys/kernel/yama/ptrace_scope"), "user": os.geteuid(),
         "driver_module": (read("/proc/driver/nvidia/version") or "").splitlines()[:1],
         "mps": processes("nvidia-cuda-mps"), "fabric_manager": processes("nv-fabricmanage"),
     }

@@ -1,8 +1,9 @@
 """An engine on the GPU behind a real node (engine_speed). Prints one line of JSON; 77 and the reason where the node has no GPU.
 
-    node_speed.py whole|layers|kill PIECE_BYTES LAYERS BLOCKS SECONDS
+    node_speed.py whole|layers|kill SECONDS PIECE_BYTES,LAYERS,BLOCKS...
 
-whole, layers: stores and loads all at once, and layer by layer. kill: the swapper is killed (-9) in the middle; ops may fail
+One engine after the other, each of the shape and for the time given. whole, layers: stores and loads all at once, and layer by
+layer. kill: the swapper is killed (-9) in the middle; ops may fail
 meanwhile, what is loaded must be right, and a new swapper must serve the rest."""
 
 import glob
@@ -18,6 +19,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
 from node_support import BIN, Node, wait_until  # noqa: E402
 
+PIN_SECONDS = 20  # memory comes to a node beside its other work (populate_threads), and is pinned as it comes
 COUNTERS = ("copies", "copies_repeated", "pinned_bytes", "bounced_bytes", "dma_copies", "dma_batches", "kernels")
 
 
@@ -49,8 +51,9 @@ def pinned_in(node, memory_bytes, seconds):
     return False
 
 
-def speed(node, way, sizes, seconds):
-    command = [os.path.join(BIN, "..", "tests", "engine_speed"), node.instance, node.directory + "/run", node.shm, *sizes, str(seconds), way]
+def speed(node, way, shape, seconds):
+    command = [os.path.join(BIN, "..", "tests", "engine_speed"), node.instance, node.directory + "/run", node.shm, *map(str, shape), str(seconds),
+               way]
     return subprocess.Popen(command, env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -72,38 +75,47 @@ def killed(node, process):
     return pid
 
 
-def main():
-    way, sizes, seconds = sys.argv[1], sys.argv[2:5], int(sys.argv[5])
-    pool_bytes = int(sizes[0]) * int(sizes[1]) * int(sizes[2])
-    memory_mib = max(64, 2 * pool_bytes >> 20)  # room for the values of four rounds: later ones evict the first
-    node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
-    figures_bring(node)
-    with node:
-        reason = wait_until(lambda: reason_of(node), 5, "the swapper's reason in status")
-        if not reason.startswith("device cuda: "):
-            print("skipped:", reason)
-            return 77
-        pinned = pinned_in(node, memory_mib << 20, 15)
-        process = speed(node, "whole" if way == "kill" else way, sizes, seconds)
-        try:
-            pid = killed(node, process) if way == "kill" else None
-            said, err = ended(process, node)
-        finally:
-            process.kill()
-        page = swapper_of(node)
+def engine_run(node, way, shape, seconds):
+    """(rows, notes) of one engine."""
+    process = speed(node, "whole" if way == "kill" else way, shape, seconds)
+    try:
+        pid = killed(node, process) if way == "kill" else None
+        said, err = ended(process, node)
+    finally:
+        process.kill()
+    page = swapper_of(node)
     row = {"kind": "node", "way": way, **{name: said[name] for name in ("piece_bytes", "layers", "blocks", "rounds")},
            "counters": {name: page["counters"].get(name) for name in COUNTERS}}
     rows = [dict(row, direction="out", **said["store"]), dict(row, direction="in", **said["load"])]
     for row in rows if way != "layers" else []:
         del row["first_layer_ms"]
     notes = [line for line in err.splitlines() if line][:10]
-    if not pinned:
-        notes.append(f"the arena of {memory_mib} MiB was not pinned within 15 s")
     if way == "kill":
         if pid is None or page["incarnation"] < 2:
             raise SystemExit(f"no other swapper serves: {page}")
         notes.append(f"the swapper was killed; the worst store took {said['store']['worst_ms']:.0f} ms, "
                      f"the worst load {said['load']['worst_ms']:.0f} ms")
+    return rows, notes
+
+
+def main():
+    way, seconds, shapes = sys.argv[1], int(sys.argv[2]), [[int(number) for number in word.split(",")] for word in sys.argv[3:]]
+    pool_bytes = max(piece * layers * blocks for piece, layers, blocks in shapes)
+    memory_mib = max(64, 2 * pool_bytes >> 20)  # room for the values of four rounds: later ones evict the first
+    node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
+    figures_bring(node)
+    rows, notes = [], []
+    with node:
+        reason = wait_until(lambda: reason_of(node), 5, "the swapper's reason in status")
+        if not reason.startswith("device cuda: "):
+            print("skipped:", reason)
+            return 77
+        if not pinned_in(node, memory_mib << 20, PIN_SECONDS):
+            notes.append(f"the arena of {memory_mib} MiB was not pinned within {PIN_SECONDS} s, and copies go on in another way until it is")
+        for shape in shapes:
+            more = engine_run(node, way, shape, seconds)
+            rows += more[0]
+            notes += more[1]
     print(json.dumps({"rows": rows, "notes": notes}))
     return 0
 

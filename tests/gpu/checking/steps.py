@@ -18,13 +18,14 @@ TOOLKIT_SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/
                       "/opt/cuda/extras/compute-sanitizer/compute-sanitizer", PACKED_SANITIZER)
 SPARE = os.path.join(BUILD, "spare")  # of an archive: libraries for a machine that has none of its own
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib64-nvidia")
-GIVEN_BACK_BYTES = 64 << 20  # that other users of the GPU may take meanwhile
+GIVEN_BACK_BYTES = 64 << 20  # others may take so many meanwhile
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def room():
-    """(bytes of memory that are free, bytes of shared memory that are)"""
-    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """(bytes of memory that processes can have, bytes of shared memory that are free)"""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        memory = next(int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:"))
     try:
         shared = os.statvfs("/dev/shm")
     except OSError:
@@ -37,15 +38,18 @@ class Sizes:
 
     def __init__(self, played):
         memory, shared = room()
-        self.bench_bytes = 20 * MIB if played else min(7 * GIB, memory // 4)
+        self.bench_bytes = 20 * MIB if played else min(2 * GIB, memory // 4)
         self.capped_bytes = 5 * MIB if played else min(2 * GIB, memory // 4)
         self.shapes = "1" if played else "9"  # of gpu_test's, under the sanitizers
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
-        # Piece, layers, blocks, seconds. A node has twice the pool's bytes in shared memory, the engine as many of its own.
-        self.kill = (16 * KIB, 4, 64, 1) if played else (64 * KIB, 8, 128, 6)
-        self.node = (16 * KIB, 8, 64, 1) if played else (64 * KIB, 64, 512, 6)
+        # PIECE,LAYERS,BLOCKS of engines. A node has twice the bytes of the largest in shared memory, the engine as many of its own.
+        self.kill = ("16384,4,64",) if played else ("65536,8,128",)
+        self.node = ("16384,8,64",) if played else ("65536,64,512", "28672,32,512", "4096,32,512")
+        self.layers = self.node[:1]
         if not played and min(shared, memory // 2) < 5 * GIB:
-            self.node = self.kill
+            self.node = ("65536,8,128", "28672,8,128", "4096,8,128")
+            self.layers = ("65536,8,128",)
+        self.seconds = 1 if played else 4
 
 
 def rows_of(results, kind):
@@ -85,14 +89,18 @@ def beside_pinned(ran, results):
 
 
 def given_back_read(ran, results):
-    """The device's free memory is again what it was at the start."""
-    now = next((row for row in plain_read(ran, results).get("rows", []) if row["kind"] == "device"), {})
-    first = next(iter(rows_of(results, "device")), {})
-    if "free_bytes" not in now or "free_bytes" not in first:
+    """The device's free memory, and the pages that drivers hold pinned, are again what they were at the start."""
+    now = {row["kind"]: row for row in plain_read(ran, results).get("rows", [])}
+    first = {row["kind"]: row for row in reversed(rows_of(results, "device") + rows_of(results, "machine"))}
+    lost = {}
+    for kind, field, sign, unit in (("device", "free_bytes", -1, 1), ("machine", "pinned_pages", 1, os.sysconf("SC_PAGE_SIZE"))):
+        before, after = (said.get(kind, {}).get(field) for said in (first, now))
+        if before is not None and after is not None:
+            lost[field] = sign * (after - before) * unit
+    if "free_bytes" not in lost:
         return {"skipped": "what is free was not told at the start and now"}
-    lost = first["free_bytes"] - now["free_bytes"]
-    row = {"kind": "given back", "lost_bytes": lost}
-    return {"rows": [row], "reason": f"{lost} bytes of device memory were not given back" if lost > GIVEN_BACK_BYTES else None}
+    wrong = [f"{what}: {number} bytes were not given back" for what, number in lost.items() if number > GIVEN_BACK_BYTES]
+    return {"rows": [{"kind": "given back", **lost}], "reason": "; ".join(wrong) or None}
 
 
 def sanitizer_program(played):
@@ -125,11 +133,11 @@ def all_steps(work, played):
              environment={"CK_RUN_CASE": "gpu"}),
         Step("bench", "every way beside one pinned copy", bench(0, sizes.bench_bytes), 110, read=bench_read(0)),
         Step("bench-cap", "the same on eight multiprocessors", bench(8, sizes.capped_bytes), 60, read=bench_read(8)),
-        Step("node", "stores and loads through a node", script("node_speed.py", "whole", *sizes.node), 45, needs=node_needs,
+        Step("node", "stores and loads through a node", script("node_speed.py", "whole", sizes.seconds, *sizes.node), 70, needs=node_needs,
              read=beside_pinned),
-        Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", *sizes.node), 45, needs=node_needs,
+        Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", sizes.seconds, *sizes.layers), 50, needs=node_needs,
              read=beside_pinned),
-        Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", *sizes.kill), 60, needs=node_needs),
+        Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", sizes.seconds, *sizes.kill), 60, needs=node_needs),
         Step("device-node", "which device a node takes", [sys.executable, os.path.join(HERE, "..", "device_node_test.py")]
              + ([PLAYED] if played else []), 60, needs=("bash",)),
         Step("registration", "what pinning costs", script("registration.py", sizes.register_bytes), 40),

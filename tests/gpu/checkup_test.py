@@ -108,6 +108,34 @@ class Steps(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 30 * PATIENCE)
 
 
+ENDED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from runner import Ended, Runner, Step
+try:
+    with Runner(60, print) as runner:
+        runner.step(Step("long", "long", ["/bin/sh", "-c", "setsid sh -c 'trap \\"\\" TERM; echo $$ >&9; sleep 1000' & sleep 1000"], 50))
+except Ended as by:
+    print(by)
+"""
+
+
+class Ends(unittest.TestCase):
+    def test_a_check_up_that_is_asked_to_end_takes_its_steps_along(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pid")
+            script = ENDED.replace(">&9", f">{path}")
+            process = subprocess.Popen(python(script, os.path.join(HERE, "checking")), stdout=subprocess.PIPE, text=True)
+            end = time.monotonic() + 30 * PATIENCE
+            while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < end:
+                time.sleep(0.02)
+            process.terminate()
+            said, _ = process.communicate(timeout=30 * PATIENCE)
+            with open(path, encoding="utf-8") as file:
+                self.assertFalse(lives(int(file.read())))
+        self.assertEqual(said, "SIGTERM\n")
+
+
 WANTED = [{"name": "bulk", "of": "bench", "where": {"pieces": {"from": 100}, "way": ["a", "b"]}, "figure": "gb_per_s",
            "beside": "limit", "least": 0.9, "reason": "the bus"},
           {"name": "quick", "of": "node", "figure": "load.ms", "most": 5, "reason": "people wait"}]

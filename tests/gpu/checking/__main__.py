@@ -8,8 +8,8 @@ import tempfile
 
 import pack
 import steps
-from report import CODE_FINE, Report
-from runner import Runner
+from report import CODE_FAILED, CODE_FINE, Report
+from runner import Ended, Runner
 
 RUN_MINUTES = 8.75  # of the nine; what is left is for the report
 PLAYED_MINUTES = 8.0
@@ -40,14 +40,17 @@ def run(given):
     try:
         told = Report(given.out or "checkup-out", given.played)
         minutes = given.minutes or (PLAYED_MINUTES if given.played else RUN_MINUTES)
-        runner = Runner(60 * minutes, told.told, steps.environment(work, given.played))
-        for step in steps.all_steps(work, given.played):
-            if not given.steps or step.name in given.steps:
-                runner.step(step)
+        with Runner(60 * minutes, told.told, steps.environment(work, given.played)) as runner:
+            for step in steps.all_steps(work, given.played):
+                if not given.steps or step.name in given.steps:
+                    runner.step(step)
         lines = told.lines()
         print("\n".join(lines[lines.index("") + 1 + len(told.results):]))  # the steps were told one by one
         print(f"results: {os.path.join(told.folder, 'checkup.json')}, checkup.txt, checkup.log")
         return told.code()
+    except Ended as signal_name:
+        print(f"checkup: ended by {signal_name}", file=sys.stderr)
+        return CODE_FAILED
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -220,8 +220,13 @@ def shared_clear(pid):
     return notes
 
 
+class Ended(Exception):
+    """Somebody asked the check-up to end."""
+
+
 class Runner:
-    """Runs steps within so many seconds in all. told(result) hears each as it ends."""
+    """Runs steps within so many seconds in all. told(result) hears each as it ends. As a context it leaves no process behind, also
+    when it is asked to end (SIGTERM, SIGINT: Ended)."""
 
     def __init__(self, seconds, told, environment=None):
         self.end = time.monotonic() + seconds
@@ -231,6 +236,19 @@ class Runner:
         # Orphans of a step come to us, so that nothing escapes by a session of its own.
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl: become a subreaper")
+
+    def __enter__(self):
+        def end(number, _frame):
+            raise Ended(signal.Signals(number).name)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        return self
+
+    def __exit__(self, *_about):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        end_all(os.getpid())
 
     def step(self, step):
         left = self.end - time.monotonic()

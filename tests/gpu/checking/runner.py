@@ -22,7 +22,8 @@ PR_SET_CHILD_SUBREAPER = 36
 class Step:
     """One command. Its words are known when it is made; `read` makes figures of what it said.
 
-    limit_s bounds the whole step. needs: programs without which it is skipped, by name or path. read(ran, results) gets a Ran and
+    limit_s bounds the whole step. needs: the machine's programs without which it is skipped, by name or path; one of ours that is not
+    there is a failure. read(ran, results) gets a Ran and
     the results of the steps before; it gives a dict with any of reason (why it failed), rows (each with a "kind"), notes. Without
     it the exit code alone counts, and rows are the objects of the last line that is JSON."""
 

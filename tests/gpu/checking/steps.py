@@ -121,23 +121,22 @@ def all_steps(work, played):
                 "--runtime-dir", os.path.join(work, "bench"), *words]
 
     gpu_test = os.path.join(TESTS, "gpu_test")
-    node_needs = ("bash", os.path.join(TESTS, "engine_speed"))
     facts = script("facts.py")
     steps = [
         Step("programs", "the packed programs start here", [os.path.join(BIN, "sluicectl"), "--help"], 10),
         Step("device", "driver, device, link, modes", facts, 30),
         # In one process: on a machine without persistence mode each first context of a process costs seconds.
-        Step("gpu_test-ways", "every way and shape there and back", [gpu_test], 100, needs=(gpu_test,),
+        Step("gpu_test-ways", "every way and shape there and back", [gpu_test], 100,
              environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": "3" if played else "9"}),
-        Step("gpu_test-others", "memory of other processes, bytes of the bench", [gpu_test], 60, needs=(gpu_test,),
+        Step("gpu_test-others", "memory of other processes, bytes of the bench", [gpu_test], 60,
              environment={"CK_RUN_CASE": "gpu"}),
         Step("bench", "every way beside one pinned copy", bench(0, sizes.bench_bytes), 110, read=bench_read(0)),
         Step("bench-cap", "the same on eight multiprocessors", bench(8, sizes.capped_bytes), 60, read=bench_read(8)),
-        Step("node", "stores and loads through a node", script("node_speed.py", "whole", sizes.seconds, *sizes.node), 70, needs=node_needs,
+        Step("node", "stores and loads through a node", script("node_speed.py", "whole", sizes.seconds, *sizes.node), 70, needs=("bash",),
              read=beside_pinned),
-        Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", sizes.seconds, *sizes.layers), 50, needs=node_needs,
+        Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", sizes.seconds, *sizes.layers), 50, needs=("bash",),
              read=beside_pinned),
-        Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", sizes.seconds, *sizes.kill), 60, needs=node_needs),
+        Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", sizes.seconds, *sizes.kill), 60, needs=("bash",)),
         Step("device-node", "which device a node takes", [sys.executable, os.path.join(HERE, "..", "device_node_test.py")]
              + ([PLAYED] if played else []), 60, needs=("bash",)),
         Step("registration", "what pinning costs", script("registration.py", sizes.register_bytes), 40),
@@ -152,7 +151,7 @@ def all_steps(work, played):
         # In one process, and the moves alone: every context that is opened costs seconds under the tool.
         words = ["--leak-check", "full"] if tool == "memcheck" else []
         steps.append(Step(f"sanitizer-{tool}", f"compute-sanitizer's {tool} over the kernels",
-                          [checker, "--tool", tool, "--target-processes", "all", *words, gpu_test], 60, needs=(checker, gpu_test),
+                          [checker, "--tool", tool, "--target-processes", "all", *words, gpu_test], 60, needs=(checker,),
                           environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": sizes.shapes}, read=sanitizer.reader(tool)))
     steps.append(Step("given-back", "device memory is given back", facts, 30, read=given_back_read))
     return steps

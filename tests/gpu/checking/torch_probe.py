@@ -76,14 +76,11 @@ class Bed:
             os.environ.update(SLUICE_INSTANCE=self.node.instance, SLUICE_RUNTIME_DIR=self.node.directory + "/run", SLUICE_SHM_DIR=self.node.shm)
             self.store = make()
             must(self.store.setup("localhost", "P2PHANDSHAKE", 0, 16 * MIB, "tcp", "", MASTER) == 0, "setup of the store failed")
-            # Small ones before: what counts then begins inside a segment of the allocator.
-            self.others = [self.tensor(12288 + 512 * i) for i in range(3)]
             self.source, self.target = self.tensor(length_bytes), self.tensor(length_bytes)
             self.source.random_(0, 256)
             self.torch.cuda.synchronize()
-            for tensor in (self.source, self.target):
-                code = self.store.register_buffer(tensor.data_ptr(), tensor.numel())
-                must(code == 0, f"register_buffer gave {code}")
+            self.register(self.source)
+            self.register(self.target)
             self.count = 0
         except BaseException:
             self.close()
@@ -91,6 +88,10 @@ class Bed:
 
     def tensor(self, length_bytes):
         return self.torch.empty(length_bytes, dtype=self.torch.uint8, device="cuda")
+
+    def register(self, tensor):
+        code = self.store.register_buffer(tensor.data_ptr(), tensor.numel())
+        must(code == 0, f"register_buffer gave {code}")
 
     def close(self):
         if hasattr(self, "store"):
@@ -121,12 +122,28 @@ class Bed:
         return put, took
 
 
+def inside_a_segment(bed):
+    """Small tensors, which the allocator cuts out of one segment: they begin anywhere in memory that the driver knows."""
+    small = [bed.tensor(300_032) for _ in range(4)]
+    source, target = small[1], small[3]
+    source.random_(0, 256)
+    target.zero_()
+    bed.torch.cuda.synchronize()
+    bed.register(source)
+    bed.register(target)
+    must(bed.store.put_from("inside", source.data_ptr() + 512, 200_000) == 0, "put_from of a small tensor failed")
+    must(bed.store.get_into("inside", target.data_ptr() + 1024, 200_000) == 200_000, "get_into a small tensor failed")
+    must(bed.torch.equal(source[512:200_512], target[1024:201_024]), "bytes of a small tensor differ")
+    must(int((target[201_024:] != 0).sum()) == 0, "a get wrote behind its end")
+
+
 def tensors(allocator):
     if allocator == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     bed = Bed((8 if SMALL else 512) * MIB)
     rows = []
     try:
+        inside_a_segment(bed)
         for piece_bytes, pieces in ((4096, 1000), (28672, 100), (65536, 100)) if SMALL else (
                 (4096, 1000), (16384, 1000), (28672, 1000), (65536, 1000), (262144, 1000)):
             if piece_bytes * pieces > bed.source.numel():

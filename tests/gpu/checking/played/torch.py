@@ -70,13 +70,17 @@ class Tensor:
             ctypes.memmove(self.data_ptr() + at, block[at % 251:] + block[:at % 251], min(len(block), self.length - at))
 
     def __getitem__(self, part):
-        return Tensor(self.memory, self.offset, part.stop)
+        start, stop, _ = part.indices(self.length)
+        return Tensor(self.memory, self.offset + start, stop - start)
 
     def view(self, _rows, columns):
         return Rows([self.bytes()[at:at + columns] for at in range(0, self.length, columns)])
 
     def __eq__(self, value):
         return Values([byte == value for byte in self.bytes()])
+
+    def __ne__(self, value):
+        return Values([byte != value for byte in self.bytes()])
 
     __hash__ = None
 

@@ -71,7 +71,7 @@ def bench_lines(rows):
     flat = [dict(row, digested=row.get("digested_gb_per_s") or None, **{f"way {way}": row.get("ways", {}).get(way) or None for way in ways})
             for row in rows]
     return columns("pieces between the GPU and pinned memory, GB/s", flat, [
-        ("", "direction"), ("cap", "cap"), ("values", "values"), ("piece", "piece_bytes"), ("pieces", "pieces"), ("GB/s", "gb_per_s"),
+        ("", "direction"), ("cap", "cap"), ("host", "host"), ("values", "values"), ("piece", "piece_bytes"), ("pieces", "pieces"), ("GB/s", "gb_per_s"),
         ("pinned", "limit_gb_per_s"), ("ratio", "of_limit"), ("single", "single_gb_per_s"), ("digested", "digested"), ("chosen", "chosen"),
         *((way, f"way {way}") for way in ways)])
 

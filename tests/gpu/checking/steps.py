@@ -20,6 +20,21 @@ SPARE = os.path.join(BUILD, "spare")  # of an archive: libraries for a machine t
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib64-nvidia")
 GIVEN_BACK_BYTES = 64 << 20  # others may take so many meanwhile
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+BENCHES = (
+    ("small", "4 to 28 KiB, by every way", 0, "4KiB,16KiB,28KiB", "1000,10000,100000", "scattered", "tmpfs"),
+    ("large", "64 and 256 KiB, by every way", 0, "64KiB,256KiB", "1000,10000,100000", "scattered", "tmpfs"),
+    ("cap", "the same on eight multiprocessors", 8, "4KiB,16KiB,28KiB,64KiB,256KiB", "1000,10000", "scattered", "tmpfs"),
+    ("order", "values one after the other, and layer by layer", 0, "4KiB,16KiB,28KiB,64KiB,256KiB", "10000", "adjacent,layers", "tmpfs"),
+    ("pinned", "memory of the driver's own", 0, "4KiB,28KiB,64KiB", "10000", "scattered", "pinned"),
+)
+BENCHES_PLAYED = (
+    ("small", BENCHES[0][1], 0, "4KiB,16KiB,28KiB", "1000", "scattered", "tmpfs"),
+    ("large", BENCHES[1][1], 0, "64KiB,256KiB", "60", "scattered", "tmpfs"),
+    ("cap", BENCHES[2][1], 8, "4KiB", "1000", "scattered", "tmpfs"),
+    ("order", BENCHES[3][1], 0, "4KiB", "1000", "adjacent,layers", "tmpfs"),
+    ("pinned", BENCHES[4][1], 0, "4KiB", "1000", "scattered", "pinned"),
+)
+BENCH_SECONDS, BENCH_LIMIT_S = 40, 70  # no row begins later; a row takes seconds, and which way is fastest is measured before
 
 
 def room():
@@ -38,8 +53,9 @@ class Sizes:
 
     def __init__(self, played):
         memory, shared = room()
-        self.bench_bytes = 20 * MIB if played else min(2 * GIB, memory // 4)
-        self.capped_bytes = 5 * MIB if played else min(2 * GIB, memory // 4)
+        self.bench_bytes = 32 * MIB if played else min(7 * GIB, memory // 4, shared // 2)
+        # Name, title, multiprocessors of a kernel, sizes, counts, how values lie on the host, memory of the host.
+        self.benches = BENCHES_PLAYED if played else BENCHES
         self.shapes = "1" if played else "9"  # of gpu_test's, under the sanitizers
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
         # PIECE,LAYERS,BLOCKS of engines. A node has twice the bytes of the largest in shared memory, the engine as many of its own.
@@ -56,21 +72,16 @@ def rows_of(results, kind):
     return [row for result in results for row in result["rows"] if row.get("kind") == kind]
 
 
-def bench_read(cap):
+def bench_read(ran, results):
     """Rows of `bench gpu --json`, each with what it is compared with."""
-
-    def read(ran, results):
-        said = json.loads(ran.out.strip().splitlines()[-1])
-        if "error" in said:
-            return {"skipped": said["text"]} if said["error"] == "SL_ERR_UNSUPPORTED" else {"reason": said["text"]}
-        link = next((row["link"]["limit_gb_per_s"] for row in rows_of(results, "device")), None)
-        rows = []
-        for row in said["rows"]:
-            rows.append(dict({"kind": "bench", "cap": cap, "values": "scattered"}, **row))
-            rows[-1].update(bytes=row["piece_bytes"] * row["pieces"], best_gb_per_s=max(row["ways"].values()), link_gb_per_s=link)
-        return {"rows": rows, "notes": [said["device"]]}
-
-    return read
+    said = json.loads(ran.out.strip().splitlines()[-1])
+    if "error" in said:
+        return {"skipped": said["text"]} if said["error"] == "SL_ERR_UNSUPPORTED" else {"reason": said["text"]}
+    link = next((row["link"]["limit_gb_per_s"] for row in rows_of(results, "device")), None)
+    rows = [dict({"kind": "bench"}, **row, bytes=row["piece_bytes"] * row["pieces"], best_gb_per_s=max(row["ways"].values()),
+                 link_gb_per_s=link) for row in said["rows"]]
+    notes = [said["device"], said["note"], f"{said['rows_late']} rows left out for want of time" if said["rows_late"] else ""]
+    return {"rows": rows, "notes": [note for note in notes if note]}
 
 
 def pinned_limit(results, direction):
@@ -116,9 +127,11 @@ def all_steps(work, played):
     def script(name, *words):
         return [sys.executable, os.path.join(HERE, name), *map(str, words)]
 
-    def bench(cap, total_bytes, *words):
-        return [os.path.join(BIN, "sluicectl"), "bench", "gpu", "--json", "--total", str(total_bytes), "--swap-multiprocessors", str(cap),
-                "--runtime-dir", os.path.join(work, "bench"), *words]
+    def bench(name, title, cap, lengths, counts, values, host):
+        command = [os.path.join(BIN, "sluicectl"), "bench", "gpu", "--json", "--total", str(sizes.bench_bytes), "--seconds", str(BENCH_SECONDS),
+                   "--swap-multiprocessors", str(cap), "--sizes", lengths, "--counts", counts, "--values", values, "--host", host,
+                   "--runtime-dir", os.path.join(work, "bench")]
+        return Step(f"bench-{name}", title, command, BENCH_LIMIT_S, read=bench_read)
 
     gpu_test = os.path.join(TESTS, "gpu_test")
     facts = script("facts.py")
@@ -130,8 +143,7 @@ def all_steps(work, played):
              environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": "3" if played else "9"}),
         Step("gpu_test-others", "memory of other processes, bytes of the bench", [gpu_test], 60,
              environment={"CK_RUN_CASE": "gpu"}),
-        Step("bench", "every way beside one pinned copy", bench(0, sizes.bench_bytes), 110, read=bench_read(0)),
-        Step("bench-cap", "the same on eight multiprocessors", bench(8, sizes.capped_bytes), 60, read=bench_read(8)),
+        *(bench(*one) for one in sizes.benches),
         Step("node", "stores and loads through a node", script("node_speed.py", "whole", sizes.seconds, *sizes.node), 70, needs=("bash",),
              read=beside_pinned),
         Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", sizes.seconds, *sizes.layers), 50, needs=("bash",),

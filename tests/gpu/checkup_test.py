@@ -222,6 +222,12 @@ class Reports(unittest.TestCase):
         self.assertEqual(said["code"], CODE_FAILED)
         self.assertRegex(text, r"failed +bad .*goes wrong: exit 1")
 
+    def test_rows_that_cannot_be_shown_cost_their_step_alone(self):
+        strange = Step("strange", "says strange things", shell('echo \'{"rows": [{"kind": "bench", "pieces": "many", "way": "a"}]}\''), 30)
+        said, text = self.run_all(False, strange, Step("well", "is well", shell("true"), 30))
+        self.assertEqual([(step["name"], step["status"]) for step in said["steps"]], [("strange", FAILED), ("well", FINE)])
+        self.assertRegex(text, "failed +strange .*cannot be shown: TypeError")
+
     def test_a_hang_is_a_failure(self):
         said, text = self.run_all(False, Step("long", "hangs", shell("sleep 1000"), 0.2))
         self.assertEqual(said["code"], CODE_FAILED)
@@ -302,6 +308,9 @@ class Made(unittest.TestCase):
     def test_a_bench_without_a_device_is_skipped(self):
         ran = Ran(1, '{"error": "SL_ERR_UNSUPPORTED", "text": "no driver"}\n', "", 1.0)
         self.assertEqual(steps.bench_read(ran, []), {"skipped": "no driver"})
+
+    def test_a_bench_that_says_nothing_fails_with_its_words(self):
+        self.assertEqual(steps.bench_read(Ran(2, "", "unknown option\n", 1.0), []), {"reason": "unknown option"})
 
     def test_memory_that_stays_away_is_a_failure(self):
         first = [{"name": "device", "rows": [{"kind": "device", "free_bytes": 10 << 30}]}]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import traceback
 
 import expectations
 from runner import FAILED, FINE, HUNG, SHORT
@@ -157,15 +158,26 @@ class Report:
 
     def told(self, result):
         self.results.append(result)
-        self.compared, self.unmeasured = expectations.judged(self.wanted, self.results)
-        if not self.played:
-            for one in self.results:
-                if one["status"] == FINE and any(found["short"] and found["step"] == one["name"] for found in self.compared):
-                    one["status"] = SHORT
-        print(step_line(result), flush=True)
         with open(os.path.join(self.folder, "checkup.log"), "a", encoding="utf-8") as log:
             log.write(f"---- {step_line(result)}\n$ {' '.join(result['command'])}\n{result['out']}\n{result['err']}\n")
-        self.write("checkup.txt", "\n".join(self.lines()) + "\n")
+        self.json_write()
+        try:
+            self.compared, self.unmeasured = expectations.judged(self.wanted, self.results)
+            self.short_mark()
+            self.json_write()
+            self.write("checkup.txt", "\n".join(self.lines()) + "\n")
+        except Exception:  # the next steps are worth more than this table: a GPU is rare
+            result.update(status=FAILED, reason="its rows cannot be shown: " + traceback.format_exc().strip().splitlines()[-1])
+            result["rows"] = []
+            self.json_write()
+        print(step_line(result), flush=True)
+
+    def short_mark(self):
+        for one in self.results if not self.played else []:
+            if one["status"] == FINE and any(found["short"] and found["step"] == one["name"] for found in self.compared):
+                one["status"] = SHORT
+
+    def json_write(self):
         said = [{name: value for name, value in one.items() if name not in ("out", "err")} for one in self.results]
         self.write("checkup.json", json.dumps({"played": self.played, "steps": said, "expectations": self.compared,
                                                "not_measured": self.unmeasured, "code": self.code()}, indent=1) + "\n")

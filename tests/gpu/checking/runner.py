@@ -192,7 +192,7 @@ def judge(step, ran, notes, results):
         read = {}
         try:
             read = (step.read or plain_read)(ran, results)
-        except (ValueError, KeyError, TypeError) as wrong:
+        except (ValueError, LookupError, TypeError, AttributeError) as wrong:
             result.update(status=FAILED, reason=f"what it said cannot be read: {wrong}")
         result["rows"] = read.get("rows", [])
         result["notes"] = notes + read.get("notes", [])

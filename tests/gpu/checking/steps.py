@@ -74,7 +74,9 @@ def rows_of(results, kind):
 
 def bench_read(ran, results):
     """Rows of `bench gpu --json`, each with what it is compared with."""
-    said = json.loads(ran.out.strip().splitlines()[-1])
+    if not ran.out.startswith("{"):
+        return {"reason": ran.err.strip()[-300:] or "it said nothing"}
+    said = json.loads(ran.out)
     if "error" in said:
         return {"skipped": said["text"]} if said["error"] == "SL_ERR_UNSUPPORTED" else {"reason": said["text"]}
     link = next((row["link"]["limit_gb_per_s"] for row in rows_of(results, "device")), None)

@@ -160,7 +160,9 @@ static void host_close(struct bench *bench)
         return;
     }
     if (bench->memory == SL_GPU_TMPFS) {
-        sl_device_host_remove(&bench->cuda->base, bench->host);
+        while (!sl_device_host_remove(&bench->cuda->base, bench->host)) {
+            /* a slice at a time */
+        }
         (void)munmap(bench->host, bench->room_bytes);
     } else {
         cuda_host_forget(bench->cuda, bench->host);

@@ -80,7 +80,7 @@ static void bed_open(struct bed *bed)
 
 static void bed_close(struct bed *bed)
 {
-    sl_device_host_remove(bed->device, bed->arena);
+    ck_assert(sl_device_host_remove(bed->device, bed->arena)); /* one slice */
     sl_device_close(&bed->device);
     (void)munmap(bed->arena, ARENA_BYTES);
     ck_assert_int_eq(bed->engine.memory_free(bed->pool), 0);
@@ -347,6 +347,40 @@ START_TEST(a_bench_without_room_for_a_file_says_so)
     }
 END_TEST
 
+/* Rows of pinned memory come when the file is unmapped. */
+static void row_seen_after(void *context, const struct sl_gpu_bench_row *row)
+{
+    const struct fake_cuda *fake = context;
+    ck_assert_int_eq(fake->registrations, row->memory == SL_GPU_TMPFS ? 2 : 0);
+}
+
+START_TEST(a_bench_unpins_its_file_before_it_unmaps_it)
+    {
+        struct sl_driver driver;
+        struct sl_error why = {0};
+        struct sl_gpu_bench_result result;
+        struct sl_gpu_bench_options bench = {.device = options,
+                                             .bytes_max = 40 * SL_MIB,
+                                             .rounds = 1,
+                                             .tmpfs = "/dev/shm",
+                                             .size_count = 1,
+                                             .sizes = {2 * SL_MIB},
+                                             .count_count = 1,
+                                             .counts = {20},
+                                             .ways = {true},
+                                             .values = {true},
+                                             .memories = {true, true},
+                                             .found = row_seen_after,
+                                             .context = fake_state_of(&driver)};
+        bench.device.probe_bytes = SL_MIB;
+
+        ck_assert_msg(sl_gpu_bench_run(&bench, &result, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_uint_eq(result.rows, 4);
+        sl_driver_close(&driver);
+    }
+END_TEST
+
 START_TEST(figures_of_another_number_of_multiprocessors_are_not_taken)
     {
         struct sl_tmpdir directory;
@@ -545,6 +579,7 @@ int main(void)
     tcase_add_test(ways, one_layer_of_values_comes_in_by_the_mapped_kernel);
     tcase_add_test(ways, no_piece_that_is_measured_joins_the_next);
     tcase_add_test(ways, a_bench_without_room_for_a_file_says_so);
+    tcase_add_test(ways, a_bench_unpins_its_file_before_it_unmaps_it);
     tcase_add_test(ways, figures_of_another_number_of_multiprocessors_are_not_taken);
     TCase *beside = tcase_create("beside others"), *slices = tcase_create("slices");
     tcase_add_checked_fixture(beside, setup, NULL);

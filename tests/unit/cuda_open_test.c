@@ -164,6 +164,21 @@ START_TEST(image_without_a_kernel_is_given_up_for_the_next)
     }
 END_TEST
 
+/* A driver that loads lazily (the default from 12.2 on) looks at a kernel when it is asked for. */
+START_TEST(image_that_is_refused_late_is_unloaded)
+    {
+        fake->fail_symbol = "fake_module_function";
+        fake->fail_code = SL_CU_INVALID_IMAGE;
+        struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
+        ck_assert(device->reduced);
+        ck_assert_ptr_nonnull(strstr(device->text, "refused by the driver: given: code 200"));
+        ck_assert_int_eq(fake->modules, 0);
+        ck_assert_ptr_null(cuda_of(device)->gather);
+        fake->fail_symbol = NULL;
+        sl_device_close(&device);
+    }
+END_TEST
+
 START_TEST(failure_that_is_not_the_images_ends_the_start)
     {
         struct sl_device *device = NULL;
@@ -557,6 +572,7 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_loop_test(cases, newest_image_that_the_driver_takes_runs, 0, SL_COUNT(drivers));
     tcase_add_test(cases, image_without_a_kernel_is_given_up_for_the_next);
+    tcase_add_test(cases, image_that_is_refused_late_is_unloaded);
     tcase_add_test(cases, failure_that_is_not_the_images_ends_the_start);
     tcase_add_loop_test(cases, without_kernels_copies_go_on, 0, 2 * SL_COUNT(pools));
     tcase_add_test(cases, missing_kernels_are_told);

@@ -395,7 +395,8 @@
     F(BIN, handle, 0, 64, "device IPC handle")                                          \
     F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
     F(BOOL, sluice, 0, 1, "a swapper made it")                                          \
-    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")                 \
+    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
 #define SL_BODY_POOL_READY(F, L)                                                        \
     F(U64, epoch, 1, UINT64_MAX, "as POOL_TAKE gave it")                                \
     F(U64, handle_kind, 1, 7, "enum sl_memory_kind")                                    \
@@ -403,7 +404,8 @@
     F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                             \
     F(BIN, handle, 0, 64, "device IPC handle")                                          \
     F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
-    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")                 \
+    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
 #define SL_BODY_POOL_MAPPED(F, L)                              \
     F(U64, epoch, 1, UINT64_MAX, "of the memory")              \
     F(BOOL, has_fd, 0, 1, "the mapper has a descriptor of it") \
@@ -421,12 +423,13 @@
     F(U64, length_bytes, 1, UINT64_MAX, "bytes, all zero") \
     F(TEXT, name, 1, 63, "deployment, for people")         \
     F(TEXT, pool, 1, 31, "pool name, for people")
-#define SL_BODY_POOL_MAKE_REPLY(F, L)                       \
-    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")        \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd")     \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process") \
-    F(BIN, handle, 0, 64, "device IPC handle")              \
-    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")
+#define SL_BODY_POOL_MAKE_REPLY(F, L)                                   \
+    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")                    \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                 \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")             \
+    F(BIN, handle, 0, 64, "device IPC handle")                          \
+    F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told") \
+    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none")
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")

@@ -4,6 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool sw_gpu_is(const struct sl_device *device)
+{
+    static const unsigned char none[SL_GPU_UUID_BYTES];
+    return memcmp(device->gpu, none, sizeof(none)) != 0;
+}
+
 static sl_err gpu_differs(const struct sl_device *device,
                           const struct sl_body_engine_get_reply *body,
                           const struct sl_item_region *region, struct sl_error *why)
@@ -23,8 +29,7 @@ static sl_err gpu_differs(const struct sl_device *device,
 sl_err sw_gpu_check(const struct sl_device *device, const struct sl_body_engine_get_reply *body,
                     uint64_t rank, struct sl_error *why)
 {
-    static const unsigned char none[SL_GPU_UUID_BYTES];
-    bool has_gpu = memcmp(device->gpu, none, sizeof(none)) != 0;
+    bool has_gpu = sw_gpu_is(device);
     for (uint64_t i = 0; i < body->regions.count; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
         if (region->rank != rank || region->gpu.length == 0) {

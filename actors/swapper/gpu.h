@@ -5,6 +5,8 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_msg.h"
 
+/* Whether the device is a GPU. */
+bool sw_gpu_is(const struct sl_device *device);
 /* Compares UUIDs: rank r is GPU r of what CUDA_VISIBLE_DEVICES shows, and engine and swapper may be
  * shown different ones. Regions that tell no GPU pass, and so does a device without one. Errors:
  * SL_ERR_CONFIG (names both GPUs and both values of the variable), SL_ERR_INVALID (no UUID). */

@@ -1,5 +1,6 @@
 /* actors/swapper/memory.c - the device, and the arenas as they are mapped here and known to it. */
 #include "actors/swapper/memory.h"
+#include "actors/swapper/gpu.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,10 +14,9 @@
 /* Which GPU the number of the rank meant: engines of the rank must have the same. */
 static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_device *device)
 {
-    static const unsigned char none[SL_GPU_UUID_BYTES];
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     char gpu[SL_GPU_TEXT_BYTES];
-    if (memcmp(device->gpu, none, sizeof(none)) != 0) {
+    if (sw_gpu_is(device)) {
         sl_gpu_text(device->gpu, gpu);
         sl_log_write(env->log, SL_LOG_INFO, 0, "rank %llu has %s, CUDA_VISIBLE_DEVICES %s",
                      (unsigned long long)rank, gpu, visible == NULL ? "not set" : visible);

@@ -1,6 +1,7 @@
 /* actors/swapper/swapper.c - the actor contract, and memory of pools that is made and dropped. */
 #include "actors/swapper/swapper.h"
 
+#include "actors/swapper/gpu.h"
 #include "actors/swapper/internal.h"
 #include "ipc/sl_index.h"
 
@@ -80,6 +81,10 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
     reply.body.pool_make_reply.pid = self->env->self.pid;
     reply.body.pool_make_reply.fd = handle.fd < 0 ? 0 : (uint64_t)handle.fd;
     reply.body.pool_make_reply.inode = handle.inode;
+    if (sw_gpu_is(self->memory.device)) {
+        reply.body.pool_make_reply.gpu = (struct sl_bytes){
+            .at = self->memory.device->gpu, .length = sizeof(self->memory.device->gpu)};
+    }
     if (handle.kind == SL_MEMORY_CUDA_IPC) {
         reply.body.pool_make_reply.handle =
             (struct sl_bytes){.at = handle.ipc, .length = sizeof(handle.ipc)};

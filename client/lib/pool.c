@@ -221,6 +221,9 @@ static void state_taken(void *context, const struct sl_msg *reply)
                    .fd = body->fd > INT32_MAX ? -1 : (int)body->fd,
                    .offset_bytes = body->offset_bytes},
     };
+    if (body->gpu.length == sizeof out->memory.gpu) {
+        memcpy(out->memory.gpu, body->gpu.at, sizeof out->memory.gpu);
+    }
     if (body->handle.length > 0) {
         memcpy(out->memory.handle, body->handle.at,
                SL_MIN(body->handle.length, (uint64_t)sizeof out->memory.handle));
@@ -322,6 +325,7 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
                        uint64_t timeout_ns, struct sl_error *why)
 {
     struct sl_client_call call = {.deadline_ns = sl_client_deadline(pool->client, timeout_ns)};
+    static const unsigned char no_gpu[sizeof memory->gpu];
     const struct sl_pool_memory *told = memory != NULL ? memory : &pool->memory;
     if (!pool->owner) {
         return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: others made it", pool->deployment,
@@ -343,6 +347,9 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     call.msg.body.pool_ready.handle_kind = told->kind;
     call.msg.body.pool_ready.pid = pool->client->self.pid;
     call.msg.body.pool_ready.offset_bytes = told->offset_bytes;
+    if (memcmp(told->gpu, no_gpu, sizeof no_gpu) != 0) {
+        call.msg.body.pool_ready.gpu = (struct sl_bytes){.at = told->gpu, .length = sizeof no_gpu};
+    }
     if (told->kind == SL_POOL_MEMORY_CUDA_IPC) {
         call.msg.body.pool_ready.handle =
             (struct sl_bytes){.at = told->handle, .length = sizeof told->handle};

@@ -403,8 +403,9 @@ struct sl_pool_memory { /* how others map it */
     int fd;
     unsigned char handle[64];
     uint64_t offset_bytes; /* where the pool starts in that memory */
-    /* UUID of the GPU that it lies on, as cuDeviceGetUuid_v2 gives it, or all zero: not told. An
-     * engine in it whose swapper has another GPU gets an error that names both. */
+    /* UUID of the GPU that it lies on, as cuDeviceGetUuid_v2 gives it, or all zero: not told. Who
+     * acquires the pool is told, too. An engine in it whose swapper has another GPU gets an error
+     * that names both. */
     unsigned char gpu[16];
 };
 struct sl_pool; /* opaque */

@@ -87,6 +87,9 @@ class Device(unittest.TestCase):
                           "the swapper has GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", node.logs())
             self.assertIn("GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", probe.stdout)
             self.assertEqual(probe.returncode, 1)
+            probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, "sluice"],
+                                   env=other, capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(probe.stdout, "memory of the engine's GPU: \n")  # it can see that before it maps
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_system_that_is_not_ready_is_waited_for_and_the_host_not_taken(self):

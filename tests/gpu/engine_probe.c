@@ -172,6 +172,7 @@ int main(int argc, char **argv)
         must(sl_pool_acquire(client, &key, POOL_BYTES, PATIENCE_NS, &pool, &why) == SL_OK, "pool");
         sl_pool_memory_get(pool, &told);
         must(told.kind == SL_POOL_MEMORY_CUDA_FD, "memory behind a descriptor");
+        must(memcmp(told.gpu, device->gpu, sizeof(told.gpu)) == 0, "memory of the engine's GPU");
         struct sl_memory_handle handle = {
             .kind = SL_MEMORY_CUDA_FD, .pid = told.pid, .fd = told.fd};
         must(device->ops->map(device, &handle, POOL_BYTES, &mapping, &why) == SL_OK, "mapping");

@@ -9,6 +9,8 @@
 #define ENGINE_PID  51u
 #define OTHER       "client.2"
 #define OTHER_PID   52u
+#define ENGINE_GPU  "an engine's UUID" /* 16 bytes */
+#define SWAPPER_GPU "a swapper's UUID"
 
 static struct node *node_ready(void)
 {
@@ -49,6 +51,7 @@ static uint64_t publish(struct node *node, const char *who, uint32_t pid, uint64
     msg.body.pool_ready.handle_kind = 1;
     msg.body.pool_ready.pid = pid;
     msg.body.pool_ready.fd = 9;
+    msg.body.pool_ready.gpu = (struct sl_bytes){.at = ENGINE_GPU, .length = 16};
     fake_give(&node->fake, who, &msg);
     return msg.seq;
 }
@@ -115,6 +118,12 @@ static struct sl_body_pool_await_reply state_of(struct node *node, const char *w
     return reply.body.pool_await_reply;
 }
 
+static void assert_gpu(const struct sl_body_pool_await_reply *state, const char *want)
+{
+    ck_assert_uint_eq(state->gpu.length, 16);
+    ck_assert_mem_eq(state->gpu.at, want, 16);
+}
+
 /* The engine makes a pool; gives its epoch. */
 static uint64_t engine_owns(struct node *node)
 {
@@ -140,6 +149,7 @@ static void make_answered(struct node *node, const struct sl_msg *make, uint32_t
     reply.body.pool_make_reply.pid = pid;
     reply.body.pool_make_reply.fd = 33;
     reply.body.pool_make_reply.inode = 4711;
+    reply.body.pool_make_reply.gpu = (struct sl_bytes){.at = SWAPPER_GPU, .length = 16};
     fake_answer(&node->fake, SWAPPER, make, &reply);
 }
 
@@ -462,12 +472,13 @@ START_TEST(a_stale_epoch_is_refused)
 END_TEST
 
 static const struct {
-    uint64_t kind, pid, offset, ipc_bytes;
+    uint64_t kind, pid, offset, ipc_bytes, gpu_bytes;
 } bad_handles[] = {
     {.kind = 4, .pid = ENGINE_PID},                       /* unknown */
     {.kind = 1, .pid = OTHER_PID},                        /* of another process */
     {.kind = 2, .pid = 0},                                /* no handle */
     {.kind = 1, .pid = ENGINE_PID, .offset = UINT64_MAX}, /* overflows */
+    {.kind = 1, .pid = ENGINE_PID, .gpu_bytes = 15},      /* no UUID */
 };
 
 START_TEST(a_bad_handle_is_refused_and_the_pool_stays_allocating)
@@ -479,6 +490,8 @@ START_TEST(a_bad_handle_is_refused_and_the_pool_stays_allocating)
         msg.body.pool_ready.handle_kind = bad_handles[_i].kind;
         msg.body.pool_ready.pid = bad_handles[_i].pid;
         msg.body.pool_ready.offset_bytes = bad_handles[_i].offset;
+        msg.body.pool_ready.gpu =
+            (struct sl_bytes){.at = ENGINE_GPU, .length = bad_handles[_i].gpu_bytes};
 
         fake_give(&node->fake, ENGINE, &msg);
 
@@ -800,6 +813,7 @@ START_TEST(who_lets_go_does_not_carry_it_any_more)
         ck_assert_uint_eq(state.pid, OTHER_PID);
         ck_assert_uint_eq(state.fd, 6);
         ck_assert_uint_eq(state.inode, 4711);
+        assert_gpu(&state, SWAPPER_GPU);
         node_end(node);
     }
 END_TEST
@@ -917,6 +931,8 @@ START_TEST(a_new_registrar_knows_the_pools)
 
         node_restart(node);
 
+        struct sl_body_pool_await_reply state = state_of(node, OTHER, await(node, OTHER, 0));
+        assert_gpu(&state, ENGINE_GPU);
         ck_assert_uint_eq(row_state(node, mappers, NULL), 2);
         ck_assert_str_eq(mappers, OTHER ", " SWAPPER);
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 4)), SL_OK);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define POOL_NOTE_VERSION 1u
+#define POOL_NOTE_VERSION 2u
 #define MEMORY_KIND_MAX   3u /* enum sl_memory_kind of cuda/sl_device.h, likewise */
 
 struct pool_note { /* a BLOB, followed by the mappers */
@@ -20,9 +20,9 @@ struct pool_note { /* a BLOB, followed by the mappers */
     struct reg_pool_handle handle;
     uint32_t mapper_count, reserved;
 };
-_Static_assert(sizeof(struct reg_pool_handle) == 120, "part of a pool's note");
+_Static_assert(sizeof(struct reg_pool_handle) == 136, "part of a pool's note");
 _Static_assert(sizeof(struct reg_pool_mapper) == 72, "part of a pool's note");
-_Static_assert(sizeof(struct pool_note) == 320, "format of a pool's note");
+_Static_assert(sizeof(struct pool_note) == 336, "format of a pool's note");
 
 void reg_pool_note_drop(struct registrar *self, struct reg_pool *pool)
 {

@@ -25,6 +25,7 @@ static const char *state_text(enum reg_pool_state state)
 static void state_reply(struct registrar *self, const struct sl_return *to,
                         const struct reg_pool *pool)
 {
+    static const unsigned char no_gpu[REG_POOL_GPU_BYTES];
     struct sl_msg reply = {.code = SL_OK};
     struct sl_body_pool_await_reply *body = &reply.body.pool_await_reply;
     _Static_assert(sizeof(*body) == sizeof(reply.body.pool_take_reply), "one table makes both");
@@ -40,6 +41,9 @@ static void state_reply(struct registrar *self, const struct sl_return *to,
         body->inode = pool->handle.inode;
         body->handle = (struct sl_bytes){.at = pool->handle.ipc, .length = pool->handle.ipc_bytes};
         body->offset_bytes = pool->handle.offset_bytes;
+        if (memcmp(pool->handle.gpu, no_gpu, sizeof(no_gpu)) != 0) {
+            body->gpu = (struct sl_bytes){.at = pool->handle.gpu, .length = sizeof(no_gpu)};
+        }
     }
     sl_return_reply(self->env, to, &reply); /* a union: where one body is, the other is too */
 }
@@ -468,6 +472,10 @@ static sl_err ready_check(const struct sl_body_pool_ready *body, struct sl_proc_
                        body->handle_kind == MEMORY_KIND_IPC ? "handle: empty"
                                                             : "pid: not the sender's");
     }
+    if (body->gpu.length != 0 && body->gpu.length != REG_POOL_GPU_BYTES) {
+        return sl_fail(why, SL_ERR_INVALID, "POOL_READY.gpu: %" PRIu64 " bytes are no UUID",
+                       body->gpu.length);
+    }
     if (__builtin_add_overflow(body->offset_bytes, length_bytes, &end)) {
         return sl_fail(why, SL_ERR_INVALID, "POOL_READY.offset_bytes: plus %" PRIu64 " overflows",
                        length_bytes);
@@ -505,6 +513,9 @@ static void pool_ready(struct registrar *self, const struct sl_msg *msg)
                                          .ipc_bytes = body->handle.length};
         if (body->handle.length > 0) { /* at most 64: the table of messages */
             memcpy(handle.ipc, body->handle.at, body->handle.length);
+        }
+        if (body->gpu.length > 0) { /* 16: ready_check */
+            memcpy(handle.gpu, body->gpu.at, sizeof(handle.gpu));
         }
         err = reg_pool_publish(self, row, &handle, &why);
     }

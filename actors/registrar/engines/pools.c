@@ -477,6 +477,9 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
         if (body->handle.length > 0) { /* at most 64: the table of messages */
             memcpy(handle.ipc, body->handle.at, body->handle.length);
         }
+        if (body->gpu.length == sizeof(handle.gpu)) {
+            memcpy(handle.gpu, body->gpu.at, sizeof(handle.gpu));
+        }
         pool->owner = handle.proc;
         err = reg_pool_publish(self, row, &handle, &why);
     }

@@ -7,6 +7,7 @@
 #define REG_POOL_MAPPERS_MAX  64u
 #define REG_POOL_NAME_BYTES   64u
 #define REG_POOL_IPC_BYTES    64u
+#define REG_POOL_GPU_BYTES    16u
 #define REG_POOL_MAPPERS_TEXT 1024u
 /* How long a swapper may take to make the memory. */
 #define REG_POOL_MAKE_NS (30 * SL_NS_PER_S)
@@ -20,6 +21,7 @@ struct reg_pool_handle {    /* how others map it */
     struct sl_proc_id proc; /* that has the descriptor */
     uint64_t kind, fd, inode, offset_bytes, ipc_bytes;
     unsigned char ipc[REG_POOL_IPC_BYTES];
+    unsigned char gpu[REG_POOL_GPU_BYTES]; /* UUID; all zero: none, or not told */
 };
 struct reg_pool_mapper { /* a client that maps it, or was told how to */
     struct sl_proc_id proc;

@@ -8,7 +8,7 @@ import tempfile
 
 import pack
 import steps
-from report import CODE_FAILED, CODE_FINE, Report
+from report import CODE_FAILED, CODE_FINE, Report, say
 from runner import Ended, Runner
 
 RUN_MINUTES = 8.75  # of the nine; what is left is for the report
@@ -45,8 +45,8 @@ def run(given):
                 if not given.steps or step.name in given.steps:
                     runner.step(step)
         lines = told.lines()
-        print("\n".join(lines[lines.index("") + 1 + len(told.results):]))  # the steps were told one by one
-        print(f"results: {os.path.join(told.folder, 'checkup.json')}, checkup.txt, checkup.log")
+        say("\n".join(lines[lines.index("") + 1 + len(told.results):]))  # the steps were told one by one
+        say(f"results: {os.path.join(told.folder, 'checkup.json')}, checkup.txt, checkup.log")
         return told.code()
     except Ended as signal_name:
         print(f"checkup: ended by {signal_name}", file=sys.stderr)

@@ -159,7 +159,7 @@ def tensors(allocator):
 
 
 class Loop:
-    """Puts and gets, over and over, in a thread; its failure is raised by end()."""
+    """Puts and gets, over and over, in a thread, once at least; its failure is raised by end()."""
 
     def __init__(self, bed, piece_bytes, pieces):
         self.bed, self.shape, self.seconds, self.wrong, self.over = bed, (piece_bytes, pieces), [], None, False
@@ -171,7 +171,7 @@ class Loop:
         sizes = [piece_bytes] * pieces
         put_to = [self.bed.source.data_ptr() + i * piece_bytes for i in range(pieces)]
         got_to = [self.bed.target.data_ptr() + i * piece_bytes for i in range(pieces)]
-        while not self.over and self.wrong is None:
+        while (not self.over or not self.seconds) and self.wrong is None:
             keys = [f"loop-{self.bed.count}-{len(self.seconds)}-{i}" for i in range(pieces)]
             start = time.monotonic()
             codes = store.batch_put_from(keys, put_to, sizes)
@@ -187,7 +187,7 @@ class Loop:
         self.thread.join(20)
         must(not self.thread.is_alive(), "puts and gets hang")
         must(self.wrong is None, str(self.wrong))
-        return 2 * self.shape[0] * self.shape[1] * len(self.seconds) / sum(self.seconds) / 1e9 if self.seconds else 0.0
+        return 2 * self.shape[0] * self.shape[1] * len(self.seconds) / sum(self.seconds) / 1e9
 
 
 def capture():

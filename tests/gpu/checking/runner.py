@@ -264,6 +264,8 @@ class Runner:
                 try:
                     ran, notes = run(step.command, environment, min(step.limit_s, left), os.getpid())
                     result = judge(step, ran, notes + shared_clear(ran.pid), self.results)
+                    if ran.code is None and left < step.limit_s:
+                        result.update(status=SKIPPED, reason=f"the time of the whole run was over, after {ran.seconds:.0f} s of it")
                 except OSError as wrong:
                     result = dict(unrun(step, f"cannot be started: {wrong}"), status=FAILED)
         self.results.append(result)

@@ -56,7 +56,7 @@ class Steps(unittest.TestCase):
         start = time.monotonic()
         result = self.run_step(shell("sleep 1000 & sleep 1000"), limit_s=0.5)
         self.assertEqual(result["status"], HUNG)
-        self.assertLess(time.monotonic() - start, 10 * PATIENCE)
+        self.assertLess(time.monotonic() - start, 60 * PATIENCE)
         self.assertTrue(any("sleep" in note for note in result["notes"]), result["notes"])
         self.assertEqual(self.run_step(shell("true"))["status"], FINE)
 

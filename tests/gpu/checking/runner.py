@@ -14,7 +14,7 @@ FINE, SKIPPED, SHORT, FAILED, HUNG = "fine", "skipped", "short", "failed", "hung
 SKIP_CODE = 77  # as in all suites here
 KEPT_BYTES = 16 << 10  # of a step's output, its end
 LEAST_SECONDS = 5.0  # with less left a step is not begun
-GRACE_SECONDS = 3.0  # for processes that end by themselves after their step
+GRACE_SECONDS = 5.0  # for processes that end by themselves after their step
 SHARED = "/dev/shm"
 PR_SET_CHILD_SUBREAPER = 36
 

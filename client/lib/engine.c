@@ -342,6 +342,7 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         .handle_kind = row->kind,
         .pid = engine->client->self.pid,
         .handle = {.at = row->name, .length = sizeof row->name},
+        .gpu = {.at = row->uuid, .length = sizeof row->uuid},
         .offset_bytes = row->address - row->base,
     };
     return SL_OK;

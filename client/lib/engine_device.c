@@ -203,7 +203,13 @@ sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_eng
         return sl_fail(why, SL_ERR_INVALID, "%llu bytes at 0x%llx are no device memory here",
                        (unsigned long long)length_bytes, (unsigned long long)address);
     }
+    struct sl_cu_uuid uuid = {{0}};
     sl_err err = visit_begin(&visit, row.gpu, why);
+    if (err == SL_OK) {
+        err = driver_says(&visit, why, visit.driver->device_uuid(&uuid, visit.device),
+                          "ask for the UUID of the device of", address);
+        memcpy(row.uuid, uuid.bytes, sizeof row.uuid);
+    }
     if (err == SL_OK) {
         err = attribute_of(visit.driver, SL_CU_POINTER_IPC_CAPABLE, address) != 0
                   ? ipc_find(&visit, &row, why)

@@ -10,8 +10,9 @@
 /* [address, +length_bytes) as it was found. */
 struct sl_engine_row {
     uint64_t address, length_bytes;
-    int gpu;                        /* its ordinal in this process */
-    enum sl_memory_kind kind;       /* SL_MEMORY_CUDA_IPC or SL_MEMORY_CUDA_PARTS */
+    int gpu;                               /* its ordinal in this process */
+    unsigned char uuid[SL_GPU_UUID_BYTES]; /* of that GPU */
+    enum sl_memory_kind kind;              /* SL_MEMORY_CUDA_IPC or SL_MEMORY_CUDA_PARTS */
     uint64_t base;                  /* where the allocation, or the first handle's memory, starts */
     uint64_t life_first, life_last; /* of what its first and last byte lie in */
     unsigned char name[64];         /* IPC: the handle. Parts: struct sl_memory_name */

@@ -147,6 +147,8 @@ static void layers_are_mapped(const struct sl_engine *engine, const uint64_t *ad
             theirs[i] = (unsigned char)(i * 7 + l + (i >> 12));
         }
         CHECK(engine->regions[l].length_bytes == row_bytes);
+        CHECK(engine->regions[l].gpu.length == SL_GPU_UUID_BYTES);
+        CHECK(memcmp(engine->regions[l].gpu.at, device->gpu, SL_GPU_UUID_BYTES) == 0);
         CHECK(device->ops->map(device, &handle, row_bytes, &mapping, &why) == SL_OK);
         CHECK(memcmp(mapping.base, theirs, row_bytes) == 0);
         ((unsigned char *)mapping.base)[row_bytes - 1] ^= 1;

@@ -61,6 +61,8 @@ struct plan {
     struct sl_engine_layer *layers[POOLS_MAX];
     int fds[POOLS_MAX][WORLD_MAX];
     const struct sl_pool *from[POOLS_MAX][WORLD_MAX];
+    uint64_t *addresses[POOLS_MAX]; /* [world][layers] */
+    const uint64_t *device[POOLS_MAX][WORLD_MAX];
     PyObject *held; /* a list */
     PyObject *lent; /* a list of DevicePools, each lent; the engine's once it is registered */
 };
@@ -69,6 +71,7 @@ static void plan_release(struct plan *plan)
 {
     for (int i = 0; i < POOLS_MAX; i++) {
         PyMem_Free(plan->layers[i]);
+        PyMem_Free(plan->addresses[i]);
     }
     Py_XDECREF(plan->held);
     lent_return(plan->lent);
@@ -185,7 +188,53 @@ static bool from_take(struct py_state *state, struct plan *plan, uint32_t number
     return fine;
 }
 
-/* (name, kind, layers, memory_bytes, fds, device_pools), as sluice.Pool is. */
+/* The addresses of one rank's layers, into out. */
+static bool addresses_take(struct py_state *state, const struct sl_engine_pool *pool,
+                           PyObject *sequence, uint64_t *out)
+{
+    PyObject *items = sl_py_items(state, sequence, LAYERS_MAX, "addresses");
+    bool fine = items != NULL;
+    if (fine && (uint64_t)PyTuple_Size(items) != pool->layer_count) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "a rank has one address a layer");
+        fine = false;
+    }
+    for (uint32_t i = 0; fine && i < pool->layer_count; i++) {
+        fine = sl_glue_u64(PyTuple_GetItem(items, (Py_ssize_t)i), &out[i]);
+    }
+    Py_XDECREF(items);
+    return fine;
+}
+
+static bool device_take(struct py_state *state, struct plan *plan, uint32_t number,
+                        PyObject *sequence)
+{
+    struct sl_engine_pool *pool = &plan->pools[number];
+    uint32_t world = plan->options.world;
+    if (sequence == Py_None) {
+        return true;
+    }
+    PyObject *items = sl_py_items(state, sequence, WORLD_MAX, "ranks");
+    bool fine = items != NULL;
+    if (fine && (uint64_t)PyTuple_Size(items) != world) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "a pool has addresses for each rank");
+        fine = false;
+    }
+    if (fine) {
+        plan->addresses[number] =
+            PyMem_Calloc((size_t)world * pool->layer_count + 1, sizeof *plan->addresses[number]);
+        fine = plan->addresses[number] != NULL || PyErr_NoMemory() != NULL;
+    }
+    for (uint32_t i = 0; fine && i < world; i++) {
+        uint64_t *out = plan->addresses[number] + (size_t)i * pool->layer_count;
+        plan->device[number][i] = out;
+        fine = addresses_take(state, pool, PyTuple_GetItem(items, (Py_ssize_t)i), out);
+    }
+    pool->device = plan->device[number];
+    Py_XDECREF(items);
+    return fine;
+}
+
+/* (name, kind, layers, memory_bytes, fds, device_pools, device), as sluice.Pool is. */
 static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number, PyObject *object)
 {
     struct sl_engine_pool *pool = &plan->pools[number];
@@ -195,18 +244,19 @@ static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number
     }
     uint32_t kind = 0;
     uint64_t memory_bytes = 0;
-    bool fine = PyTuple_Size(fields) == 6;
+    bool fine = PyTuple_Size(fields) == 7;
     if (!fine) {
         PyErr_SetString(
             PyExc_TypeError,
-            "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds, device_pools)");
+            "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds, device_pools, device)");
     }
     fine = fine && text_take(plan, PyTuple_GetItem(fields, 0), &pool->name) &&
            sl_py_u32(PyTuple_GetItem(fields, 1), &kind) &&
            layers_take(state, plan, number, PyTuple_GetItem(fields, 2)) &&
            sl_glue_u64(PyTuple_GetItem(fields, 3), &memory_bytes) &&
            fds_take(state, plan, number, PyTuple_GetItem(fields, 4)) &&
-           from_take(state, plan, number, PyTuple_GetItem(fields, 5));
+           from_take(state, plan, number, PyTuple_GetItem(fields, 5)) &&
+           device_take(state, plan, number, PyTuple_GetItem(fields, 6));
     pool->kind = (enum sl_pool_kind)kind;
     pool->memory_bytes = memory_bytes != 0 ? memory_bytes : pool->memory_bytes;
     Py_DECREF(fields);
@@ -405,9 +455,9 @@ static PyObject *engine_memory(PyObject *object, PyObject *args, PyObject *names
     struct py_memory *memory = at == NULL ? NULL : (struct py_memory *)sl_glue_new(state->memory);
     if (memory == NULL) {
         sl_py_leave(self);
-        return at == NULL
-                   ? sl_py_raise_text(state, SL_ERR_INVALID, "the engine has no such rank or pool")
-                   : NULL;
+        return at == NULL ? sl_py_raise_text(state, SL_ERR_INVALID,
+                                             "the engine has no such rank or pool in host memory")
+                          : NULL;
     }
     memory->engine = (struct py_engine *)Py_NewRef(object);
     memory->at = at;
@@ -415,6 +465,24 @@ static PyObject *engine_memory(PyObject *object, PyObject *args, PyObject *names
     PyObject *view = PyMemoryView_FromObject((PyObject *)memory);
     Py_DECREF((PyObject *)memory);
     return view;
+}
+
+static PyObject *engine_memory_kind(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *words[] = {"rank", "pool", NULL};
+    struct py_engine *self = (struct py_engine *)object;
+    PyObject *rank = NULL, *pool = NULL;
+    uint32_t rank_index = 0, pool_index = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|OO:memory_kind", words, &rank, &pool) ||
+        (rank != NULL && !sl_py_u32(rank, &rank_index)) || !pool_find(self, pool, &pool_index) ||
+        !sl_py_enter(self)) {
+        return NULL;
+    }
+    const char *kind = sl_engine_memory_kind(self->engine, rank_index, pool_index);
+    sl_py_leave(self);
+    return kind != NULL ? sl_glue_text(kind)
+                        : sl_py_raise_text(sl_py_state(object), SL_ERR_INVALID,
+                                           "the engine has no such rank or pool");
 }
 
 /* ---- the types ---- */
@@ -450,6 +518,10 @@ static PyMethodDef engine_methods[] = {
            "memory(rank=0, pool=0)\n--\n\nThe memory of a rank's pool (its name or number), "
            "writable, without a copy: a "
            "memoryview of bytes."),
+    METHOD("memory_kind", engine_memory_kind, WORDS,
+           "memory_kind(rank=0, pool=0)\n--\n\nWhat the memory of a rank's pool is, for people: "
+           "\"shared memory\", \"cuda ipc\", \"cuda descriptor\" or \"cuda memory of many "
+           "handles\"."),
     METHOD("store", sl_py_store, WORDS,
            "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "

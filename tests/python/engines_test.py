@@ -1,6 +1,7 @@
 """Engines through the Python package: pools without copies, store and load, hand-over, hostile arguments, lifetimes."""
 
 import array
+import ctypes
 import gc
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 import unittest
 
 from python_support import client, sluice
-from node_support import PATIENCE, Node, main, wait_until
+from node_support import BIN, PATIENCE, Node, main, wait_until
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
 RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_receipt, struct sl_ticket
@@ -508,6 +509,54 @@ class Lifetimes(OnNode):
         gc.collect()
         self.assertEqual([sys.getrefcount(one) for one in watched], references)
         self.assertLess(sys.getallocatedblocks() - allocated, 200)
+
+
+FAKE = os.path.join(BIN, "..", "tests", "fake", "libcuda.so.1")
+
+
+@unittest.skipUnless(os.path.exists(FAKE), "the driver that plays a GPU was not built")
+class DeviceMemory(OnNode):
+    """Tensors of this process, by their addresses. The driver plays a GPU in ordinary memory."""
+
+    def setUp(self):
+        super().setUp()
+        self.cuda = ctypes.CDLL(FAKE)
+        context, self.at = ctypes.c_void_p(), ctypes.c_uint64()
+        self.assertEqual(self.cuda.cuInit(0), 0)
+        self.assertEqual(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.assertEqual(self.cuda.cuCtxSetCurrent(context), 0)
+        self.assertEqual(self.cuda.cuMemAlloc_v2(ctypes.byref(self.at), ctypes.c_size_t(8 << 20)), 0)
+
+    def tensors(self, count=LAYERS, first=4096):
+        return [self.at.value + first + layer * (1 << 20) for layer in range(count)]
+
+    def pool(self, device):
+        layers = [sluice.Layer(0, BLOCKS * STRIDE, STRIDE, PIECE)] * LAYERS
+        return sluice.Pool("attention", sluice.POOL_ATTENTION, layers, device=device)
+
+    def test_tensors_are_registered_by_their_addresses(self):
+        engine = self.register(pools=[self.pool([self.tensors()])])
+        self.assertEqual(engine.memory_kind(), "cuda ipc")
+        self.assertEqual(engine.memory_kind(0, "attention"), "cuda ipc")
+        self.assertRaises(sluice.InvalidError, engine.memory)
+        self.assertRaises(sluice.InvalidError, engine.memory_kind, 1)
+        self.assertIn("1 ranks, 1 pools, cuda ipc", self.node.logs())
+        self.assertEqual(self.register("plain").memory_kind(), "shared memory")
+
+    def test_tensors_that_were_freed_are_told(self):
+        engine = self.register(pools=[self.pool([self.tensors()])])
+        self.assertEqual(self.cuda.cuMemFree_v2(self.at), 0)
+        with self.assertRaisesRegex(sluice.SluiceError, "sleep mode") as raised:
+            engine.store(range(4), [0])
+        self.assertEqual(raised.exception.code, sluice.Code.STALE)
+
+    def test_wrong_addresses(self):
+        fine = {"block_tokens": 4, "block_count": BLOCKS}
+        for error, wrong in [(sluice.InvalidError, []), (sluice.InvalidError, [[]]), (sluice.InvalidError, [self.tensors(1)]),
+                             (sluice.InvalidError, [self.tensors()] * 2), (TypeError, 5), (TypeError, [5]), (TypeError, [["a", "b"]]),
+                             (OverflowError, [[-1, -1]]), (sluice.InvalidError, [[0, 0]]), (sluice.InvalidError, [self.tensors(first=7 << 20)])]:
+            with self.subTest(wrong=wrong):
+                self.assertRaises(error, self.client.engine, "e", pools=[self.pool(wrong)], **fine)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ class Layer(_NamedTuple):
 
 class Pool(_NamedTuple):
     """One kind of cache of every rank. memory_bytes 0: up to the end of the last layer. fds: a descriptor of shared
-    memory per rank; device_pools: a DevicePool per rank; neither: libsluice allocates."""
+    memory per rank; device_pools: a DevicePool per rank; device: CUDA memory of this process, the address of each layer
+    for each rank (tensor.data_ptr()); none of them: libsluice allocates."""
 
     name: str
     kind: int
@@ -46,6 +47,7 @@ class Pool(_NamedTuple):
     memory_bytes: int = 0
     fds: _Optional[_Sequence[int]] = None
     device_pools: _Optional[_Sequence["_native.DevicePool"]] = None
+    device: _Optional[_Sequence[_Sequence[int]]] = None
 
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

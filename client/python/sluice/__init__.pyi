@@ -158,6 +158,7 @@ class Pool(NamedTuple):
     memory_bytes: int = 0
     fds: Optional[Sequence[int]] = None
     device_pools: Optional[Sequence[DevicePool]] = None
+    device: Optional[Sequence[Sequence[int]]] = None
 
 class Client:
     def __new__(
@@ -259,6 +260,7 @@ class Engine:
     def model_identity(self) -> str: ...
     def end(self) -> None: ...
     def memory(self, rank: int = 0, pool: Union[int, str] = 0) -> memoryview: ...
+    def memory_kind(self, rank: int = 0, pool: Union[int, str] = 0) -> str: ...
     def store(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,

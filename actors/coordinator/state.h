@@ -25,7 +25,7 @@
 #define CO_POLL_NS_MAX       (8 * SL_NS_PER_MS)
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
-#define CO_REASON_BYTES      240u /* as long as the text of an error */
+#define CO_REASON_BYTES      240u               /* as long as the text of an error */
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX 4u
 

@@ -474,7 +474,7 @@ START_TEST(a_gpu_that_hangs_is_given_up_within_a_second)
         ck_assert_ptr_nonnull(strstr(why.text, "wait for "));
         ck_assert_int_eq(sl_device_memory_create(bed.device, SL_MIB, &memory, &why),
                          SL_ERR_DEVICE); /* nothing is tried any more */
-        bed.fake->hangs = false; /* so that the close is no matter of this test */
+        bed.fake->hangs = false;         /* so that the close is no matter of this test */
         if (_i == 0) { /* what the GPU may still write to was left to the end of the process */
             ck_assert_int_eq(bed.fake->allocations, 2 + 3 * CUDA_SLOTS);
             bed.fake->allocations--;
@@ -615,9 +615,8 @@ static sl_err row_give(void *context, const struct sl_descriptors_ask *ask, uint
     out->lengths[0] = first == 0 && row->told_bytes != 0 ? row->told_bytes : row_lengths[first];
     out->count = 1;
     out->more = first + 1 < ROW_HANDLES;
-    ck_assert_int_eq(row->bed->engine.physical_export(&out->fds[0], row->handles[first],
-                                                      SL_CU_HANDLE_FD, 0),
-                     0);
+    ck_assert_int_eq(
+        row->bed->engine.physical_export(&out->fds[0], row->handles[first], SL_CU_HANDLE_FD, 0), 0);
     return SL_OK;
 }
 
@@ -632,8 +631,7 @@ static struct sl_memory_handle row_open(struct row *row, struct bed *bed)
     ck_assert_int_eq(bed->engine.address_get(&row->base, row->length_bytes, 0, 0, 0), 0);
     uint64_t at = 0;
     for (uint32_t i = 0; i < ROW_HANDLES; i++) {
-        ck_assert_int_eq(
-            bed->engine.physical_get(&row->handles[i], row_lengths[i], &memory, 0), 0);
+        ck_assert_int_eq(bed->engine.physical_get(&row->handles[i], row_lengths[i], &memory, 0), 0);
         ck_assert_int_eq(
             bed->engine.address_map(row->base + at, row_lengths[i], 0, row->handles[i], 0), 0);
         at += row_lengths[i];

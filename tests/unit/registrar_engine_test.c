@@ -301,7 +301,8 @@ static void spoil_name(struct engine *engine)
 {
     engine->regions[3].handle_kind = 4;
     engine->regions[3].pid = 1;
-    engine->regions[3].handle = (struct sl_bytes){.at = (const unsigned char *)"short", .length = 5};
+    engine->regions[3].handle =
+        (struct sl_bytes){.at = (const unsigned char *)"short", .length = 5};
 }
 static void spoil_no_pool(struct engine *engine)
 {

@@ -308,6 +308,10 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
     sl_metric_add(env->metrics, self->metrics.fences, 1);
     sw_slices_end(self, true);
     jobs_answer(self);
+    if (self->fatal !=
+        SL_OK) { /* the device may still write: only the end of this process ends that */
+        return self->fatal;
+    }
     /* Claims that ended need no more: they do not stand, so no later slice writes to them, and none
      * is on its way now. */
     if (msg->body.fence.items.count == 0) {

@@ -97,6 +97,9 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
 static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
 {
     sw_slices_end(self, true);
+    if (self->fatal != SL_OK) {
+        return self->fatal;
+    }
     uint64_t epoch = msg->body.pool_drop.epoch;
     sw_engines_revoke(self, epoch);
     uint64_t freed_bytes = sw_pool_drop(&self->pools, self->memory.device, epoch);

@@ -311,6 +311,28 @@ START_TEST(sticky_error_of_a_copy_ends_the_swapper)
     }
 END_TEST
 
+/* Of a fence and of a pool that is dropped: both answers say that nothing writes any more. */
+START_TEST(nothing_is_called_over_when_the_device_is_lost)
+    {
+        struct sl_msg reply, msg = long_copy();
+        struct sl_msg asked = {.type = _i == 0 ? SL_MSG_FENCE : SL_MSG_POOL_DROP, .op_id = 77};
+        (void)stepped_run(&bed, 100);
+        fake->event_queries = 100;
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert_uint_gt(fake->undone, 0);
+        fake->fail_symbol = "fake_event_query";
+        fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
+        fake->fail_sticks = true;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &asked), SL_ERR_DEVICE);
+
+        while (stepped_take(&bed, &reply, NULL)) {
+            ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        }
+    }
+END_TEST
+
 START_TEST(sticky_error_of_a_mapping_ends_the_swapper)
     {
         struct sl_msg reply, msg = copy_request(true);
@@ -402,6 +424,7 @@ int main(void)
     tcase_add_test(cases, slices_follow_each_other_without_a_pause);
     tcase_add_loop_test(cases, fence_is_answered_when_nothing_is_on_its_way, 0, 3);
     tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
+    tcase_add_loop_test(cases, nothing_is_called_over_when_the_device_is_lost, 0, 2);
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
     tcase_add_test(cases, plain_error_ends_its_copy_alone);
     tcase_add_test(cases, pinning_that_fails_leaves_copies_working);

@@ -64,7 +64,7 @@ static sl_err slot_open(struct cuda_device *cuda, struct cuda_slot *slot, int pr
 sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why)
 {
     int least = 0, greatest = 0;
-    cuda->wait_ns = CUDA_WAIT_NS;
+    cuda->wait_ns = cuda->wait_ns == 0 ? CUDA_WAIT_NS : cuda->wait_ns;
     cuda->slots = calloc(CUDA_SLOTS, sizeof(*cuda->slots));
     if (cuda->slots == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
@@ -159,7 +159,7 @@ static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct
         result = sl_cuda_event_wait(driver, slot->done, wait_deadline(cuda));
     }
     if (result == SL_CU_NOT_READY) {
-        driver->lost = true;
+        driver->lost = cuda->hung = cuda->base.unended = true;
         return sl_fail(why, SL_ERR_DEVICE, "device cuda: %u copies are not over after %llu ms",
                        slot->copy_count, (unsigned long long)(cuda->wait_ns / SL_NS_PER_MS));
     }
@@ -251,6 +251,7 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
             /* Without this proof the GPU may still write to memory that goes back to others: only
              * the end of the context ends that, whatever the driver thinks of the error. */
             (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
+            cuda->base.unended = !cuda->driver.lost;
             cuda->driver.lost = true;
             *err = SL_ERR_DEVICE;
             if (why != NULL) {

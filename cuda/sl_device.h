@@ -126,6 +126,8 @@ struct sl_device {
     uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
     uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
     uint64_t slices_begun, slices_done; /* they end in their order: number n when done >= n */
+    bool unended; /* lost, and nothing proves that the GPU is done with memory of moves: nobody may
+                     be told so, only the end of the process ends it */
     struct sl_device_stats stats;
     bool reduced; /* not all that it could do works here: text says what, and why */
     unsigned char gpu[SL_GPU_UUID_BYTES]; /* which GPU; all zero: none */
@@ -145,6 +147,7 @@ struct sl_device_options {
     uint64_t staging_bytes;   /* from 64 KiB: the bytes in flight, and the device memory taken */
     uint32_t multiprocessors; /* that a kernel may use; 0: all */
     enum sl_beside beside;
+    uint64_t wait_ns; /* for copies: a GPU that has not ended them then is lost; 0: 10 s */
     const char *runtime_directory; /* where processes hand out memory; NULL: none can be asked */
     const char *cache_directory;   /* where measured crossovers are kept; NULL: nowhere */
     bool measure;                  /* find them when they are not there, in sl_device_work */

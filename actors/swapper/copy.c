@@ -41,6 +41,9 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
     if (job->slices > 0) { /* its memory is lent until then */
         sw_slices_end(self, true);
     }
+    if (self->memory.device->unended) { /* whoever asks again gets the next swapper's answer */
+        return;
+    }
     job->code = code;
     if (why != NULL) {
         job->why = *why;
@@ -308,9 +311,8 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
     sl_metric_add(env->metrics, self->metrics.fences, 1);
     sw_slices_end(self, true);
     jobs_answer(self);
-    if (self->fatal !=
-        SL_OK) { /* the device may still write: only the end of this process ends that */
-        return self->fatal;
+    if (self->fatal != SL_OK) {
+        return self->fatal; /* what was on its way may still be; the next swapper answers */
     }
     /* Claims that ended need no more: they do not stand, so no later slice writes to them, and none
      * is on its way now. */

@@ -10,6 +10,8 @@
 /* An arena that grows is looked at so often, one that is pinned or not there less often. */
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
 #define LOOK_NS         SL_NS_PER_S
+/* A swapper that says nothing for a second is killed without a reason; so there is one before. */
+#define GPU_WAIT_NS (800 * SL_NS_PER_MS)
 
 /* Which GPU the number of the rank meant: engines of the rank must have the same. */
 static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_device *device)
@@ -57,6 +59,7 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
         .staging_bytes = sl_config_u64(env->config, SL_SET_swap_staging),
         .multiprocessors = (uint32_t)sl_config_u64(env->config, SL_SET_swap_multiprocessors),
         .beside = beside,
+        .wait_ns = GPU_WAIT_NS,
         .cache_directory = cache,
         .runtime_directory = env->paths->runtime_dir,
         .measure = sl_config_bool(env->config, SL_SET_swap_measure),

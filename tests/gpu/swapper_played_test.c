@@ -333,6 +333,24 @@ START_TEST(nothing_is_called_over_when_the_device_is_lost)
     }
 END_TEST
 
+START_TEST(gpu_that_hangs_ends_the_swapper_with_a_reason)
+    {
+        struct sl_msg reply, msg = copy_request(true);
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        fake->event_queries = UINT64_MAX;
+
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = 77};
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_ERR_DEVICE);
+
+        ck_assert(!stepped_take(&bed, &reply, NULL)); /* nothing says that its memory is free */
+        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
+        fake->allocations--;               /* a layer table: what the GPU may use is not freed */
+    }
+END_TEST
+
 START_TEST(sticky_error_of_a_mapping_ends_the_swapper)
     {
         struct sl_msg reply, msg = copy_request(true);
@@ -425,6 +443,7 @@ int main(void)
     tcase_add_loop_test(cases, fence_is_answered_when_nothing_is_on_its_way, 0, 3);
     tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
     tcase_add_loop_test(cases, nothing_is_called_over_when_the_device_is_lost, 0, 2);
+    tcase_add_test(cases, gpu_that_hangs_ends_the_swapper_with_a_reason);
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
     tcase_add_test(cases, plain_error_ends_its_copy_alone);
     tcase_add_test(cases, pinning_that_fails_leaves_copies_working);

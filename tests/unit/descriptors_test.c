@@ -227,6 +227,8 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
         struct sl_error why = {0};
         uint64_t number = 0;
         int ends[2];
+        giver = (struct giver){.count = 3};
+        sl_tmpdir_make(&directory, "/tmp");
         ck_assert_int_eq(pipe(ends), 0);
         pid_t child = fork();
         if (child == 0) {
@@ -249,13 +251,16 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
         ck_assert_int_eq(waitpid(child, NULL, 0), child);
         ck_assert_int_eq(fetch_of((uint32_t)child, number, LIFE, &taken, 10 * SL_NS_PER_S, &why),
                          SL_ERR_NOT_FOUND);
-        struct sl_descriptors *next =
-            NULL; /* removes what the dead left: teardown wants it empty */
+        /* Another giver removes what the dead left, the next one nothing of the living. */
+        struct sl_descriptors *next = NULL;
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &server, &why),
+                         SL_OK);
         ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, &why),
                          SL_OK);
         taken = (struct taken){0};
-        ck_assert_int_eq(fetch(&taken, &why), SL_OK); /* but not what the living have */
+        ck_assert_int_eq(fetch(&taken, &why), SL_OK);
         sl_descriptors_stop(&next);
+        teardown();
         (void)close(ends[0]);
         (void)close(ends[1]);
     }
@@ -289,9 +294,11 @@ int main(void)
     tcase_add_test(all, nobody_at_the_socket_is_not_found);
     tcase_add_test(all, a_giver_that_hangs_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
-    tcase_add_test(all, no_right_to_trace_the_giver_is_needed);
     tcase_add_test(all, a_directory_that_is_too_long_is_refused);
     suite_add_tcase(suite, all);
+    TCase *forked = tcase_create("forked"); /* from one thread */
+    tcase_add_test(forked, no_right_to_trace_the_giver_is_needed);
+    suite_add_tcase(suite, forked);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -291,6 +291,7 @@ static sl_cu_result copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, 
                                struct sl_cu_copy_kind *kinds, size_t *kind_starts,
                                size_t kind_count, sl_cu_stream stream)
 {
+    LOCKED();
     sl_cu_result refused = fake_fails("fake_copy_batch");
     return refused != 0
                ? refused
@@ -301,6 +302,7 @@ static sl_cu_result copy_batch_12(sl_cu_ptr *to, sl_cu_ptr *from, size_t *length
                                   struct sl_cu_copy_kind *kinds, size_t *kind_starts,
                                   size_t kind_count, size_t *failed, sl_cu_stream stream)
 {
+    LOCKED();
     sl_cu_result refused = fake_fails("fake_copy_batch_12");
     *failed = SIZE_MAX;
     return refused != 0

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-STEPS = ("programs", "device", "bench-cap", "node", "registration", "torch-plain", "given-back")
+STEPS = ("programs", "device", "bench-cap", "node", "device-node", "registration", "torch-plain", "given-back")
 
 
 class Archive(unittest.TestCase):

@@ -74,7 +74,8 @@ class Tensor:
         return Tensor(self.memory, self.offset + start, stop - start)
 
     def view(self, _rows, columns):
-        return Rows([self.bytes()[at:at + columns] for at in range(0, self.length, columns)])
+        whole = self.bytes()
+        return Rows([whole[at:at + columns] for at in range(0, self.length, columns)])
 
     def __eq__(self, value):
         return Values([byte == value for byte in self.bytes()])

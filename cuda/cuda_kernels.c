@@ -68,50 +68,51 @@ static bool image_refused(sl_cu_result result)
     }
 }
 
-static sl_err image_load(struct cuda_device *cuda, const struct sl_kernel_image *image,
-                         sl_cu_result *result, struct sl_error *why)
+static sl_err image_load(struct sl_driver *driver, const struct sl_kernel_image *image,
+                         struct sl_kernels *out, sl_cu_result *result, struct sl_error *why)
 {
-    struct sl_driver *driver = &cuda->driver;
     static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
-    sl_cu_function *functions[] = {&cuda->gather, &cuda->scatter, &cuda->hash};
-    *result = driver->module_load(&cuda->module, image->data);
+    sl_cu_function *functions[] = {&out->gather, &out->scatter, &out->hash};
+    *result = driver->module_load(&out->module, image->data);
     if (*result != 0) {
-        cuda->module = NULL;
+        out->module = NULL;
         return sl_fail_cuda(driver, why, *result, "load the kernels (%s)", image->name);
     }
     for (size_t i = 0; i < SL_COUNT(names); i++) {
-        *result = driver->module_function(functions[i], cuda->module, names[i]);
+        *result = driver->module_function(functions[i], out->module, names[i]);
         if (*result != 0) {
             sl_err err = sl_fail_cuda(driver, why, *result, "find the kernel %s (%s)", names[i],
                                       image->name);
-            (void)driver->module_unload(cuda->module);
-            cuda->module = NULL;
-            cuda->gather = cuda->scatter = cuda->hash = NULL;
+            (void)driver->module_unload(out->module);
+            out->module = NULL;
+            out->gather = out->scatter = out->hash = NULL;
             return err;
         }
     }
     return SL_OK;
 }
 
-sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
-                         uint32_t count, struct sl_error *why)
+sl_err sl_kernels_load(struct sl_driver *driver, uint32_t capability,
+                       const struct sl_kernel_image *images_given, uint32_t count,
+                       struct sl_kernels *out, struct sl_error *why)
 {
-    size_t room = sizeof(cuda->kernels_text), used = 0;
+    size_t room = sizeof(out->text), used = 0;
+    *out = (struct sl_kernels){0};
     if (count == 0) {
-        snprintf(cuda->kernels_text, room, "built without");
+        snprintf(out->text, room, "built without");
     } else {
-        snprintf(cuda->kernels_text, room, "none for sm_%u", cuda->capability);
+        snprintf(out->text, room, "none for sm_%u", capability);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_kernel_image *image = &images_given[i];
         struct sl_error reason = {0};
         sl_cu_result result = 0;
-        if (!image_fits(image, cuda->capability)) {
+        if (!image_fits(image, capability)) {
             continue;
         }
-        sl_err err = image_load(cuda, image, &result, &reason);
+        sl_err err = image_load(driver, image, out, &result, &reason);
         if (err == SL_OK) {
-            snprintf(cuda->kernels_text, room, "%s", image->name);
+            snprintf(out->text, room, "%s", image->name);
             return SL_OK;
         }
         if (!image_refused(result)) {
@@ -120,9 +121,23 @@ sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image 
             }
             return err;
         }
-        int wrote = snprintf(cuda->kernels_text + used, room - used, "%s%s: code %d",
+        int wrote = snprintf(out->text + used, room - used, "%s%s: code %d",
                              used == 0 ? "refused by the driver: " : ", ", image->name, result);
         used = SL_MIN(used + (size_t)SL_MAX(wrote, 0), room - 1);
     }
     return SL_OK;
+}
+
+sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
+                         uint32_t count, struct sl_error *why)
+{
+    struct sl_kernels kernels;
+    sl_err err =
+        sl_kernels_load(&cuda->driver, cuda->capability, images_given, count, &kernels, why);
+    cuda->module = kernels.module;
+    cuda->gather = kernels.gather;
+    cuda->scatter = kernels.scatter;
+    cuda->hash = kernels.hash;
+    memcpy(cuda->kernels_text, kernels.text, sizeof(cuda->kernels_text));
+    return err;
 }

@@ -58,6 +58,16 @@ void sl_driver_close(struct sl_driver *driver)
     *driver = (struct sl_driver){0};
 }
 
+sl_cu_result sl_driver_copy_batch(const struct sl_driver *driver, sl_cu_ptr *to, sl_cu_ptr *from,
+                                  size_t *lengths, size_t count, sl_cu_stream stream)
+{
+    struct sl_cu_copy_kind kind = {.source_order = SL_CU_ORDER_STREAM};
+    size_t start = 0, failed = 0;
+    return driver->copy_batch != NULL
+               ? driver->copy_batch(to, from, lengths, count, &kind, &start, 1, stream)
+               : driver->copy_batch_12(to, from, lengths, count, &kind, &start, 1, &failed, stream);
+}
+
 bool sl_driver_sticky(sl_cu_result result)
 {
     switch (result) {

@@ -189,12 +189,17 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
     err = sl_draft_bytes_expect(draft);
     if (err == SL_OK && device) {
         err = sl_pieces_gather_later(draft->to, sl_client_arena(draft->at, draft->arena), pieces,
-                                     count, &copies);
+                                     count, NULL, &copies);
     }
     if (err != SL_OK) {
         err = sl_fail(why, err, "draft: %u pieces", count);
     } else if (device) {
-        err = sl_gpu_copies_run(&copies, true, why);
+        const struct sl_gpu_order order = {.to_host = true,
+                                           .deadline_ns = sl_client_deadline(draft->client, 0)};
+        err = sl_gpu_copies_run(&copies, &order, why);
+        if (copies.lent) {
+            atomic_store_explicit(&draft->lent, true, memory_order_relaxed);
+        }
     }
     sl_gpu_copies_free(&copies);
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
@@ -271,6 +276,10 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
         }
         struct sl_item_claim claim = {.ref = draft->ref, .generation = draft->generation};
         draft->ending = true;
+        if (atomic_load_explicit(&draft->lent, memory_order_relaxed)) {
+            ending->codes[i] = SL_ERR_DEVICE;
+            continue;
+        }
         ending->codes[i] = draft_stands(draft, NULL);
         if (ending->codes[i] != SL_OK) {
             sl_client_orphan(draft->client, &claim, 1);
@@ -330,7 +339,8 @@ void sl_draft_drop(struct sl_draft **draft)
     if (gone == NULL) {
         return;
     }
-    if (sl_client_is_ours(gone->client)) {
+    if (sl_client_is_ours(gone->client) &&
+        !atomic_load_explicit(&gone->lent, memory_order_relaxed)) {
         const struct sl_item_claim claim = {.ref = gone->ref, .generation = gone->generation};
         struct sl_msg msg = {.type = SL_MSG_ABORT};
         msg.body.abort.items.at = &claim;

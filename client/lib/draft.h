@@ -15,7 +15,8 @@ struct sl_draft {
     uint32_t arena;
     uint64_t length_bytes;
     uint64_t ref, generation;
-    bool ending;          /* in a commit */
+    bool ending;       /* in a commit */
+    _Atomic bool lent; /* a GPU may write to it for ever: it is neither committed nor given back */
     pthread_mutex_t lock; /* ranges and states; hashes is set once, under it */
     struct draft_range *ranges;
     uint32_t range_count, range_room;

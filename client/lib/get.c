@@ -3,6 +3,7 @@
 #include "client/lib/cold.h"
 #include "client/lib/internal.h"
 #include "client/lib/pieces.h"
+#include "runtime/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ struct wanted {
     /* Where copies to device memory gather that the caller carries out, and looks at the entry
      * again; NULL: they are carried out at once. */
     struct sl_gpu_copies *later;
+    struct sl_gpu_order order;
 };
 
 static void lookup_taken(void *context, const struct sl_msg *reply)
@@ -111,7 +113,7 @@ static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
         copies->count = before;
         err = sl_fail(why, err, "get: %u pieces", want->piece_count);
     } else if (copies == &now) {
-        err = sl_gpu_copies_run(copies, false, why);
+        err = sl_gpu_copies_run(copies, &want->order, why);
     }
     sl_gpu_copies_free(&now);
     return err;
@@ -232,7 +234,9 @@ struct reading {
     const struct sl_pieces *items;
     bool whole;
     bool devices;      /* there may be device memory */
+    void *event;       /* CUevent that copies to it come after; NULL: none */
     uint64_t *lengths; /* may be NULL */
+    struct left *left; /* copies to devices, of all groups */
 };
 
 static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
@@ -308,6 +312,7 @@ static struct wanted want_of(const struct reading *reading, uint32_t item, struc
 {
     struct wanted want = {.key = key_of(reading, item),
                           .devices = reading->devices,
+                          .order = {.deadline_ns = reading->deadline_ns, .event = reading->event},
                           .length_bytes =
                               reading->lengths == NULL ? NULL : &reading->lengths[item]};
     if (reading->items != NULL) {
@@ -334,22 +339,29 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
 }
 
-/* Copies to devices that a group of look-ups left to be done together. */
+/* An item whose copies to a device are carried out with those of all others. */
+struct left_item {
+    uint32_t item;
+    struct sl_attachment *at;
+    struct sl_entry entry;
+};
 struct left {
     struct sl_gpu_copies copies;
-    bool of[GROUP_COUNT]; /* whether some are of this item */
+    struct left_item *items;
+    uint32_t count, room;
 };
 
-static void group_finish(const struct reading *reading, uint32_t first, uint32_t share,
-                         struct left *left, struct sl_attachment *at, struct sl_entry *entries)
+/* All of them, in one go; then each counts if its entry still stands. */
+static void left_finish(const struct reading *reading, const struct left *left, sl_err err)
 {
-    sl_err err = sl_gpu_copies_run(&left->copies, false, reading->why);
-    for (uint32_t i = 0; i < share; i++) {
-        if (left->of[i] && !sl_index_unchanged(at->view, &entries[i])) {
-            reading->codes[first + i] = reading_read(reading, first + i, &entries[i]);
-        } else if (left->of[i]) {
-            reading->codes[first + i] =
-                err == SL_OK && sl_client_lease_over(&entries[i]) ? SL_ERR_LEASE_OVER : err;
+    for (uint32_t i = 0; i < left->count; i++) {
+        const struct left_item *it = &left->items[i];
+        struct sl_entry entry = it->entry;
+        if (!sl_index_unchanged(it->at->view, &entry)) {
+            reading->codes[it->item] = reading_read(reading, it->item, &entry);
+        } else {
+            reading->codes[it->item] =
+                err == SL_OK && sl_client_lease_over(&entry) ? SL_ERR_LEASE_OVER : err;
         }
     }
 }
@@ -361,7 +373,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     struct sl_key keys[GROUP_COUNT];
     struct sl_entry entries[GROUP_COUNT];
     sl_err found[GROUP_COUNT];
-    struct left left = {0};
+    struct left *left = reading->left;
     (void)sl_client_reattach(reading->client, false, NULL);
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
@@ -377,14 +389,17 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     for (uint32_t i = 0; i < share; i++) {
         struct sl_piece one;
         struct wanted want = want_of(reading, first + i, &one);
-        uint32_t before = left.copies.count;
-        want.later = &left.copies;
+        uint32_t before = left->copies.count;
+        bool room = SL_ARRAY_ROOM(left->items, left->room, left->count + 1);
+        want.later = room ? &left->copies : NULL;
         sl_err err = found[i] == SL_OK
                          ? read_found(reading->client, at, &want, &entries[i], reading->why)
                          : SL_ERR_STALE;
-        left.of[i] = err == SL_OK && left.copies.count > before;
-        if (err != SL_OK) {
-            left.copies.count = before;
+        if (err == SL_OK && left->copies.count > before) {
+            left->items[left->count++] =
+                (struct left_item){.item = first + i, .at = at, .entry = entries[i]};
+        } else {
+            left->copies.count = before;
         }
         if (err == SL_ERR_STALE) {
             want.later = NULL;
@@ -392,10 +407,6 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
         }
         reading->codes[first + i] = err;
     }
-    if (left.copies.count > 0) {
-        group_finish(reading, first, share, &left, at, entries);
-    }
-    sl_gpu_copies_free(&left.copies);
 }
 
 static struct sl_object_key reading_key(const void *reading, uint32_t item)
@@ -417,6 +428,8 @@ static sl_err reading_carry_out(struct reading *reading)
     }
     bool all_now = true;
     uint32_t missing = 0;
+    struct left left = {0};
+    reading->left = &left;
     reading->devices = reading->views == NULL && sl_gpu_present();
     for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
         uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
@@ -427,6 +440,14 @@ static sl_err reading_carry_out(struct reading *reading)
             reading_group(reading, first, share);
         }
     }
+    if (left.count > 0) {
+        const struct sl_gpu_order order = {.deadline_ns = reading->deadline_ns,
+                                           .event = reading->event};
+        left_finish(reading, &left, sl_gpu_copies_run(&left.copies, &order, reading->why));
+    }
+    sl_gpu_copies_free(&left.copies);
+    free(left.items);
+    reading->left = NULL;
     for (uint32_t i = 0; i < reading->count; i++) {
         missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
     }
@@ -465,9 +486,9 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
     return reading_carry_out(&reading);
 }
 
-sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why)
+sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                           bool whole, void *event, uint64_t *lengths, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
@@ -479,8 +500,16 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                               .count = count,
                               .items = items,
                               .whole = whole,
+                              .event = event,
                               .lengths = lengths};
     return reading_carry_out(&reading);
+}
+
+sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why)
+{
+    return sl_get_pieces_after(client, items, count, whole, NULL, lengths, codes, timeout_ns, why);
 }
 
 sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,

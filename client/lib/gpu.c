@@ -1,50 +1,28 @@
 /* client/lib/gpu.c - see gpu.h.
  *
- * In this process and on a stream of our own: the pieces are arbitrary addresses of the caller's,
- * whose context is there anyway. What is not pinned of an arena (gpu_pins.h) goes through a pinned
- * buffer. One lock a device: its copies go one batch after the other, as they would on the bus.
- * The driver is called in relaxed mode alone: the engine may be capturing a graph. */
-#include "client/lib/gpu.h"
+ * In this process and on streams of our own: the pieces are arbitrary addresses of the caller's,
+ * whose context is there anyway. One lock a device: its copies go one list after the other, as
+ * they would on the bus.
+ *
+ * The driver is called in relaxed mode alone: the engine may be capturing a graph.
+ *
+ * The caller's event is asked for, not waited for by our streams. A stream that waits for work of
+ * the engine that never ends would hold the extents of its copies beyond every deadline. */
+#include "client/lib/gpu_internal.h"
 
-#include "client/lib/gpu_pins.h"
 #include "cuda/cuda_relaxed.h"
-#include "runtime/sl_array.h"
+#include "cuda/cuda_wait.h"
 
 #include <link.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
-#define GPUS_MAX     16
-#define COPIES_MAX   1024u /* in one call to the driver */
-#define BOUNCE_BYTES (8 * SL_MIB)
-
-/* A copy through the bounce buffer. */
-struct bounced {
-    unsigned char *host;
-    uint64_t offset_bytes, length_bytes;
-};
-
-struct gpu {
-    pthread_mutex_t lock;
-    sl_cu_device device;
-    sl_cu_context context; /* NULL: not taken yet; then to the end */
-    sl_cu_stream stream;
-    unsigned char *bounce; /* NULL: not needed so far */
-    bool batch_refused;
-    /* of the batch at hand: */
-    sl_cu_ptr to[COPIES_MAX], from[COPIES_MAX];
-    size_t lengths[COPIES_MAX];
-    uint32_t count;
-    struct bounced bounced[COPIES_MAX];
-    uint32_t bounced_count;
-    uint64_t bounced_bytes;
-};
+struct sl_driver sl_gpu_driver;
 
 static struct {
     _Atomic bool present;
     _Atomic unsigned long long loads; /* libraries that were loaded when we last looked */
-    pthread_mutex_t lock;             /* present, driver */
-    struct sl_driver driver;
+    pthread_mutex_t lock;             /* present, the driver */
     pthread_mutex_t gpus_lock;
     struct gpu *gpus[GPUS_MAX];
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER, .gpus_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -71,7 +49,7 @@ bool sl_gpu_present(void)
     }
     pthread_mutex_lock(&all.lock);
     bool present = atomic_load_explicit(&all.present, memory_order_relaxed) ||
-                   sl_driver_join(&all.driver, NULL) == SL_OK;
+                   sl_driver_join(&sl_gpu_driver, NULL) == SL_OK;
     atomic_store_explicit(&all.present, present, memory_order_release);
     atomic_store_explicit(&all.loads, loads, memory_order_release);
     pthread_mutex_unlock(&all.lock);
@@ -80,7 +58,7 @@ bool sl_gpu_present(void)
 
 struct sl_driver *sl_gpu_joined(void)
 {
-    return sl_gpu_present() ? &all.driver : NULL;
+    return sl_gpu_present() ? &sl_gpu_driver : NULL;
 }
 
 enum sl_place sl_gpu_place(const void *at, int *gpu)
@@ -89,13 +67,13 @@ enum sl_place sl_gpu_place(const void *at, int *gpu)
     int ordinal = 0;
     *gpu = 0;
     if (!sl_gpu_present() ||
-        all.driver.pointer_attribute(&type, SL_CU_POINTER_MEMORY_TYPE, (uintptr_t)at) != 0) {
+        sl_gpu_driver.pointer_attribute(&type, SL_CU_POINTER_MEMORY_TYPE, (uintptr_t)at) != 0) {
         return SL_PLACE_PLAIN; /* the driver does not know it, or nobody uses the driver */
     }
     if (type != SL_CU_MEMORY_TYPE_DEVICE) {
         return type == SL_CU_MEMORY_TYPE_HOST ? SL_PLACE_PINNED : SL_PLACE_PLAIN;
     }
-    if (all.driver.pointer_attribute(&ordinal, SL_CU_POINTER_DEVICE, (uintptr_t)at) == 0) {
+    if (sl_gpu_driver.pointer_attribute(&ordinal, SL_CU_POINTER_DEVICE, (uintptr_t)at) == 0) {
         *gpu = ordinal;
     }
     return SL_PLACE_DEVICE;
@@ -103,81 +81,15 @@ enum sl_place sl_gpu_place(const void *at, int *gpu)
 
 /* ---- devices ---- */
 
-/* Whatever the driver says: the caller's device failed, and the text has its code. */
-static sl_err failed(struct sl_error *why, sl_cu_result result, const char *doing)
+sl_err gpu_failed(struct sl_error *why, sl_cu_result result, const char *doing)
 {
     struct sl_error reason = {0};
-    if (sl_fail_cuda(&all.driver, &reason, result, "%s", doing) == SL_OK) {
+    if (sl_fail_cuda(&sl_gpu_driver, &reason, result, "%s", doing) == SL_OK) {
         return SL_OK;
     }
     sl_err err = sl_fail(why, SL_ERR_DEVICE, "%s", reason.text);
     if (why != NULL) {
         why->os_code = reason.os_code;
-    }
-    return err;
-}
-
-/* Stream and buffer, while the context is current: made anew with the next copy. */
-static void gpu_reset(struct gpu *gpu)
-{
-    if (gpu->stream != NULL) {
-        (void)all.driver.stream_destroy(gpu->stream);
-    }
-    if (gpu->bounce != NULL) {
-        (void)all.driver.host_free(gpu->bounce);
-    }
-    gpu->stream = NULL;
-    gpu->bounce = NULL;
-}
-
-static void gpu_close(struct gpu *gpu)
-{
-    sl_cu_context before = NULL;
-    if (gpu->context == NULL) {
-        return;
-    }
-    if (all.driver.context_push(gpu->context) == 0) {
-        gpu_reset(gpu);
-        (void)all.driver.context_pop(&before);
-    }
-    (void)all.driver.context_release(gpu->device);
-    gpu->context = NULL;
-    gpu->stream = NULL; /* what could not be given back went with the context */
-    gpu->bounce = NULL;
-}
-
-/* Its context is current afterwards, when that went well. */
-static sl_err gpu_enter(struct gpu *gpu, int number, struct sl_error *why)
-{
-    const struct sl_driver *driver = &all.driver;
-    sl_err err = SL_OK;
-    if (gpu->context == NULL) {
-        err = failed(why, driver->device_get(&gpu->device, number), "find the device");
-        if (err == SL_OK) {
-            err = failed(why, driver->context_retain(&gpu->context, gpu->device),
-                         "take the device's context");
-        }
-        if (err != SL_OK) {
-            gpu->context = NULL;
-            return err;
-        }
-    }
-    err = failed(why, driver->context_push(gpu->context), "make the device's context current");
-    if (err !=
-        SL_OK) { /* the caller may have reset the device: all is made anew with the next copy */
-        sl_gpu_pins_forget(NULL);
-        gpu_close(gpu);
-        return err;
-    }
-    if (gpu->stream != NULL) {
-        return SL_OK;
-    }
-    err = failed(why, driver->stream_create(&gpu->stream, SL_CU_STREAM_NON_BLOCKING, 0),
-                 "create a stream");
-    if (err != SL_OK) {
-        sl_cu_context before = NULL;
-        gpu->stream = NULL;
-        (void)driver->context_pop(&before);
     }
     return err;
 }
@@ -192,6 +104,7 @@ static struct gpu *gpu_of(int number)
     if (all.gpus[number] == NULL) {
         all.gpus[number] = calloc(1, sizeof *gpu);
         if (all.gpus[number] != NULL) {
+            all.gpus[number]->number = number;
             pthread_mutex_init(&all.gpus[number]->lock, NULL);
         }
     }
@@ -200,194 +113,155 @@ static struct gpu *gpu_of(int number)
     return gpu;
 }
 
-/* ---- copies ---- */
-
-sl_err sl_gpu_copies_add(struct sl_gpu_copies *copies, const struct sl_gpu_copy *copy)
+static void gpu_close(struct gpu *gpu)
 {
-    if (!SL_ARRAY_ROOM(copies->at, copies->room, copies->count + 1)) {
-        return SL_ERR_NO_MEMORY;
+    sl_cu_context before = NULL;
+    if (gpu->context == NULL) {
+        return;
     }
-    copies->at[copies->count++] = *copy;
+    if (sl_gpu_driver.context_push(gpu->context) == 0) {
+        if (!gpu->stuck || gpu_pipe_ended(gpu, 0)) { /* the driver would wait for what is stuck */
+            gpu_reset(gpu);
+        }
+        (void)sl_gpu_driver.context_pop(&before);
+    }
+    (void)sl_gpu_driver.context_release(gpu->device);
+    /* What could not be given back went with the context. */
+    free(gpu->halves);
+    gpu->halves = NULL;
+    gpu->context = NULL;
+    gpu->stuck = false;
+    gpu->kernels = GPU_NEW;
+    gpu->room = 0;
+    gpu->control = NULL;
+    gpu->code.module = NULL;
+}
+
+static sl_err gpu_take(struct gpu *gpu, struct sl_error *why)
+{
+    const struct sl_driver *driver = &sl_gpu_driver;
+    int host_pointers = 0, major = 0, minor = 0;
+    sl_err err = gpu_failed(why, driver->device_get(&gpu->device, gpu->number), "find the device");
+    if (err == SL_OK) {
+        err = gpu_failed(
+            why,
+            driver->device_attribute(&host_pointers, SL_CU_ATTRIBUTE_HOST_POINTERS, gpu->device),
+            "ask for the device's host pointers");
+    }
+    if (err == SL_OK) {
+        sl_cu_result result = driver->device_attribute(&major, SL_CU_ATTRIBUTE_MAJOR, gpu->device);
+        result = result != 0 ? result
+                             : driver->device_attribute(&minor, SL_CU_ATTRIBUTE_MINOR, gpu->device);
+        err = gpu_failed(why, result, "ask for the device's capability");
+    }
+    if (err == SL_OK) {
+        err = gpu_failed(why, driver->context_retain(&gpu->context, gpu->device),
+                         "take the device's context");
+    }
+    if (err != SL_OK) {
+        gpu->context = NULL;
+        return err;
+    }
+    gpu->host_pointers = host_pointers != 0;
+    gpu->capability = (uint32_t)(10 * major + minor);
+    /* A batch takes every address as the device's: without this, one of registered memory would be
+     * an illegal one, and the engine's context lost. */
+    gpu->batch_works =
+        gpu->host_pointers && (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
     return SL_OK;
 }
 
-void sl_gpu_copies_free(struct sl_gpu_copies *copies)
+/* Its context is current afterwards, when that went well. */
+static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
 {
-    free(copies->at);
-    *copies = (struct sl_gpu_copies){0};
-}
-
-static sl_err send_singly(const struct gpu *gpu, bool to_host, struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    for (uint32_t i = 0; i < gpu->count && err == SL_OK; i++) {
-        sl_cu_result result =
-            to_host ? all.driver.to_host((void *)(uintptr_t)gpu->to[i], gpu->from[i],
-                                         gpu->lengths[i], gpu->stream)
-                    : all.driver.to_device(gpu->to[i], (const void *)(uintptr_t)gpu->from[i],
-                                           gpu->lengths[i], gpu->stream);
-        err = failed(why, result, to_host ? "copy from the device" : "copy to the device");
-    }
-    return err;
-}
-
-/* Puts what was gathered on the stream, in one call where the driver can. */
-static sl_err gpu_send(struct gpu *gpu, bool to_host, struct sl_error *why)
-{
-    const struct sl_driver *driver = &all.driver;
-    struct sl_cu_copy_kind kind = {.source_order = SL_CU_ORDER_STREAM};
-    size_t start = 0, refused = 0;
-    sl_err err = SL_OK;
-    bool batch = gpu->count > 1 && !gpu->batch_refused &&
-                 (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
-    if (batch) {
-        sl_cu_result result =
-            driver->copy_batch != NULL
-                ? driver->copy_batch(gpu->to, gpu->from, gpu->lengths, gpu->count, &kind, &start, 1,
-                                     gpu->stream)
-                : driver->copy_batch_12(gpu->to, gpu->from, gpu->lengths, gpu->count, &kind, &start,
-                                        1, &refused, gpu->stream);
-        gpu->batch_refused = result == SL_CU_NOT_SUPPORTED;
-        /* Copies that it took before it refused are the same again. */
-        batch = result == 0 || sl_driver_sticky(result);
-        err = batch ? failed(why, result, "copy a batch") : SL_OK;
-    }
-    if (!batch) {
-        err = send_singly(gpu, to_host, why);
-    }
-    gpu->count = 0;
-    return err;
-}
-
-/* Waits for all that was put on the stream; what came through the bounce buffer goes on from there.
- */
-static sl_err gpu_wait(struct gpu *gpu, bool to_host, struct sl_error *why)
-{
-    sl_err err = gpu->count > 0 ? gpu_send(gpu, to_host, why) : SL_OK;
-    sl_err waited = failed(err == SL_OK ? why : NULL, all.driver.stream_wait(gpu->stream),
-                           "wait for the device");
-    err = err == SL_OK ? waited : err;
-    for (uint32_t i = 0; i < gpu->bounced_count && err == SL_OK && to_host; i++) {
-        const struct bounced *item = &gpu->bounced[i];
-        memcpy(item->host, gpu->bounce + item->offset_bytes, item->length_bytes);
-    }
-    gpu->bounced_count = 0;
-    gpu->bounced_bytes = 0;
-    return err;
-}
-
-static sl_err gpu_add(struct gpu *gpu, unsigned char *host, sl_cu_ptr device, uint64_t length_bytes,
-                      bool to_host, struct sl_error *why)
-{
-    sl_cu_ptr to = to_host ? (sl_cu_ptr)(uintptr_t)host : device;
-    sl_cu_ptr from = to_host ? device : (sl_cu_ptr)(uintptr_t)host;
-    gpu->to[gpu->count] = to;
-    gpu->from[gpu->count] = from;
-    gpu->lengths[gpu->count++] = length_bytes;
-    return gpu->count == COPIES_MAX ? gpu_send(gpu, to_host, why) : SL_OK;
-}
-
-/* As much of the copy as one round through the bounce buffer takes. */
-static sl_err gpu_bounce(struct gpu *gpu, const struct sl_gpu_copy *copy, uint64_t at, bool to_host,
-                         uint64_t *taken, struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    if (gpu->bounce == NULL) {
-        void *bounce = NULL;
-        err = failed(why, all.driver.host_get(&bounce, BOUNCE_BYTES, SL_CU_HOST_PORTABLE),
-                     "get pinned memory");
-        if (err != SL_OK) {
-            return err;
-        }
-        gpu->bounce = bounce;
-    }
-    if (gpu->bounced_bytes == BOUNCE_BYTES || gpu->bounced_count == COPIES_MAX) {
-        err = gpu_wait(gpu, to_host, why);
-    }
+    sl_err err = gpu->context == NULL ? gpu_take(gpu, why) : SL_OK;
     if (err != SL_OK) {
         return err;
     }
-    struct bounced item = {.host = copy->host + at,
-                           .offset_bytes = gpu->bounced_bytes,
-                           .length_bytes =
-                               SL_MIN(copy->length_bytes - at, BOUNCE_BYTES - gpu->bounced_bytes)};
-    if (!to_host) {
-        memcpy(gpu->bounce + item.offset_bytes, item.host, item.length_bytes);
+    err = gpu_failed(why, sl_gpu_driver.context_push(gpu->context),
+                     "make the device's context current");
+    if (err != SL_OK) {
+        /* The caller may have reset the device: all is made anew with the next copy. */
+        sl_gpu_pins_forget(NULL, gpu->stuck);
+        gpu_close(gpu);
+        return err;
     }
-    gpu->bounced[gpu->bounced_count++] = item;
-    gpu->bounced_bytes += item.length_bytes;
-    *taken = item.length_bytes;
-    return gpu_add(gpu, gpu->bounce + item.offset_bytes, copy->device + at, item.length_bytes,
-                   to_host, why);
-}
-
-static sl_err gpu_copy(struct gpu *gpu, const struct sl_gpu_copy *copy, bool to_host,
-                       struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    uint64_t run = 0;
-    for (uint64_t at = 0; at < copy->length_bytes && err == SL_OK; at += run) {
-        run = sl_gpu_pins_run(&all.driver, gpu->device, copy->arena, copy->host + at,
-                              copy->length_bytes - at);
-        err = run > 0 ? gpu_add(gpu, copy->host + at, copy->device + at, run, to_host, why)
-                      : gpu_bounce(gpu, copy, at, to_host, &run, why);
+    if (gpu->stuck && !gpu_pipe_ended(gpu, 0)) {
+        err = sl_fail(why, SL_ERR_DEVICE,
+                      "device cuda: GPU %d is not used: copies that had to end earlier are on "
+                      "their way",
+                      gpu->number);
+    }
+    if (err == SL_OK) {
+        gpu->stuck = false;
+        err = gpu_halves_open(gpu, why);
+    }
+    if (err != SL_OK) {
+        sl_cu_context before = NULL;
+        (void)sl_gpu_driver.context_pop(&before);
     }
     return err;
 }
 
-/* The copies of one device. */
-static sl_err gpu_run(int number, const struct sl_gpu_copy *copies, uint32_t count, bool to_host,
-                      struct sl_error *why)
+/* Nothing was begun when it fails. */
+static sl_err event_wait(void *event, uint64_t deadline_ns, struct sl_error *why)
+{
+    sl_cu_result result = sl_cuda_event_wait(&sl_gpu_driver, event, deadline_ns);
+    return result == SL_CU_NOT_READY
+               ? sl_fail(why, SL_ERR_TIMEOUT,
+                         "device cuda: the engine's event %p was not over by the deadline", event)
+               : gpu_failed(why, result, "ask for the engine's event");
+}
+
+static bool lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+    if (pthread_mutex_trylock(lock) == 0) {
+        return true;
+    }
+    uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until); /* the clock that every system's locks know */
+    uint64_t until_ns = sl_deadline_ns((uint64_t)until.tv_nsec, left_ns);
+    until.tv_sec += (time_t)SL_MIN(until_ns / SL_NS_PER_S, (uint64_t)INT32_MAX);
+    until.tv_nsec = (long)(until_ns % SL_NS_PER_S);
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *why)
 {
     sl_cu_context before = NULL;
     struct gpu *gpu = gpu_of(number);
     if (gpu == NULL) {
         return sl_fail(why, SL_ERR_DEVICE, "device cuda: number %d cannot be used", number);
     }
-    pthread_mutex_lock(&gpu->lock);
-    sl_err err = gpu_enter(gpu, number, why);
+    if (!lock_until(&gpu->lock, job->deadline_ns)) {
+        return sl_fail(why, SL_ERR_TIMEOUT, "device cuda: other copies of GPU %d are on their way",
+                       number);
+    }
+    sl_err err = gpu_enter(gpu, why);
     if (err != SL_OK) {
         pthread_mutex_unlock(&gpu->lock);
         return err;
     }
-    gpu->count = gpu->bounced_count = 0;
-    gpu->bounced_bytes = 0;
-    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
-        err = gpu_copy(gpu, &copies[i], to_host, why);
+    err = event != NULL ? event_wait(event, job->deadline_ns, why) : SL_OK;
+    if (err == SL_OK) {
+        err = gpu_pipe_run(gpu, job, why);
+        job->copies->lent = gpu->stuck;
+        if (err != SL_OK && !gpu->stuck) {
+            gpu_reset(gpu);
+        }
     }
-    /* Also after a failure: nothing of ours may be under way when the memory is given back. */
-    gpu->count = err == SL_OK ? gpu->count : 0;
-    sl_err waited = gpu_wait(gpu, to_host, err == SL_OK ? why : NULL);
-    err = err == SL_OK ? waited : err;
-    if (err != SL_OK) {
-        gpu_reset(gpu);
-    }
-    sl_err left =
-        failed(err == SL_OK ? why : NULL, all.driver.context_pop(&before), "give the context back");
+    sl_err left = gpu_failed(err == SL_OK ? why : NULL, sl_gpu_driver.context_pop(&before),
+                             "give the context back");
     err = err == SL_OK ? left : err;
     pthread_mutex_unlock(&gpu->lock);
     return err;
 }
 
-sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, bool to_host, struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    int mode = copies->count > 0 ? sl_cuda_relax(&all.driver) : -1;
-    for (uint32_t first = 0, end = 0; first < copies->count && err == SL_OK; first = end) {
-        for (end = first; end < copies->count && copies->at[end].gpu == copies->at[first].gpu;
-             end++) {
-        }
-        err = gpu_run(copies->at[first].gpu, &copies->at[first], end - first, to_host, why);
-    }
-    sl_cuda_restore(&all.driver, mode);
-    copies->count = 0;
-    return err;
-}
-
 /* ---- ends ---- */
 
-/* Some device's context, current for the time of act(). */
-static void with_context(void (*act)(const struct sl_arena *arena), const struct sl_arena *arena)
+/* What is pinned of the arena (NULL: of all) goes, in some device's context. */
+static void unpin(const struct sl_arena *arena)
 {
     for (int i = 0; i < GPUS_MAX; i++) {
         pthread_mutex_lock(&all.gpus_lock);
@@ -398,28 +272,27 @@ static void with_context(void (*act)(const struct sl_arena *arena), const struct
         }
         sl_cu_context before = NULL;
         pthread_mutex_lock(&gpu->lock);
-        bool entered = gpu->context != NULL && all.driver.context_push(gpu->context) == 0;
+        bool entered = gpu->context != NULL && sl_gpu_driver.context_push(gpu->context) == 0;
         if (entered) {
-            act(arena);
-            (void)all.driver.context_pop(&before);
+            /* The driver would wait for copies that are stuck; their pages stay pinned. */
+            sl_gpu_pins_forget(arena, gpu->stuck && !gpu_pipe_ended(gpu, 0));
+            (void)sl_gpu_driver.context_pop(&before);
         }
         pthread_mutex_unlock(&gpu->lock);
         if (entered) {
             return;
         }
     }
-    act(arena); /* the devices are gone: what they pinned is, too */
+    sl_gpu_pins_forget(arena, false); /* the devices are gone: what they pinned is, too */
 }
 
 void sl_gpu_forget(const struct sl_arena *arena)
 {
-    if (arena == NULL || !atomic_load_explicit(&all.present, memory_order_acquire)) {
-        return;
-    }
-    if (sl_gpu_pins_know(arena)) {
-        int mode = sl_cuda_relax(&all.driver);
-        with_context(sl_gpu_pins_forget, arena);
-        sl_cuda_restore(&all.driver, mode);
+    if (arena != NULL && atomic_load_explicit(&all.present, memory_order_acquire) &&
+        sl_gpu_pins_know(arena)) {
+        int mode = sl_cuda_relax(&sl_gpu_driver);
+        unpin(arena);
+        sl_cuda_restore(&sl_gpu_driver, mode);
     }
 }
 
@@ -428,8 +301,8 @@ void sl_gpu_end(void)
     if (!atomic_load_explicit(&all.present, memory_order_acquire)) {
         return;
     }
-    int mode = sl_cuda_relax(&all.driver);
-    with_context(sl_gpu_pins_forget, NULL);
+    int mode = sl_cuda_relax(&sl_gpu_driver);
+    unpin(NULL);
     for (int i = 0; i < GPUS_MAX; i++) {
         if (all.gpus[i] != NULL) {
             gpu_close(all.gpus[i]);
@@ -438,5 +311,5 @@ void sl_gpu_end(void)
             all.gpus[i] = NULL;
         }
     }
-    sl_cuda_restore(&all.driver, mode);
+    sl_cuda_restore(&sl_gpu_driver, mode);
 }

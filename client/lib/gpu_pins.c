@@ -260,12 +260,12 @@ bool sl_gpu_pins_know(const struct sl_arena *arena)
 }
 
 /* Takes the region out of the table: unpinning takes long, and is done without the lock. */
-static void region_forget(struct region *region)
+static void region_forget(struct region *region, bool keep)
 {
     struct region gone = *region;
     *region = (struct region){0};
     pthread_mutex_unlock(&pins.lock);
-    for (uint64_t i = 0; i < slices_of(gone.length_bytes); i++) {
+    for (uint64_t i = 0; i < slices_of(gone.length_bytes) && !keep; i++) {
         if (gone.slices[i] == PIN_PINNED) {
             (void)pins.driver->host_unregister(gone.base + i * SL_GPU_PIN_BYTES);
         }
@@ -274,7 +274,7 @@ static void region_forget(struct region *region)
     pthread_mutex_lock(&pins.lock);
 }
 
-void sl_gpu_pins_forget(const struct sl_arena *arena)
+void sl_gpu_pins_forget(const struct sl_arena *arena, bool keep)
 {
     pthread_mutex_lock(&pins.lock);
     bool ours = pins.pid == getpid(); /* a fork has no thread to wait for */
@@ -289,7 +289,7 @@ void sl_gpu_pins_forget(const struct sl_arena *arena)
             pthread_cond_wait(&pins.turn, &pins.lock);
         }
         if (region->arena == of) { /* no other thread has done it meanwhile */
-            region_forget(region);
+            region_forget(region, keep);
         }
     }
     while (arena == NULL && ours && pins.working) {

@@ -23,8 +23,10 @@ uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
                          const struct sl_arena *arena, const unsigned char *at,
                          uint64_t length_bytes);
 /* Lets go of what is pinned of the arena, which is about to be unmapped; waits for the step that is
- * in progress. NULL: of all, and the thread has ended. Where there is a context it is current. */
-void sl_gpu_pins_forget(const struct sl_arena *arena);
+ * in progress. NULL: of all, and the thread has ended. Where there is a context it is current.
+ * keep: a GPU may still use it. Then the driver is not asked, since it would wait for that, and the
+ * pages stay pinned. */
+void sl_gpu_pins_forget(const struct sl_arena *arena, bool keep);
 /* Whether the arena is known here: it was asked for since it was forgotten. */
 bool sl_gpu_pins_know(const struct sl_arena *arena);
 

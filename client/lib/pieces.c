@@ -244,9 +244,14 @@ bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
 
 sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
                               const struct sl_piece *pieces, uint32_t count,
-                              struct sl_gpu_copies *copies)
+                              struct sl_pieces_room *room, struct sl_gpu_copies *copies)
 {
+    uint64_t end = 0;
     sl_err err = SL_OK;
+    if (room != NULL && run_of(pieces, count, &end) != count) {
+        err = ordered(pieces, &count, room);
+        pieces = room->at;
+    }
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
         const struct sl_piece *piece = &pieces[i];
         struct sl_gpu_copy copy = {.host = to + piece->offset_bytes,

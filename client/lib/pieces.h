@@ -29,10 +29,12 @@ sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *
 /* Whether a piece lies in device memory: worth asking only when sl_gpu_present. */
 bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count);
 /* The same as gather and scatter for pieces of which some lie there, without the digest: copies of
- * host memory are done, those of device memory are added to copies. Errors: SL_ERR_NO_MEMORY. */
+ * host memory are done, those of device memory are added to copies. room: they are added in the
+ * order of the value, as a value of copies wants it; NULL: as they come. Errors: SL_ERR_NO_MEMORY.
+ */
 sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
                               const struct sl_piece *pieces, uint32_t count,
-                              struct sl_gpu_copies *copies);
+                              struct sl_pieces_room *room, struct sl_gpu_copies *copies);
 sl_err sl_pieces_scatter_later(const struct sl_piece *pieces, uint32_t count, unsigned char *from,
                                const struct sl_arena *arena, uint64_t length_bytes,
                                struct sl_gpu_copies *copies);

@@ -221,7 +221,26 @@ static void item_claim(struct put *put, uint32_t index, struct sl_digest digest)
                                                              .digest_high = digest.high};
 }
 
-/* Host memory is there afterwards, with its digest; device memory is on its way (item->to). */
+/* Device memory is to be copied there; host memory is afterwards. */
+static sl_err item_fill_later(struct put *put, struct put_item *item, unsigned char *to,
+                              const struct sl_piece *pieces, uint32_t count)
+{
+    uint32_t before = put->copies.count, values_before = put->copies.value_count;
+    sl_err err = sl_gpu_copies_value(&put->copies, to, put_length(put, item->source));
+    if (err == SL_OK) {
+        err = sl_pieces_gather_later(to, sl_client_arena(put->at, (uint32_t)item->arena), pieces,
+                                     count, &put->pieces_room, &put->copies);
+    }
+    if (err != SL_OK) {
+        sl_gpu_copies_cut(&put->copies, before, values_before);
+        return err;
+    }
+    item->later = true;
+    item->value = values_before;
+    return SL_OK;
+}
+
+/* Host memory is there afterwards, with its digest; device memory is on its way (item->later). */
 static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest *digest)
 {
     struct sl_piece one;
@@ -236,30 +255,28 @@ static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest
     if (!put->devices || !sl_pieces_on_device(pieces, count)) {
         return sl_pieces_gather(to, length_bytes, pieces, count, &put->pieces_room, digest);
     }
-    uint32_t before = put->copies.count;
-    sl_err err = sl_pieces_gather_later(to, sl_client_arena(put->at, (uint32_t)item->arena), pieces,
-                                        count, &put->copies);
-    if (err != SL_OK) {
-        put->copies.count = before;
-        return err;
-    }
-    item->to = to;
-    return SL_OK;
+    return item_fill_later(put, item, to, pieces, count);
 }
 
-/* Items whose bytes come from a device: waits for them and digests what came. */
+/* Items whose bytes come from a device: waits for them. */
 static void put_fill_later(struct put *put)
 {
-    sl_err err = sl_gpu_copies_run(&put->copies, true, put->why);
+    const struct sl_gpu_order order = {
+        .to_host = true, .deadline_ns = put->deadline_ns, .event = put->event};
+    sl_err err = sl_gpu_copies_run(&put->copies, &order, put->why);
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
-        if (item->code != SL_OK || item->to == NULL) {
+        if (item->code != SL_OK || !item->later) {
             continue;
         }
-        if (err != SL_OK) {
-            sl_put_spoilt(put, item, err);
+        if (err == SL_OK) {
+            item_claim(put, i, put->copies.values[item->value].digest);
+        } else if (put->copies.lent) {
+            /* The GPU may write there yet: neither claim nor pin is given back while this process
+             * lives, so that nobody else gets the extent. */
+            item->code = (uint64_t)err;
         } else {
-            item_claim(put, i, sl_digest_of(item->to, put_length(put, item->source)));
+            sl_put_spoilt(put, item, err);
         }
     }
 }
@@ -268,7 +285,7 @@ void sl_put_fill(struct put *put)
 {
     bool later = false;
     put->claim_count = 0;
-    put->copies.count = 0;
+    sl_gpu_copies_clear(&put->copies);
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
         struct sl_digest digest = {0};
@@ -276,10 +293,10 @@ void sl_put_fill(struct put *put)
             continue;
         }
         sl_err err = item_fill(put, item, &digest);
-        later = later || item->to != NULL;
+        later = later || item->later;
         if (err != SL_OK) {
             sl_put_spoilt(put, item, err);
-        } else if (item->to == NULL) {
+        } else if (!item->later) {
             item_claim(put, i, digest);
         }
     }
@@ -551,9 +568,9 @@ sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
     return put_carry_out(&put, NULL, count);
 }
 
-sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why)
+sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                           const struct sl_terms *terms, void *event, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "put: %u items at no address", count);
@@ -562,8 +579,16 @@ sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                       .items_given = items,
                       .codes = codes,
                       .why = why,
+                      .event = event,
                       .deadline_ns = sl_client_deadline(client, timeout_ns)};
     return put_carry_out(&put, terms, count);
+}
+
+sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
+                     struct sl_error *why)
+{
+    return sl_put_pieces_after(client, items, count, terms, NULL, codes, timeout_ns, why);
 }
 
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,

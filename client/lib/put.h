@@ -8,7 +8,8 @@ struct put_item {
     uint64_t source; /* index into the caller's arrays */
     uint64_t code, ref, generation, arena, offset_bytes;
     sl_pin pin;        /* of an extent granted ahead */
-    unsigned char *to; /* where device memory is being copied to; NULL: none is */
+    bool later;        /* device memory is being copied into it, ... */
+    uint32_t value;    /* ... as this value of the copies */
     bool other_writes; /* so the registrar said */
 };
 
@@ -25,6 +26,7 @@ struct put {
     uint64_t ttl_ns; /* 0: as long as a batch of its size may take */
     sl_err *codes;
     uint64_t deadline_ns;
+    void *event; /* CUevent that copies of device memory come after; NULL: none */
     struct sl_error *why;
     struct sl_text contributions[SL_TERMS_CONTRIBUTIONS_MAX];
     struct sl_pieces_room pieces_room;

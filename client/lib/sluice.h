@@ -179,6 +179,37 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
                      struct sl_error *why);
 
+/* ---- order with the engine's streams ----
+ *
+ * Device memory is read and written on streams of Sluice's own, in this process or a swapper's.
+ * They know nothing of the engine's streams, not even of the default one.
+ *
+ * - What reads device memory (put, draft, store, a layer that is ready): all work that writes these
+ *   bytes has ended before the call. The engine has waited for its stream, or for an event behind
+ *   that work; that it was submitted is not enough.
+ * - What writes device memory (get, load): all work that reads or writes these bytes has ended
+ *   before the call.
+ * - Until the call has returned, or the op is fenced, nobody writes what is read, and nobody touches
+ *   what is written.
+ * - A get returns, and a load or a layer is answered, when the bytes are in place. Work that is
+ *   submitted afterwards sees them, on every stream of every process that maps the memory. There is
+ *   nothing to wait for on the device.
+ *
+ * With an event the engine need not wait. Sluice looks whether the event is over, and touches none
+ * of the device memory before. The event was recorded before the call, behind that work, and is
+ * neither destroyed nor recorded anew until the call has returned or the op has ended. */
+
+/* The same as without _after. event: a CUevent (cudaEvent_t) of this process as above, of any
+ * device; NULL: none. Pieces in host memory are copied at once, whatever the event says. codes[i]
+ * also: SL_ERR_TIMEOUT (it was not over in time; nothing of device memory was touched),
+ * SL_ERR_DEVICE (the driver knows no such event). */
+sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                           const struct sl_terms *terms, void *event, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
+                           bool whole, void *event, uint64_t *lengths, sl_err *codes,
+                           uint64_t timeout_ns, struct sl_error *why);
+
 /* A value that is written little by little and seen when it is committed. It belongs to its client,
  * and ends before that is closed. */
 struct sl_draft;

@@ -28,7 +28,7 @@
 #define DEVICE_BYTES (24 * SL_MIB)
 #define VALUE_BYTES  (3 * SL_MIB + 4321)
 #define BATCH        100u
-#define FAILURES_MAX 400u
+#define FAILURES_MAX 800u
 
 static struct sl_error why;
 static const char *settings[4];
@@ -218,7 +218,7 @@ static void draft_fails(struct sl_client *client)
           SL_OK);
     CHECK(code == SL_OK && sl_draft_write(open, &whole, 1, &why) == SL_OK);
     fake->fail_code = SL_CU_INVALID_VALUE;
-    fake->fail_symbol = "fake_stream_wait";
+    fake->fail_symbol = "fake_event_record";
     CHECK(sl_draft_write(open, pieces, 2, &why) == SL_ERR_DEVICE);
     fake->fail_symbol = NULL;
     CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
@@ -243,7 +243,7 @@ static void bounce(struct sl_client *client)
     CHECK(get_one(client, "large", &to, 1) == SL_OK);
     CHECK(memcmp(device + 12 * SL_MIB, large, sizeof large) == 0);
     drop(client, "large");
-    CHECK(fake->registrations == 0 && fake->host_allocations == 1);
+    CHECK(fake->registrations == 0 && fake->host_allocations == 2); /* one a half */
     moves(client);
     mixed(client);
 }
@@ -458,13 +458,267 @@ static void fails(struct sl_client *client)
     fails_of(client, false, true);
 }
 
+/* ---- the ways ---- */
+
+#define PIECES       16u
+#define PIECE_BYTES  4096u
+#define FORWARD      (PIECES * PIECE_BYTES) /* a value */
+#define WAY_VALUES   64u
+#define SCATTERED(i) ((i)*2 * PIECE_BYTES) /* every other piece of the device is used */
+
+static struct sl_piece way_pieces[2][WAY_VALUES][PIECES];
+static struct sl_pieces way_puts[WAY_VALUES], way_gets[WAY_VALUES];
+static char way_keys[WAY_VALUES][16];
+static sl_err way_codes[WAY_VALUES];
+
+/* Values of pieces that lie apart from each other on the device, and of `tail` bytes more. */
+static void ways_make(uint64_t tail)
+{
+    memset(device, 0xdd, DEVICE_BYTES);
+    for (uint32_t i = 0; i < WAY_VALUES; i++) {
+        for (uint32_t k = 0; k < PIECES; k++) {
+            uint64_t piece = i * PIECES + k, length = PIECE_BYTES + (k + 1 == PIECES ? tail : 0);
+            way_pieces[0][i][k] =
+                (struct sl_piece){device + SCATTERED(piece), length, k * PIECE_BYTES};
+            way_pieces[1][i][k] =
+                (struct sl_piece){device + 12 * SL_MIB + SCATTERED(piece), length, k * PIECE_BYTES};
+            memcpy(way_pieces[0][i][k].at, host + i * 1000 + k * PIECE_BYTES, length);
+        }
+        (void)snprintf(way_keys[i], sizeof way_keys[i], "way/%u", i);
+        way_puts[i] =
+            (struct sl_pieces){.key = key_of(way_keys[i]), .at = way_pieces[0][i], .count = PIECES};
+        way_gets[i] =
+            (struct sl_pieces){.key = key_of(way_keys[i]), .at = way_pieces[1][i], .count = PIECES};
+    }
+}
+
+static void ways_put(struct sl_client *client, uint64_t tail)
+{
+    CHECK(sl_put_pieces(client, way_puts, WAY_VALUES, NULL, way_codes, WAIT_NS, &why) == SL_OK);
+    for (uint32_t i = 0; i < WAY_VALUES; i++) {
+        CHECK(way_codes[i] == SL_OK);
+        same_digest(client, way_keys[i], host + i * 1000, FORWARD + tail);
+    }
+}
+
+static void ways_get(struct sl_client *client)
+{
+    CHECK(sl_get_pieces(client, way_gets, WAY_VALUES, true, NULL, way_codes, WAIT_NS, &why) ==
+          SL_OK);
+    for (uint32_t i = 0; i < WAY_VALUES; i++) {
+        CHECK(way_codes[i] == SL_OK);
+        for (uint32_t k = 0; k < PIECES; k++) {
+            const struct sl_piece *piece = &way_pieces[1][i][k];
+            const unsigned char *behind = piece->at;
+            CHECK(memcmp(piece->at, host + i * 1000 + piece->offset_bytes, piece->length_bytes) ==
+                  0);
+            CHECK(k + 1 == PIECES || behind[piece->length_bytes] == 0xdd);
+        }
+        drop(client, way_keys[i]);
+    }
+}
+
+/* Small pieces go by kernels, their digests are made on the GPU, and nothing is waited for but the
+ * halves: each of 8 MiB, 4 MiB are one. */
+static void ways(struct sl_client *client)
+{
+    static const uint64_t tails[] = {0, 1, 100};
+    for (uint32_t i = 0; i < SL_COUNT(tails); i++) {
+        fake->launches = fake->copies = fake->batches = fake->queries = 0;
+        ways_make(tails[i]);
+        ways_put(client, tails[i]);
+        CHECK(fake->launches == 2 && fake->batches == 1); /* gather, digest; all values at once */
+        CHECK(fake->copies == 2);                         /* the table, the digests */
+        ways_get(client);
+        CHECK(fake->launches == 3);
+        CHECK(fake->queries <= 2); /* one wait a call, whatever the number of keys */
+    }
+    CHECK(nothing_current());
+    sl_gpu_end();
+    CHECK(fake->allocations == 1 && fake->modules == 0 && fake->host_allocations == 0);
+}
+
+/* Large values, too, whose digests go over several halves, and that begin in the middle of one. */
+static void halves(struct sl_client *client, bool by_gpu)
+{
+    static unsigned char large[11 * SL_MIB + 77];
+    static const uint64_t lengths[] = {3 * SL_MIB + 5, 11 * SL_MIB + 77};
+    struct sl_piece from[2], to[2];
+    struct sl_pieces puts[2], gets[2];
+    sl_err codes[2];
+    for (uint32_t i = 0; i < sizeof large; i++) {
+        large[i] = (unsigned char)(i * 5 + (i >> 12));
+    }
+    memcpy(device, large, sizeof large);
+    memset(device + 12 * SL_MIB, 0, sizeof large);
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *key = i == 0 ? "small" : "large";
+        from[i] = (struct sl_piece){device, lengths[i], 0};
+        to[i] = (struct sl_piece){device + 12 * SL_MIB, lengths[i], 0};
+        puts[i] = (struct sl_pieces){.key = key_of(key), .at = &from[i], .count = 1};
+        gets[i] = (struct sl_pieces){.key = key_of(key), .at = &to[i], .count = 1};
+    }
+    fake->launches = 0;
+    CHECK(sl_put_pieces(client, puts, 2, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(codes[0] == SL_OK && codes[1] == SL_OK && (fake->launches >= 4) == by_gpu);
+    same_digest(client, "small", large, lengths[0]);
+    same_digest(client, "large", large, lengths[1]);
+    CHECK(sl_get_pieces(client, gets, 2, true, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(codes[0] == SL_OK && codes[1] == SL_OK);
+    CHECK(memcmp(device + 12 * SL_MIB, large, sizeof large) == 0);
+    drop(client, "small");
+    drop(client, "large");
+}
+
+/* The kernels cannot be loaded, or there is no memory for them: copies serve, the processor
+ * digests. They are not asked for again and again. */
+static void no_kernels(struct sl_client *client)
+{
+    static const char *const symbols[] = {"fake_module_load", "fake_module_function",
+                                          "fake_memory_get"};
+    for (uint32_t i = 0; i < SL_COUNT(symbols); i++) {
+        fake->launches = 0;
+        fake->fail_code = SL_CU_OUT_OF_MEMORY;
+        fake->fail_symbol = symbols[i];
+        ways_make(7);
+        ways_put(client, 7);
+        fake->fail_symbol = NULL;
+        ways_get(client);
+        CHECK(fake->launches == 0 && fake->modules == 0 && fake->allocations == 1);
+        halves(client, false);
+        sl_gpu_end();
+    }
+}
+
+static void kernels(struct sl_client *client)
+{
+    sl_gpu_kernels(FAKE_CUDA_IMAGE);
+    ways(client);
+    halves(client, true);
+    moves(client);
+    mixed(client);
+    draft(client);
+    sl_gpu_end();
+    fake->registered_max = 1; /* nothing can be pinned: through the bounce memory */
+    fake->registered = 1;
+    ways(client);
+    halves(client, true);
+    sl_gpu_end();
+    fake->registered_max = 0;
+    no_kernels(client);
+    fails_of(client, false, false);
+}
+
+/* Where registered memory has an address of its own on the device, a batch with the processor's is
+ * an illegal address, and the engine's context with it: the client copies one by one. */
+static void attribute(struct sl_client *client)
+{
+    fake->no_host_pointers = true;
+    ways_make(0);
+    ways_put(client, 0);
+    ways_get(client);
+    CHECK(fake->batches == 0 && fake->stuck == 0);
+    sl_gpu_kernels(FAKE_CUDA_IMAGE);
+    sl_gpu_end();
+    ways_put(client, 0);
+    ways_get(client);
+    CHECK(fake->batches == 0 && fake->stuck == 0 && fake->launches > 0);
+}
+
+/* ---- what does not end ---- */
+
+#define MANY 980u /* values of FORWARD bytes in 64 MiB */
+
+static void hangs(struct sl_client *client)
+{
+    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_pieces item = {.key = key_of("hangs"), .at = &whole, .count = 1};
+    const struct sl_object_key key = key_of("draft");
+    const uint64_t length = FORWARD;
+    sl_err code = SL_OK;
+    memset(device, 0xaa, FORWARD);
+    fake->hangs = true;
+    uint64_t begun_ns = sl_clock_monotonic_ns();
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
+    CHECK(code == SL_ERR_DEVICE && strstr(why.text, "did not end by the deadline") != NULL);
+    CHECK(sl_clock_monotonic_ns() - begun_ns < WAIT_NS / 2);
+    CHECK(get_one(client, "hangs", &whole, 1) == SL_ERR_NOT_FOUND);
+    /* This GPU's copies are refused at once; everything else goes on. */
+    const struct sl_pieces other_item = {.key = key_of("other"), .at = &whole, .count = 1};
+    CHECK(sl_put_pieces(client, &other_item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(code == SL_ERR_DEVICE && strstr(why.text, "is not used") != NULL);
+    for (uint32_t i = 0; i < MANY; i++) { /* nearly all memory: none of them gets its extent */
+        char text[16];
+        (void)snprintf(text, sizeof text, "host/%u", i);
+        CHECK(sl_put(client, key_of(text), host, FORWARD, WAIT_NS, &why) == SL_OK);
+    }
+    fake->hangs = false; /* what was on its way lands now */
+    CHECK(put_one(client, "again", &whole, 1) == SL_OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "host/%u", i);
+        CHECK(sl_get(client, key_of(text), (struct sl_buffer){other, FORWARD}, NULL, WAIT_NS,
+                     &why) == SL_OK);
+        CHECK(memcmp(other, host, FORWARD) == 0);
+    }
+    /* A draft that may be written to for ever is not committed. */
+    struct sl_draft *open = NULL;
+    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+          SL_OK);
+    fake->hangs = true;
+    CHECK(sl_draft_write(open, &whole, 1, &why) == SL_ERR_DEVICE);
+    fake->hangs = false;
+    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(code == SL_ERR_DEVICE && sl_exists(client, key) == SL_ERR_NOT_FOUND);
+}
+
+/* ---- the engine's event ---- */
+
+static void event(struct sl_client *client)
+{
+    const struct sl_piece from = {device, FORWARD, 0}, to = {device + 8 * SL_MIB, FORWARD, 0};
+    const struct sl_pieces put = {.key = key_of("event"), .at = &from, .count = 1};
+    const struct sl_pieces get = {.key = key_of("event"), .at = &to, .count = 1};
+    sl_cu_context context = NULL;
+    sl_cu_stream stream = NULL;
+    sl_cu_event over = NULL;
+    sl_err code = SL_OK;
+    CHECK(engine.context_retain(&context, 0) == 0 && engine.context_set(context) == 0);
+    CHECK(engine.stream_create(&stream, SL_CU_STREAM_NON_BLOCKING, 0) == 0);
+    CHECK(engine.event_create(&over, SL_CU_EVENT_NO_TIMING) == 0);
+    memset(device, 0x11, FORWARD);
+    memset(other, 0x5a, FORWARD);
+    CHECK(engine.fill((uintptr_t)device, 0x5a, FORWARD, stream) == 0);
+    CHECK(engine.event_record(over, stream) == 0 && engine.context_set(NULL) == 0);
+    /* It is not over in time: nothing is copied, and the GPU is used as before. */
+    fake->hangs = true;
+    fake->copies = 0;
+    CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, SL_NS_PER_S / 2, &why) == SL_OK);
+    CHECK(code == SL_ERR_TIMEOUT && strstr(why.text, "event") != NULL && fake->copies == 0);
+    fake->hangs = false;
+    fake->busy_queries = 5;
+    CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(code == SL_OK && fake->busy_queries == 0);
+    same_digest(client, "event", other, FORWARD);
+    /* What the engine still does with the blocks comes before what is loaded into them. */
+    CHECK(engine.context_set(context) == 0);
+    CHECK(engine.fill((uintptr_t)device + 8 * SL_MIB, 0x77, FORWARD, stream) == 0);
+    CHECK(engine.event_record(over, stream) == 0 && engine.context_set(NULL) == 0);
+    CHECK(sl_get_pieces_after(client, &get, 1, true, over, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(engine.context_set(context) == 0 && engine.stream_wait(stream) == 0);
+    CHECK(code == SL_OK && memcmp(device + 8 * SL_MIB, other, FORWARD) == 0);
+    CHECK(engine.event_destroy(over) == 0 && engine.stream_destroy(stream) == 0);
+    CHECK(engine.context_set(NULL) == 0 && engine.context_release(0) == 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
 } whats[] = {
     {"moves", moves},       {"mixed", mixed}, {"draft", draft},     {"draft-fails", draft_fails},
     {"bounce", bounce},     {"pins", pins},   {"retries", retries}, {"gives-up", gives_up},
-    {"captures", captures}, {"fails", fails}};
+    {"captures", captures}, {"fails", fails}, {"kernels", kernels}, {"attribute", attribute},
+    {"hangs", hangs},       {"event", event}};
 
 int main(int argc, char **argv)
 {

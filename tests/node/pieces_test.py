@@ -160,6 +160,18 @@ class Device(unittest.TestCase):
     def test_each_call_of_the_driver_fails_in_turn(self):
         self.run_probe("fails")
 
+    def test_small_pieces_and_digests_by_kernels(self):
+        self.run_probe("kernels")
+
+    def test_no_batch_where_registered_memory_has_another_address_on_the_device(self):
+        self.run_probe("attribute")
+
+    def test_copies_that_do_not_end(self):
+        self.run_probe("hangs")
+
+    def test_copies_come_after_the_engine_s_event(self):
+        self.run_probe("event")
+
 
 @unittest.skipUnless(os.path.exists(MEMORY_PROBE) and os.path.exists(DRIVER), "engine_memory_probe was not built")
 class EngineMemory(unittest.TestCase):

@@ -1,0 +1,104 @@
+/* client/lib/gpu_internal.h - the parts of copies of device memory; private to client/lib/gpu*.c. */
+#ifndef SL_CLIENT_LIB_GPU_INTERNAL_H
+#define SL_CLIENT_LIB_GPU_INTERNAL_H
+
+#include "client/lib/gpu.h"
+#include "client/lib/gpu_pins.h"
+#include "cuda/kernel_images.h"
+#include "cuda/sl_crossover.h"
+#include "cuda/sl_kernels.h"
+
+#define GPUS_MAX   16
+#define GPU_HALVES 2u
+/* 0.16 ms of PCIe 5: calls of the driver for the next half take less. Two of them are the device
+ * memory that the engine lends. */
+#define GPU_HALF_BYTES    (8 * SL_MIB)
+#define GPU_HALF_SEGMENTS 4096u /* pieces, or parts of pieces */
+#define GPU_HALF_COPIES   (2 * GPU_HALF_SEGMENTS)
+#define GPU_HALF_HASHES   2048u
+#define GPU_DIRECT        UINT64_MAX /* not through the bounce memory */
+#define GPU_NO_HASH       UINT32_MAX
+
+enum gpu_thing { GPU_NEW, GPU_READY, GPU_REFUSED };
+
+/* What lies in one run of an arena. */
+struct gpu_part {
+    unsigned char *host;
+    uint64_t length_bytes;
+    uint64_t used_bytes;   /* where it lies in staging */
+    uint64_t bounce_bytes; /* where in the bounce memory, or GPU_DIRECT */
+    struct sl_gpu_value *value;
+    uint32_t hash_first; /* of its chunks by the GPU, or GPU_NO_HASH */
+};
+
+/* What is on its way while the other half is filled or digested. */
+struct gpu_half {
+    sl_cu_stream stream;
+    sl_cu_event done;
+    unsigned char *bounce; /* GPU_HALF_BYTES, pinned; NULL: not needed so far */
+    /* Of the kernels, when they are ready: */
+    sl_cu_ptr staging, table_device, hashes_device;
+    struct sl_swap_layer *table; /* pinned: a row a segment */
+    uint64_t *hashes;            /* pinned */
+    bool in_flight;              /* its memory is the GPU's until `done` */
+    uint64_t used_bytes, tile_count;
+    uint32_t part_count, segment_count, copy_count, hash_count;
+    struct gpu_part parts[GPU_HALF_SEGMENTS];
+    sl_cu_ptr to[GPU_HALF_COPIES], from[GPU_HALF_COPIES];
+    size_t lengths[GPU_HALF_COPIES];
+};
+
+struct gpu {
+    pthread_mutex_t lock; /* all below */
+    int number;
+    sl_cu_device device;
+    sl_cu_context context; /* NULL: not taken yet; then to the end */
+    bool host_pointers;    /* pinned memory has one address for both */
+    bool batch_works;
+    bool stuck; /* copies did not end by their deadline */
+    enum gpu_thing kernels;
+    struct sl_kernels code;
+    uint32_t capability;     /* 90: sm_90 */
+    sl_cu_ptr room;          /* device memory of the kernels */
+    void *control;           /* pinned memory of the kernels */
+    struct gpu_half *halves; /* GPU_HALVES of them; NULL: not made yet */
+};
+
+/* Copies of one GPU, in progress. */
+struct gpu_job {
+    struct sl_gpu_copies *copies;
+    uint32_t next, end;
+    uint64_t next_bytes; /* of the next copy, from here on */
+    sl_cu_device device; /* in whose context arenas are pinned */
+    enum sl_way way;
+    bool to_host;
+    uint64_t deadline_ns;
+};
+
+/* gpu.c */
+extern struct sl_driver sl_gpu_driver; /* joined when sl_gpu_present */
+/* Takes the device, waits for the event (NULL: none) and carries the job out. Errors: those of
+ * sl_gpu_copies_run. */
+sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *why);
+/* Whatever the driver says: the caller's device failed, and the text has its code. */
+sl_err gpu_failed(struct sl_error *why, sl_cu_result result, const char *doing);
+
+/* gpu_open.c: streams, buffers and kernels of a device. A context is current. */
+sl_err gpu_halves_open(struct gpu *gpu, struct sl_error *why);
+sl_err gpu_bounce_open(struct gpu_half *half, struct sl_error *why);
+/* Whether kernels can be launched; loads them once. */
+bool gpu_kernels_open(struct gpu *gpu);
+/* Everything goes, to be made anew with the next copy. */
+void gpu_reset(struct gpu *gpu);
+
+/* gpu_pipe.c */
+/* Carries the job out; everything has ended afterwards, unless gpu->stuck. */
+sl_err gpu_pipe_run(struct gpu *gpu, struct gpu_job *job, struct sl_error *why);
+/* Whether nothing is on its way any more; waits for it until the deadline. */
+bool gpu_pipe_ended(struct gpu *gpu, uint64_t deadline_ns);
+
+/* gpu_copies.c */
+/* Bytes of the value up to end_bytes are there: hashes the chunks that are whole. */
+void gpu_value_landed(struct sl_gpu_copies *copies, struct sl_gpu_value *value, uint64_t end_bytes);
+
+#endif

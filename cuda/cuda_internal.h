@@ -231,6 +231,11 @@ void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map);
  * NULL, which is no error. Errors: those of the driver that are not the image's. */
 sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
                          uint32_t count, struct sl_error *why);
+/* cuda_event.c */
+sl_err cuda_event_open(struct sl_device *device, const unsigned char handle[64], void **out,
+                       struct sl_error *why);
+sl_err cuda_event_over(struct sl_device *device, void *opened, bool *over, struct sl_error *why);
+void cuda_event_close(struct sl_device *device, void *opened);
 
 /* cuda_measure.c */
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why);

@@ -95,6 +95,7 @@ enum {
     SL_CU_STREAM_NON_BLOCKING = 1,
     SL_CU_EVENT_BLOCKING = 1,
     SL_CU_EVENT_NO_TIMING = 2,
+    SL_CU_EVENT_INTERPROCESS = 4,
     SL_CU_IPC_PEER_ACCESS = 1,
     SL_CU_HANDLE_FD = 1,
     SL_CU_HANDLE_FABRIC = 8,
@@ -170,6 +171,9 @@ enum {
       (sl_cu_ptr * to, sl_cu_ptr * from, size_t * lengths, size_t count,                           \
        struct sl_cu_copy_kind * kinds, size_t * kind_starts, size_t kind_count, size_t * failed,   \
        sl_cu_stream stream))                                                                       \
+    X(event_ipc_get, "cuIpcGetEventHandle", true, (struct sl_cu_ipc * handle, sl_cu_event event))  \
+    X(event_ipc_open, "cuIpcOpenEventHandle", true,                                                \
+      (sl_cu_event * event, struct sl_cu_ipc handle))                                              \
     X(ipc_get, "cuIpcGetMemHandle", true, (struct sl_cu_ipc * handle, sl_cu_ptr at))               \
     X(ipc_open, "cuIpcOpenMemHandle_v2", true,                                                     \
       (sl_cu_ptr * at, struct sl_cu_ipc handle, unsigned flags))                                   \

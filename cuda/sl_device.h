@@ -97,6 +97,14 @@ struct sl_device_ops {
     sl_err (*move_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why);
     sl_err (*move_end)(struct sl_device *device, bool wait, struct sl_error *why);
+    /* Work of another process on this device: opens the event that its IPC handle names, and asks
+     * whether the work before it is over. Close what was opened; the other process keeps the event
+     * until then. NULL, all three: the back end knows no events. Errors: SL_ERR_INVALID (no such
+     * event: the text names the handle), SL_ERR_DEVICE. */
+    sl_err (*event_open)(struct sl_device *device, const unsigned char handle[64], void **out,
+                         struct sl_error *why);
+    sl_err (*event_over)(struct sl_device *device, void *event, bool *over, struct sl_error *why);
+    void (*event_close)(struct sl_device *device, void *event);
     /* NULL where nothing is to be done: see sl_device_host_add and the functions below it. */
     sl_err (*host_add)(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                        uint64_t ready_bytes, struct sl_error *why);

@@ -22,6 +22,7 @@
 #define SL_WIRE_VERSION     2
 #define SL_WIRE_VERSION_MIN 1
 #define SL_BATCH_MAX        65536
+#define SL_EVENT_BYTES      64          /* of an IPC handle of an event */
 #define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
 
 #define SL_ITEM_WANT(F, L)                                                       \
@@ -222,6 +223,9 @@
     F(U64, block_end, 1, UINT32_MAX, "blocks of the input, an incomplete last one counts") \
     F(U64, keys_low, 0, UINT64_MAX, "digest of model and last key, low half")              \
     F(U64, keys_high, 0, UINT64_MAX, "high half")
+#define SL_ITEM_EVENT(F, L)     \
+    F(U64, rank, 0, 63, "rank") \
+    F(BIN, handle, 64, 64, "as cuIpcGetEventHandle gives it")
 #define SL_ITEM_RECEIPT(F, L)                                                              \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                        \
     F(U64, block_end, 1, UINT32_MAX, "blocks of the input, an incomplete last one counts") \
@@ -272,6 +276,7 @@
     X(door, SL_ITEM_DOOR)                 \
     X(receipt, SL_ITEM_RECEIPT)           \
     X(ticket, SL_ITEM_TICKET)             \
+    X(event, SL_ITEM_EVENT)               \
     X(holding, SL_ITEM_HOLDING)           \
     X(contribution, SL_ITEM_CONTRIBUTION) \
     X(seen, SL_ITEM_SEEN)
@@ -435,46 +440,54 @@
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
 
 /* client -> coordinator */
-#define SL_BODY_STORE(F, L)                                                                   \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                    \
-      "token ids, u32 little-endian, from the start of the prompt")                           \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")   \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")               \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                 \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                   \
-      "device block of every block from first_block on, the same on all ranks")               \
-    F(U64, handover_id, 0, UINT64_MAX,                                                        \
-      "0: none; else all or nothing for decode, held until it has it")                        \
-    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")      \
-    L(ticket, ticket, 4, "one: push to decode; none: through storage")                        \
-    F(U64S, layer_ends, 0, 32768,                                                             \
-      "by layers: for each layer of the forward pass, for each pool, how many of the pool's " \
-      "layers belong to it or to those before; empty: all at once")                           \
-    F(U64, layers_ready, 0, 4096, "by layers: so many are computed already")                  \
-    F(U64S, layered_blocks, 0, SL_BATCH_MAX,                                                  \
-      "by layers: device_blocks, which is empty then: who does not know layers stores nothing")
+#define SL_BODY_STORE(F, L)                                                                     \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                  \
+    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                      \
+      "token ids, u32 little-endian, from the start of the prompt")                             \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")     \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")                 \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                   \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                     \
+      "device block of every block from first_block on, the same on all ranks")                 \
+    F(U64, handover_id, 0, UINT64_MAX,                                                          \
+      "0: none; else all or nothing for decode, held until it has it")                          \
+    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")        \
+    L(ticket, ticket, 4, "one: push to decode; none: through storage")                          \
+    F(U64S, layer_ends, 0, 32768,                                                               \
+      "by layers: for each layer of the forward pass, for each pool, how many of the pool's "   \
+      "layers belong to it or to those before; empty: all at once")                             \
+    F(U64, layers_ready, 0, 4096, "by layers: so many are computed already")                    \
+    F(U64S, layered_blocks, 0, SL_BATCH_MAX,                                                    \
+      "by layers: device_blocks, which is empty then: who does not know layers stores nothing") \
+    L(events, event, 64,                                                                        \
+      "one a rank: its blocks are read when the event is over; none: the engine has waited")    \
+    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                    \
+      "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
     F(BIN, existed, 0, SL_BATCH_MAX, "bitmap: was there already")                          \
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")                          \
     L(receipt, receipt, 4, "one, of a hand-over that is committed: for decode")
-#define SL_BODY_LOAD(F, L)                                                                   \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                               \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                   \
-      "token ids, u32 little-endian, from the start of the prompt")                          \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                       \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")   \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on") \
-    F(U64, handover_id, 0, UINT64_MAX,                                                       \
-      "0: none; else waits until prefill has committed, and loads all or fails")             \
-    L(receipt, receipt, 4, "one, when it has come already")                                  \
-    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")                       \
-    F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                  \
-    F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                  \
-    F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")
+#define SL_BODY_LOAD(F, L)                                                                      \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                  \
+    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                      \
+      "token ids, u32 little-endian, from the start of the prompt")                             \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                          \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")      \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                   \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on")    \
+    F(U64, handover_id, 0, UINT64_MAX,                                                          \
+      "0: none; else waits until prefill has committed, and loads all or fails")                \
+    L(receipt, receipt, 4, "one, when it has come already")                                     \
+    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")                          \
+    F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                     \
+    F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                     \
+    F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")                                  \
+    L(events, event, 64,                                                                        \
+      "one a rank: its blocks are written when the event is over; none: the engine has waited") \
+    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                    \
+      "with events: device_blocks, which is empty then: who does not know events loads nothing")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -515,12 +528,14 @@
     F(BOOL, partial, 0, 1, "an incomplete last block gets a key where the format has one")
 #define SL_BODY_KEYS_REPLY(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "one for each block")
 
-#define SL_BODY_COPY(F, L)                                              \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                          \
-    F(U64, rank, 0, 63, "rank")                                         \
-    F(BOOL, out, 0, 1, "true: device to arena, false: arena to device") \
-    L(items, piece, SL_BATCH_MAX, "parts")                              \
-    F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests")
+#define SL_BODY_COPY(F, L)                                                                   \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                               \
+    F(U64, rank, 0, 63, "rank")                                                              \
+    F(BOOL, out, 0, 1, "true: device to arena, false: arena to device")                      \
+    L(items, piece, SL_BATCH_MAX, "parts")                                                   \
+    F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests") \
+    F(BIN, event, 0, 64,                                                                     \
+      "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")
 #define SL_BODY_COPY_REPLY(F, L)                                                            \
     F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items")                                      \
     F(BIN, digests, 0, 1048576,                                                             \

@@ -70,6 +70,8 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_bytes tokens;
     struct sl_text extras;
     struct sl_u64s device_blocks;
+    const struct sl_item_event *events;
+    uint64_t event_count;
     bool partial;
 };
 
@@ -79,19 +81,26 @@ static struct request request_of(const struct sl_msg *msg)
     const struct sl_body_load *load = &msg->body.load;
     if (msg->type == SL_MSG_STORE) {
         bool by_layers = store->layer_ends.count > 0;
+        const struct sl_u64s *blocks = store->events.count > 0 ? &store->ordered_blocks
+                                       : by_layers             ? &store->layered_blocks
+                                                               : &store->device_blocks;
         return (struct request){.engine_id = store->engine_id,
                                 .first_block = store->first_block,
                                 .tokens = store->tokens,
                                 .extras = store->extras,
-                                .device_blocks =
-                                    by_layers ? store->layered_blocks : store->device_blocks,
+                                .device_blocks = *blocks,
+                                .events = store->events.at,
+                                .event_count = store->events.count,
                                 .partial = store->partial};
     }
     return (struct request){.engine_id = load->engine_id,
                             .first_block = load->first_block,
                             .tokens = load->tokens,
                             .extras = load->extras,
-                            .device_blocks = load->device_blocks,
+                            .device_blocks =
+                                load->events.count > 0 ? load->ordered_blocks : load->device_blocks,
+                            .events = load->events.at,
+                            .event_count = load->events.count,
                             .partial = load->partial};
 }
 
@@ -117,6 +126,25 @@ static sl_err request_check(const struct coordinator *self, const struct sl_msg 
     return SL_OK;
 }
 
+static sl_err op_keep_events(struct co_op *op, const struct request *request)
+{
+    uint32_t count = (uint32_t)request->event_count;
+    if (count == 0) {
+        return SL_OK;
+    }
+    op->events = co_memory_take(&op->life, count, sizeof(*op->events));
+    op->event_ranks = co_memory_take(&op->life, count, sizeof(*op->event_ranks));
+    if (op->events == NULL || op->event_ranks == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(op->events[i], request->events[i].handle.at, SL_EVENT_BYTES);
+        op->event_ranks[i] = request->events[i].rank;
+    }
+    op->event_count = count;
+    return SL_OK;
+}
+
 /* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
 static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
 {
@@ -135,7 +163,8 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     for (uint32_t i = 0; i < op->block_count; i++) {
         op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
     }
-    return co_layers_keep(op, msg);
+    sl_err err = op_keep_events(op, request);
+    return err == SL_OK ? co_layers_keep(op, msg) : err;
 }
 
 static sl_err op_keep_tokens(struct co_op *op)
@@ -173,7 +202,7 @@ static const struct co_type *type_of(const struct sl_msg *msg)
         bool push = store->handover_id != 0 && store->ticket.count > 0;
         return push ? &co_push_out_type : &co_store_type;
     }
-    bool push = load->handover_id != 0 && load->direct && load->device_blocks.count > 0;
+    bool push = load->handover_id != 0 && load->direct && request_of(msg).device_blocks.count > 0;
     return push ? &co_push_in_type : &co_load_type;
 }
 
@@ -246,6 +275,14 @@ void co_op_engine_known(struct coordinator *self, struct co_op *op)
         if (op->blocks[i].device_block > engine->device_block_max) {
             co_reason(op, "device_blocks[%u]: %u, the engine has %" PRIu64, i,
                       op->blocks[i].device_block, engine->device_block_max + 1);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < op->event_count; i++) {
+        if (op->event_ranks[i] >= engine->world) {
+            co_reason(op, "events[%u].rank: %" PRIu64 ", the engine has %u ranks", i,
+                      op->event_ranks[i], engine->world);
             co_op_end(self, op, SL_ERR_INVALID);
             return;
         }

@@ -174,6 +174,11 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
                                            .chunks = co_layers_chunked(op)};
     copy.body.copy.items.at = items;
     copy.body.copy.items.count = count;
+    for (uint32_t i = 0; i < op->event_count; i++) {
+        if (op->event_ranks[i] == rank) {
+            copy.body.copy.event = (struct sl_bytes){.at = op->events[i], .length = SL_EVENT_BYTES};
+        }
+    }
     sl_err err =
         sl_calls_send(self->calls, name, &copy, op->deadline_ns,
                       co_cookie(CO_CALL_SHARE, rank, (uint32_t)(op - self->ops)), &share->call_seq);

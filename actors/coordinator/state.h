@@ -244,8 +244,11 @@ struct co_op {
     struct co_handover *handover; /* that the op is a side of; NULL: none */
     uint64_t hold_ns;             /* store of a hand-over: how long decode may take */
     struct co_push push;
-    struct co_block *blocks; /* block_count */
-    uint64_t call_seq;       /* of the one request in flight that is no COPY or FENCE; 0: none */
+    struct co_block *blocks;           /* block_count */
+    uint8_t (*events)[SL_EVENT_BYTES]; /* [event_count]; NULL: the engine has waited */
+    uint64_t *event_ranks;             /* of these */
+    uint32_t event_count;
+    uint64_t call_seq; /* of the one request in flight that is no COPY or FENCE; 0: none */
 
     /* The slice: blocks slice[0..slice_count), ascending. parts: [block of the slice][rank][pool].
      */

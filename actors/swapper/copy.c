@@ -61,6 +61,7 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                   job->done_count);
     sl_metric_add(env->metrics, job->out ? self->metrics.bytes_out : self->metrics.bytes_in,
                   job->bytes);
+    sw_event_close(self, job);
     job_send_answer(self, job);
     sw_jobs_end(self->jobs, job);
     sl_metric_set(env->metrics, self->metrics.queued, sw_jobs_queued(self->jobs));
@@ -172,7 +173,8 @@ static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engi
     return sw_slice_begin(self, job, engine, bytes, why);
 }
 
-/* The queued job that has something left to begin, whose turn it is and whose engine is mapped. */
+/* The queued job that has something left to begin, whose turn it is, whose engine is mapped, and
+ * whose event is over. */
 static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
 {
     struct sw_job *next = NULL;
@@ -181,7 +183,7 @@ static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
         struct sw_engine *its = sw_engine_find(self, job->engine_id);
         bool left = !job->checked || job->next_item < job->item_count;
         if (left && job->code == SL_OK && its != NULL && its->state == SW_ENGINE_READY &&
-            (next == NULL || job->turn < next->turn)) {
+            job->event_state == SW_EVENT_OVER && (next == NULL || job->turn < next->turn)) {
             next = job;
             *engine = its;
         }
@@ -231,6 +233,9 @@ sl_err sw_step(struct swapper *self)
     struct sw_engine *engine = NULL;
     sw_slices_end(self, false);
     jobs_answer(self);
+    uint64_t event_ns = SL_NEVER_NS;
+    sl_err asked = sw_events_ask(self, &event_ns);
+    self->fatal = self->fatal == SL_OK ? asked : self->fatal;
     struct sw_job *job = job_next(self, &engine);
     bool begins = job != NULL && env->now_ns >= self->paced_ns;
     bool idle = job == NULL;
@@ -252,6 +257,9 @@ sl_err sw_step(struct swapper *self)
     }
     if (self->slice_count > 0) {
         env->ops->wake_at(env, env->now_ns);
+    }
+    if (event_ns != SL_NEVER_NS) {
+        env->ops->wake_at(env, event_ns);
     }
     if (self->draining && sw_jobs_queued(self->jobs) == 0) {
         env->ops->finish(env);

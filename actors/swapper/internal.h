@@ -88,4 +88,12 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
 /* The same, and asks the device first; wait: until nothing is on its way. */
 void sw_slices_end(struct swapper *self, bool wait);
 
+/* ---- events.c: events of engines that COPYs come after ---- */
+/* Asks for those of waiting jobs; some may end. Gives when to ask again, or SL_NEVER_NS. A result
+ * other than SL_OK ends the actor. */
+sl_err sw_events_ask(struct swapper *self, uint64_t *again_ns);
+/* The job does not wait for its event any more. */
+void sw_event_close(struct swapper *self, struct sw_job *job);
+void sw_events_fini(struct swapper *self);
+
 #endif

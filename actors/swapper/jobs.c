@@ -192,6 +192,11 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->bytes = 0;
     job->code = SL_OK;
     job->why = (struct sl_error){0};
+    job->event_state = SW_EVENT_OVER;
+    if (body->event.length == SL_EVENT_BYTES) {
+        job->event_state = SW_EVENT_TOLD;
+        memcpy(job->event_handle, body->event.at, SL_EVENT_BYTES);
+    }
     if (count > 0) {
         memcpy(job->items, body->items.at, count * sizeof(*job->items));
         memset(job->done, 0, (count + 7) / 8);

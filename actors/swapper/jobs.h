@@ -15,6 +15,11 @@
 #define SW_ANSWERS_MAX 16u                 /* kept to be given again */
 
 enum sw_job_state { SW_JOB_FREE, SW_JOB_QUEUED, SW_JOB_ANSWERED };
+enum sw_event_state {
+    SW_EVENT_OVER, /* or there is none */
+    SW_EVENT_TOLD, /* by its handle */
+    SW_EVENT_OPEN,
+};
 
 struct sw_job {
     enum sw_job_state state;
@@ -29,6 +34,10 @@ struct sw_job {
     uint32_t slices; /* on their way */
     uint32_t done_count;
     uint64_t bytes;
+    enum sw_event_state event_state; /* no slice is done before SW_EVENT_OVER */
+    unsigned char event_handle[SL_EVENT_BYTES];
+    void *event;                 /* of the device; SW_EVENT_OPEN */
+    uint64_t event_asked_ns;     /* when it was first asked for */
     struct sl_item_piece *items; /* owned */
     unsigned char *done;         /* bitmap */
     unsigned char *digests;      /* 16 bytes an item */

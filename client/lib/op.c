@@ -78,6 +78,8 @@ static void op_free(struct sl_op *op)
     free(op->extras);
     free(op->stored);
     free(op->existed);
+    free(op->event_handles);
+    free(op->events);
     free(op->layers.ends);
     free(op);
 }
@@ -98,8 +100,12 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     op->stored = calloc(1, op->bitmap_bytes);
     op->existed = calloc(1, op->bitmap_bytes);
     op->extras = request->extras == NULL ? NULL : strdup(request->extras);
-    if (op->tokens == NULL || op->device_blocks == NULL || op->stored == NULL ||
-        op->existed == NULL || (request->extras != NULL && op->extras == NULL)) {
+    op->event_count = request->event_count;
+    op->event_handles = malloc(request->event_count * sizeof *op->event_handles + 1);
+    op->events = calloc((size_t)request->event_count + 1, sizeof *op->events);
+    if (op->event_handles == NULL || op->events == NULL || op->tokens == NULL ||
+        op->device_blocks == NULL || op->stored == NULL || op->existed == NULL ||
+        (request->extras != NULL && op->extras == NULL)) {
         op_free(op);
         return NULL;
     }
@@ -107,10 +113,34 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     for (uint32_t i = 0; i < request->device_block_count; i++) {
         op->device_blocks[i] = request->device_blocks[i];
     }
+    for (uint32_t i = 0; i < request->event_count; i++) {
+        op->event_handles[i] = request->events[i];
+        op->events[i] = (struct sl_item_event){
+            .rank = request->events[i].rank,
+            .handle = {.at = op->event_handles[i].handle, .length = SL_EVENT_BYTES}};
+    }
     return op;
 }
 
-static sl_err request_check(const struct sl_op_request *request, struct sl_error *why)
+static sl_err events_check(const struct sl_engine *engine, const struct sl_op_request *request,
+                           struct sl_error *why)
+{
+    uint64_t ranks = 0;
+    for (uint32_t i = 0; i < request->event_count && request->events != NULL; i++) {
+        uint32_t rank = request->events[i].rank;
+        if (rank >= engine->world || (ranks >> rank & 1) != 0) {
+            return sl_fail(why, SL_ERR_INVALID, "op: events[%u] is of rank %u: %s", i, rank,
+                           rank < engine->world ? "it has one already" : "there is no such rank");
+        }
+        ranks |= UINT64_C(1) << rank;
+    }
+    return request->event_count > 0 && request->events == NULL
+               ? sl_fail(why, SL_ERR_INVALID, "op: %u events at no address", request->event_count)
+               : SL_OK;
+}
+
+static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
+                            struct sl_error *why)
 {
     if (request->tokens == NULL || request->token_count == 0 || request->token_count > TOKENS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "op: 1 to %u tokens, not %u", TOKENS_MAX,
@@ -121,7 +151,7 @@ static sl_err request_check(const struct sl_op_request *request, struct sl_error
         return sl_fail(why, SL_ERR_INVALID, "op: at most %d device blocks, not %u", SL_BATCH_MAX,
                        request->device_block_count);
     }
-    return SL_OK;
+    return events_check(engine, request, why);
 }
 
 static void op_message(struct sl_op *op, const struct sl_op_request *request,
@@ -150,6 +180,12 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
             msg->body.store.layered_blocks = body.device_blocks;
             msg->body.store.device_blocks.count = 0;
         }
+        if (op->event_count > 0) {
+            msg->body.store.events.at = op->events;
+            msg->body.store.events.count = op->event_count;
+            msg->body.store.ordered_blocks = body.device_blocks;
+            msg->body.store.device_blocks.count = msg->body.store.layered_blocks.count = 0;
+        }
         if (side != NULL && side->ticket != NULL) {
             op->ticket = *side->ticket;
             memcpy(op->ticket_bytes, side->ticket->bytes.at, side->ticket->bytes.length);
@@ -168,6 +204,12 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                                .handover_id = op->handover_id,
                                                .direct = side != NULL && side->direct,
                                                .layer_ends = ends};
+        if (op->event_count > 0) {
+            msg->body.load.events.at = op->events;
+            msg->body.load.events.count = op->event_count;
+            msg->body.load.ordered_blocks = body.device_blocks;
+            msg->body.load.device_blocks.count = 0;
+        }
         if (op->has_receipt) {
             msg->body.load.receipt.at = &op->receipt;
             msg->body.load.receipt.count = 1;
@@ -180,7 +222,7 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
                        struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(engine->client, request->timeout_ns);
-    sl_err err = request_check(request, why);
+    sl_err err = request_check(engine, request, why);
     if (err == SL_OK) {
         err = sl_engine_ready(engine, deadline_ns, why);
     }
@@ -307,10 +349,11 @@ void sl_op_settle(struct sl_op *op)
             (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
             op->result.code = sl_fail(&op->result.why, SL_ERR_CANCELLED, "cancelled");
         }
-        if (op->store && op->layers.count > 0 && op->result.code == SL_OK &&
-            op->result.block_count != op->block_count) {
-            op->result.code = sl_fail(&op->result.why, SL_ERR_VERSION,
-                                      "the node's coordinator does not know layers");
+        if (op->store && (op->layers.count > 0 || op->event_count > 0) &&
+            op->result.code == SL_OK && op->result.block_count != op->block_count) {
+            op->result.code =
+                sl_fail(&op->result.why, SL_ERR_VERSION, "the node's coordinator does not know %s",
+                        op->event_count > 0 ? "events" : "layers");
         }
         if (op->handover_id != 0) {
             handover_settle(op);

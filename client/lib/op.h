@@ -29,6 +29,9 @@ struct sl_op {
     char receipt_node[32];
     struct sl_item_ticket ticket; /* store: where to push; in ticket_bytes */
     unsigned char ticket_bytes[128];
+    struct sl_op_event *event_handles; /* event_count; NULL: none */
+    struct sl_item_event *events;      /* of these */
+    uint32_t event_count;
     bool has_receipt;
     _Atomic bool fenced;
     bool settled;

@@ -195,7 +195,8 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
  *   submitted afterwards sees them, on every stream of every process that maps the memory. There is
  *   nothing to wait for on the device.
  *
- * With an event the engine need not wait. Sluice looks whether the event is over, and touches none
+ * With an event the engine need not wait (sl_put_pieces_after, sl_get_pieces_after, and events of
+ * sl_op_request). Sluice looks whether the event is over, and touches none
  * of the device memory before. The event was recorded before the call, behind that work, and is
  * neither destroyed nor recorded anew until the call has returned or the op has ended. */
 
@@ -623,6 +624,12 @@ const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex 
 
 /* ---- ops ---- */
 struct sl_op;
+/* An event of the engine that the op comes after ("order with the engine's streams", above). */
+struct sl_op_event {
+    uint32_t rank;
+    unsigned char
+        handle[64]; /* of cuIpcGetEventHandle; torch: Event(interprocess=True).ipc_handle() */
+};
 struct sl_op_request {
     const uint32_t *tokens; /* from the start of the prompt; copied */
     uint32_t token_count;
@@ -638,6 +645,13 @@ struct sl_op_request {
     /* [layer_count][pools]: how many of the pool's layers belong to that layer or to those before.
      * NULL: the layers of every pool go evenly into layer_count. */
     const uint32_t *layer_ends;
+    /* At most one a rank; copied. No block of that rank is read or written before its event is over.
+     * It was made with CU_EVENT_INTERPROCESS and recorded before the start, and is neither destroyed
+     * nor recorded anew until the op has ended. Ranks without one have waited by themselves. An
+     * event that cannot be opened fails the copies of its rank, and the result's text names it. By
+     * layers, all of them come after it. */
+    const struct sl_op_event *events;
+    uint32_t event_count;
 };
 struct sl_op_result {
     sl_err code;

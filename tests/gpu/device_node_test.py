@@ -40,14 +40,14 @@ class Device(unittest.TestCase):
             reason = wait_until(lambda: swapper(node)["reason"], 5, "the swapper's reason in status")
             if not reason.startswith("device cuda: "):
                 self.skipTest(reason)
-            for maker in ("ipc", "sluice", "allocated", "segments"):
+            for maker in ("ipc", "sluice", "allocated", "segments", "event"):
                 probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, maker],
                                        env=node.environment, capture_output=True, text=True, timeout=120, check=False)
                 self.assertEqual(probe.stdout, "ok 2621440\n", maker + probe.stderr + node.logs())
             counters = swapper(node)["counters"]
             print(counters)
-            self.assertEqual(counters["parts_out"], 64)
-            self.assertEqual(counters["parts_in"], 64)
+            self.assertEqual(counters["parts_out"], 80)
+            self.assertEqual(counters["parts_in"], 80)
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_older_drivers_and_gpus_get_what_they_take(self):

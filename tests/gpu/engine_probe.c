@@ -1,13 +1,14 @@
 /* tests/gpu/engine_probe.c - an engine with its pool on a GPU: blocks are stored through a node
  * whose swapper runs on cuda, the GPU's memory is wiped, and they are loaded into other blocks.
  *
- *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice|allocated|segments [SECONDS]
+ *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice|allocated|segments|event [SECONDS]
  *
  * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
- * engine maps its descriptor. The others are registered by their addresses. allocated: a part of an
+ * engine maps its descriptor. Two are registered by their addresses. allocated: a part of an
  * allocation, as torch's caching allocator gives. segments: addresses of many handles that nobody
- * may trace this process for, as its expandable segments are. SECONDS: patience, 30. Prints "ok BYTES".
- * device_node_test.py runs it. */
+ * may trace this process for, as its expandable segments are. event: as ipc, and the engine's stream
+ * is still at work when ops start: they come after its event. SECONDS: patience, 30. Prints "ok
+ * BYTES". device_node_test.py runs it. */
 #include "client/lib/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/sl_clock.h"
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #define LAYERS       8u
 #define BLOCKS       32u
@@ -54,6 +56,63 @@ static void pool_copy(struct cuda_device *cuda, sl_cu_ptr pool, unsigned char *b
             memcpy(bytes + done, slot->bounce, part);
         }
     }
+}
+
+/* ---- the engine's stream ---- */
+
+static sl_cu_event event;
+static struct sl_op_event behind;
+
+static void event_make(struct cuda_device *cuda)
+{
+    struct sl_cu_ipc handle;
+    must(cuda->driver.event_create(&event, SL_CU_EVENT_NO_TIMING | SL_CU_EVENT_INTERPROCESS) == 0 &&
+             cuda->driver.event_ipc_get(&handle, event) == 0,
+         "an interprocess event");
+    memcpy(behind.handle, handle.bytes, sizeof(behind.handle));
+}
+
+/* The stream will write one piece of a block; the event is behind that. */
+static void stream_writes(struct cuda_device *cuda, sl_cu_ptr pool, uint32_t block, int byte)
+{
+    sl_cu_stream stream = cuda->slots[0].stream;
+    must(cuda->driver.fill(pool + block * PIECE, (unsigned char)byte, PIECE, stream) == 0 &&
+             cuda->driver.event_record(event, stream) == 0,
+         "work of the stream");
+}
+
+/* A played GPU works when somebody waits for it: the op has been on its way for long. */
+static void stream_ends(struct cuda_device *cuda, const char *mode)
+{
+    if (strcmp(mode, "event") == 0) {
+        const struct timespec pause = {.tv_nsec = 100000000};
+        (void)nanosleep(&pause, NULL);
+        must(cuda->driver.stream_wait(cuda->slots[0].stream) == 0, "wait for the stream");
+    }
+}
+
+/* An event that is none fails the op, which names it. */
+static void foreign_event(struct sl_engine *engine, struct sl_op_request request)
+{
+    static const struct sl_op_event none = {.handle = {0xab, 0xcd}};
+    struct sl_op_result result;
+    struct sl_op *op = NULL;
+    uint32_t tokens[BLOCK_TOKENS] = {9, 9, 9, 9}, block = 0;
+    request.tokens = tokens;
+    request.token_count = BLOCK_TOKENS;
+    request.device_blocks = &block;
+    request.device_block_count = 1;
+    request.events = &none;
+    request.event_count = 1;
+    must(sl_store_start(engine, &request, &op, &why) == SL_OK, "store");
+    must(sl_op_wait(op, PATIENCE_NS, &result) == SL_OK, "wait");
+    if (result.stored_count != 0 || result.code == SL_OK ||
+        strstr(result.why.text, "event abcd") == NULL) {
+        (void)printf("foreign event: %s, %u stored: %s\n", sl_err_name(result.code),
+                     result.stored_count, result.why.text);
+        exit(1);
+    }
+    sl_op_release(&op);
 }
 
 /* False: not all yet, since the swapper has not said hello to the registrar so soon after a start.
@@ -149,9 +208,11 @@ int main(int argc, char **argv)
     struct sl_device *device = NULL;
     must(sl_device_open("cuda", 0, SL_MIB, &device, &why) == SL_OK, "device");
     struct cuda_device *cuda = cuda_of(device);
-    bool ours = strcmp(argv[4], "ipc") == 0;
-    bool segments = strcmp(argv[4], "segments") == 0;
-    bool own = segments || strcmp(argv[4], "allocated") == 0;
+    const char *mode = argv[4];
+    bool ordered = strcmp(mode, "event") == 0;
+    bool ours = ordered || strcmp(mode, "ipc") == 0;
+    bool segments = strcmp(mode, "segments") == 0;
+    bool own = segments || strcmp(mode, "allocated") == 0;
     struct own owned = {0};
     sl_cu_ptr memory = 0;
     struct sl_mapping mapping = {0};
@@ -207,9 +268,9 @@ int main(int argc, char **argv)
                                               .pools = list};
     struct sl_engine *engine = NULL;
     must(sl_engine_register(client, &options, PATIENCE_NS, &engine, &why) == SL_OK, "engine");
-    (void)fprintf(stderr, "%s: %s\n", argv[4], sl_engine_memory_kind(engine, 0, 0));
+    (void)fprintf(stderr, "%s: %s\n", mode, sl_engine_memory_kind(engine, 0, 0));
     /* Two letters tell the runs on one node apart. */
-    uint32_t run = (uint32_t)argv[4][0] * 256 + (uint32_t)argv[4][1];
+    uint32_t run = (uint32_t)mode[0] * 256 + (uint32_t)mode[1];
     uint32_t tokens[STORED * BLOCK_TOKENS], out[STORED], in[STORED];
     for (uint32_t i = 0; i < STORED * BLOCK_TOKENS; i++) {
         tokens[i] = run * 1000 + i;
@@ -228,16 +289,29 @@ int main(int argc, char **argv)
                                     .device_block_count = STORED,
                                     .timeout_ns = PATIENCE_NS};
     struct sl_op *op = NULL;
+    if (ordered) {
+        event_make(cuda);
+        foreign_event(engine, request);
+        request.events = &behind;
+        request.event_count = 1;
+        stream_writes(cuda, memory, out[0], 0x33);
+        memset(bytes + (size_t)out[0] * PIECE, 0x33, PIECE);
+    }
     uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), patience_ns);
     bool stored = false;
     while (!stored && sl_clock_monotonic_ns() < end_ns) {
         must(sl_store_start(engine, &request, &op, &why) == SL_OK, "store");
+        stream_ends(cuda, mode);
         stored = op_end(op, "stored");
     }
     must(stored, "stored in time");
     pool_copy(cuda, memory, back, false); /* the wiped one */
     request.device_blocks = in;
+    if (ordered) {
+        stream_writes(cuda, memory, in[0], 0x44); /* the load is not overwritten by it */
+    }
     must(sl_load_start(engine, &request, &op, &why) == SL_OK, "load");
+    stream_ends(cuda, mode);
     must(op_end(op, "loaded"), "loaded");
     pool_copy(cuda, memory, back, true);
     for (uint32_t i = 0; i < STORED; i++) {
@@ -246,6 +320,9 @@ int main(int argc, char **argv)
                         PIECE) == 0,
                  "the bytes of a block");
         }
+    }
+    if (ordered) {
+        must(cuda->driver.event_destroy(event) == 0, "the event's end");
     }
     sl_engine_end(&engine);
     sl_pool_release(&pool);

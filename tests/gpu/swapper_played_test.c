@@ -83,6 +83,7 @@ static void teardown(void)
     stepped_end(&bed);
     ck_assert_int_eq(fake->contexts + fake->streams + fake->registrations + fake->ipc_opens, 0);
     ck_assert_int_eq(fake->allocations, 1); /* the engine's pool */
+    ck_assert_int_eq(fake->events, 0);
     sl_index_close(&node_index);
     sl_arena_close(&arena);
     (void)sl_segment_remove(shm_dir, "index", NULL);
@@ -431,6 +432,149 @@ START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     }
 END_TEST
 
+/* ---- events of the engine ---- */
+
+static sl_cu_stream stream;
+static sl_cu_event event;
+static struct sl_cu_ipc handle;
+
+/* The engine's stream will fill the pool; an event behind that is recorded. */
+static void engine_fills(void)
+{
+    ck_assert_int_eq(engine.context_set(&engine), 0);
+    ck_assert_int_eq(engine.stream_create(&stream, SL_CU_STREAM_NON_BLOCKING, 0), 0);
+    ck_assert_int_eq(engine.event_create(&event, SL_CU_EVENT_NO_TIMING | SL_CU_EVENT_INTERPROCESS),
+                     0);
+    ck_assert_int_eq(engine.event_ipc_get(&handle, event), 0);
+    ck_assert_int_eq(engine.fill(pool, 0x5a, LAYERS * BLOCKS * PIECE, stream), 0);
+    ck_assert_int_eq(engine.event_record(event, stream), 0);
+}
+
+static void engine_is_done(void)
+{
+    ck_assert_int_eq(engine.context_set(&engine), 0);
+    ck_assert_int_eq(engine.stream_wait(stream), 0);
+}
+
+static void engine_leaves(void)
+{
+    ck_assert_int_eq(engine.context_set(&engine), 0);
+    (void)engine.event_destroy(event);
+    ck_assert_int_eq(engine.stream_destroy(stream), 0);
+}
+
+static struct sl_msg ordered_request(bool out)
+{
+    struct sl_msg msg = copy_request(out);
+    msg.body.copy.event = (struct sl_bytes){.at = handle.bytes, .length = sizeof(handle.bytes)};
+    return msg;
+}
+
+START_TEST(blocks_are_read_after_the_engine_s_event)
+    {
+        static unsigned char filled[VALUE];
+        struct sl_msg reply, msg;
+        memset(filled, 0x5a, sizeof(filled));
+        engine_fills();
+        msg = ordered_request(true);
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        uint64_t launches = fake->launches;
+
+        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        ck_assert(!stepped_take(&bed, &reply, NULL)); /* it waits for the engine */
+        ck_assert_uint_eq(fake->launches, launches);
+        ck_assert_uint_ne(bed.wake_ns, SL_NEVER_NS);
+        engine_is_done();
+        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        for (uint64_t i = 0; i < BLOCKS; i++) {
+            ck_assert_int_eq(
+                memcmp(sl_arena_at(arena, items[i].offset_bytes, VALUE), filled, VALUE), 0);
+        }
+        engine_leaves();
+        ck_assert_int_eq(fake->events, 2); /* the slots' own */
+    }
+END_TEST
+
+START_TEST(other_copies_do_not_wait_for_it)
+    {
+        struct sl_msg reply, msg;
+        engine_fills();
+        msg = ordered_request(true);
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        msg = copy_request(false);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        uint64_t plain = msg.seq;
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.reply_to, plain);
+        ck_assert_int_eq(reply.code, SL_OK);
+        /* Its deadline ends it; nothing was touched. */
+        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        engine_leaves();
+        ck_assert_int_eq(fake->events, 2);
+    }
+END_TEST
+
+START_TEST(stale_and_foreign_events_are_named)
+    {
+        struct sl_msg reply, msg;
+        char name[17] = "";
+        engine_fills();
+        (void)stepped_run(&bed, 100);
+        engine_leaves(); /* destroyed before it was opened */
+        msg = ordered_request(true);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+
+        memset(handle.bytes, 0xab, sizeof(handle.bytes));
+        msg = ordered_request(true);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        memset(name, 0, sizeof(name));
+        for (uint32_t i = 0; i < 16; i += 2) {
+            memcpy(name + i, "ab", 2);
+        }
+        ck_assert_ptr_nonnull(strstr(reply.text.at, name));
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "event"));
+        msg = copy_request(false); /* and the swapper goes on */
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+    }
+END_TEST
+
+START_TEST(event_of_a_copy_in_the_queue_is_closed_at_the_end)
+    {
+        struct sl_msg msg;
+        engine_fills();
+        msg = ordered_request(true);
+        (void)stepped_run(&bed, 100);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        ck_assert_int_eq(fake->events, 4); /* two slots', the engine's, and that as it is opened */
+        engine_leaves();
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("swapper on a GPU that is played");
@@ -448,6 +592,10 @@ int main(void)
     tcase_add_test(cases, plain_error_ends_its_copy_alone);
     tcase_add_test(cases, pinning_that_fails_leaves_copies_working);
     tcase_add_test(cases, an_arena_that_is_gone_is_unpinned_in_steps);
+    tcase_add_test(cases, blocks_are_read_after_the_engine_s_event);
+    tcase_add_test(cases, other_copies_do_not_wait_for_it);
+    tcase_add_test(cases, stale_and_foreign_events_are_named);
+    tcase_add_test(cases, event_of_a_copy_in_the_queue_is_closed_at_the_end);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -22,7 +22,7 @@ struct range {
     struct physical *memory; /* of MAPPED */
 };
 struct op {
-    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH } kind;
+    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH, EVENT } kind;
     uintptr_t to, from;
     size_t length;
     uint64_t workers;
@@ -35,9 +35,11 @@ struct stream {
     uint64_t dropped; /* that were before the first of `ops` */
 };
 struct event {
-    struct stream *stream; /* NULL: not recorded, or waited for */
-    uint64_t upto;         /* what of the stream was there then */
-    uint64_t queries;      /* since then */
+    struct stream *stream;        /* NULL: not recorded, or waited for */
+    uint64_t upto;                /* what of the stream was there then */
+    uint64_t queries;             /* since then */
+    struct fake_event_page *page; /* NULL: of this process alone */
+    bool imported;
 };
 
 /* fake_cuda.c */
@@ -82,6 +84,13 @@ bool fake_captured(const struct stream *stream); /* what is put there is recorde
 
 /* fake_cuda_wait.c */
 void fake_hang(void); /* for ever, while the device hangs */
+
+/* fake_cuda_events.c: what other processes see of an event; NULL: it is no interprocess event */
+struct fake_event_page *fake_event_page_make(void);
+void fake_event_page_drop(struct fake_event_page *page, bool imported);
+void fake_event_recorded(struct event *event, struct stream *stream);
+void fake_event_reached(struct fake_event_page *page, uint64_t number);
+bool fake_event_imported_over(const struct event *event);
 
 /* What takes something leaves without it; what gives something back has given it back. */
 #define LOCKED()                                                 \

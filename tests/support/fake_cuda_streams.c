@@ -29,6 +29,9 @@ static void op_run(const struct op *op)
     case FILL:
         memset((void *)op->to, (int)op->from, op->length);
         break;
+    case EVENT:
+        fake_event_reached((struct fake_event_page *)op->to, op->length);
+        break;
     case SWAP_OUT:
     case SWAP_IN:
         for (uint64_t worker = 0; worker < op->workers; worker++) {
@@ -141,17 +144,26 @@ sl_cu_result fake_stream_wait(sl_cu_stream at)
 
 sl_cu_result fake_event_create(sl_cu_event *out, unsigned flags)
 {
-    (void)flags;
     TAKES();
+    if (!fake_current ||
+        ((flags & SL_CU_EVENT_INTERPROCESS) != 0 && (flags & SL_CU_EVENT_NO_TIMING) == 0)) {
+        return SL_CU_INVALID_VALUE;
+    }
+    struct event *event = calloc(1, sizeof(*event));
+    if ((flags & SL_CU_EVENT_INTERPROCESS) != 0) {
+        event->page = fake_event_page_make();
+    }
     fake_state.events++;
-    *out = calloc(1, sizeof(struct event));
+    *out = event;
     return 0;
 }
 
 sl_cu_result fake_event_destroy(sl_cu_event at)
 {
     GIVES();
-    free(at);
+    struct event *event = at;
+    fake_event_page_drop(event->page, event->imported);
+    free(event);
     fake_state.events--;
     return result;
 }
@@ -160,6 +172,10 @@ sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)
 {
     TAKES();
     struct event *event = at;
+    if (event->imported) {
+        return SL_CU_NOT_SUPPORTED; /* the real one can: nobody here does */
+    }
+    fake_event_recorded(event, stream);
     bool dry = true;
     for (const struct stream *other = streams; other != NULL; other = other->next) {
         dry &= other == stream || fake_stream_done(other, fake_stream_end(other));

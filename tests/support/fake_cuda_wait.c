@@ -52,6 +52,10 @@ sl_cu_result fake_event_query(sl_cu_event at)
 {
     TAKES();
     struct event *event = at;
+    if (event->imported) {
+        fake_state.queries++;
+        return fake_event_imported_over(event) ? 0 : SL_CU_NOT_READY;
+    }
     if (event->stream == NULL) { /* never recorded, or found done before */
         return 0;
     }

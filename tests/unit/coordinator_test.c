@@ -413,6 +413,69 @@ START_TEST(bad_requests_are_refused_by_name)
     }
 END_TEST
 
+static const uint32_t ordered[] = {SL_MSG_STORE, SL_MSG_LOAD};
+/* Of one rank; the blocks are where somebody who does not know events finds none. */
+START_TEST(event_of_a_rank_goes_with_its_copies)
+    {
+        static unsigned char handle[SL_EVENT_BYTES] = {1, 2, 3};
+        struct bed *bed = bed_make(NULL);
+        static uint32_t tokens[8];
+        uint64_t device[2] = {10, 11};
+        struct sl_item_event event = {.rank = 1, .handle = {handle, sizeof(handle)}};
+        struct sl_msg msg = {.type = ordered[_i], .op_id = 1};
+        if (ordered[_i] == SL_MSG_STORE) {
+            msg.body.store = (struct sl_body_store){.engine_id = ENGINE_ID,
+                                                    .tokens = {tokens, sizeof(tokens)},
+                                                    .events = {&event, 1},
+                                                    .ordered_blocks = {device, 2}};
+        } else {
+            index_put(bed, 0, true, PART_BYTES);
+            index_put(bed, 1, true, PART_BYTES);
+            msg.body.load = (struct sl_body_load){.engine_id = ENGINE_ID,
+                                                  .tokens = {tokens, sizeof(tokens)},
+                                                  .events = {&event, 1},
+                                                  .ordered_blocks = {device, 2}};
+        }
+        fake_give(&bed->fake, "client.1.0", &msg);
+        answer_engine(bed);
+        answer_keys(bed);
+        if (ordered[_i] == SL_MSG_STORE) {
+            answer_reserve(bed, UINT32_MAX, SL_OK);
+        }
+
+        struct sl_msg plain = take(bed, "swapper.0", SL_MSG_COPY);
+        ck_assert_uint_eq(plain.body.copy.event.length, 0);
+        ck_assert_uint_eq(plain.body.copy.items.count, 2);
+        struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
+        ck_assert_uint_eq(copy.body.copy.event.length, SL_EVENT_BYTES);
+        ck_assert_int_eq(memcmp(copy.body.copy.event.at, handle, sizeof(handle)), 0);
+        ck_assert_uint_eq(copy.body.copy.items.at[1].device_block, 11);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(event_of_no_rank_is_refused_by_name)
+    {
+        static unsigned char handle[SL_EVENT_BYTES];
+        struct bed *bed = bed_make(NULL);
+        uint32_t token = 0;
+        uint64_t device[1] = {1};
+        struct sl_item_event event = {.rank = RANKS, .handle = {handle, sizeof(handle)}};
+        struct sl_msg msg = {.type = SL_MSG_LOAD,
+                             .op_id = 3,
+                             .body.load = {.engine_id = ENGINE_ID,
+                                           .tokens = {&token, 4},
+                                           .events = {&event, 1},
+                                           .ordered_blocks = {device, 1}}};
+        fake_give(&bed->fake, "client.1.0", &msg);
+        answer_engine(bed);
+        struct sl_msg reply = reply_to(bed, msg.seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "events[0].rank"));
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(unknown_engine_ends_the_op)
     {
         struct bed *bed = bed_make(NULL);
@@ -709,6 +772,8 @@ int main(void)
     tcase_add_test(requests, repeated_request_is_not_started_twice);
     tcase_add_test(requests, more_ops_than_the_table_holds_are_refused);
     tcase_add_test(requests, bad_requests_are_refused_by_name);
+    tcase_add_loop_test(requests, event_of_a_rank_goes_with_its_copies, 0, (int)SL_COUNT(ordered));
+    tcase_add_test(requests, event_of_no_rank_is_refused_by_name);
     tcase_add_test(requests, unknown_engine_ends_the_op);
     tcase_add_test(requests, death_of_the_engine_ends_its_ops);
     tcase_add_test(requests, draining_takes_nothing_new_and_ends_with_the_last_op);

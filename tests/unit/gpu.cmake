@@ -3,7 +3,7 @@ sl_test(crossover_test LABEL unit SOURCES unit/crossover_test.c support/tmpdir.c
 
 # A driver on ordinary memory, under the real one's file name in a folder of its own: LD_LIBRARY_PATH finds it.
 add_library(fake_cuda SHARED
-    support/fake_cuda.c support/fake_cuda_capture.c support/fake_cuda_facts.c support/fake_cuda_images.c
+    support/fake_cuda.c support/fake_cuda_capture.c support/fake_cuda_events.c support/fake_cuda_facts.c support/fake_cuda_images.c
     support/fake_cuda_memory.c support/fake_cuda_streams.c support/fake_cuda_vmm.c support/fake_cuda_wait.c)
 target_link_libraries(fake_cuda PRIVATE sl_flags)
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 C_VISIBILITY_PRESET hidden

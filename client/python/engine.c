@@ -525,26 +525,36 @@ static PyMethodDef engine_methods[] = {
     METHOD("store", sl_py_store, WORDS,
            "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
-           "layer_count=0)\n--\n\n"
+           "layer_count=0, events=None)\n--\n\n"
            "Begins to store the blocks of tokens, counted from the start of the prompt, that lie "
-           "in device_blocks: an Op."),
+           "in device_blocks: an Op.\n\n"
+           "The swapper reads them on a stream of its own. Without events the engine has waited, "
+           "before this call, for the work that writes them. With events the blocks are read when "
+           "the event of their rank is over: events is one handle (rank 0) or a dict of handles by "
+           "rank, as torch.cuda.Event(interprocess=True).ipc_handle() gives them. An event is "
+           "recorded before this call, and neither deleted nor recorded anew until the op has "
+           "ended. Until it is fenced nobody writes the blocks."),
     METHOD("load", sl_py_load, WORDS,
            "load(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
-           "layer_count=0)\n--\n\n"
-           "Begins to load the longest prefix that is known into device_blocks: an Op."),
+           "layer_count=0, events=None)\n--\n\n"
+           "Begins to load the longest prefix that is known into device_blocks: an Op.\n\n"
+           "Without events the engine has waited, before this call, for all work that touches "
+           "these blocks; with events (as of store) they are written when that of their rank is "
+           "over. When the op, or layer_wait, says that blocks are loaded, they are in place: work "
+           "that is submitted afterwards sees them, on every stream."),
     METHOD("send", sl_py_send, WORDS,
            "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
            "ticket=None, hold=None, "
            "extras=None, timeout=None, trace_id=0, "
-           "layer_count=0)\n--\n\nPrefill hands over: an Op, whose "
+           "layer_count=0, events=None)\n--\n\nPrefill hands over: an Op, whose "
            "receipt() travels with the first "
            "token."),
     METHOD("receive", sl_py_receive, WORDS,
            "receive(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
            "receipt=None, "
            "extras=None, timeout=None, trace_id=0, "
-           "layer_count=0)\n--\n\nDecode waits for prefill, then loads: an "
+           "layer_count=0, events=None)\n--\n\nDecode waits for prefill, then loads: an "
            "Op."),
     METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
     METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),

@@ -7,6 +7,7 @@
 #define NS_PER_S   UINT64_C(1000000000)
 #define SLICE_NS   (NS_PER_S / 10) /* how late a signal is seen while waiting */
 #define TOKENS_MAX 4194304
+#define EVENTS_MAX 64 /* ranks */
 
 struct py_op {
     struct py_life life;
@@ -71,11 +72,12 @@ static PyObject *result_give(struct py_state *state, const struct sl_op_result *
 struct request {
     struct sl_op_request request;
     struct py_u32s tokens, blocks;
+    struct sl_op_event events[EVENTS_MAX];
 };
 
 struct words {
     PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
-    PyObject *mode, *hold, *ticket, *receipt;
+    PyObject *mode, *hold, *ticket, *receipt, *events;
     const char *extras;
     int partial;
 };
@@ -83,6 +85,40 @@ struct words {
 static bool optional_u32(PyObject *number, uint32_t *out)
 {
     return number == NULL || sl_py_u32(number, out);
+}
+
+static bool event_take(PyObject *handle, uint32_t rank, struct request *out)
+{
+    uint32_t count = out->request.event_count;
+    if (count == EVENTS_MAX) {
+        PyErr_Format(PyExc_ValueError, "events: more than %d", EVENTS_MAX);
+        return false;
+    }
+    out->events[count].rank = rank;
+    out->request.event_count = count + 1;
+    return sl_py_plain_take(handle, out->events[count].handle, sizeof out->events[count].handle,
+                            "event");
+}
+
+/* One handle, of rank 0, or a dict of them by rank. */
+static bool events_take(PyObject *events, struct request *out)
+{
+    PyObject *rank = NULL, *handle = NULL;
+    Py_ssize_t at = 0;
+    uint32_t number = 0;
+    out->request.events = out->events;
+    if (events == NULL || events == Py_None) {
+        return true;
+    }
+    if (!PyDict_Check(events)) {
+        return event_take(events, 0, out);
+    }
+    while (PyDict_Next(events, &at, &rank, &handle)) {
+        if (!sl_py_u32(rank, &number) || !event_take(handle, number, out)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool request_take(struct py_state *state, const struct words *words, struct request *out)
@@ -95,7 +131,8 @@ static bool request_take(struct py_state *state, const struct words *words, stru
         optional_u32(words->layer_count, &request->layer_count) &&
         (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
         sl_py_u32s_take(state, words->tokens, TOKENS_MAX, "tokens", &out->tokens) &&
-        sl_py_u32s_take(state, words->blocks, SL_PY_BATCH_MAX, "device blocks", &out->blocks);
+        sl_py_u32s_take(state, words->blocks, SL_PY_BATCH_MAX, "device blocks", &out->blocks) &&
+        events_take(words->events, out);
     request->tokens = out->tokens.at;
     request->token_count = out->tokens.count;
     request->device_blocks = out->blocks.at;
@@ -200,23 +237,24 @@ static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, co
                              enum way way)
 {
     static char *keywords[] = {"tokens",  "device_blocks", "first_block", "partial", "extras",
-                               "timeout", "trace_id",      "layer_count", NULL};
+                               "timeout", "trace_id",      "layer_count", "events",  NULL};
     struct words words = {.partial = 0};
     return PyArg_ParseTupleAndKeywords(args, names, format, keywords, &words.tokens, &words.blocks,
                                        &words.first_block, &words.partial, &words.extras,
-                                       &words.timeout, &words.trace_id, &words.layer_count)
+                                       &words.timeout, &words.trace_id, &words.layer_count,
+                                       &words.events)
                ? op_start(self, way, &words, NULL)
                : NULL;
 }
 
 PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "OO|$OpzOOO:store", WAY_STORE);
+    return plain_start(self, args, names, "OO|$OpzOOOO:store", WAY_STORE);
 }
 
 PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "OO|$OpzOOO:load", WAY_LOAD);
+    return plain_start(self, args, names, "OO|$OpzOOOO:load", WAY_LOAD);
 }
 
 /* ---- hand-over ---- */
@@ -232,16 +270,16 @@ static bool handover_take(const struct words *words, struct sl_handover_options 
 
 PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {"id",      "tokens",   "device_blocks", "first_block",
-                               "mode",    "ticket",   "hold",          "extras",
-                               "timeout", "trace_id", "layer_count",   NULL};
+    static char *keywords[] = {
+        "id",     "tokens",  "device_blocks", "first_block", "mode",   "ticket", "hold",
+        "extras", "timeout", "trace_id",      "layer_count", "events", NULL};
     struct words words = {.ticket = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_ticket ticket;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOOzOOO:send", keywords, &words.id,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOOzOOOO:send", keywords, &words.id,
                                      &words.tokens, &words.blocks, &words.first_block, &words.mode,
                                      &words.ticket, &words.hold, &words.extras, &words.timeout,
-                                     &words.trace_id, &words.layer_count) ||
+                                     &words.trace_id, &words.layer_count, &words.events) ||
         !handover_take(&words, &options)) {
         return NULL;
     }
@@ -256,16 +294,16 @@ PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
 
 PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {"id",      "tokens", "device_blocks", "first_block", "mode",
-                               "receipt", "extras", "timeout",       "trace_id",    "layer_count",
-                               NULL};
+    static char *keywords[] = {"id",       "tokens",      "device_blocks", "first_block",
+                               "mode",     "receipt",     "extras",        "timeout",
+                               "trace_id", "layer_count", "events",        NULL};
     struct words words = {.receipt = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_receipt receipt;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOzOOO:receive", keywords, &words.id,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOzOOOO:receive", keywords, &words.id,
                                      &words.tokens, &words.blocks, &words.first_block, &words.mode,
                                      &words.receipt, &words.extras, &words.timeout, &words.trace_id,
-                                     &words.layer_count) ||
+                                     &words.layer_count, &words.events) ||
         !handover_take(&words, &options)) {
         return NULL;
     }

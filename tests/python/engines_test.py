@@ -81,6 +81,27 @@ class Ops(OnNode):
         for rank in range(2):
             self.assertTrue(self.same(engine, [3, 1], engine, [8, 9], rank))
 
+    def test_events_of_the_engines_streams(self):
+        engine = self.register(world=2)
+        self.fill(engine, [3])
+        # A node without a GPU knows no events, and says so; nothing is stored.
+        for events in (b"e" * 64, {1: bytearray(64), 0: b"e" * 64}):
+            with self.assertRaises(sluice.SluiceError) as caught:
+                engine.store(range(4), [3], events=events).wait()
+            self.assertIn("device host knows no events", str(caught.exception))
+            self.assertEqual(caught.exception.result.stored_count, 0)
+        self.assertEqual(engine.store(range(4), [3], events=None).wait().stored_count, 1)
+        with self.assertRaises(sluice.SluiceError):
+            engine.load(range(4), [5], events=b"e" * 64).wait()
+        for call in (engine.store, engine.load):
+            for wrong, error in ((b"e" * 63, ValueError), ({0: b""}, ValueError), ({-1: b"e" * 64}, (ValueError, OverflowError)),
+                                 ({0: 7}, TypeError), (7, TypeError), ({r: b"e" * 64 for r in range(65)}, ValueError)):
+                with self.assertRaises(error):
+                    call(range(4), [3], events=wrong)
+            with self.assertRaisesRegex(sluice.SluiceError, "no such rank"):
+                call(range(4), [3], events={2: b"e" * 64})
+        self.assertEqual(engine.load(range(4), [5], events={}).wait().block_count, 1)
+
     def test_first_block_and_partial_blocks(self):
         engine = self.register()
         self.fill(engine, [0, 1, 2])

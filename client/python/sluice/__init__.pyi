@@ -7,6 +7,8 @@ Buffer = Union[bytes, bytearray, memoryview, "View", Any]
 Key = Union[str, bytes]
 Numbers = Union[Sequence[int], Buffer]  # a buffer of unsigned 32-bit items is used in place
 Timeout = Optional[float]  # seconds; None: the node's op_timeout
+# Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
+Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
 
 __version__: str
 CODES: Mapping[str, int]
@@ -263,20 +265,20 @@ class Engine:
     def memory_kind(self, rank: int = 0, pool: Union[int, str] = 0) -> str: ...
     def store(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
-        extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
+        extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def load(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
-        extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
+        extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def send(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
         ticket: Optional[bytes] = None, hold: Timeout = None, extras: Optional[str] = None, timeout: Timeout = None,
-        trace_id: int = 0, layer_count: int = 0,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def receive(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
-        receipt: Optional[bytes] = None, extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
+        receipt: Optional[bytes] = None, extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def __enter__(self) -> Engine: ...
     def __exit__(self, *args: Any) -> None: ...

@@ -311,14 +311,8 @@ static sl_err copies_single(struct cuda_device *cuda, struct cuda_slot *slot, bo
 /* False: the driver wants it piece by piece. Copies that it took before are the same again. */
 static bool copies_batch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_result *result)
 {
-    struct sl_driver *driver = &cuda->driver;
-    struct sl_cu_copy_kind kind = {.source_order = SL_CU_ORDER_STREAM};
-    size_t start = 0, failed = 0;
-    *result = driver->copy_batch != NULL
-                  ? driver->copy_batch(slot->to, slot->from, slot->lengths, slot->copy_count, &kind,
-                                       &start, 1, slot->stream)
-                  : driver->copy_batch_12(slot->to, slot->from, slot->lengths, slot->copy_count,
-                                          &kind, &start, 1, &failed, slot->stream);
+    *result = sl_driver_copy_batch(&cuda->driver, slot->to, slot->from, slot->lengths,
+                                   slot->copy_count, slot->stream);
     if (*result == 0) {
         cuda->base.stats.batches++;
     } else if (!sl_driver_sticky(*result)) {

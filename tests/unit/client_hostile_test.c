@@ -44,6 +44,9 @@ static void node_answer(const struct node *node, const struct sl_msg *request, s
             (struct sl_body_hello_reply){.boot_generation = 7, .arena_count = 1, .rank_count = 1};
     } else if (request->type == SL_MSG_ENGINE_REGISTER) {
         reply->body.engine_register_reply.engine_id = 5;
+    } else if (request->type == SL_MSG_STORE) { /* as one that knows no events does */
+        reply->body.store_reply.block_count = request->body.store.device_blocks.count;
+        reply->body.store_reply.fenced = true;
     } else if (request->type == SL_MSG_LOAD) {
         reply->body.load_reply.block_count = node->load_block_count;
         reply->body.load_reply.from_memory = node->load_block_count;
@@ -258,6 +261,40 @@ START_TEST(more_blocks_than_were_asked_for_are_no_answer)
     }
 END_TEST
 
+/* It would read the blocks at once: so it is shown none, and the op says why nothing was stored. */
+START_TEST(coordinator_without_events_is_named)
+    {
+        static const uint32_t tokens[8] = {0};
+        static const uint32_t blocks[2] = {1, 2};
+        static const struct sl_op_event event = {.rank = 0};
+        struct node node = {.load_block_count = 0};
+        struct sl_op *op = NULL;
+        struct sl_op_result result;
+        struct sl_op_request request = {.tokens = tokens,
+                                        .token_count = 8,
+                                        .device_blocks = blocks,
+                                        .device_block_count = 2,
+                                        .timeout_ns = WAIT_NS,
+                                        .events = &event,
+                                        .event_count = 1};
+        node_open(&node);
+
+        ck_assert_int_eq(sl_store_start(node.engine, &request, &op, NULL), SL_OK);
+        ck_assert_int_eq(sl_op_wait(op, WAIT_NS, &result), SL_OK);
+
+        ck_assert_int_eq(result.code, SL_ERR_VERSION);
+        ck_assert_ptr_nonnull(strstr(result.why.text, "does not know events"));
+        sl_op_release(&op);
+        request.event_count = 0;
+        ck_assert_int_eq(sl_store_start(node.engine, &request, &op, NULL), SL_OK);
+        ck_assert_int_eq(sl_op_wait(op, WAIT_NS, &result), SL_OK);
+        ck_assert_int_eq(result.code, SL_OK);
+        ck_assert_uint_eq(result.block_count, 2);
+        sl_op_release(&op);
+        node_close(&node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_hostile");
@@ -265,6 +302,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, more_blocks_than_were_asked_for_are_no_answer, 0,
                         (int)SL_COUNT(loads));
+    tcase_add_test(tcase, coordinator_without_events_is_named);
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
     tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
                         (int)SL_COUNT(forged));

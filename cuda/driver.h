@@ -79,8 +79,9 @@ enum {
     SL_CU_ATTRIBUTE_MPS = 133, /* contexts go through MPS; unknown to drivers before 12.3 or so */
     SL_CU_MODE_PROHIBITED = 2,
     SL_CU_MODE_EXCLUSIVE = 3,
-    SL_CU_POINTER_MEMORY_TYPE = 2, /* of a pointer: */
-    SL_CU_POINTER_BUFFER_ID = 7,   /* of the allocation, never used again */
+    SL_CU_POINTER_CONTEXT = 1, /* of a pointer; NULL: mapped, or of a stream-ordered pool */
+    SL_CU_POINTER_MEMORY_TYPE = 2,
+    SL_CU_POINTER_BUFFER_ID = 7, /* of the allocation, never used again */
     SL_CU_POINTER_MANAGED = 8,
     SL_CU_POINTER_DEVICE = 9,       /* ordinal */
     SL_CU_POINTER_IPC_CAPABLE = 10, /* cuIpcGetMemHandle works */

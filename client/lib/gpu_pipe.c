@@ -444,6 +444,16 @@ bool gpu_pipe_ended(struct gpu *gpu, uint64_t deadline_ns)
 
 /* ---- the job ---- */
 
+/* Whether kernels may touch the memory. What an engine got in a context of its own is none of the
+ * primary one's: a kernel there would end that context. Memory that is mapped or pooled has no
+ * context. */
+static bool kernels_reach(const struct gpu *gpu, const struct sl_gpu_copy *copy)
+{
+    sl_cu_context context = NULL;
+    return sl_gpu_driver.pointer_attribute(&context, SL_CU_POINTER_CONTEXT, copy->device) == 0 &&
+           (context == NULL || context == gpu->context);
+}
+
 /* The fastest way. */
 static enum sl_way way_choose(struct gpu *gpu, const struct gpu_job *job)
 {
@@ -461,7 +471,10 @@ static enum sl_way way_choose(struct gpu *gpu, const struct gpu_job *job)
         }
     }
     bool digests = job->to_host && digested_bytes >= GPU_DIGEST_BYTES_MIN;
-    bool kernels = (digests || shape.pieces >= GPU_KERNEL_PIECES_MIN) && gpu_kernels_open(gpu);
+    /* The first and the last piece speak for all: an engine gets its memory in one context. */
+    bool kernels = (digests || shape.pieces >= GPU_KERNEL_PIECES_MIN) &&
+                   kernels_reach(gpu, &job->copies->at[job->next]) &&
+                   kernels_reach(gpu, &job->copies->at[job->end - 1]) && gpu_kernels_open(gpu);
     /* As in the swapper: the detour over staging costs less than a processor that digests. */
     bool plain = !digests || !kernels;
     shape.piece_bytes = SL_MAX(bytes / shape.pieces, UINT64_C(1));

@@ -606,6 +606,12 @@ static void kernels(struct sl_client *client)
     sl_gpu_end();
     fake->registered_max = 0;
     no_kernels(client);
+    fake->foreign_context = true; /* the engine has a context of its own: copies alone */
+    ways_make(7);
+    ways_put(client, 7);
+    ways_get(client);
+    CHECK(fake->stuck == 0);
+    fake->foreign_context = false;
     fails_of(client, false, false);
 }
 

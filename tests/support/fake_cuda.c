@@ -304,6 +304,10 @@ static unsigned long long attribute_of(const struct range *range, int attribute)
         return range->pooled ? (uintptr_t)&fake_state : 0;
     case SL_CU_POINTER_DEVICE:
         return (unsigned long long)fake_state.pointer_gpu;
+    case SL_CU_POINTER_CONTEXT:
+        return range->kind == MAPPED || range->pooled ? 0
+               : fake_state.foreign_context           ? 1
+                                                      : (uintptr_t)&fake_state;
     default: /* not managed */
         return 0;
     }
@@ -316,6 +320,7 @@ static size_t attribute_bytes(int attribute)
     case SL_CU_POINTER_BUFFER_ID:
     case SL_CU_POINTER_BLOCK_ID:
     case SL_CU_POINTER_POOL:
+    case SL_CU_POINTER_CONTEXT:
         return 8;
     case SL_CU_POINTER_IPC_CAPABLE:
     case SL_CU_POINTER_MAPPED:

@@ -33,7 +33,8 @@ struct fake_cuda {
     bool fail_sticks;        /* from then on everything does */
     int stuck;               /* the sticky code that everything fails with */
     uint64_t registered_max; /* so many registrations work */
-    bool pooled;             /* memory comes from a stream-ordered pool: it has no IPC handle */
+    bool foreign_context; /* memory is of another context of the process: kernels of ours end it */
+    bool pooled;          /* memory comes from a stream-ordered pool: it has no IPC handle */
     bool hangs; /* nothing gets done any more: who waits without a deadline waits for ever */
     uint64_t busy_queries; /* so many queries find the work not done */
     /* What it is; 0: as the environment says, else the usual. */

@@ -211,6 +211,9 @@ sl_cu_result fake_launch(sl_cu_function function, unsigned grid_x, unsigned grid
         block_z != 1 || shared_bytes != 0 || extra != NULL) {
         return SL_CU_INVALID_VALUE;
     }
+    if (fake_state.foreign_context) {
+        return fake_state.stuck = SL_CU_ILLEGAL_ADDRESS;
+    }
     struct op *op = fake_stream_add(stream);
     op->workers = (uint64_t)grid_x * block_x;
     if (strcmp(function, SL_KERNEL_HASH) == 0) {

@@ -167,11 +167,13 @@ def sanitizer_add(archive, folder):
 
 
 def pack(path, sanitizer, building):
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        sys.exit(f"pack: no folder for {path}")
     if building:
         build()
     folder = sanitizer_folder(sanitizer)
     with tempfile.TemporaryDirectory() as scratch:
-        archive = Archive(path)
+        archive = Archive(path + ".new")  # whole, or not there
         for script in SCRIPTS:
             archive.tree(os.path.join(ROOT, script), script)
         archive.link("checkup", "tests/gpu/checkup")
@@ -180,6 +182,7 @@ def pack(path, sanitizer, building):
             sanitizer_add(archive, folder)
         archive.text("GLIBC", ".".join(map(str, archive.glibc)) + "\n")
         archive.tar.close()
+    os.replace(path + ".new", path)
     size = os.path.getsize(path)
     say(f"{path}: {size} bytes ({size / (1 << 20):.1f} MiB), {count} libraries, "
         + (f"compute-sanitizer of {folder}" if folder else "no compute-sanitizer (--sanitizer FOLDER takes one along)"))

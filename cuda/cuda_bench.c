@@ -117,23 +117,23 @@ static sl_err tmpfs_open(struct bench *bench, struct sl_error *why)
         return sl_fail_os(why, errno, "look at '%s'", directory);
     }
     if (bench->room_bytes / room.f_frsize >= room.f_bavail) {
-        return sl_fail(why, SL_ERR_NO_SPACE, "'%s' has no room for %llu bytes", directory,
-                       (unsigned long long)bench->room_bytes);
+        return sl_fail(why, SL_ERR_NO_SPACE, "'%s' has no room for %" PRIu64 " bytes", directory,
+                       bench->room_bytes);
     }
     SL_AUTO(close) int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)bench->room_bytes) != 0) {
-        return sl_fail_os(why, errno, "make a file of %llu bytes in '%s'",
-                          (unsigned long long)bench->room_bytes, directory);
+        return sl_fail_os(why, errno, "make a file of %" PRIu64 " bytes in '%s'", bench->room_bytes,
+                          directory);
     }
     void *at = mmap(NULL, bench->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %llu bytes", (unsigned long long)bench->room_bytes);
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes", bench->room_bytes);
     }
     bench->host = at;
     (void)madvise(at, bench->room_bytes, MADV_HUGEPAGE); /* as the arena asks for */
     if (madvise(at, bench->room_bytes, MADV_POPULATE_WRITE) != 0) {
-        return sl_fail_os(why, errno, "fill %llu bytes in '%s'",
-                          (unsigned long long)bench->room_bytes, directory);
+        return sl_fail_os(why, errno, "fill %" PRIu64 " bytes in '%s'", bench->room_bytes,
+                          directory);
     }
     sl_err err = sl_device_host_add(device, at, bench->room_bytes, bench->room_bytes, why);
     while (err == SL_OK && more) {
@@ -149,7 +149,7 @@ static sl_err pinned_open(struct bench *bench, struct sl_error *why)
     sl_err err = sl_fail_cuda(
         &cuda->driver, why,
         cuda->driver.host_get(&host, bench->room_bytes, SL_CU_HOST_PORTABLE | SL_CU_HOST_DEVICEMAP),
-        "get %llu bytes of pinned memory", (unsigned long long)bench->room_bytes);
+        "get %" PRIu64 " bytes of pinned memory", bench->room_bytes);
     bench->host = host;
     return err == SL_OK ? cuda_host_adopt(cuda, bench->host, bench->room_bytes, why) : err;
 }
@@ -300,8 +300,8 @@ static sl_cu_result copy_run(struct bench *bench, unsigned char *host, sl_cu_ptr
 static sl_err copies_wait(struct bench *bench, sl_cu_result result, struct sl_error *why)
 {
     struct sl_driver *driver = &bench->cuda->driver;
-    sl_err err = sl_fail_cuda(driver, why, result, "copy pieces of %llu bytes",
-                              (unsigned long long)bench->row.piece_bytes);
+    sl_err err = sl_fail_cuda(driver, why, result, "copy pieces of %" PRIu64 " bytes",
+                              bench->row.piece_bytes);
     sl_cu_result waited = sl_cuda_stream_wait(driver, bench->cuda->slots[0].stream,
                                               sl_deadline_ns(sl_clock_monotonic_ns(), WAIT_NS));
     return err == SL_OK ? sl_fail_cuda(driver, why, waited, "wait for copies") : err;

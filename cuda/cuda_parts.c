@@ -5,6 +5,7 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_descriptors.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,8 +47,9 @@ static sl_err parts_take(void *context, const struct sl_descriptors_part *part,
         struct part next = {.length_bytes = part->lengths[i]};
         if (next.length_bytes == 0 || next.length_bytes % parts->unit != 0 ||
             next.length_bytes > (uint64_t)INT64_MAX - parts->total_bytes) {
-            return sl_fail(why, SL_ERR_PROTOCOL, "handle %u has %llu bytes: no multiple of %zu",
-                           parts->count, (unsigned long long)next.length_bytes, parts->unit);
+            return sl_fail(why, SL_ERR_PROTOCOL,
+                           "handle %u has %" PRIu64 " bytes: no multiple of %zu", parts->count,
+                           next.length_bytes, parts->unit);
         }
         sl_err err = sl_fail_cuda(
             driver, why,
@@ -87,10 +89,10 @@ static sl_err parts_map(const struct parts *parts, struct cuda_map *map, struct 
     const struct sl_cu_access access = {
         .location = {.type = SL_CU_LOCATION_DEVICE, .id = parts->cuda->gpu},
         .flags = SL_CU_ACCESS_READ_WRITE};
-    unsigned long long total = parts->total_bytes;
+    uint64_t total = parts->total_bytes;
     sl_cu_ptr base = 0;
     sl_err err = sl_fail_cuda(driver, why, driver->address_get(&base, parts->total_bytes, 0, 0, 0),
-                              "reserve %llu bytes of addresses", total);
+                              "reserve %" PRIu64 " bytes of addresses", total);
     if (err != SL_OK) {
         return err;
     }
@@ -109,7 +111,7 @@ static sl_err parts_map(const struct parts *parts, struct cuda_map *map, struct 
         at += part->length_bytes;
     }
     return sl_fail_cuda(driver, why, driver->address_access(base, total, &access, 1),
-                        "allow access to %llu bytes of device memory", total);
+                        "allow access to %" PRIu64 " bytes of device memory", total);
 }
 
 sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *handle,

@@ -1,6 +1,7 @@
 /* actors/swapper/gpu.c - see gpu.h. */
 #include "actors/swapper/gpu.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +37,9 @@ sl_err sw_gpu_check(const struct sl_device *device, const struct sl_body_engine_
             continue;
         }
         if (region->gpu.length != SL_GPU_UUID_BYTES) {
-            return sl_fail(why, SL_ERR_INVALID, "region %llu: gpu: %llu bytes are no UUID",
-                           (unsigned long long)i, (unsigned long long)region->gpu.length);
+            return sl_fail(why, SL_ERR_INVALID,
+                           "region %" PRIu64 ": gpu: %" PRIu64 " bytes are no UUID", i,
+                           region->gpu.length);
         }
         if (has_gpu && memcmp(region->gpu.at, device->gpu, SL_GPU_UUID_BYTES) != 0) {
             return gpu_differs(device, body, region, why);

@@ -20,8 +20,8 @@ static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_dev
     char gpu[SL_GPU_TEXT_BYTES];
     if (sw_gpu_is(device)) {
         sl_gpu_text(device->gpu, gpu);
-        sl_log_write(env->log, SL_LOG_INFO, 0, "rank %llu has %s, CUDA_VISIBLE_DEVICES %s",
-                     (unsigned long long)rank, gpu, visible == NULL ? "not set" : visible);
+        sl_log_write(env->log, SL_LOG_INFO, 0, "rank %" PRIu64 " has %s, CUDA_VISIBLE_DEVICES %s",
+                     rank, gpu, visible == NULL ? "not set" : visible);
     }
 }
 

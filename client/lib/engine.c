@@ -316,8 +316,8 @@ static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, ui
             }
         }
     }
-    return sl_fail(why, SL_ERR_STALE, "%llu bytes at 0x%llx are not registered",
-                   (unsigned long long)ask->length_bytes, (unsigned long long)ask->address);
+    return sl_fail(why, SL_ERR_STALE, "%" PRIu64 " bytes at 0x%" PRIx64 " are not registered",
+                   ask->length_bytes, ask->address);
 }
 
 /* How a swapper maps one layer of device memory. */

@@ -4,6 +4,7 @@
 #include "client/lib/gpu.h"
 #include "cuda/cuda_relaxed.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,8 +45,7 @@ static void visit_end(struct visit *visit)
 static sl_err driver_says(struct visit *visit, struct sl_error *why, sl_cu_result result,
                           const char *doing, uint64_t address)
 {
-    sl_err err =
-        sl_fail_cuda(visit->driver, why, result, "%s 0x%llx", doing, (unsigned long long)address);
+    sl_err err = sl_fail_cuda(visit->driver, why, result, "%s 0x%" PRIx64, doing, address);
     if (err != SL_OK && why != NULL) {
         why->code = SL_ERR_DEVICE;
     }
@@ -116,8 +116,8 @@ static sl_err mapping_of(struct visit *visit, uint64_t address, uint64_t *base, 
     sl_err err = driver_says(visit, why, visit->driver->memory_range(&start, &length, address),
                              "ask for the mapping at", address);
     if (err == SL_OK && (start > address || address - start >= length)) {
-        err = sl_fail(why, SL_ERR_DEVICE, "device memory: 0x%llx is not in its own mapping",
-                      (unsigned long long)address);
+        err = sl_fail(why, SL_ERR_DEVICE, "device memory: 0x%" PRIx64 " is not in its own mapping",
+                      address);
     }
     *base = start;
     *end = start + length;
@@ -134,9 +134,9 @@ static sl_err ipc_find(struct visit *visit, struct sl_engine_row *row, struct sl
     }
     if (row->length_bytes > end - row->address) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "device memory: %llu bytes at 0x%llx, its allocation has %llu from there",
-                       (unsigned long long)row->length_bytes, (unsigned long long)row->address,
-                       (unsigned long long)(end - row->address));
+                       "device memory: %" PRIu64 " bytes at 0x%" PRIx64
+                       ", its allocation has %" PRIu64 " from there",
+                       row->length_bytes, row->address, (end - row->address));
     }
     err = driver_says(visit, why, visit->driver->ipc_get(&handle, row->base),
                       "make an IPC handle of", row->base);
@@ -158,8 +158,7 @@ static sl_err types_check(const struct visit *visit, uint64_t address, struct sl
            : attribute_of(visit->driver, SL_CU_POINTER_POOL, address) != 0  ? TEXT_POOL
            : (types & SL_CU_HANDLE_FABRIC) != 0                             ? TEXT_FABRIC
                                                                             : TEXT_NO_HANDLE;
-    return sl_fail(why, SL_ERR_UNSUPPORTED, "device memory at 0x%llx: %s",
-                   (unsigned long long)address, text);
+    return sl_fail(why, SL_ERR_UNSUPPORTED, "device memory at 0x%" PRIx64 ": %s", address, text);
 }
 
 /* Every byte is mapped, and by handles that can be shared. */
@@ -170,9 +169,9 @@ static sl_err parts_find(struct visit *visit, struct sl_engine_row *row, struct 
     for (uint64_t at = row->address, base = 0, next = 0; at < end; at = next, count++) {
         if (attribute_of(visit->driver, SL_CU_POINTER_MAPPED, at) == 0) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "device memory: %llu bytes at 0x%llx, nothing is mapped at 0x%llx",
-                           (unsigned long long)row->length_bytes, (unsigned long long)row->address,
-                           (unsigned long long)at);
+                           "device memory: %" PRIu64 " bytes at 0x%" PRIx64
+                           ", nothing is mapped at 0x%" PRIx64,
+                           row->length_bytes, row->address, at);
         }
         sl_err err = types_check(visit, at, why);
         if (err == SL_OK) {
@@ -183,8 +182,8 @@ static sl_err parts_find(struct visit *visit, struct sl_engine_row *row, struct 
         }
         row->base = count == 0 ? base : row->base;
         if (count == SL_DESCRIPTORS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "device memory at 0x%llx has over %u handles",
-                           (unsigned long long)row->address, SL_DESCRIPTORS_MAX);
+            return sl_fail(why, SL_ERR_LIMIT, "device memory at 0x%" PRIx64 " has over %u handles",
+                           row->address, SL_DESCRIPTORS_MAX);
         }
     }
     row->kind = SL_MEMORY_CUDA_PARTS;
@@ -200,8 +199,9 @@ sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_eng
     void *at = (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
     if (length_bytes == 0 || __builtin_add_overflow(address, length_bytes, &end) ||
         sl_gpu_place(at, &row.gpu) != SL_PLACE_DEVICE) {
-        return sl_fail(why, SL_ERR_INVALID, "%llu bytes at 0x%llx are no device memory here",
-                       (unsigned long long)length_bytes, (unsigned long long)address);
+        return sl_fail(why, SL_ERR_INVALID,
+                       "%" PRIu64 " bytes at 0x%" PRIx64 " are no device memory here", length_bytes,
+                       address);
     }
     struct sl_cu_uuid uuid = {{0}};
     sl_err err = visit_begin(&visit, row.gpu, why);
@@ -220,8 +220,8 @@ sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_eng
         row.life_last = life_of(visit.driver, end - 1);
         if (row.life_first == 0 || row.life_last == 0) {
             err = sl_fail(why, SL_ERR_DEVICE,
-                          "device memory: 0x%llx cannot be told from what comes after it",
-                          (unsigned long long)address);
+                          "device memory: 0x%" PRIx64 " cannot be told from what comes after it",
+                          address);
         }
     }
     if (err == SL_OK) {
@@ -245,9 +245,10 @@ static sl_err lives_check(const struct visit *visit, const struct sl_engine_row 
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_STALE,
-                   "device memory at 0x%llx was unmapped or made anew since the engine registered "
+                   "device memory at 0x%" PRIx64
+                   " was unmapped or made anew since the engine registered "
                    "it (sleep mode?): end the registration before, register after it",
-                   (unsigned long long)row->address);
+                   row->address);
 }
 
 sl_err sl_engine_row_check(const struct sl_engine_row *row, struct sl_error *why)
@@ -295,8 +296,8 @@ static sl_err parts_give(struct visit *visit, const struct sl_engine_row *row, u
     }
     out->more = at < end;
     if (err == SL_OK && out->count == 0) {
-        err = sl_fail(why, SL_ERR_STALE, "device memory at 0x%llx has fewer handles now",
-                      (unsigned long long)row->address);
+        err = sl_fail(why, SL_ERR_STALE, "device memory at 0x%" PRIx64 " has fewer handles now",
+                      row->address);
     }
     return err;
 }

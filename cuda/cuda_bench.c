@@ -191,7 +191,7 @@ static sl_err bench_open(struct bench *bench, struct sl_error *why)
     for (uint32_t i = 0; i < bench->options->count_count; i++) {
         pieces_max = SL_MAX(pieces_max, bench->options->counts[i]);
     }
-    bench->moves = calloc(pieces_max, sizeof(*bench->moves));
+    bench->moves = calloc(SL_MAX(pieces_max, UINT64_C(1)), sizeof(*bench->moves));
     if (bench->room_bytes == 0 || bench->moves == NULL) {
         return sl_fail(why, bench->moves == NULL ? SL_ERR_NO_MEMORY : SL_ERR_INVALID,
                        "%" PRIu64 " bytes are too few to measure with", bench->options->bytes_max);

@@ -84,7 +84,7 @@ struct op *fake_stream_add(struct stream *stream)
         recorded = (struct op){0};
         return &recorded;
     }
-    if (stream->count == stream->capacity) {
+    if (stream->ops == NULL || stream->count == stream->capacity) {
         stream->capacity = stream->capacity == 0 ? 64 : 2 * stream->capacity;
         stream->ops = realloc(stream->ops, stream->capacity * sizeof(*stream->ops));
         if (stream->ops == NULL) {

@@ -2,7 +2,8 @@
 
     torch_probe.py plain|expandable|capture|order|beside [small]
 
-plain, expandable: batches of puts and gets between tensors and a node, byte for byte, from either allocator. capture: the same
+plain, expandable: batches of puts and gets between tensors and a node, byte for byte, from either allocator; and an engine whose
+tensors the node's swapper maps by their addresses. capture: the same
 from a thread while another captures a graph. order: a put right behind work on the default stream. beside: copies, here and
 through a node's swapper, while matrices are multiplied: what each side loses. small: sizes for a processor that plays the GPU."""
 
@@ -137,6 +138,43 @@ def inside_a_segment(bed):
     must(int((target[201_024:] != 0).sum()) == 0, "a get wrote behind its end")
 
 
+def as_an_engine(bed):
+    """Tensors that are registered by their addresses: the node's swapper maps them, stores blocks of them and loads them into others.
+    Gives what their memory was found to be, or why it cannot be shared."""
+    import sluice
+
+    layers, blocks, piece, tokens = 4, 16, 65536, 4
+    caches = [bed.tensor(blocks * piece) for _ in range(layers)]
+    for cache in caches:
+        cache.random_(0, 256)
+    bed.torch.cuda.synchronize()
+    half = blocks // 2
+    words = list(range(half * tokens))
+    pool = sluice.Pool("kv", sluice.POOL_ATTENTION, [sluice.Layer(0, blocks * piece, piece, piece)] * layers,
+                       device=[[cache.data_ptr() for cache in caches]])
+    with sluice.Client() as client:
+        try:
+            engine = client.engine("torch", pools=[pool], block_tokens=tokens, block_count=blocks, model={"name": "torch"})
+        except sluice.UnsupportedError as reason:
+            return f"not registered: {reason}"
+        with engine:
+            until = time.monotonic() + 10
+            while True:  # the swapper may not have said hello to the registrar yet
+                try:
+                    engine.store(words, list(range(half))).wait()
+                    break
+                except sluice.IncompleteError:
+                    must(time.monotonic() < until, "blocks of registered tensors were not stored in time")
+            for cache in caches:
+                cache[half * piece:].zero_()
+            bed.torch.cuda.synchronize()
+            got = engine.load(words, list(range(half, blocks))).wait()
+            must(got.block_count == half, f"{got.block_count} of {half} blocks of registered tensors were loaded")
+            for cache in caches:
+                must(bed.torch.equal(cache[:half * piece], cache[half * piece:]), "bytes of registered tensors differ")
+            return f"registered as {engine.memory_kind()}"
+
+
 def tensors(allocator):
     if allocator == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
@@ -144,6 +182,7 @@ def tensors(allocator):
     rows = []
     try:
         inside_a_segment(bed)
+        registered = as_an_engine(bed)
         for piece_bytes, pieces in ((4096, 1000), (28672, 100), (65536, 100)) if SMALL else (
                 (4096, 1000), (16384, 1000), (28672, 1000), (65536, 1000), (262144, 1000)):
             if piece_bytes * pieces > bed.source.numel():
@@ -155,7 +194,7 @@ def tensors(allocator):
                              "pieces": pieces, "gb_per_s": round(piece_bytes * pieces / median / 1e9, 3)})
     finally:
         bed.close()
-    return rows, [f"torch {bed.torch.__version__}, {bed.torch.cuda.get_device_name(0)}"]
+    return rows, [f"torch {bed.torch.__version__}, {bed.torch.cuda.get_device_name(0)}", f"tensors of an engine: {registered}"]
 
 
 class Loop:

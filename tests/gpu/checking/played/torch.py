@@ -2,6 +2,8 @@
 stores meet them as they meet torch's; what they hold is computed here."""
 
 import ctypes
+import os
+import struct
 import time
 
 __version__ = "played"
@@ -41,6 +43,41 @@ class Memory:
 
     def __del__(self):
         _Driver.get().cuMemFree_v2(ctypes.c_uint64(self.base))
+
+
+class Expandable:
+    """The same of an expandable segment: addresses that are mapped granule by granule, each from a handle of its own."""
+
+    GRANULE = 2 << 20
+    MEMORY = struct.pack("iiiiQ8s", 1, 1, 1, 0, 0, b"")  # CUmemAllocationProp: pinned, POSIX descriptors, on device 0
+    ACCESS = struct.pack("iii", 1, 0, 3)  # CUmemAccessDesc: device 0 reads and writes
+
+    def __init__(self, length):
+        cuda, base = _Driver.get(), ctypes.c_uint64()
+        self.handles = []
+        self.length = -(-(length + 512) // self.GRANULE) * self.GRANULE
+        check(cuda.cuMemAddressReserve(ctypes.byref(base), ctypes.c_size_t(self.length), ctypes.c_size_t(0), ctypes.c_uint64(0),
+                                       ctypes.c_uint64(0)))
+        self.base = base.value
+        for offset in range(0, self.length, self.GRANULE):
+            handle = ctypes.c_uint64()
+            check(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(self.GRANULE), self.MEMORY, ctypes.c_uint64(0)))
+            check(cuda.cuMemMap(ctypes.c_uint64(self.base + offset), ctypes.c_size_t(self.GRANULE), ctypes.c_size_t(0), handle, ctypes.c_uint64(0)))
+            self.handles.append(handle)
+        check(cuda.cuMemSetAccess(base, ctypes.c_size_t(self.length), self.ACCESS, ctypes.c_size_t(1)))
+        self.at = self.base + 512
+
+    def __del__(self):
+        cuda = _Driver.get()
+        for number, handle in enumerate(self.handles):
+            check(cuda.cuMemUnmap(ctypes.c_uint64(self.base + number * self.GRANULE), ctypes.c_size_t(self.GRANULE)))
+            check(cuda.cuMemRelease(handle))
+        check(cuda.cuMemAddressFree(ctypes.c_uint64(self.base), ctypes.c_size_t(self.length)))
+
+
+def memory(length):
+    """As the allocator is set, which torch reads when it is imported."""
+    return (Expandable if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") else Memory)(length)
 
 
 class Tensor:
@@ -128,7 +165,7 @@ class Values:
 
 def empty(length, dtype, device):
     assert dtype == uint8 and device == "cuda"
-    return Tensor(Memory(length), 0, length)
+    return Tensor(memory(length), 0, length)
 
 
 def zeros(length, device):

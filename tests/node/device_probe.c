@@ -243,7 +243,9 @@ static void bounce(struct sl_client *client)
     CHECK(get_one(client, "large", &to, 1) == SL_OK);
     CHECK(memcmp(device + 12 * SL_MIB, large, sizeof large) == 0);
     drop(client, "large");
-    CHECK(fake->registrations == 0 && fake->host_allocations == 2); /* one a half */
+    CHECK(fake->registrations == 0);
+    /* One a half, and one of the kernels where they were built. */
+    CHECK(fake->host_allocations == 2 || fake->host_allocations == 3);
     moves(client);
     mixed(client);
 }

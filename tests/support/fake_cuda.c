@@ -248,6 +248,7 @@ sl_cu_result fake_context_release(sl_cu_device device)
     fake_state.contexts--;
     if (fake_state.contexts == 0) {
         fake_streams_end();
+        fake_events_end();
     }
     return result;
 }

@@ -27,6 +27,8 @@ struct event_name {
     int64_t fd;
 };
 
+static struct event *events;
+
 static struct fake_event_page *page_map(int fd)
 {
     void *at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -45,7 +47,7 @@ struct fake_event_page *fake_event_page_make(void)
     return page;
 }
 
-void fake_event_page_drop(struct fake_event_page *page, bool imported)
+static void page_drop(struct fake_event_page *page, bool imported)
 {
     if (page == NULL) {
         return;
@@ -56,6 +58,43 @@ void fake_event_page_drop(struct fake_event_page *page, bool imported)
         page->destroyed = true;
         (void)close(page->fd);
     }
+}
+
+struct event *fake_event_new(void)
+{
+    struct event *event = calloc(1, sizeof(*event));
+    if (event == NULL) {
+        abort();
+    }
+    event->next = events;
+    events = event;
+    fake_state.events++;
+    return event;
+}
+
+bool fake_event_end(struct event *event)
+{
+    struct event **link = &events;
+    while (*link != NULL && *link != event) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) {
+        return false;
+    }
+    *link = event->next;
+    page_drop(event->page, event->imported);
+    free(event);
+    fake_state.events--;
+    return true;
+}
+
+void fake_events_end(void)
+{
+    int counted = fake_state.events;
+    while (events != NULL) {
+        (void)fake_event_end(events);
+    }
+    fake_state.events = counted;
 }
 
 void fake_event_recorded(struct event *event, struct stream *stream)
@@ -116,10 +155,9 @@ sl_cu_result fake_event_ipc_open(sl_cu_event *out, struct sl_cu_ipc handle)
         (void)munmap(page, PAGE_BYTES);
         return INVALID_HANDLE;
     }
-    struct event *event = calloc(1, sizeof(*event));
+    struct event *event = fake_event_new();
     event->page = page;
     event->imported = true;
-    fake_state.events++;
     *out = event;
     return 0;
 }

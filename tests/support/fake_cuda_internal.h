@@ -35,6 +35,7 @@ struct stream {
     uint64_t dropped; /* that were before the first of `ops` */
 };
 struct event {
+    struct event *next;           /* of those that live */
     struct stream *stream;        /* NULL: not recorded, or waited for */
     uint64_t upto;                /* what of the stream was there then */
     uint64_t queries;             /* since then */
@@ -87,7 +88,11 @@ void fake_hang(void); /* for ever, while the device hangs */
 
 /* fake_cuda_events.c: what other processes see of an event; NULL: it is no interprocess event */
 struct fake_event_page *fake_event_page_make(void);
-void fake_event_page_drop(struct fake_event_page *page, bool imported);
+/* A new one, among those that live. */
+struct event *fake_event_new(void);
+/* False: it went with its context. */
+bool fake_event_end(struct event *event);
+void fake_events_end(void); /* they go with their context; fake_state.events says so */
 void fake_event_recorded(struct event *event, struct stream *stream);
 void fake_event_reached(struct fake_event_page *page, uint64_t number);
 bool fake_event_imported_over(const struct event *event);

@@ -149,11 +149,10 @@ sl_cu_result fake_event_create(sl_cu_event *out, unsigned flags)
         ((flags & SL_CU_EVENT_INTERPROCESS) != 0 && (flags & SL_CU_EVENT_NO_TIMING) == 0)) {
         return SL_CU_INVALID_VALUE;
     }
-    struct event *event = calloc(1, sizeof(*event));
+    struct event *event = fake_event_new();
     if ((flags & SL_CU_EVENT_INTERPROCESS) != 0) {
         event->page = fake_event_page_make();
     }
-    fake_state.events++;
     *out = event;
     return 0;
 }
@@ -161,11 +160,7 @@ sl_cu_result fake_event_create(sl_cu_event *out, unsigned flags)
 sl_cu_result fake_event_destroy(sl_cu_event at)
 {
     GIVES();
-    struct event *event = at;
-    fake_event_page_drop(event->page, event->imported);
-    free(event);
-    fake_state.events--;
-    return result;
+    return fake_event_end(at) ? result : SL_CU_INVALID_VALUE;
 }
 
 sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)

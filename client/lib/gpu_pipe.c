@@ -11,6 +11,7 @@
 
 #include "cuda/cuda_wait.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -409,8 +410,8 @@ static sl_err half_finish(struct gpu_half *half, struct gpu_job *job, struct sl_
     sl_cu_result result = sl_cuda_event_wait(&sl_gpu_driver, half->done, job->deadline_ns);
     if (result == SL_CU_NOT_READY) {
         return sl_fail(why, SL_ERR_DEVICE,
-                       "device cuda: copies of %ju bytes did not end by the deadline",
-                       (uintmax_t)half->used_bytes);
+                       "device cuda: copies of %" PRIu64 " bytes did not end by the deadline",
+                       half->used_bytes);
     }
     sl_err err = gpu_failed(why, result, "wait for the device");
     if (err != SL_OK) {

@@ -572,6 +572,32 @@ static void halves(struct sl_client *client, bool by_gpu)
     drop(client, "large");
 }
 
+/* More pieces than a half has rows for, in no order, and chunks that begin and end within them. */
+static void crumbs(struct sl_client *client)
+{
+    enum { COUNT = 20000, BYTES = 101, STRIDE = 300 };
+    static struct sl_piece from[COUNT], to[COUNT];
+    static unsigned char value[COUNT * BYTES];
+    for (uint32_t i = 0; i < sizeof value; i++) {
+        value[i] = (unsigned char)(i * 11 + (i >> 10));
+    }
+    memset(device, 0xdd, DEVICE_BYTES);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t place = i * 7919 % COUNT; /* each once: 7919 is a prime */
+        from[i] = (struct sl_piece){device + place * STRIDE, BYTES, place * BYTES};
+        to[i] = (struct sl_piece){device + 12 * SL_MIB + place * STRIDE, BYTES, place * BYTES};
+        memcpy(from[i].at, value + from[i].offset_bytes, BYTES);
+    }
+    CHECK(put_one(client, "crumbs", from, COUNT) == SL_OK);
+    same_digest(client, "crumbs", value, sizeof value);
+    CHECK(get_one(client, "crumbs", to, COUNT) == SL_OK);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const unsigned char *at = to[i].at;
+        CHECK(memcmp(at, value + to[i].offset_bytes, BYTES) == 0 && at[BYTES] == 0xdd);
+    }
+    drop(client, "crumbs");
+}
+
 /* The kernels cannot be loaded, or there is no memory for them: copies serve, the processor
  * digests. They are not asked for again and again. */
 static void no_kernels(struct sl_client *client)
@@ -597,6 +623,7 @@ static void kernels(struct sl_client *client)
     sl_gpu_kernels(FAKE_CUDA_IMAGE);
     ways(client);
     halves(client, true);
+    crumbs(client);
     moves(client);
     mixed(client);
     draft(client);

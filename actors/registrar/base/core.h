@@ -26,8 +26,8 @@
 struct reg_space {
     bool freed; /* since those that wait were last tried */
     uint32_t parked_count;
-    bool fetch_blocked;        /* no space for the next fetch until some is freed */
-    uint64_t fetch_blocked_ns; /* since when no fetch got an extent, 0: the last one did */
+    bool arrival_blocked;        /* no space for the next arrival until some is freed */
+    uint64_t arrival_blocked_ns; /* since when no arrival got an extent, 0: the last one did */
 };
 
 struct reg_settings { /* that several parts go by */

@@ -36,7 +36,7 @@ static const struct reg_disk disk_empty = {
     .path = REG_NONE,
     .tierer = REG_NONE,
     .batch_items = REG_WRITE_ITEMS_MAX,
-    .fetches = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
+    .arrivals = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
 };
 
 /* settings are there */
@@ -297,8 +297,8 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
         reg_members_change(self, true);
     }
     reg_forgets_end(self, slot);
-    reg_fetches_end(self, slot, false, SL_ERR_NOT_FOUND);
-    reg_fetches_end(self, slot, true, SL_ERR_NOT_FOUND);
+    reg_arrivals_end(self, slot, false, SL_ERR_NOT_FOUND);
+    reg_arrivals_end(self, slot, true, SL_ERR_NOT_FOUND);
 }
 
 void reg_disk_swept(struct registrar *self, uint32_t slot)

@@ -59,9 +59,9 @@ struct reg_disk {
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
-    struct reg_fetch_queue fetches[2]; /* wait for an extent: wanted, and ahead of use */
-    uint32_t reads[2];                 /* in flight, likewise */
-    uint64_t ahead_bytes;              /* of those ahead of use */
+    struct reg_arrival_queue arrivals[2]; /* wait for an extent: wanted, and ahead of use */
+    uint32_t reads[2];                    /* in flight, likewise */
+    uint64_t ahead_bytes;                 /* of those ahead of use */
     struct reg_reclaim reclaim;
     /* what it holds */
     uint64_t scan_seq;

@@ -1,7 +1,7 @@
 /* actors/registrar/disk/promote.c - PROMOTE and PREFETCH: objects on disk alone come back into
  * memory.
  *
- * A fetch waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
+ * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
  * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
  * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
  * of bytes at a time, and takes only room that costs nobody anything; a PROMOTE of the same key
@@ -49,33 +49,33 @@ static sl_err promote_there(struct registrar *self, const struct sl_entry *entry
 }
 
 /* Somebody waits for what the tierer reads behind all others: it is told. */
-static void read_raise(struct registrar *self, const struct reg_fetch *fetch)
+static void read_raise(struct registrar *self, const struct reg_arrival *arrival)
 {
-    const struct reg_disk *disk = &self->tier->disks[fetch->disk];
+    const struct reg_disk *disk = &self->tier->disks[arrival->disk];
     struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
-    raise.body.disk_raise.generation = self->claims->all[fetch->claim].extent.generation;
+    raise.body.disk_raise.generation = self->claims->all[arrival->claim].extent.generation;
     if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
         (void)sl_send(self->env, self->peers->all[disk->tierer].name, &raise, NULL);
     }
 }
 
 /* REG_NONE: too many are on their way. */
-static uint32_t fetch_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
+static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
 {
-    uint32_t fetch = reg_fetch_find(self, entry);
-    if (fetch == REG_NONE) {
-        return reg_fetch_make(self, entry, ahead);
+    uint32_t arrival = reg_arrival_find(self, entry);
+    if (arrival == REG_NONE) {
+        return reg_arrival_make(self, entry, ahead);
     }
-    if (!ahead && self->promotion->fetches[fetch].ahead) {
-        reg_fetch_raise(self, fetch);
-        if (self->promotion->fetches[fetch].reading) {
-            read_raise(self, &self->promotion->fetches[fetch]);
+    if (!ahead && self->promotion->arrivals[arrival].ahead) {
+        reg_arrival_raise(self, arrival);
+        if (self->promotion->arrivals[arrival].reading) {
+            read_raise(self, &self->promotion->arrivals[arrival]);
         }
     }
-    return fetch;
+    return arrival;
 }
 
-/* SL_ERR_INCOMPLETE: it is being fetched for item of op. */
+/* SL_ERR_INCOMPLETE: it is being read for item of op. */
 static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
                           const struct sl_text *key)
 {
@@ -94,8 +94,8 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
     if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
     }
-    uint32_t fetch = fetch_for(self, &entry, ahead);
-    if (fetch == REG_NONE || !reg_waiter_add(self, fetch, op, item)) {
+    uint32_t arrival = arrival_for(self, &entry, ahead);
+    if (arrival == REG_NONE || !reg_waiter_add(self, arrival, op, item)) {
         return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
     }
     return SL_ERR_INCOMPLETE;
@@ -111,11 +111,11 @@ void reg_promote_held(struct registrar *self, sl_ref group)
         if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == 0 &&
             entry.disk.valid != 0 && !self->tier->disks[entry.disk.disk].gone &&
             !reg_disk_away(self, entry.disk.disk)) {
-            uint32_t fetch = fetch_for(self, &entry, false);
-            if (fetch == REG_NONE) {
+            uint32_t arrival = arrival_for(self, &entry, false);
+            if (arrival == REG_NONE) {
                 return; /* decode asks for the rest, and a reclaim waits for it */
             }
-            self->promotion->fetches[fetch].held = true;
+            self->promotion->arrivals[arrival].held = true;
         }
     }
 }
@@ -158,30 +158,30 @@ void reg_promote(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- reading ---- */
 
-static bool source_stands(struct registrar *self, const struct reg_fetch *fetch,
+static bool source_stands(struct registrar *self, const struct reg_arrival *arrival,
                           struct sl_entry *source)
 {
-    if (!sl_index_ref_live(self->index, fetch->source)) {
+    if (!sl_index_ref_live(self->index, arrival->source)) {
         return false;
     }
-    sl_index_read(self->index, fetch->source, source);
-    return source->kind == SL_RECORD_COMMITTED && source->version == fetch->source_version &&
+    sl_index_read(self->index, arrival->source, source);
+    return source->kind == SL_RECORD_COMMITTED && source->version == arrival->source_version &&
            source->disk.valid != 0;
 }
 
 /* Takes an extent and records the claim. SL_ERR_STALE: the source went meanwhile. */
-static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struct sl_entry *source,
-                          uint64_t batch_bytes)
+static sl_err arrival_claim(struct registrar *self, struct reg_arrival *arrival,
+                            struct sl_entry *source, uint64_t batch_bytes)
 {
     char key[SL_KEY_BYTES_MAX];
     uint64_t offset_bytes = 0;
     uint64_t charged = 0;
-    uint32_t tierer = self->tier->disks[fetch->disk].tierer;
+    uint32_t tierer = self->tier->disks[arrival->disk].tierer;
     memcpy(key, source->key, source->key_length);
-    sl_err err = fetch->ahead ? reg_take_charged_quietly(self, source->extent.length_bytes,
-                                                         batch_bytes, &offset_bytes, &charged)
-                              : reg_take_charged(self, NULL, source->extent.length_bytes,
-                                                 &offset_bytes, &charged);
+    sl_err err = arrival->ahead ? reg_take_charged_quietly(self, source->extent.length_bytes,
+                                                           batch_bytes, &offset_bytes, &charged)
+                                : reg_take_charged(self, NULL, source->extent.length_bytes,
+                                                   &offset_bytes, &charged);
     if (err != SL_OK) {
         return err;
     }
@@ -206,31 +206,31 @@ static sl_err fetch_claim(struct registrar *self, struct reg_fetch *fetch, struc
         .key_length = source->key_length,
     };
     err = sl_index_claim(self->index, &record, &claim.ref, NULL);
-    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !fetch->ahead && i < PROMOTE_INDEX_ROUNDS &&
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !arrival->ahead && i < PROMOTE_INDEX_ROUNDS &&
                          reg_make_index_room(self);
          i++) {
         err = sl_index_claim(self->index, &record, &claim.ref, NULL);
     }
-    fetch->claim = err == SL_OK ? reg_claim_add(self, &claim) : REG_NONE;
-    if (fetch->claim == REG_NONE) {
+    arrival->claim = err == SL_OK ? reg_claim_add(self, &claim) : REG_NONE;
+    if (arrival->claim == REG_NONE) {
         if (err == SL_OK) {
             sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE);
         }
         reg_give_charged(self, offset_bytes, claim.extent.length_bytes, charged);
         return err == SL_OK ? SL_ERR_NO_SPACE : err;
     }
-    if (!source_stands(self, fetch, source)) {
-        reg_claim_release(self, fetch->claim);
-        fetch->claim = REG_NONE;
+    if (!source_stands(self, arrival, source)) {
+        reg_claim_release(self, arrival->claim);
+        arrival->claim = REG_NONE;
         return SL_ERR_STALE;
     }
     return SL_OK;
 }
 
-static void fill_make(struct registrar *self, const struct reg_fetch *fetch,
+static void fill_make(struct registrar *self, const struct reg_arrival *arrival,
                       const struct sl_entry *source, struct sl_item_fill *fill)
 {
-    const struct reg_claim *claim = &self->claims->all[fetch->claim];
+    const struct reg_claim *claim = &self->claims->all[arrival->claim];
     *fill = (struct sl_item_fill){
         .key = {.at = source->key, .length = source->key_length},
         .segment = source->disk.segment,
@@ -245,8 +245,8 @@ static void fill_make(struct registrar *self, const struct reg_fetch *fetch,
     };
 }
 
-/* What became of a key whose record changed under the fetch. */
-static sl_err fetch_outcome(struct registrar *self, const char *key, uint32_t key_length)
+/* What became of a key whose record changed under the arrival. */
+static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t key_length)
 {
     struct sl_entry entry;
     if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
@@ -270,13 +270,13 @@ static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes)
  * time and again. kept: also what a reclaim keeps. */
 static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bool kept)
 {
-    uint32_t slot = disk->fetches[true].first;
+    uint32_t slot = disk->arrivals[true].first;
     while (slot != REG_NONE) {
-        uint32_t next = self->promotion->fetches[slot].next;
-        bool prefetch = self->promotion->fetches[slot].kept_for == 0;
+        uint32_t next = self->promotion->arrivals[slot].next;
+        bool prefetch = self->promotion->arrivals[slot].kept_for == 0;
         if (prefetch || kept) {
-            reg_fetch_unqueue(self, slot);
-            reg_fetch_end(self, slot, SL_ERR_NO_SPACE);
+            reg_arrival_unqueue(self, slot);
+            reg_arrival_end(self, slot, SL_ERR_NO_SPACE);
             sl_metric_add(self->env->metrics, self->promotion->metric.prefetch_refused_count,
                           prefetch);
         }
@@ -288,42 +288,43 @@ static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bo
 static uint64_t batch_left(const struct registrar *self, const struct reg_read *read,
                            uint64_t length_bytes)
 {
-    uint64_t count = SL_MIN(self->promotion->ahead_fetches, REG_READ_ITEMS_MAX - read->count);
+    uint64_t count = SL_MIN(self->promotion->ahead_arrivals, REG_READ_ITEMS_MAX - read->count);
     uint64_t bytes = self->promotion->prefetch_bytes_max -
                      SL_MIN(read->bytes, self->promotion->prefetch_bytes_max);
     return SL_MIN(count * sl_extent_space(length_bytes), bytes);
 }
 
-/* Claims an extent for the fetch, which is in no queue. True: it goes with the batch. False: *stop
+/* Claims an extent for the arrival, which is in no queue. True: it goes with the batch. False: *stop
  * says whether the others in the queue have to wait as well. */
-static bool fetch_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
-                       struct sl_entry *source, bool *stop)
+static bool arrival_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
+                         struct sl_entry *source, bool *stop)
 {
-    struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    struct reg_disk *disk = &self->tier->disks[fetch->disk];
-    bool prefetch = fetch->ahead && fetch->kept_for == 0;
-    sl_err err =
-        prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes)
-            ? SL_ERR_NO_SPACE
-            : fetch_claim(self, fetch, source, batch_left(self, read, source->extent.length_bytes));
-    if (err == SL_ERR_NO_SPACE && !fetch->ahead) {
-        reg_fetch_prepend(self, slot);
-        self->space.fetch_blocked = true;
-        self->space.fetch_blocked_ns =
-            self->space.fetch_blocked_ns != 0 ? self->space.fetch_blocked_ns : self->env->now_ns;
+    struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    struct reg_disk *disk = &self->tier->disks[arrival->disk];
+    bool prefetch = arrival->ahead && arrival->kept_for == 0;
+    sl_err err = prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes)
+                     ? SL_ERR_NO_SPACE
+                     : arrival_claim(self, arrival, source,
+                                     batch_left(self, read, source->extent.length_bytes));
+    if (err == SL_ERR_NO_SPACE && !arrival->ahead) {
+        reg_arrival_prepend(self, slot);
+        self->space.arrival_blocked = true;
+        self->space.arrival_blocked_ns = self->space.arrival_blocked_ns != 0
+                                             ? self->space.arrival_blocked_ns
+                                             : self->env->now_ns;
         *stop = true;
         return false;
     }
-    self->space.fetch_blocked_ns = fetch->ahead ? self->space.fetch_blocked_ns : 0;
+    self->space.arrival_blocked_ns = arrival->ahead ? self->space.arrival_blocked_ns : 0;
     if (err != SL_OK) {
         sl_metric_add(self->env->metrics, self->promotion->metric.prefetch_refused_count, prefetch);
-        reg_fetch_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
+        reg_arrival_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
         if (err == SL_ERR_NO_SPACE) {
             ahead_refuse(self, disk, !prefetch);
         }
         return false;
     }
-    fetch->reading = true;
+    arrival->reading = true;
     return true;
 }
 
@@ -331,7 +332,7 @@ static bool fetch_take(struct registrar *self, const struct reg_read *read, uint
 static uint32_t read_fill(struct registrar *self, struct reg_read *read)
 {
     struct reg_disk *disk = &self->tier->disks[read->disk];
-    struct reg_fetch_queue *queue = &disk->fetches[read->ahead];
+    struct reg_arrival_queue *queue = &disk->arrivals[read->ahead];
     uint64_t bytes_max = read->ahead
                              ? self->promotion->prefetch_bytes_max -
                                    SL_MIN(disk->ahead_bytes, self->promotion->prefetch_bytes_max)
@@ -342,20 +343,21 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
     read->bytes = 0;
     while (!stop && queue->first != REG_NONE && read->count < REG_READ_ITEMS_MAX) {
         uint32_t slot = queue->first;
-        struct reg_fetch *fetch = &self->promotion->fetches[slot];
+        struct reg_arrival *arrival = &self->promotion->arrivals[slot];
         struct sl_entry source;
-        reg_fetch_unqueue(self, slot);
-        if (!reg_fetch_is_awaited(self, fetch) || !source_stands(self, fetch, &source)) {
-            reg_fetch_end(self, slot, SL_ERR_BUSY); /* it changed, or went: to be looked at again */
+        reg_arrival_unqueue(self, slot);
+        if (!reg_arrival_is_awaited(self, arrival) || !source_stands(self, arrival, &source)) {
+            reg_arrival_end(self, slot,
+                            SL_ERR_BUSY); /* it changed, or went: to be looked at again */
             continue;
         }
         if ((read->count > 0 || !first) && read->bytes + source.extent.length_bytes > bytes_max) {
-            reg_fetch_prepend(self, slot);
+            reg_arrival_prepend(self, slot);
             break;
         }
-        if (fetch_take(self, read, slot, &source, &stop)) {
+        if (arrival_take(self, read, slot, &source, &stop)) {
             read->bytes += source.extent.length_bytes;
-            read->fetches[read->count++] = slot;
+            read->arrivals[read->count++] = slot;
         }
     }
     return read->count;
@@ -367,35 +369,35 @@ static uint32_t read_items(struct registrar *self, struct reg_read *read)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < read->count; i++) {
-        uint32_t slot = read->fetches[i];
-        struct reg_fetch *fetch = &self->promotion->fetches[slot];
+        uint32_t slot = read->arrivals[i];
+        struct reg_arrival *arrival = &self->promotion->arrivals[slot];
         struct sl_entry source;
-        if (source_stands(self, fetch, &source)) {
-            fill_make(self, fetch, &source, &self->promotion->fills[kept]);
-            read->fetches[kept++] = slot;
+        if (source_stands(self, arrival, &source)) {
+            fill_make(self, arrival, &source, &self->promotion->fills[kept]);
+            read->arrivals[kept++] = slot;
             continue;
         }
-        reg_claim_release(self, fetch->claim);
-        reg_fetch_end(self, slot, SL_ERR_BUSY);
+        reg_claim_release(self, arrival->claim);
+        reg_arrival_end(self, slot, SL_ERR_BUSY);
     }
     read->count = kept;
     return kept;
 }
 
-/* The fetch goes back to its queue. */
-static void fetch_return(struct registrar *self, uint32_t slot)
+/* The arrival goes back to its queue. */
+static void arrival_return(struct registrar *self, uint32_t slot)
 {
-    struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    fetch->claim = REG_NONE;
-    fetch->reading = false;
-    reg_fetch_prepend(self, slot);
+    struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    arrival->claim = REG_NONE;
+    arrival->reading = false;
+    reg_arrival_prepend(self, slot);
 }
 
 static void read_undo(struct registrar *self, struct reg_read *read)
 {
     for (uint32_t i = read->count; i-- > 0;) {
-        reg_claim_release(self, self->promotion->fetches[read->fetches[i]].claim);
-        fetch_return(self, read->fetches[i]);
+        reg_claim_release(self, self->promotion->arrivals[read->arrivals[i]].claim);
+        arrival_return(self, read->arrivals[i]);
     }
     read->count = 0;
 }
@@ -442,16 +444,16 @@ static bool read_start(struct registrar *self, uint32_t index, uint32_t slot, bo
 static bool reads_start(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
-    const struct reg_fetch_queue *queue = &disk->fetches[false];
+    const struct reg_arrival_queue *queue = &disk->arrivals[false];
     for (uint32_t i = 0; i < self->promotion->read_count && queue->first != REG_NONE &&
-                         !self->space.fetch_blocked && disk->reads[false] < REG_READS_MAX;
+                         !self->space.arrival_blocked && disk->reads[false] < REG_READS_MAX;
          i++) {
         if (!self->promotion->reads[i].used && !read_start(self, i, slot, false) &&
-            !self->space.fetch_blocked && queue->first != REG_NONE) {
+            !self->space.arrival_blocked && queue->first != REG_NONE) {
             return false; /* the table of calls is full: at the next tick */
         }
     }
-    return !self->space.fetch_blocked;
+    return !self->space.arrival_blocked;
 }
 
 /* Nobody waits for these: they go when nothing waits at the disk, and while nobody waits for memory
@@ -460,12 +462,12 @@ static bool reads_start(struct registrar *self, uint32_t slot)
 static void ahead_start(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
-    const struct reg_fetch_queue *queue = &disk->fetches[true];
+    const struct reg_arrival_queue *queue = &disk->arrivals[true];
     for (uint32_t i = 0; i < self->promotion->read_count && queue->first != REG_NONE &&
                          disk->reads[true] < REG_AHEAD_READS_MAX;
          i++) {
-        bool kept = self->promotion->fetches[queue->first].kept_for != 0;
-        if (!kept && (self->space.parked_count > 0 || self->space.fetch_blocked)) {
+        bool kept = self->promotion->arrivals[queue->first].kept_for != 0;
+        if (!kept && (self->space.parked_count > 0 || self->space.arrival_blocked)) {
             return;
         }
         if (!self->promotion->reads[i].used && !read_start(self, i, slot, true)) {
@@ -479,20 +481,20 @@ void reg_promotes_pump(struct registrar *self)
     bool waiting = false;
     bool all = true;
     if (self->space.freed) {
-        self->space.fetch_blocked = false;
+        self->space.arrival_blocked = false;
     }
-    for (uint32_t i = 0; self->promotion->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+    for (uint32_t i = 0; self->promotion->arrival_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         waiting |=
-            reg_disk_readable(self, i) && self->tier->disks[i].fetches[false].first != REG_NONE;
+            reg_disk_readable(self, i) && self->tier->disks[i].arrivals[false].first != REG_NONE;
     }
     if (!waiting) {
-        self->space.fetch_blocked_ns = 0;
+        self->space.arrival_blocked_ns = 0;
     }
     for (uint32_t i = 0; waiting && all && i < REG_DISK_UNKNOWN; i++) {
         all = !reg_disk_readable(self, i) || reads_start(self, i);
     }
-    for (uint32_t i = 0; self->promotion->ahead_fetches > 0 && i < REG_DISK_UNKNOWN; i++) {
-        if (reg_disk_readable(self, i) && self->tier->disks[i].fetches[false].first == REG_NONE) {
+    for (uint32_t i = 0; self->promotion->ahead_arrivals > 0 && i < REG_DISK_UNKNOWN; i++) {
+        if (reg_disk_readable(self, i) && self->tier->disks[i].arrivals[false].first == REG_NONE) {
             ahead_start(self, i);
         }
     }
@@ -502,15 +504,15 @@ void reg_promotes_pump(struct registrar *self)
 
 /* Where the unit stands among those in memory: what somebody wanted is the newest. What was brought
  * in for the log's sake alone is the next victim as soon as it is written. */
-static void unit_arrived(struct registrar *self, const struct reg_fetch *fetch, sl_ref ref)
+static void unit_arrived(struct registrar *self, const struct reg_arrival *arrival, sl_ref ref)
 {
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     sl_ref unit = reg_unit_of(&entry);
     reg_unit_place(self, unit);
-    if (!fetch->ahead) {
+    if (!arrival->ahead) {
         reg_unit_touch(self, unit);
-    } else if (fetch->waiters == REG_NONE) {
+    } else if (arrival->waiters == REG_NONE) {
         reg_unit_sink(self, unit);
         sl_metric_add(self->env->metrics, self->promotion->metric.kept_count, 1);
     } else {
@@ -522,9 +524,9 @@ static void unit_arrived(struct registrar *self, const struct reg_fetch *fetch, 
 }
 
 /* The bytes are in place and verified: the record gets its extent back. */
-static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
+static sl_err arrival_done(struct registrar *self, struct reg_arrival *arrival)
 {
-    struct reg_claim claim = self->claims->all[fetch->claim];
+    struct reg_claim claim = self->claims->all[arrival->claim];
     struct sl_entry source;
     sl_ref fresh;
     char key[SL_KEY_BYTES_MAX];
@@ -532,40 +534,40 @@ static sl_err fetch_done(struct registrar *self, struct reg_fetch *fetch)
     uint32_t key_length = source.key_length;
     memcpy(key, source.key, key_length);
     sl_err err = reg_charge_settle(self, claim.ref);
-    if (err == SL_OK && !source_stands(self, fetch, &source)) {
+    if (err == SL_OK && !source_stands(self, arrival, &source)) {
         err = SL_ERR_STALE;
     }
     if (err == SL_OK) {
-        err = reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh);
-        if (err == SL_ERR_NO_SPACE && !fetch->ahead && reg_make_index_room(self)) {
-            err = source_stands(self, fetch, &source)
-                      ? reg_record_switch(self, fetch->source, &claim.extent, NULL, &fresh)
+        err = reg_record_switch(self, arrival->source, &claim.extent, NULL, &fresh);
+        if (err == SL_ERR_NO_SPACE && !arrival->ahead && reg_make_index_room(self)) {
+            err = source_stands(self, arrival, &source)
+                      ? reg_record_switch(self, arrival->source, &claim.extent, NULL, &fresh)
                       : SL_ERR_STALE;
         }
     }
     if (err != SL_OK) {
-        reg_claim_release(self, fetch->claim);
-        return err == SL_ERR_STALE ? fetch_outcome(self, key, key_length) : err;
+        reg_claim_release(self, arrival->claim);
+        return err == SL_ERR_STALE ? arrival_outcome(self, key, key_length) : err;
     }
     reg_charge_note(self, fresh, reg_charge_of(self, claim.ref));
     sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the extent is the record's now */
-    reg_claim_remove(self, fetch->claim);
-    unit_arrived(self, fetch, fresh);
+    reg_claim_remove(self, arrival->claim);
+    unit_arrived(self, arrival, fresh);
     sl_metric_add(self->env->metrics, self->promotion->metric.promoted_count, 1);
     sl_metric_add(self->env->metrics, self->promotion->metric.promoted_bytes,
                   claim.extent.length_bytes);
     return SL_OK;
 }
 
-static sl_err fetch_failed(struct registrar *self, struct reg_fetch *fetch, sl_err code)
+static sl_err arrival_failed(struct registrar *self, struct reg_arrival *arrival, sl_err code)
 {
     struct sl_entry source;
     sl_metric_add(self->env->metrics, self->promotion->metric.promote_failed_count, 1);
-    reg_claim_release(self, fetch->claim); /* answered: nothing reads into it any more */
+    reg_claim_release(self, arrival->claim); /* answered: nothing reads into it any more */
     /* A disk that cannot read now may do so later: what it holds was acknowledged and stays. */
     bool lost = sl_err_class(code) == SL_CLASS_DATA || code == SL_ERR_NOT_FOUND;
-    if (lost && source_stands(self, fetch, &source)) {
-        reg_place_lost(self, fetch->source, code);
+    if (lost && source_stands(self, arrival, &source)) {
+        reg_place_lost(self, arrival->source, code);
     }
     return code;
 }
@@ -580,13 +582,13 @@ static void read_reply(struct registrar *self, uint32_t index, const struct sl_m
     const struct sl_u64s *codes =
         read->ahead ? &msg->body.disk_prefetch_reply.codes : &msg->body.disk_read_reply.codes;
     for (uint32_t i = 0; i < read->count; i++) {
-        struct reg_fetch *fetch = &self->promotion->fetches[read->fetches[i]];
+        struct reg_arrival *arrival = &self->promotion->arrivals[read->arrivals[i]];
         sl_err code = msg->code;
         if (code == SL_OK) {
             code = i < codes->count ? (sl_err)codes->at[i] : SL_ERR_PROTOCOL;
         }
-        code = code == SL_OK ? fetch_done(self, fetch) : fetch_failed(self, fetch, code);
-        reg_fetch_end(self, read->fetches[i], code);
+        code = code == SL_OK ? arrival_done(self, arrival) : arrival_failed(self, arrival, code);
+        reg_arrival_end(self, read->arrivals[i], code);
     }
     read_end(self, read);
 }
@@ -601,8 +603,8 @@ static void read_expired(struct registrar *self, uint32_t index)
     reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %" PRIu64 " s",
             self->tier->disks[read->disk].path, REG_DISK_CALL_NS / SL_NS_PER_S);
     for (uint32_t i = 0; i < read->count; i++) {
-        reg_claim_quarantine(self, self->promotion->fetches[read->fetches[i]].claim);
-        reg_fetch_end(self, read->fetches[i], SL_ERR_TIMEOUT);
+        reg_claim_quarantine(self, self->promotion->arrivals[read->arrivals[i]].claim);
+        reg_arrival_end(self, read->arrivals[i], SL_ERR_TIMEOUT);
     }
     read_end(self, read);
 }
@@ -617,8 +619,8 @@ void reg_reads_requeue(struct registrar *self, uint32_t disk)
         }
         sl_calls_forget(self->calls, read->seq);
         for (uint32_t i = read->count; i-- > 0;) {
-            reg_claim_quarantine(self, self->promotion->fetches[read->fetches[i]].claim);
-            fetch_return(self, read->fetches[i]);
+            reg_claim_quarantine(self, self->promotion->arrivals[read->arrivals[i]].claim);
+            arrival_return(self, read->arrivals[i]);
         }
         read_end(self, read);
     }
@@ -627,26 +629,26 @@ void reg_reads_requeue(struct registrar *self, uint32_t disk)
 static void promotes_expire(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    for (uint32_t i = 0; self->promotion->fetch_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+    for (uint32_t i = 0; self->promotion->arrival_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         if (reg_disk_away(self, i)) {
-            reg_fetches_end(self, i, false, SL_ERR_UNREACHABLE);
-            reg_fetches_end(self, i, true, SL_ERR_UNREACHABLE);
+            reg_arrivals_end(self, i, false, SL_ERR_UNREACHABLE);
+            reg_arrivals_end(self, i, true, SL_ERR_UNREACHABLE);
         }
     }
     /* Room that is on its way is waited for: requests have deadlines of their own. */
-    if (self->space.fetch_blocked_ns != 0 &&
-        now_ns >= self->space.fetch_blocked_ns + REG_PROMOTE_WAIT_NS &&
+    if (self->space.arrival_blocked_ns != 0 &&
+        now_ns >= self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS &&
         !reg_populate_pending(self)) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
             if (reg_disk_readable(self, i)) {
-                reg_fetches_end(self, i, false, SL_ERR_NO_SPACE);
+                reg_arrivals_end(self, i, false, SL_ERR_NO_SPACE);
             }
         }
-        self->space.fetch_blocked_ns = 0;
-        self->space.fetch_blocked = false;
+        self->space.arrival_blocked_ns = 0;
+        self->space.arrival_blocked = false;
     }
     if (reg_promotes_late(self, now_ns)) {
-        reg_fetches_purge(self);
+        reg_arrivals_purge(self);
     }
 }
 
@@ -660,8 +662,9 @@ static void promotion_settings(struct registrar *self)
 static uint64_t promotion_next(const struct registrar *self)
 {
     uint64_t next_ns = reg_promotes_next(self);
-    bool blocked = self->space.fetch_blocked_ns != 0 && !reg_populate_pending(self);
-    return blocked ? SL_MIN(next_ns, self->space.fetch_blocked_ns + REG_PROMOTE_WAIT_NS) : next_ns;
+    bool blocked = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self);
+    return blocked ? SL_MIN(next_ns, self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS)
+                   : next_ns;
 }
 
 static const struct sl_metric_row metrics[] = {

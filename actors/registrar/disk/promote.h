@@ -9,11 +9,11 @@
 #define REG_READS_MAX      8u /* from one disk at a time */
 #define REG_READ_ITEMS_MAX 256u
 #define REG_READ_BYTES_MAX (16 * SL_MIB)
-#define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
+#define REG_ARRIVALS_MAX   (2u * SL_BATCH_MAX)
 /* Of these, for what nobody waits for: */
-#define REG_AHEAD_READS_MAX   4u
-#define REG_AHEAD_FETCHES_MAX SL_BATCH_MAX
-struct reg_fetch { /* one key on its way from disk to memory */
+#define REG_AHEAD_READS_MAX    4u
+#define REG_AHEAD_ARRIVALS_MAX SL_BATCH_MAX
+struct reg_arrival { /* one key on its way from disk to memory */
     bool used;
     bool reading;
     bool ahead;    /* nobody waits for it to read it at once */
@@ -28,7 +28,7 @@ struct reg_fetch { /* one key on its way from disk to memory */
     uint32_t previous; /* in the queue */
     struct sl_table_node by_source;
 };
-struct reg_fetch_queue {
+struct reg_arrival_queue {
     uint32_t first, last;
 };
 struct reg_waiter {
@@ -43,7 +43,7 @@ struct reg_read {
     uint64_t bytes;
     uint64_t seq;
     uint32_t count;
-    uint32_t fetches[REG_READ_ITEMS_MAX];
+    uint32_t arrivals[REG_READ_ITEMS_MAX];
 };
 struct reg_promote {
     bool used;
@@ -55,8 +55,8 @@ struct reg_promote {
 };
 
 struct reg_promotion {
-    struct reg_fetch *fetches;
-    uint32_t fetch_free, fetch_high, fetch_count, ahead_fetches;
+    struct reg_arrival *arrivals;
+    uint32_t arrival_free, arrival_high, arrival_count, ahead_arrivals;
     struct sl_table by_source;
     struct reg_waiter *waiters;
     uint32_t waiter_free, waiter_high, ahead_waiters;
@@ -73,22 +73,23 @@ struct reg_promotion {
     } metric;
 };
 
-/* ---- fetches.c ---- */
+/* ---- arrivals.c ---- */
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
 void reg_promotes_fini(struct registrar *self);
-uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source); /* REG_NONE */
+uint32_t reg_arrival_find(const struct registrar *self,
+                          const struct sl_entry *source); /* REG_NONE */
 /* A new one at the end of its queue. REG_NONE: there are too many. */
-uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, bool ahead);
-void reg_fetch_prepend(struct registrar *self, uint32_t fetch);
-void reg_fetch_unqueue(struct registrar *self, uint32_t fetch);
-void reg_fetch_raise(struct registrar *self, uint32_t fetch); /* somebody waits for it now */
-/* Tells all who wait, and ends the fetch. It is in no queue. */
-void reg_fetch_end(struct registrar *self, uint32_t fetch, sl_err code);
-bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch);
-void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead,
-                     sl_err code);              /* those in the queue */
-void reg_fetches_purge(struct registrar *self); /* of those ahead of use, what nobody awaits */
-bool reg_waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_t item);
+uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source, bool ahead);
+void reg_arrival_prepend(struct registrar *self, uint32_t arrival);
+void reg_arrival_unqueue(struct registrar *self, uint32_t arrival);
+void reg_arrival_raise(struct registrar *self, uint32_t arrival); /* somebody waits for it now */
+/* Tells all who wait, and ends the arrival. It is in no queue. */
+void reg_arrival_end(struct registrar *self, uint32_t arrival, sl_err code);
+bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arrival *arrival);
+void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead,
+                      sl_err code);              /* those in the queue */
+void reg_arrivals_purge(struct registrar *self); /* of those ahead of use, what nobody awaits */
+bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint32_t item);
 /* A slot for the request; REG_NONE: there is none and it was answered, or it was sent again. */
 uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count);
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote);

@@ -146,24 +146,25 @@ static void kept_read(struct registrar *self, uint32_t slot, const sl_ref *refs,
             entry.extent.generation != 0 || !is_kept(self, &entry)) {
             continue;
         }
-        uint32_t fetch = reg_fetch_find(self, &entry);
+        uint32_t arrival = reg_arrival_find(self, &entry);
         bool held = unit_is_held(self, reg_unit_of(&entry));
-        if (fetch == REG_NONE) {
-            fetch = reg_fetch_make(self, &entry, !held);
+        if (arrival == REG_NONE) {
+            arrival = reg_arrival_make(self, &entry, !held);
         }
         reclaim->held_left += held;
-        if (fetch == REG_NONE) {
+        if (arrival == REG_NONE) {
             continue; /* too much is being read: it goes, or the segment stays */
         }
         if (held) {
-            reg_fetch_raise(self, fetch);
-            self->promotion->fetches[fetch].held = true;
+            reg_arrival_raise(self, arrival);
+            self->promotion->arrivals[arrival].held = true;
         }
-        self->promotion->fetches[fetch].kept_for = reclaim->number;
+        self->promotion->arrivals[arrival].kept_for = reclaim->number;
         reclaim->left++;
-        if (self->promotion->fetches[fetch].ahead && !self->promotion->fetches[fetch].reading) {
-            reg_fetch_unqueue(self, fetch);
-            reg_fetch_prepend(self, fetch);
+        if (self->promotion->arrivals[arrival].ahead &&
+            !self->promotion->arrivals[arrival].reading) {
+            reg_arrival_unqueue(self, arrival);
+            reg_arrival_prepend(self, arrival);
         }
     }
 }

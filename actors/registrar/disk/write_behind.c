@@ -266,8 +266,8 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
  * for the disk itself, or soon for memory, since a quarter of what is there is not on disk yet. */
 static bool writes_are_awaited(const struct registrar *self)
 {
-    return self->space.parked_count > 0 || self->space.fetch_blocked || self->flushes->count > 0 ||
-           self->draining ||
+    return self->space.parked_count > 0 || self->space.arrival_blocked ||
+           self->flushes->count > 0 || self->draining ||
            self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
 }
 
@@ -275,7 +275,7 @@ static bool writes_are_awaited(const struct registrar *self)
 static uint32_t writes_max(const struct registrar *self, const struct reg_disk *disk)
 {
     bool reads = disk->reads[false] > 0 || disk->reads[true] > 0 ||
-                 disk->fetches[false].first != REG_NONE || disk->fetches[true].first != REG_NONE;
+                 disk->arrivals[false].first != REG_NONE || disk->arrivals[true].first != REG_NONE;
     return reads && !writes_are_awaited(self) ? REG_WRITES_YIELDING : REG_WRITES_MAX;
 }
 

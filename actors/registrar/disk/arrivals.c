@@ -1,6 +1,6 @@
-/* actors/registrar/disk/fetches.c - keys on their way from disk to memory, and who waits for them.
+/* actors/registrar/disk/arrivals.c - keys on their way from disk to memory, and who waits for them.
  *
- * A fetch is one record on its way; any number of requests wait for it. Each disk has two queues of
+ * An arrival is one record on its way; any number of requests wait for it. Each disk has two queues of
  * them: those that somebody waits for, and those that are brought in ahead of use. Half of each
  * table is the most that reading ahead may take. */
 #include "actors/registrar/disk/disks.h"
@@ -12,25 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAITERS_MAX       REG_FETCHES_MAX
+#define WAITERS_MAX       REG_ARRIVALS_MAX
 #define AHEAD_WAITERS_MAX (WAITERS_MAX / 2)
 
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
 {
-    self->promotion->fetch_free = REG_NONE;
+    self->promotion->arrival_free = REG_NONE;
     self->promotion->waiter_free = REG_NONE;
     if (!self->tier->on) {
         return SL_OK;
     }
-    self->promotion->fetches = calloc(REG_FETCHES_MAX, sizeof(*self->promotion->fetches));
+    self->promotion->arrivals = calloc(REG_ARRIVALS_MAX, sizeof(*self->promotion->arrivals));
     self->promotion->waiters = calloc(WAITERS_MAX, sizeof(*self->promotion->waiters));
     self->promotion->read_count = (REG_READS_MAX + REG_AHEAD_READS_MAX) * self->tier->path_count;
     self->promotion->reads = calloc(self->promotion->read_count, sizeof(*self->promotion->reads));
     self->promotion->promotes =
         calloc(self->set.queue_messages, sizeof(*self->promotion->promotes));
     self->promotion->fills = calloc(REG_READ_ITEMS_MAX, sizeof(*self->promotion->fills));
-    if (self->promotion->fetches == NULL || self->promotion->waiters == NULL ||
-        !sl_table_reserve(&self->promotion->by_source, REG_FETCHES_MAX) ||
+    if (self->promotion->arrivals == NULL || self->promotion->waiters == NULL ||
+        !sl_table_reserve(&self->promotion->by_source, REG_ARRIVALS_MAX) ||
         self->promotion->reads == NULL || self->promotion->promotes == NULL ||
         self->promotion->fills == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "tables of promotions");
@@ -44,87 +44,87 @@ void reg_promotes_fini(struct registrar *self)
         free(self->promotion->promotes[i].codes);
     }
     free(self->promotion->promotes);
-    free(self->promotion->fetches);
+    free(self->promotion->arrivals);
     free(self->promotion->waiters);
     sl_table_fini(&self->promotion->by_source);
     free(self->promotion->reads);
     free(self->promotion->fills);
 }
 
-/* ---- fetches ---- */
+/* ---- arrivals ---- */
 
-uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source)
+uint32_t reg_arrival_find(const struct registrar *self, const struct sl_entry *source)
 {
-    const struct reg_fetch *fetch = SL_TABLE_FIRST(
-        &self->promotion->by_source, sl_table_hash(source->ref), struct reg_fetch, by_source);
-    while (fetch != NULL && fetch->source_version != source->version) {
-        fetch = SL_TABLE_NEXT(fetch, struct reg_fetch, by_source);
+    const struct reg_arrival *arrival = SL_TABLE_FIRST(
+        &self->promotion->by_source, sl_table_hash(source->ref), struct reg_arrival, by_source);
+    while (arrival != NULL && arrival->source_version != source->version) {
+        arrival = SL_TABLE_NEXT(arrival, struct reg_arrival, by_source);
     }
-    return fetch == NULL ? REG_NONE : (uint32_t)(fetch - self->promotion->fetches);
+    return arrival == NULL ? REG_NONE : (uint32_t)(arrival - self->promotion->arrivals);
 }
 
-static struct reg_fetch_queue *fetch_queue(struct registrar *self, uint32_t slot)
+static struct reg_arrival_queue *arrival_queue(struct registrar *self, uint32_t slot)
 {
-    const struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    return &self->tier->disks[fetch->disk].fetches[fetch->ahead];
+    const struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    return &self->tier->disks[arrival->disk].arrivals[arrival->ahead];
 }
 
-static void fetch_append(struct registrar *self, uint32_t slot)
+static void arrival_append(struct registrar *self, uint32_t slot)
 {
-    struct reg_fetch_queue *queue = fetch_queue(self, slot);
-    self->promotion->fetches[slot].next = REG_NONE;
-    self->promotion->fetches[slot].previous = queue->last;
+    struct reg_arrival_queue *queue = arrival_queue(self, slot);
+    self->promotion->arrivals[slot].next = REG_NONE;
+    self->promotion->arrivals[slot].previous = queue->last;
     if (queue->last != REG_NONE) {
-        self->promotion->fetches[queue->last].next = slot;
+        self->promotion->arrivals[queue->last].next = slot;
     } else {
         queue->first = slot;
     }
     queue->last = slot;
 }
 
-void reg_fetch_prepend(struct registrar *self, uint32_t slot)
+void reg_arrival_prepend(struct registrar *self, uint32_t slot)
 {
-    struct reg_fetch_queue *queue = fetch_queue(self, slot);
-    self->promotion->fetches[slot].next = queue->first;
-    self->promotion->fetches[slot].previous = REG_NONE;
+    struct reg_arrival_queue *queue = arrival_queue(self, slot);
+    self->promotion->arrivals[slot].next = queue->first;
+    self->promotion->arrivals[slot].previous = REG_NONE;
     if (queue->first != REG_NONE) {
-        self->promotion->fetches[queue->first].previous = slot;
+        self->promotion->arrivals[queue->first].previous = slot;
     } else {
         queue->last = slot;
     }
     queue->first = slot;
 }
 
-void reg_fetch_unqueue(struct registrar *self, uint32_t slot)
+void reg_arrival_unqueue(struct registrar *self, uint32_t slot)
 {
-    struct reg_fetch_queue *queue = fetch_queue(self, slot);
-    const struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    if (fetch->previous != REG_NONE) {
-        self->promotion->fetches[fetch->previous].next = fetch->next;
+    struct reg_arrival_queue *queue = arrival_queue(self, slot);
+    const struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    if (arrival->previous != REG_NONE) {
+        self->promotion->arrivals[arrival->previous].next = arrival->next;
     } else {
-        queue->first = fetch->next;
+        queue->first = arrival->next;
     }
-    if (fetch->next != REG_NONE) {
-        self->promotion->fetches[fetch->next].previous = fetch->previous;
+    if (arrival->next != REG_NONE) {
+        self->promotion->arrivals[arrival->next].previous = arrival->previous;
     } else {
-        queue->last = fetch->previous;
+        queue->last = arrival->previous;
     }
 }
 
-uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, bool ahead)
+uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source, bool ahead)
 {
-    uint32_t slot = self->promotion->fetch_free;
-    if (ahead && self->promotion->ahead_fetches == REG_AHEAD_FETCHES_MAX) {
+    uint32_t slot = self->promotion->arrival_free;
+    if (ahead && self->promotion->ahead_arrivals == REG_AHEAD_ARRIVALS_MAX) {
         return REG_NONE;
     }
     if (slot != REG_NONE) {
-        self->promotion->fetch_free = self->promotion->fetches[slot].next;
-    } else if (self->promotion->fetch_high < REG_FETCHES_MAX) {
-        slot = self->promotion->fetch_high++;
+        self->promotion->arrival_free = self->promotion->arrivals[slot].next;
+    } else if (self->promotion->arrival_high < REG_ARRIVALS_MAX) {
+        slot = self->promotion->arrival_high++;
     } else {
         return REG_NONE;
     }
-    self->promotion->fetches[slot] = (struct reg_fetch){
+    self->promotion->arrivals[slot] = (struct reg_arrival){
         .used = true,
         .ahead = ahead,
         .disk = source->disk.disk,
@@ -133,36 +133,36 @@ uint32_t reg_fetch_make(struct registrar *self, const struct sl_entry *source, b
         .source_version = source->version,
         .waiters = REG_NONE,
     };
-    sl_table_add(&self->promotion->by_source, &self->promotion->fetches[slot].by_source,
+    sl_table_add(&self->promotion->by_source, &self->promotion->arrivals[slot].by_source,
                  sl_table_hash(source->ref));
-    self->promotion->fetch_count++;
-    self->promotion->ahead_fetches += ahead;
-    fetch_append(self, slot);
+    self->promotion->arrival_count++;
+    self->promotion->ahead_arrivals += ahead;
+    arrival_append(self, slot);
     return slot;
 }
 
-void reg_fetch_raise(struct registrar *self, uint32_t slot)
+void reg_arrival_raise(struct registrar *self, uint32_t slot)
 {
-    struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    if (!fetch->ahead) {
+    struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    if (!arrival->ahead) {
         return;
     }
-    if (!fetch->reading) {
-        reg_fetch_unqueue(self, slot);
+    if (!arrival->reading) {
+        reg_arrival_unqueue(self, slot);
     }
-    fetch->ahead = false;
-    self->promotion->ahead_fetches--;
-    if (!fetch->reading) {
-        fetch_append(self, slot);
+    arrival->ahead = false;
+    self->promotion->ahead_arrivals--;
+    if (!arrival->reading) {
+        arrival_append(self, slot);
     }
 }
 
-/* Tells all who wait, and ends the fetch. It is in no queue. */
-void reg_fetch_end(struct registrar *self, uint32_t slot, sl_err code)
+/* Tells all who wait, and ends the arrival. It is in no queue. */
+void reg_arrival_end(struct registrar *self, uint32_t slot, sl_err code)
 {
-    struct reg_fetch *fetch = &self->promotion->fetches[slot];
-    while (fetch->waiters != REG_NONE) {
-        struct reg_waiter *waiter = &self->promotion->waiters[fetch->waiters];
+    struct reg_arrival *arrival = &self->promotion->arrivals[slot];
+    while (arrival->waiters != REG_NONE) {
+        struct reg_waiter *waiter = &self->promotion->waiters[arrival->waiters];
         struct reg_promote *promote = &self->promotion->promotes[waiter->op];
         uint32_t next = waiter->next;
         if (promote->used && promote->serial == waiter->serial) {
@@ -173,62 +173,62 @@ void reg_fetch_end(struct registrar *self, uint32_t slot, sl_err code)
         }
         self->promotion->ahead_waiters -= waiter->ahead;
         waiter->next = self->promotion->waiter_free;
-        self->promotion->waiter_free = fetch->waiters;
-        fetch->waiters = next;
+        self->promotion->waiter_free = arrival->waiters;
+        arrival->waiters = next;
     }
-    sl_table_remove(&self->promotion->by_source, &fetch->by_source);
-    if (fetch->kept_for != 0) {
-        reg_reclaim_read(self, fetch->disk, fetch->kept_for, fetch->held && code == SL_OK);
+    sl_table_remove(&self->promotion->by_source, &arrival->by_source);
+    if (arrival->kept_for != 0) {
+        reg_reclaim_read(self, arrival->disk, arrival->kept_for, arrival->held && code == SL_OK);
     }
-    self->promotion->ahead_fetches -= fetch->ahead;
-    fetch->used = false;
-    fetch->next = self->promotion->fetch_free;
-    self->promotion->fetch_free = slot;
-    self->promotion->fetch_count--;
+    self->promotion->ahead_arrivals -= arrival->ahead;
+    arrival->used = false;
+    arrival->next = self->promotion->arrival_free;
+    self->promotion->arrival_free = slot;
+    self->promotion->arrival_count--;
 }
 
-bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch)
+bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arrival *arrival)
 {
-    for (uint32_t at = fetch->waiters; at != REG_NONE; at = self->promotion->waiters[at].next) {
+    for (uint32_t at = arrival->waiters; at != REG_NONE; at = self->promotion->waiters[at].next) {
         const struct reg_promote *promote =
             &self->promotion->promotes[self->promotion->waiters[at].op];
         if (promote->used && promote->serial == self->promotion->waiters[at].serial) {
             return true;
         }
     }
-    if (fetch->held && sl_index_ref_live(self->index, fetch->source)) {
+    if (arrival->held && sl_index_ref_live(self->index, arrival->source)) {
         struct sl_entry source;
-        sl_index_read(self->index, fetch->source, &source);
+        sl_index_read(self->index, arrival->source, &source);
         if ((sl_index_links(self->index, reg_unit_of(&source))->flags & REG_FLAG_HELD) != 0) {
             return true;
         }
     }
-    return fetch->kept_for != 0 && reg_reclaim_waits(self, fetch->disk, fetch->kept_for);
+    return arrival->kept_for != 0 && reg_reclaim_waits(self, arrival->disk, arrival->kept_for);
 }
 
-static void queue_end(struct registrar *self, struct reg_fetch_queue *queue, sl_err code)
+static void queue_end(struct registrar *self, struct reg_arrival_queue *queue, sl_err code)
 {
     while (queue->first != REG_NONE) {
         uint32_t slot = queue->first;
-        reg_fetch_unqueue(self, slot);
-        reg_fetch_end(self, slot, code);
+        reg_arrival_unqueue(self, slot);
+        reg_arrival_end(self, slot, code);
     }
 }
 
-void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead, sl_err code)
+void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead, sl_err code)
 {
-    queue_end(self, &self->tier->disks[disk].fetches[ahead], code);
+    queue_end(self, &self->tier->disks[disk].arrivals[ahead], code);
 }
 
-void reg_fetches_purge(struct registrar *self)
+void reg_arrivals_purge(struct registrar *self)
 {
-    for (uint32_t i = 0; self->promotion->ahead_fetches > 0 && i < REG_DISK_UNKNOWN; i++) {
-        uint32_t slot = self->tier->disks[i].fetches[true].first;
+    for (uint32_t i = 0; self->promotion->ahead_arrivals > 0 && i < REG_DISK_UNKNOWN; i++) {
+        uint32_t slot = self->tier->disks[i].arrivals[true].first;
         while (slot != REG_NONE) {
-            uint32_t next = self->promotion->fetches[slot].next;
-            if (!reg_fetch_is_awaited(self, &self->promotion->fetches[slot])) {
-                reg_fetch_unqueue(self, slot);
-                reg_fetch_end(self, slot, SL_ERR_TIMEOUT);
+            uint32_t next = self->promotion->arrivals[slot].next;
+            if (!reg_arrival_is_awaited(self, &self->promotion->arrivals[slot])) {
+                reg_arrival_unqueue(self, slot);
+                reg_arrival_end(self, slot, SL_ERR_TIMEOUT);
             }
             slot = next;
         }
@@ -237,9 +237,9 @@ void reg_fetches_purge(struct registrar *self)
 
 /* ---- who waits ---- */
 
-bool reg_waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_t item)
+bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint32_t item)
 {
-    SL_ASSERT(self->promotion->promotes != NULL); /* there is a disk tier, or nothing is fetched */
+    SL_ASSERT(self->promotion->promotes != NULL); /* there is a disk tier, or nothing is read */
     bool ahead = self->promotion->promotes[op].ahead;
     uint32_t slot = self->promotion->waiter_free;
     if (ahead && self->promotion->ahead_waiters == AHEAD_WAITERS_MAX) {
@@ -257,9 +257,9 @@ bool reg_waiter_add(struct registrar *self, uint32_t fetch, uint32_t op, uint32_
                             .item = item,
                             .ahead = ahead,
                             .serial = self->promotion->promotes[op].serial,
-                            .next = self->promotion->fetches[fetch].waiters};
+                            .next = self->promotion->arrivals[arrival].waiters};
     self->promotion->ahead_waiters += ahead;
-    self->promotion->fetches[fetch].waiters = slot;
+    self->promotion->arrivals[arrival].waiters = slot;
     return true;
 }
 

@@ -479,6 +479,7 @@ static enum sl_way way_choose(struct gpu *gpu, const struct gpu_job *job)
     /* As in the swapper: the detour over staging costs less than a processor that digests. */
     bool plain = !digests || !kernels;
     shape.piece_bytes = SL_MAX(bytes / shape.pieces, UINT64_C(1));
+    shape.runs = SL_MAX(shape.runs, UINT64_C(1));
     shape.run_bytes = SL_MAX(bytes / shape.runs, UINT64_C(1));
     shape.possible[SL_WAY_COPIES] = plain;
     shape.possible[SL_WAY_BATCH] = plain && gpu->batch_works;

@@ -260,30 +260,56 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
 
 /* ---- ends ---- */
 
-/* What is pinned of the arena (NULL: of all) goes, in some device's context. */
-static void unpin(const struct sl_arena *arena)
+struct unpinning {
+    const struct sl_arena *arena; /* NULL: all */
+    bool stuck;                   /* a device may still use it */
+    bool done;
+};
+
+static void look_for_stuck(struct gpu *gpu, struct unpinning *what)
+{
+    what->stuck = what->stuck || (gpu->stuck && !gpu_pipe_ended(gpu, 0));
+}
+
+static void unpin_here(struct gpu *gpu, struct unpinning *what)
+{
+    (void)gpu;
+    if (!what->done) {
+        sl_gpu_pins_forget(what->arena, what->stuck);
+        what->done = true;
+    }
+}
+
+/* Does it in the context of each device that was used. */
+static void each_gpu(void (*visit)(struct gpu *gpu, struct unpinning *what), struct unpinning *what)
 {
     for (int i = 0; i < GPUS_MAX; i++) {
+        sl_cu_context before = NULL;
         pthread_mutex_lock(&all.gpus_lock);
         struct gpu *gpu = all.gpus[i];
         pthread_mutex_unlock(&all.gpus_lock);
         if (gpu == NULL) {
             continue;
         }
-        sl_cu_context before = NULL;
         pthread_mutex_lock(&gpu->lock);
-        bool entered = gpu->context != NULL && sl_gpu_driver.context_push(gpu->context) == 0;
-        if (entered) {
-            /* The driver would wait for copies that are stuck; their pages stay pinned. */
-            sl_gpu_pins_forget(arena, gpu->stuck && !gpu_pipe_ended(gpu, 0));
+        if (gpu->context != NULL && sl_gpu_driver.context_push(gpu->context) == 0) {
+            visit(gpu, what);
             (void)sl_gpu_driver.context_pop(&before);
         }
         pthread_mutex_unlock(&gpu->lock);
-        if (entered) {
-            return;
-        }
     }
-    sl_gpu_pins_forget(arena, false); /* the devices are gone: what they pinned is, too */
+}
+
+/* What is pinned of the arena goes, in some device's context. It is pinned for all devices: where
+ * copies of one are stuck the driver would wait for them, and the pages stay pinned. */
+static void unpin(const struct sl_arena *arena)
+{
+    struct unpinning what = {.arena = arena};
+    each_gpu(look_for_stuck, &what);
+    each_gpu(unpin_here, &what);
+    if (!what.done) {
+        sl_gpu_pins_forget(arena, false); /* the devices are gone: what they pinned is, too */
+    }
 }
 
 void sl_gpu_forget(const struct sl_arena *arena)

@@ -707,6 +707,29 @@ static void hangs(struct sl_client *client)
     CHECK(code == SL_ERR_DEVICE && sl_exists(client, key) == SL_ERR_NOT_FOUND);
 }
 
+/* Arenas are pinned for all GPUs: while copies of one are stuck nothing is unpinned, in whichever
+ * context. */
+static void ends_while_it_hangs(struct sl_client *client)
+{
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .settings = settings};
+    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_pieces item = {.key = key_of("stuck"), .at = &whole, .count = 1};
+    struct sl_client *leaving = NULL;
+    sl_err code = SL_OK;
+    fake->gpus = 2;
+    CHECK(sl_client_open(&options, &leaving, &why) == SL_OK);
+    await_pinned(leaving, 1);
+    fake->pointer_gpu = 1;
+    fake->hangs = true;
+    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
+    CHECK(code == SL_ERR_DEVICE && fake->undone > 0);
+    int before = fake->registrations;
+    sl_client_close(&leaving);
+    CHECK(fake->registrations >= before);
+    _exit(0); /* what is pinned stays so to the end of the process */
+}
+
 /* ---- the engine's event ---- */
 
 static void event(struct sl_client *client)
@@ -749,11 +772,14 @@ static void event(struct sl_client *client)
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
-} whats[] = {
-    {"moves", moves},       {"mixed", mixed}, {"draft", draft},     {"draft-fails", draft_fails},
-    {"bounce", bounce},     {"pins", pins},   {"retries", retries}, {"gives-up", gives_up},
-    {"captures", captures}, {"fails", fails}, {"kernels", kernels}, {"attribute", attribute},
-    {"hangs", hangs},       {"event", event}};
+} whats[] = {{"moves", moves},       {"mixed", mixed},
+             {"draft", draft},       {"draft-fails", draft_fails},
+             {"bounce", bounce},     {"pins", pins},
+             {"retries", retries},   {"gives-up", gives_up},
+             {"captures", captures}, {"fails", fails},
+             {"kernels", kernels},   {"attribute", attribute},
+             {"hangs", hangs},       {"ends-while-it-hangs", ends_while_it_hangs},
+             {"event", event}};
 
 int main(int argc, char **argv)
 {

@@ -169,6 +169,9 @@ class Device(unittest.TestCase):
     def test_copies_that_do_not_end(self):
         self.run_probe("hangs")
 
+    def test_an_arena_that_goes_while_a_gpu_hangs_stays_pinned(self):
+        self.run_probe("ends-while-it-hangs")
+
     def test_copies_come_after_the_engine_s_event(self):
         self.run_probe("event")
 

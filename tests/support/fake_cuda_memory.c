@@ -122,6 +122,9 @@ sl_cu_result fake_host_unregister(void *at)
     if (range == NULL) {
         return 713; /* not registered */
     }
+    if (fake_state.undone > 0) { /* what is on its way may use it */
+        fake_hang();
+    }
     range->kind = FREE;
     fake_state.registrations--;
     return result;

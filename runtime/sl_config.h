@@ -24,169 +24,169 @@ enum sl_setting_kind {
 #define SL_SETTING_TEXT_BYTES_MAX 1023u
 
 /* X(name, KIND, default text, min, max, help). For TEXT max is the longest length. */
-#define SL_SETTING_TABLE(X)                                                                         \
-    X(instance, TEXT, "default", 1, 40, "name of the node on this machine: [a-z0-9-]")              \
-    X(runtime_dir, TEXT, "", 0, 1023, "sockets and logs; empty: chosen by uid and instance")        \
-    X(shm_dir, TEXT, "", 0, 1023, "shared memory; empty: /dev/shm/sluice-UID/INSTANCE")             \
-    X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                              \
-    X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                           \
-    X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                    \
-      "lines a second an actor may log; the rest is counted")                                       \
-    X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                          \
-    X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                     \
-    X(priority, COUNT, "10", 0, 20,                                                                 \
-      "nice levels by which actors go before others, where allowed; 0: none")                       \
-    X(memory, SIZE, "1GiB", 1048576, 17592186044416, "ceiling of the arena")                        \
-    X(memory_chunk, SIZE, "1GiB", 1048576, 1073741824, "largest chunk; no value may be larger")     \
-    X(index_memory, SIZE, "0", 0, 1099511627776,                                                    \
-      "ceiling of the index; 0: memory/8 + disk/16 (at most memory or 1 GiB), at least 64 MiB")     \
-    X(index_keys, COUNT, "0", 0, 1000000000,                                                        \
-      "keys the hash table is sized for; 0: from index_memory")                                     \
-    X(populate_threads, COUNT, "2", 1, 64, "threads that prefault the arena while it serves")       \
-    X(disk, SIZE, "0", 0, 1125899906842624,                                                         \
-      "byte ceiling of the disk tier, all its paths together; 0: no disk tier")                     \
-    X(disk_path, TEXT, "", 0, 1023,                                                                 \
-      "directories of the disk tier, one a disk, separated by commas; empty: RUNTIME_DIR/disk")     \
-    X(disk_segment, SIZE, "64MiB", 1048576, 1073741824, "size of one segment file")                 \
-    X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                        \
-    X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                     \
-    X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "bytes of staging for disk reads (5.5)")   \
-    X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")                 \
-    X(disk_commit_delay, DURATION, "5ms", 0, 1000000000,                                            \
-      "longest wait to batch writes for one sync")                                                  \
-    X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                               \
-      "bytes a disk reads ahead of use at a time; a larger value is read alone")                    \
-    X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")      \
-    X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                      \
-      "how long a reservation is kept for its owner")                                               \
-    X(lease_ttl, DURATION, "0", 0, 86400000000000,                                                  \
-      "how long a look-up of a client with leases keeps what it finds; 0: no leases")               \
-    X(soft_pin_max, DURATION, "24h", 0, 31536000000000000,                                          \
-      "longest soft pin that a put may ask for")                                                    \
-    X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                          \
-      "an actor that acknowledges no fence for so long is killed")                                  \
-    X(io_grace, DURATION, "30s", 0, 3600000000000,                                                  \
-      "quarantine after the death of a process with disk i/o in flight")                            \
-    X(call_retry, DURATION, "100ms", 1000000, 10000000000,                                          \
-      "resend an unanswered idempotent request after")                                              \
-    X(heartbeat, DURATION, "500ms", 10000000, 60000000000,                                          \
-      "an actor says hello to the registrar this often")                                            \
-    X(reservations_max, COUNT, "65536", 16, 16777216, "live reservations of all owners")            \
-    X(grants_ahead_max, COUNT, "64", 0, 65536,                                                      \
-      "extents granted to one client ahead of use; 0: none")                                        \
-    X(grants_ahead_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
-      "their bytes; 0: 1/64 of memory, at most 64 MiB")                                             \
-    X(clients_max, COUNT, "256", 1, 65535, "attached processes, actors included")                   \
-    X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                       \
-    X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
-      "bytes one client may pin; 0: half of memory")                                                \
-    X(engines_max, COUNT, "16", 1, 1024, "registered engines")                                      \
-    X(pools_max, COUNT, "512", 1, 65536, "pools of the table of pools: ranks times pools")          \
-    X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
-      "quarantined bytes an owner may cause; 0: 1/4 of memory")                                     \
-    X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")    \
-    X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")                \
-    X(evict_watermark, RATIO, "1", 0, 1000000,                                                      \
-      "share of memory in use above which values are evicted ahead of need; 1: only when needed")   \
-    X(evict_ratio, RATIO, "0.05", 0, 1000000, "how far below evict_watermark it goes then")         \
-    X(contributions, BOOL, "false", 0, 1,                                                           \
-      "values may take what processes contribute, at most memory; false: all of memory")            \
-    X(contribution_strategy, TEXT, "random", 4, 6,                                                  \
-      "which of those with room is charged: random, free (largest free share) or local")            \
-    X(put_preempt, DURATION, "0", 0, 3600000000000,                                                 \
-      "a writer may take a key over that another has been writing for so long; 0: never")           \
-    X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")                 \
-    X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")    \
-    X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                  \
-      "ring of a shared-memory queue, each way; a power of two")                                    \
-    X(queue_spin, DURATION, "100us", 0, 10000000,                                                   \
-      "longest wait awake for a queue, while cores are left over; 0: sleep at once")                \
-    X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                       \
-    X(swap_staging, SIZE, "32MiB", 65536, 17179869184, "staging of one swapper, two halves")        \
-    X(swap_multiprocessors, COUNT, "8", 0, 1024,                                                    \
-      "GPU multiprocessors that a kernel of ours may use; 0: all")                                  \
-    X(swap_kernels, TEXT, "auto", 4, 6,                                                             \
-      "kernels beside an engine that computes: always, never, or auto: if MPS runs both at a time") \
-    X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                    \
-      "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")         \
-    X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")    \
-    X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")    \
-    X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps")   \
-    X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU")   \
-    X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                    \
-      "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")                                          \
-    X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")             \
-    X(fabric_address, TEXT, "", 0, 128, "tcp: IP or IP:PORT to listen at; empty: nowhere")          \
-    X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                      \
-    X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                             \
-    X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                   \
-    X(fabric_movers, COUNT, "4", 0, 16,                                                             \
-      "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")             \
-    X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                             \
-    X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                  \
-    X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                        \
-      "a peer without any progress for so long is dead")                                            \
-    X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                      \
-      "tcp: send without copying: on, off, or measure and see whether the kernel can")              \
-    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")             \
-    X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")     \
-    X(directory_url, TEXT, "", 0, 1023,                                                             \
-      "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                               \
-    X(directory_password_file, TEXT, "", 0, 1023, "file with its password; wins over the url")      \
-    X(directory_name, TEXT, "default", 1, 63, "name of the cluster: its keys' prefix in redis")     \
-    X(directory_node_ttl, DURATION, "10s", 100000000, 3600000000000,                                \
-      "a node whose record is not renewed for so long is gone")                                     \
-    X(directory_key_ttl, DURATION, "10min", 1000000000, 86400000000000,                             \
-      "a holder that is not told again for so long is forgotten")                                   \
-    X(directory_timeout, DURATION, "200ms", 1000000, 60000000000,                                   \
-      "a server that answers nothing for so long is away")                                          \
-    X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                      \
-      "pause between two looks at what changed in the index")                                       \
-    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")              \
-    X(node_name, TEXT, "", 0, 31,                                                                   \
-      "name of the node among its peers and in the directory; empty: HOST, or HOST.INSTANCE")       \
-    X(cluster_listen, TEXT, "", 0, 128, "HOST:PORT at which peers may ask; empty: nowhere")         \
-    X(cluster_address, TEXT, "", 0, 127,                                                            \
-      "IP:PORT of it that the directory tells others; empty: cluster_listen")                       \
-    X(cluster_keys, TEXT, "", 0, 1023,                                                              \
-      "directory with NODE.secret and the NAME.pub of every peer (sluicectl keygen)")               \
-    X(cluster_plaintext, BOOL, "false", 0, 1, "no keys, no encryption between nodes: tests only")   \
-    X(peers, TEXT, "", 0, 1023, "nodes to read from: NAME@HOST:PORT, ...; at most 64")              \
-    X(peers_file, TEXT, "", 0, 1023,                                                                \
-      "file with more of them, NAME@IP:PORT a line, read again when it changes")                    \
-    X(peer_removes, BOOL, "false", 0, 1, "peers may remove objects here")                           \
-    X(peer_heartbeat, DURATION, "500ms", 10000000, 60000000000, "a peer is greeted this often")     \
-    X(peer_timeout, DURATION, "500ms", 1000000, 60000000000,                                        \
-      "a peer that answers nothing for so long has failed")                                         \
-    X(peer_failures_max, COUNT, "3", 1, 1000,                                                       \
-      "failures in a row after which a peer is left alone for a while")                             \
-    X(peer_backoff, DURATION, "200ms", 1000000, 60000000000,                                        \
-      "first pause of a peer that failed; doubles up to 32 times that")                             \
-    X(peer_missing_ttl, DURATION, "500ms", 0, 3600000000000,                                        \
-      "how long a peer is not asked again for a key it did not have")                               \
-    X(peer_missing_max, COUNT, "65536", 64, 16777216, "keys remembered as missing at peers")        \
-    X(remote_pin_ttl, DURATION, "5s", 10000000, 3600000000000,                                      \
-      "longest time a peer may keep bytes of ours pinned")                                          \
-    X(remote_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
-      "bytes all peers together may keep pinned; 0: a quarter of memory")                           \
-    X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184, "bytes asked of a peer at once")              \
-    X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")                     \
-    X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, each way")               \
-    X(ticket_parts_max, COUNT, "16384", 1, 57344, "parts of all of them, each way")                 \
-    X(ticket_ttl_max, DURATION, "5min", 1000000, 3600000000000, "longest life of a ticket")         \
-    X(pushes_max, COUNT, "256", 1, 16384, "batches under tickets on their way at once, each way")   \
-    X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")        \
-    X(handover_bytes_max, SIZE, "0", 0, 17592186044416,                                             \
-      "bytes held for decode; 0: half of memory")                                                   \
-    X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                       \
-      "longest time a hand-over is announced, allocated or produced, each")                         \
-    X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                       \
-      "how long blocks are held for a decode that does not come")                                   \
-    X(handover_partial_ttl, DURATION, "10s", 1000000, 86400000000000,                               \
-      "time to live of an incomplete last block, once nothing holds it")                            \
-    X(handover_push_fallback, BOOL, "true", 0, 1,                                                   \
-      "a direct hand-over that fails goes on through storage; false: it is an error")               \
-    X(handover_recompute, BOOL, "false", 0, 1,                                                      \
+#define SL_SETTING_TABLE(X)                                                                       \
+    X(instance, TEXT, "default", 1, 40, "name of the node on this machine: [a-z0-9-]")            \
+    X(runtime_dir, TEXT, "", 0, 1023, "sockets and logs; empty: chosen by uid and instance")      \
+    X(shm_dir, TEXT, "", 0, 1023, "shared memory; empty: /dev/shm/sluice-UID/INSTANCE")           \
+    X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
+    X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
+    X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \
+      "lines a second an actor may log; the rest is counted")                                     \
+    X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \
+    X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                   \
+    X(priority, COUNT, "10", 0, 20,                                                               \
+      "nice levels by which actors go before others, where allowed; 0: none")                     \
+    X(memory, SIZE, "1GiB", 1048576, 17592186044416, "ceiling of the arena")                      \
+    X(memory_chunk, SIZE, "1GiB", 1048576, 1073741824, "largest chunk; no value may be larger")   \
+    X(index_memory, SIZE, "0", 0, 1099511627776,                                                  \
+      "ceiling of the index; 0: memory/8 + disk/16 (at most memory or 1 GiB), at least 64 MiB")   \
+    X(index_keys, COUNT, "0", 0, 1000000000,                                                      \
+      "keys the hash table is sized for; 0: from index_memory")                                   \
+    X(populate_threads, COUNT, "2", 1, 64, "threads that prefault the arena while it serves")     \
+    X(disk, SIZE, "0", 0, 1125899906842624,                                                       \
+      "byte ceiling of the disk tier, all its paths together; 0: no disk tier")                   \
+    X(disk_path, TEXT, "", 0, 1023,                                                               \
+      "directories of the disk tier, one a disk, separated by commas; empty: RUNTIME_DIR/disk")   \
+    X(disk_segment, SIZE, "64MiB", 1048576, 1073741824, "size of one segment file")               \
+    X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                      \
+    X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
+    X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "bytes of staging for disk reads (5.5)") \
+    X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
+    X(disk_commit_delay, DURATION, "5ms", 0, 1000000000,                                          \
+      "longest wait to batch writes for one sync")                                                \
+    X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
+      "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
+    X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
+    X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \
+      "how long a reservation is kept for its owner")                                             \
+    X(lease_ttl, DURATION, "0", 0, 86400000000000,                                                \
+      "how long a look-up of a client with leases keeps what it finds; 0: no leases")             \
+    X(soft_pin_max, DURATION, "24h", 0, 31536000000000000,                                        \
+      "longest soft pin that a put may ask for")                                                  \
+    X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                        \
+      "an actor that acknowledges no fence for so long is killed")                                \
+    X(io_grace, DURATION, "30s", 0, 3600000000000,                                                \
+      "quarantine after the death of a process with disk i/o in flight")                          \
+    X(call_retry, DURATION, "100ms", 1000000, 10000000000,                                        \
+      "resend an unanswered idempotent request after")                                            \
+    X(heartbeat, DURATION, "500ms", 10000000, 60000000000,                                        \
+      "an actor says hello to the registrar this often")                                          \
+    X(reservations_max, COUNT, "65536", 16, 16777216, "live reservations of all owners")          \
+    X(grants_ahead_max, COUNT, "64", 0, 65536,                                                    \
+      "extents granted to one client ahead of use; 0: none")                                      \
+    X(grants_ahead_bytes_max, SIZE, "0", 0, 17592186044416,                                       \
+      "their bytes; 0: 1/64 of memory, at most 64 MiB")                                           \
+    X(clients_max, COUNT, "256", 1, 65535, "attached processes, actors included")                 \
+    X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                     \
+    X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "bytes one client may pin; 0: half of memory")                                              \
+    X(engines_max, COUNT, "16", 1, 1024, "registered engines")                                    \
+    X(pools_max, COUNT, "512", 1, 65536, "pools of the table of pools: ranks times pools")        \
+    X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \
+    X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \
+    X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
+    X(evict_watermark, RATIO, "1", 0, 1000000,                                                    \
+      "share of memory in use above which values are evicted ahead of need; 1: only when needed") \
+    X(evict_ratio, RATIO, "0.05", 0, 1000000, "how far below evict_watermark it goes then")       \
+    X(contributions, BOOL, "false", 0, 1,                                                         \
+      "values may take what processes contribute, at most memory; false: all of memory")          \
+    X(contribution_strategy, TEXT, "random", 4, 6,                                                \
+      "which of those with room is charged: random, free (largest free share) or local")          \
+    X(put_preempt, DURATION, "0", 0, 3600000000000,                                               \
+      "a writer may take a key over that another has been writing for so long; 0: never")         \
+    X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
+    X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
+    X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                \
+      "ring of a shared-memory queue, each way; a power of two")                                  \
+    X(queue_spin, DURATION, "100us", 0, 10000000,                                                 \
+      "longest wait awake for a queue, while cores are left over; 0: sleep at once")              \
+    X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \
+    X(swap_staging, SIZE, "32MiB", 65536, 17179869184, "staging of one swapper, two halves")      \
+    X(swap_multiprocessors, COUNT, "8", 0, 1024,                                                  \
+      "GPU multiprocessors that a kernel of ours may use; 0: all")                                \
+    X(swap_kernels, TEXT, "auto", 4, 6,                                                           \
+      "kernels beside an engine that computes: always, never, auto: where there is MPS")          \
+    X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                  \
+      "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
+    X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \
+    X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")  \
+    X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \
+    X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU") \
+    X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \
+      "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")                                        \
+    X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")           \
+    X(fabric_address, TEXT, "", 0, 128, "tcp: IP or IP:PORT to listen at; empty: nowhere")        \
+    X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                    \
+    X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
+    X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \
+    X(fabric_movers, COUNT, "4", 0, 16,                                                           \
+      "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")           \
+    X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
+    X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                \
+    X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \
+      "a peer without any progress for so long is dead")                                          \
+    X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
+      "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
+    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
+    X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
+    X(directory_url, TEXT, "", 0, 1023,                                                           \
+      "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                             \
+    X(directory_password_file, TEXT, "", 0, 1023, "file with its password; wins over the url")    \
+    X(directory_name, TEXT, "default", 1, 63, "name of the cluster: its keys' prefix in redis")   \
+    X(directory_node_ttl, DURATION, "10s", 100000000, 3600000000000,                              \
+      "a node whose record is not renewed for so long is gone")                                   \
+    X(directory_key_ttl, DURATION, "10min", 1000000000, 86400000000000,                           \
+      "a holder that is not told again for so long is forgotten")                                 \
+    X(directory_timeout, DURATION, "200ms", 1000000, 60000000000,                                 \
+      "a server that answers nothing for so long is away")                                        \
+    X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                    \
+      "pause between two looks at what changed in the index")                                     \
+    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")            \
+    X(node_name, TEXT, "", 0, 31,                                                                 \
+      "name of the node among its peers and in the directory; empty: HOST, or HOST.INSTANCE")     \
+    X(cluster_listen, TEXT, "", 0, 128, "HOST:PORT at which peers may ask; empty: nowhere")       \
+    X(cluster_address, TEXT, "", 0, 127,                                                          \
+      "IP:PORT of it that the directory tells others; empty: cluster_listen")                     \
+    X(cluster_keys, TEXT, "", 0, 1023,                                                            \
+      "directory with NODE.secret and the NAME.pub of every peer (sluicectl keygen)")             \
+    X(cluster_plaintext, BOOL, "false", 0, 1, "no keys, no encryption between nodes: tests only") \
+    X(peers, TEXT, "", 0, 1023, "nodes to read from: NAME@HOST:PORT, ...; at most 64")            \
+    X(peers_file, TEXT, "", 0, 1023,                                                              \
+      "file with more of them, NAME@IP:PORT a line, read again when it changes")                  \
+    X(peer_removes, BOOL, "false", 0, 1, "peers may remove objects here")                         \
+    X(peer_heartbeat, DURATION, "500ms", 10000000, 60000000000, "a peer is greeted this often")   \
+    X(peer_timeout, DURATION, "500ms", 1000000, 60000000000,                                      \
+      "a peer that answers nothing for so long has failed")                                       \
+    X(peer_failures_max, COUNT, "3", 1, 1000,                                                     \
+      "failures in a row after which a peer is left alone for a while")                           \
+    X(peer_backoff, DURATION, "200ms", 1000000, 60000000000,                                      \
+      "first pause of a peer that failed; doubles up to 32 times that")                           \
+    X(peer_missing_ttl, DURATION, "500ms", 0, 3600000000000,                                      \
+      "how long a peer is not asked again for a key it did not have")                             \
+    X(peer_missing_max, COUNT, "65536", 64, 16777216, "keys remembered as missing at peers")      \
+    X(remote_pin_ttl, DURATION, "5s", 10000000, 3600000000000,                                    \
+      "longest time a peer may keep bytes of ours pinned")                                        \
+    X(remote_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
+      "bytes all peers together may keep pinned; 0: a quarter of memory")                         \
+    X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184, "bytes asked of a peer at once")            \
+    X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")                   \
+    X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, each way")             \
+    X(ticket_parts_max, COUNT, "16384", 1, 57344, "parts of all of them, each way")               \
+    X(ticket_ttl_max, DURATION, "5min", 1000000, 3600000000000, "longest life of a ticket")       \
+    X(pushes_max, COUNT, "256", 1, 16384, "batches under tickets on their way at once, each way") \
+    X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")      \
+    X(handover_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
+      "bytes held for decode; 0: half of memory")                                                 \
+    X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                     \
+      "longest time a hand-over is announced, allocated or produced, each")                       \
+    X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                     \
+      "how long blocks are held for a decode that does not come")                                 \
+    X(handover_partial_ttl, DURATION, "10s", 1000000, 86400000000000,                             \
+      "time to live of an incomplete last block, once nothing holds it")                          \
+    X(handover_push_fallback, BOOL, "true", 0, 1,                                                 \
+      "a direct hand-over that fails goes on through storage; false: it is an error")             \
+    X(handover_recompute, BOOL, "false", 0, 1,                                                    \
       "decode gets the prefix that is there and computes the rest; false: all or error 502")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,

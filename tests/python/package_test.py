@@ -2,6 +2,7 @@
 how programs are run. No node is needed."""
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import http.client
@@ -167,17 +168,19 @@ class MetadataService(unittest.TestCase):
             connection.close()
 
     def raw(self, line, headers, body):
-        """All that is answered to these bytes, until the server ends the connection."""
+        """All that is answered to these bytes, until the server ends the connection. None: it ended before all was read, and
+        the system dropped what it had answered."""
         data = line + b"\r\nHost: h\r\n" + headers + b"\r\n" + body
         with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as connection:
             connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # it may have answered and gone before
+                connection.shutdown(socket.SHUT_WR)
             answer = b""
             while True:
                 try:
                     more = connection.recv(65536)
                 except ConnectionResetError:
-                    more = b""
+                    return answer or None
                 if more == b"":
                     return answer
                 answer += more
@@ -251,8 +254,11 @@ class MetadataService(unittest.TestCase):
                 (put, b"Content-Length: " + b"9" * 5000 + b"\r\n", b"", 413),
                 (put, b"Content-Length: %d\r\n" % (VALUE_BYTES_MAX + 1), b"x" * (VALUE_BYTES_MAX + 1), 413)):
             with self.subTest(line=line[:60], headers=headers[:60]):
-                answer = self.raw(line, headers, body).split(b" ", 2)
-                self.assertEqual(answer[1:2], [] if status is None else [str(status).encode()])
+                answer = self.raw(line, headers, body)
+                if answer is None:
+                    self.assertIn(status, (None, 413, 414, 431))
+                else:
+                    self.assertEqual(answer.split(b" ", 2)[1:2], [] if status is None else [str(status).encode()])
         self.assertEqual(self.ask("GET", "/metadata?key=a")[0], 404)
 
     def test_a_request_names_its_host(self):

@@ -295,6 +295,9 @@ sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char
         return err;
     }
     cuda->driver.lost = cuda->hung = true;
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) { /* what is there is never proven to be over */
+        cuda->base.unended |= cuda->slots[i].state == CUDA_SLOT_IN_FLIGHT;
+    }
     if (why != NULL) {
         why->code = SL_ERR_DEVICE;
     }

@@ -252,7 +252,7 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
             /* Without this proof the GPU may still write to memory that goes back to others: only
              * the end of the context ends that, whatever the driver thinks of the error. */
             (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
-            cuda->base.unended = !cuda->driver.lost;
+            cuda->base.unended |= !cuda->driver.lost; /* or a call before has found that */
             cuda->driver.lost = true;
             *err = SL_ERR_DEVICE;
             if (why != NULL) {

@@ -352,6 +352,32 @@ START_TEST(gpu_that_hangs_ends_the_swapper_with_a_reason)
     }
 END_TEST
 
+/* Slices are on their way, and what finds that is not a wait for them. */
+START_TEST(gpu_that_hangs_under_a_new_pool_ends_no_copy)
+    {
+        struct sl_msg reply, msg = long_copy(), make = {.type = SL_MSG_POOL_MAKE};
+        (void)stepped_run(&bed, 100);
+        fake->event_queries = 100;
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert_uint_gt(fake->undone, 0);
+        fake->hangs = true;
+        make.body.pool_make.epoch = 5;
+        make.body.pool_make.name = sl_text_of("engine");
+        make.body.pool_make.pool = sl_text_of("kv");
+        make.body.pool_make.length_bytes = SL_MIB;
+
+        ck_assert_int_eq(stepped_give(&bed, "registrar", &make), SL_ERR_DEVICE);
+
+        while (stepped_take(&bed, &reply, NULL)) {
+            ck_assert_uint_ne(reply.type, SL_MSG_COPY_REPLY);
+        }
+        fake->hangs = false;
+        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
+        fake->allocations--;               /* a layer table: what the GPU may use is not freed */
+    }
+END_TEST
+
 START_TEST(sticky_error_of_a_mapping_ends_the_swapper)
     {
         struct sl_msg reply, msg = copy_request(true);
@@ -588,10 +614,12 @@ int main(void)
     tcase_add_test(cases, sticky_error_of_a_copy_ends_the_swapper);
     tcase_add_loop_test(cases, nothing_is_called_over_when_the_device_is_lost, 0, 2);
     tcase_add_test(cases, gpu_that_hangs_ends_the_swapper_with_a_reason);
+    tcase_add_test(cases, gpu_that_hangs_under_a_new_pool_ends_no_copy);
     tcase_add_test(cases, sticky_error_of_a_mapping_ends_the_swapper);
     tcase_add_test(cases, plain_error_ends_its_copy_alone);
     tcase_add_test(cases, pinning_that_fails_leaves_copies_working);
     tcase_add_test(cases, an_arena_that_is_gone_is_unpinned_in_steps);
+    tcase_add_test(cases, an_arena_that_is_gone_is_there_until_slices_of_it_are_over);
     tcase_add_test(cases, blocks_are_read_after_the_engine_s_event);
     tcase_add_test(cases, other_copies_do_not_wait_for_it);
     tcase_add_test(cases, stale_and_foreign_events_are_named);

@@ -249,6 +249,10 @@ sl_err sw_step(struct swapper *self)
     jobs_answer(self);
     sw_memory_publish(&self->memory);
     job = job_next(self, &engine);
+    if (idle && sw_memory_leaves(&self->memory)) {
+        sw_slices_end(self, true);
+        jobs_answer(self);
+    }
     if (idle && self->fatal == SL_OK) {
         self->fatal = sw_memory_idle(&self->memory);
     }

@@ -117,14 +117,17 @@ static void arena_leave_step(struct sw_memory *memory, struct sl_arena **arena)
     }
 }
 
-/* The node has another arena of that number. No copy is on its way; those to come take the new. */
+/* The node has another arena of that number. Slices to come take the new; those on their way have
+ * the old one, which stays mapped until their hashes are made. */
 static sl_err arena_leave(struct sw_memory *memory, uint64_t number, struct sl_error *why)
 {
     for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
         if (memory->leaving[i] == NULL) {
             memory->leaving[i] = memory->arenas[number];
             memory->arenas[number] = NULL;
-            arena_leave_step(memory, &memory->leaving[i]);
+            if (!memory->lent) {
+                arena_leave_step(memory, &memory->leaving[i]);
+            }
             return SL_OK;
         }
     }
@@ -207,6 +210,11 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     sw_memory_publish(memory);
     env->ops->wake_at(env, more ? env->now_ns : memory->look_ns);
     return SL_OK;
+}
+
+bool sw_memory_leaves(struct sw_memory *memory)
+{
+    return arena_leaving(memory) != NULL;
 }
 
 void sw_memory_publish(struct sw_memory *memory)

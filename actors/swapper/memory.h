@@ -14,6 +14,7 @@ struct sw_memory {
     struct sl_arena *arenas[SW_ARENAS_MAX];  /* NULL until first needed */
     struct sl_arena *leaving[SW_ARENAS_MAX]; /* the node has them no more: unpinned in steps */
     uint64_t look_ns;                        /* when the arena is looked at again */
+    bool lent;                               /* slices on their way name arenas: none is unmapped */
     bool told;                               /* status shows which device it is */
     sl_metric pinned, bounced, copies, batches, kernels, drains, computes;
 };
@@ -31,6 +32,8 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why);
 /* When nothing is to be copied: a step of what makes copies fast (pinning, measuring), and asks to
  * be woken for the next. A result other than SL_OK ends the actor. */
 sl_err sw_memory_idle(struct sw_memory *memory);
+/* Whether an arena is to be let go: its step comes when no slice is on its way. */
+bool sw_memory_leaves(struct sw_memory *memory);
 /* Counters of the device. */
 void sw_memory_publish(struct sw_memory *memory);
 

@@ -82,6 +82,7 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
     slice->job = job;
     job->slices++;
     self->slice_count++;
+    self->memory.lent = true;
     sl_err err = sl_device_move_begin(device, slice->moves, slice->count, job->out,
                                       job->out && !job->chunked, why);
     slice->number = device->slices_begun;
@@ -156,6 +157,7 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
         self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
         self->slice_count--;
     }
+    self->memory.lent = self->slice_count > 0;
     if (sl_err_class(err) == SL_CLASS_RESTART) {
         self->fatal = err;
     }

@@ -458,6 +458,35 @@ START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     }
 END_TEST
 
+/* Of one that could not be pinned nothing is left to be unpinned; hashes are made at a slice's end. */
+START_TEST(an_arena_that_is_gone_is_there_until_slices_of_it_are_over)
+    {
+        struct sl_msg reply, msg = long_copy();
+        fake->fail_symbol = "fake_host_register";
+        fake->fail_code = SL_CU_OUT_OF_MEMORY;
+        (void)stepped_run(&bed, 100);
+        fake->event_queries = 100;
+        msg.body.copy.chunks = true;
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert_int_eq(engine_answer(), SL_OK);
+        ck_assert_uint_gt(fake->undone, 0);
+        sl_arena_close(&arena);
+        ck_assert_int_eq(sl_segment_remove(shm_dir, "arena.0", NULL), SL_OK);
+        arena_make();
+        struct sl_msg next = copy_request(false);
+        next.op_id = 78;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &next), SL_OK);
+        (void)stepped_run(&bed, 100);
+
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+            ck_assert_int_eq(reply.code, SL_OK);
+        }
+    }
+END_TEST
+
 /* ---- events of the engine ---- */
 
 static sl_cu_stream stream;

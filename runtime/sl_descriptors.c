@@ -23,6 +23,9 @@
 #define BACKLOG     16
 #define ASKER_NS    (2 * SL_NS_PER_S) /* for each packet of an asker */
 #define FILE_PREFIX "memory."
+/* Until somebody listens: without that the socket looks as if a dead process had left it. */
+#define FRESH_PREFIX "memory-"
+_Static_assert(sizeof(FRESH_PREFIX) == sizeof(FILE_PREFIX), "one is renamed to the other");
 
 static const char ask_magic[8] = "slfdask1", answer_magic[8] = "slfdans1";
 
@@ -231,13 +234,17 @@ static sl_err server_listen(struct sl_descriptors *server, const char *runtime_d
         return sl_fail_os(why, errno, "socket for '%s'", address.sun_path);
     }
     /* The directory is closed to others, so that the moment before chmod is, too. */
-    if (bind(server->listen_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
+    struct sockaddr_un fresh = address;
+    memcpy(fresh.sun_path + strlen(runtime_dir) + 1, FRESH_PREFIX, strlen(FRESH_PREFIX));
+    if (bind(server->listen_fd, (const struct sockaddr *)&fresh, sizeof(fresh)) != 0) {
+        return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
+    }
+    memcpy(server->path, fresh.sun_path, sizeof(server->path));
+    if (chmod(fresh.sun_path, 0600) != 0 || listen(server->listen_fd, BACKLOG) != 0 ||
+        rename(fresh.sun_path, address.sun_path) != 0) {
         return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
     }
     memcpy(server->path, address.sun_path, sizeof(server->path));
-    if (chmod(address.sun_path, 0600) != 0 || listen(server->listen_fd, BACKLOG) != 0) {
-        return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
-    }
     return SL_OK;
 }
 

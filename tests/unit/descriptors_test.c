@@ -6,6 +6,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,6 +267,39 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
     }
 END_TEST
 
+/* Ranks of an engine start at a time: each looks for what dead processes left. */
+static void *starts_and_stops(void *count_missing)
+{
+    struct giver one = {.count = 1};
+    for (uint32_t i = 0; i < 300; i++) {
+        struct sl_error why = {0};
+        struct sl_descriptors *mine = NULL;
+        struct taken taken = {0};
+        ck_assert_msg(sl_descriptors_serve(directory.path, giver_give, &one, &mine, &why) == SL_OK,
+                      "%s", why.text);
+        *(uint32_t *)count_missing +=
+            fetch_of((uint32_t)getpid(), sl_descriptors_number(mine), LIFE, &taken,
+                     10 * SL_NS_PER_S, &why) == SL_ERR_NOT_FOUND;
+        sl_descriptors_stop(&mine);
+    }
+    return NULL;
+}
+
+START_TEST(a_socket_that_is_just_made_is_no_leftover)
+    {
+        uint32_t missing[3] = {0};
+        pthread_t threads[SL_COUNT(missing)];
+        for (size_t i = 0; i < SL_COUNT(missing); i++) {
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, starts_and_stops, &missing[i]), 0);
+        }
+        for (size_t i = 0; i < SL_COUNT(missing); i++) {
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        }
+
+        ck_assert_uint_eq(missing[0] + missing[1] + missing[2], 0);
+    }
+END_TEST
+
 START_TEST(a_directory_that_is_too_long_is_refused)
     {
         struct sl_error why = {0};
@@ -294,6 +328,7 @@ int main(void)
     tcase_add_test(all, nobody_at_the_socket_is_not_found);
     tcase_add_test(all, a_giver_that_hangs_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
+    tcase_add_test(all, a_socket_that_is_just_made_is_no_leftover);
     tcase_add_test(all, a_directory_that_is_too_long_is_refused);
     suite_add_tcase(suite, all);
     TCase *forked = tcase_create("forked"); /* from one thread */

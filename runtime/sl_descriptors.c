@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BACKLOG     16
@@ -355,8 +356,26 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     return SL_OK;
 }
 
+/* A queue that is full (EAGAIN) is no error of the giver's, and cannot be polled for. */
+static int connect_wait(int fd, const struct sockaddr_un *address, uint64_t deadline_ns)
+{
+    const struct timespec pause = {.tv_nsec = (long)SL_NS_PER_MS};
+    for (;;) {
+        if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
+            return 0;
+        }
+        if (errno != EAGAIN && errno != EINTR) {
+            return errno;
+        }
+        if (sl_clock_monotonic_ns() >= deadline_ns) {
+            return EAGAIN;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
-                             struct sl_error *why)
+                             uint64_t deadline_ns, struct sl_error *why)
 {
     struct sockaddr_un address;
     sl_err err = address_of(source->runtime_dir, source->pid, source->number, &address, why);
@@ -366,8 +385,12 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
     if (fd < 0) {
         return sl_fail_os(why, errno, "socket for '%s'", address.sun_path);
     }
-    if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        int os_code = errno;
+    int os_code = connect_wait(fd, &address, deadline_ns);
+    if (os_code == EAGAIN) {
+        return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory: too many ask",
+                       source->pid);
+    }
+    if (os_code != 0) {
         return os_code == ENOENT || os_code == ECONNREFUSED
                    ? sl_fail(why, SL_ERR_NOT_FOUND,
                              "process %u hands out no memory: nobody at '%s'", source->pid,
@@ -388,7 +411,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
     struct sl_descriptors_part part = {.more = true};
     uint64_t total = 0;
     SL_AUTO(close) int fd = socket_make();
-    sl_err err = source_connect(source, fd, why);
+    sl_err err = source_connect(source, fd, deadline_ns, why);
     memcpy(packet.magic, ask_magic, sizeof(packet.magic));
     if (err == SL_OK &&
         send(fd, &packet, sizeof(packet), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(packet)) {

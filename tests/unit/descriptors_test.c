@@ -300,6 +300,46 @@ START_TEST(a_socket_that_is_just_made_is_no_leftover)
     }
 END_TEST
 
+static void *fetches(void *result)
+{
+    struct sl_error why = {0};
+    struct taken taken = {0};
+    *(sl_err *)result = fetch(&taken, &why);
+    return NULL;
+}
+
+/* Who came and left again is still in the queue of a giver that has much to do. */
+START_TEST(a_giver_with_a_queue_is_waited_for)
+    {
+        pthread_t thread;
+        sl_err first = SL_ERR_INTERNAL;
+        struct taken taken = {0};
+        struct sl_error why = {0};
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        bool full = false;
+        giver.pause_ns = 300 * SL_NS_PER_MS;
+        (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/memory.%u.%016llx",
+                       directory.path, (unsigned)getpid(),
+                       (unsigned long long)sl_descriptors_number(server));
+        ck_assert_int_eq(pthread_create(&thread, NULL, fetches, &first), 0);
+        (void)usleep(100000);
+        for (uint32_t i = 0; i < 1000 && !full; i++) {
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+            full = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0;
+            (void)close(fd);
+        }
+        ck_assert(full);
+
+        ck_assert_int_eq(fetch_of((uint32_t)getpid(), sl_descriptors_number(server), LIFE, &taken,
+                                  10 * SL_NS_PER_MS, &why),
+                         SL_ERR_TIMEOUT);
+        ck_assert_msg(fetch(&taken, &why) == SL_OK, "%s", why.text);
+
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        ck_assert_int_eq(first, SL_OK);
+    }
+END_TEST
+
 START_TEST(a_directory_that_is_too_long_is_refused)
     {
         struct sl_error why = {0};
@@ -329,6 +369,7 @@ int main(void)
     tcase_add_test(all, a_giver_that_hangs_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
     tcase_add_test(all, a_socket_that_is_just_made_is_no_leftover);
+    tcase_add_test(all, a_giver_with_a_queue_is_waited_for);
     tcase_add_test(all, a_directory_that_is_too_long_is_refused);
     suite_add_tcase(suite, all);
     TCase *forked = tcase_create("forked"); /* from one thread */

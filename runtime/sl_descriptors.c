@@ -343,8 +343,11 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
                  memcmp(answer->magic, answer_magic, sizeof(answer->magic)) == 0;
     if (whole && answer->code != 0) {
         answer->text[sizeof(answer->text) - 1] = '\0';
-        bool known = answer->code < SL_ERR_COUNT;
-        return sl_fail(why, known ? (sl_err)answer->code : SL_ERR_PROTOCOL, "%s", answer->text);
+        sl_err code = sl_err_received(answer->code);
+        if (sl_err_class(code) == SL_CLASS_RESTART) { /* the giver has to restart, not we */
+            code = SL_ERR_IO;
+        }
+        return sl_fail(why, code, "%s", answer->text);
     }
     if (!whole || answer->count == 0 || answer->count != part->count) {
         return sl_fail(why, SL_ERR_PROTOCOL,

@@ -56,7 +56,8 @@ struct sl_descriptors_source {
 };
 /* Asks the source, and waits for all of it until deadline_ns (monotonic). Errors: SL_ERR_NOT_FOUND
  * (nobody listens there: the process is gone), SL_ERR_PERMISSION (of another uid), SL_ERR_TIMEOUT,
- * SL_ERR_PROTOCOL, SL_ERR_OS; those of give and take. */
+ * SL_ERR_PROTOCOL, SL_ERR_OS; those of give and take. Of a giver that has to restart
+ * (SL_ERR_DEVICE, SL_ERR_INTERNAL): SL_ERR_IO. */
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
                             const struct sl_descriptors_ask *ask, sl_descriptors_take_fn take,
                             void *context, uint64_t deadline_ns, struct sl_error *why);

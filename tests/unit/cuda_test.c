@@ -601,6 +601,7 @@ struct row {
     uint64_t length_bytes;
     sl_cu_handle handles[ROW_HANDLES];
     uint64_t told_bytes; /* instead of the first handle's length; 0: the truth */
+    sl_err code;         /* of the engine's own trouble; SL_OK: it has none */
     struct sl_descriptors *server;
 };
 static const uint64_t row_lengths[ROW_HANDLES] = {2 * SL_MIB, 4 * SL_MIB, 2 * SL_MIB};
@@ -609,6 +610,9 @@ static sl_err row_give(void *context, const struct sl_descriptors_ask *ask, uint
                        struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct row *row = context;
+    if (row->code != SL_OK) {
+        return sl_fail(why, row->code, "the engine's context is lost");
+    }
     if (ask->address != row->base || ask->length_bytes != row->length_bytes || ask->life != 5) {
         return sl_fail(why, SL_ERR_STALE, "another life");
     }
@@ -707,6 +711,31 @@ START_TEST(memory_of_many_handles_is_mapped_in_one_run)
         handle.ipc[24] ^= 1; /* of another life */
         ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, SL_MIB, &one, &why),
                          SL_ERR_STALE);
+        row_close(&row);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* A swapper ends when its own device is lost, not with an engine. */
+START_TEST(a_lost_device_of_the_engine_is_not_ours)
+    {
+        struct bed bed;
+        struct row row;
+        struct sl_error why = {0};
+        struct sl_mapping mapping;
+        uint64_t seed = 1;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        struct sl_memory_handle handle = row_open(&row, &bed);
+        for (uint32_t i = 0; i < 2; i++) {
+            row.code = i == 0 ? SL_ERR_DEVICE : SL_ERR_INTERNAL;
+
+            sl_err err = bed.device->ops->map(bed.device, &handle, SL_MIB, &mapping, &why);
+
+            ck_assert_int_eq(err, SL_ERR_IO);
+            ck_assert_int_eq(why.code, SL_ERR_IO);
+            ck_assert_ptr_nonnull(strstr(why.text, "the engine's context is lost"));
+        }
         row_close(&row);
         bed_close(&bed);
     }
@@ -1072,6 +1101,7 @@ int main(void)
     tcase_add_test(memory, memory_behind_a_shareable_descriptor_is_mapped);
     tcase_add_test(memory, memory_of_many_handles_is_mapped_in_one_run);
     tcase_add_test(memory, memory_of_many_handles_that_fails_half_way_leaves_nothing);
+    tcase_add_test(memory, a_lost_device_of_the_engine_is_not_ours);
     tcase_add_test(memory, memory_made_for_others_is_clear_and_mapped_as_theirs);
     tcase_add_loop_test(memory, memory_that_cannot_be_mapped_is_refused, 0, SL_COUNT(refused));
     tcase_add_test(memory, more_than_the_allocation_is_refused);

@@ -120,6 +120,14 @@ static sl_err request_check(const struct coordinator *self, const struct sl_msg 
                            request->device_blocks.at[i]);
         }
     }
+    for (uint64_t i = 1; i < request->event_count; i++) { /* 64 at most */
+        for (uint64_t j = 0; j < i; j++) {
+            if (request->events[i].rank == request->events[j].rank) {
+                return sl_fail(why, SL_ERR_INVALID, "events[%" PRIu64 "].rank: %" PRIu64 " twice",
+                               i, request->events[i].rank);
+            }
+        }
+    }
     if (self->draining) {
         return sl_fail(why, SL_ERR_DRAINING, "the coordinator takes no new ops");
     }

@@ -476,6 +476,29 @@ START_TEST(event_of_no_rank_is_refused_by_name)
     }
 END_TEST
 
+/* One would not be waited for. */
+START_TEST(two_events_of_a_rank_are_refused)
+    {
+        static unsigned char handle[SL_EVENT_BYTES];
+        struct bed *bed = bed_make(NULL);
+        uint32_t token = 0;
+        uint64_t device[1] = {1};
+        struct sl_item_event events[2] = {{.rank = 1, .handle = {handle, sizeof(handle)}},
+                                          {.rank = 1, .handle = {handle, sizeof(handle)}}};
+        struct sl_msg msg = {.type = SL_MSG_LOAD,
+                             .op_id = 3,
+                             .body.load = {.engine_id = ENGINE_ID,
+                                           .tokens = {&token, 4},
+                                           .events = {events, 2},
+                                           .ordered_blocks = {device, 1}}};
+        fake_give(&bed->fake, "client.1.0", &msg);
+        struct sl_msg reply = reply_to(bed, msg.seq);
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "events[1].rank"));
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(unknown_engine_ends_the_op)
     {
         struct bed *bed = bed_make(NULL);
@@ -774,6 +797,7 @@ int main(void)
     tcase_add_test(requests, bad_requests_are_refused_by_name);
     tcase_add_loop_test(requests, event_of_a_rank_goes_with_its_copies, 0, (int)SL_COUNT(ordered));
     tcase_add_test(requests, event_of_no_rank_is_refused_by_name);
+    tcase_add_test(requests, two_events_of_a_rank_are_refused);
     tcase_add_test(requests, unknown_engine_ends_the_op);
     tcase_add_test(requests, death_of_the_engine_ends_its_ops);
     tcase_add_test(requests, draining_takes_nothing_new_and_ends_with_the_last_op);

@@ -299,6 +299,10 @@ sl_err sw_copy(struct swapper *self, const struct sl_msg *msg)
             sl_fail(&why, SL_ERR_INVALID, "rank: %" PRIu64 ", this is the swapper of rank %" PRIu64,
                     msg->body.copy.rank, self->rank);
     }
+    uint64_t event_bytes = msg->body.copy.event.length;
+    if (err == SL_OK && event_bytes != 0 && event_bytes != SL_EVENT_BYTES) {
+        err = sl_fail(&why, SL_ERR_INVALID, "event: %" PRIu64 " bytes are no handle", event_bytes);
+    }
     if (err == SL_OK && self->draining) {
         err = sl_fail(&why, SL_ERR_DRAINING, "the swapper takes no more copies");
     }

@@ -595,6 +595,14 @@ START_TEST(stale_and_foreign_events_are_named)
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_INVALID);
 
+        msg = ordered_request(true);
+        msg.body.copy.event.length--; /* half a handle is not none */
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        (void)stepped_run(&bed, 100);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "event"));
+
         memset(handle.bytes, 0xab, sizeof(handle.bytes));
         msg = ordered_request(true);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);

@@ -203,16 +203,6 @@ static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
     return err;
 }
 
-/* Nothing was begun when it fails. */
-static sl_err event_wait(void *event, uint64_t deadline_ns, struct sl_error *why)
-{
-    sl_cu_result result = sl_cuda_event_wait(&sl_gpu_driver, event, deadline_ns);
-    return result == SL_CU_NOT_READY
-               ? sl_fail(why, SL_ERR_TIMEOUT,
-                         "device cuda: the engine's event %p was not over by the deadline", event)
-               : gpu_failed(why, result, "ask for the engine's event");
-}
-
 static bool lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
 {
     if (pthread_mutex_trylock(lock) == 0) {
@@ -227,6 +217,40 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
     return pthread_mutex_timedlock(lock, &until) == 0;
 }
 
+/* The GPU's lock, and its context current. */
+static sl_err gpu_begin(struct gpu *gpu, uint64_t deadline_ns, struct sl_error *why)
+{
+    if (!lock_until(&gpu->lock, deadline_ns)) {
+        return sl_fail(why, SL_ERR_TIMEOUT, "device cuda: other copies of GPU %d are on their way",
+                       gpu->number);
+    }
+    sl_err err = gpu_enter(gpu, why);
+    if (err != SL_OK) {
+        pthread_mutex_unlock(&gpu->lock);
+    }
+    return err;
+}
+
+/* Without the lock: the copies of other threads go on, also those that the event's work waits for.
+ * Nothing was begun when it fails. */
+static sl_err event_wait(struct gpu *gpu, void *event, uint64_t deadline_ns, struct sl_error *why)
+{
+    sl_cu_context before = NULL;
+    sl_err err = gpu_begin(gpu, deadline_ns, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    pthread_mutex_unlock(&gpu->lock);
+    sl_cu_result result = sl_cuda_event_wait(&sl_gpu_driver, event, deadline_ns);
+    err = result == SL_CU_NOT_READY
+              ? sl_fail(why, SL_ERR_TIMEOUT,
+                        "device cuda: the engine's event %p was not over by the deadline", event)
+              : gpu_failed(why, result, "ask for the engine's event");
+    sl_err left = gpu_failed(err == SL_OK ? why : NULL, sl_gpu_driver.context_pop(&before),
+                             "give the context back");
+    return err == SL_OK ? left : err;
+}
+
 sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *why)
 {
     sl_cu_context before = NULL;
@@ -234,22 +258,17 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
     if (gpu == NULL) {
         return sl_fail(why, SL_ERR_DEVICE, "device cuda: number %d cannot be used", number);
     }
-    if (!lock_until(&gpu->lock, job->deadline_ns)) {
-        return sl_fail(why, SL_ERR_TIMEOUT, "device cuda: other copies of GPU %d are on their way",
-                       number);
+    sl_err err = event != NULL ? event_wait(gpu, event, job->deadline_ns, why) : SL_OK;
+    if (err == SL_OK) {
+        err = gpu_begin(gpu, job->deadline_ns, why);
     }
-    sl_err err = gpu_enter(gpu, why);
     if (err != SL_OK) {
-        pthread_mutex_unlock(&gpu->lock);
         return err;
     }
-    err = event != NULL ? event_wait(event, job->deadline_ns, why) : SL_OK;
-    if (err == SL_OK) {
-        err = gpu_pipe_run(gpu, job, why);
-        job->copies->lent = gpu->stuck;
-        if (err != SL_OK && !gpu->stuck) {
-            gpu_reset(gpu);
-        }
+    err = gpu_pipe_run(gpu, job, why);
+    job->copies->lent = gpu->stuck;
+    if (err != SL_OK && !gpu->stuck) {
+        gpu_reset(gpu);
     }
     sl_err left = gpu_failed(err == SL_OK ? why : NULL, sl_gpu_driver.context_pop(&before),
                              "give the context back");

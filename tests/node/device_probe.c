@@ -769,6 +769,59 @@ static void event(struct sl_client *client)
     CHECK(engine.context_set(NULL) == 0 && engine.context_release(0) == 0);
 }
 
+struct waiting {
+    struct sl_client *client;
+    sl_cu_event event;
+    sl_err code;
+};
+
+static void *waiting_put(void *at)
+{
+    struct waiting *waiting = at;
+    const struct sl_piece from = {device, FORWARD, 0};
+    const struct sl_pieces put = {.key = key_of("waits"), .at = &from, .count = 1};
+    CHECK(sl_put_pieces_after(waiting->client, &put, 1, NULL, waiting->event, &waiting->code,
+                              WAIT_NS, &why) == SL_OK);
+    return NULL;
+}
+
+/* While one thread waits for an event, copies of the others go on: the event's work may wait for
+ * them. */
+static void event_others(struct sl_client *client)
+{
+    const struct sl_piece from = {device + 8 * SL_MIB, FORWARD, 0};
+    const struct sl_pieces put = {.key = key_of("others"), .at = &from, .count = 1};
+    struct waiting waiting = {.client = client, .code = SL_ERR_INTERNAL};
+    struct sl_cu_ipc handle;
+    sl_cu_context context = NULL;
+    sl_cu_stream stream = NULL;
+    sl_cu_event made = NULL;
+    pthread_t thread;
+    sl_err code = SL_ERR_INTERNAL;
+    CHECK(engine.context_retain(&context, 0) == 0 && engine.context_set(context) == 0);
+    CHECK(engine.stream_create(&stream, SL_CU_STREAM_NON_BLOCKING, 0) == 0);
+    CHECK(engine.event_create(&made, SL_CU_EVENT_NO_TIMING | SL_CU_EVENT_INTERPROCESS) == 0);
+    CHECK(engine.fill((uintptr_t)device, 0x5a, FORWARD, stream) == 0);
+    CHECK(engine.event_record(made, stream) == 0);
+    /* As of another process: being asked does not get its work done. */
+    CHECK(engine.event_ipc_get(&handle, made) == 0);
+    CHECK(engine.event_ipc_open(&waiting.event, handle) == 0 && engine.context_set(NULL) == 0);
+    uint64_t queries = fake->queries;
+    CHECK(pthread_create(&thread, NULL, waiting_put, &waiting) == 0);
+    while (fake->queries < queries + 10) {
+        (void)usleep(1000);
+    }
+    CHECK(sl_put_pieces(client, &put, 1, NULL, &code, 2 * SL_NS_PER_S, &why) == SL_OK);
+    CHECK(code == SL_OK && sl_exists(client, key_of("waits")) == SL_ERR_NOT_FOUND);
+    CHECK(engine.context_set(context) == 0 && engine.stream_wait(stream) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && waiting.code == SL_OK);
+    memset(other, 0x5a, FORWARD);
+    same_digest(client, "waits", other, FORWARD);
+    CHECK(engine.event_destroy(waiting.event) == 0 && engine.event_destroy(made) == 0);
+    CHECK(engine.stream_destroy(stream) == 0 && engine.context_set(NULL) == 0);
+    CHECK(engine.context_release(0) == 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
@@ -779,7 +832,7 @@ static const struct {
              {"captures", captures}, {"fails", fails},
              {"kernels", kernels},   {"attribute", attribute},
              {"hangs", hangs},       {"ends-while-it-hangs", ends_while_it_hangs},
-             {"event", event}};
+             {"event", event},       {"event-others", event_others}};
 
 int main(int argc, char **argv)
 {

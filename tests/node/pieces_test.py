@@ -175,6 +175,9 @@ class Device(unittest.TestCase):
     def test_copies_come_after_the_engine_s_event(self):
         self.run_probe("event")
 
+    def test_an_event_that_one_thread_waits_for_keeps_no_other_from_its_copies(self):
+        self.run_probe("event-others")
+
 
 @unittest.skipUnless(os.path.exists(MEMORY_PROBE) and os.path.exists(DRIVER), "engine_memory_probe was not built")
 class EngineMemory(unittest.TestCase):

@@ -23,8 +23,9 @@ static sl_err event_failed(struct cuda_device *cuda, sl_cu_result result,
     for (uint32_t i = 0; i < NAME_BYTES; i++) {
         (void)snprintf(name + (size_t)2 * i, 3, "%02x", handle[i]);
     }
-    sl_err err =
-        sl_fail_cuda(&cuda->driver, &reason, result, "%s the engine's event %s...", doing, name);
+    char what[64];
+    (void)snprintf(what, sizeof(what), "%s the engine's event %s...", doing, name);
+    sl_err err = cuda_fail_foreign(cuda, &reason, result, what);
     err = err == SL_ERR_DEVICE ? err : SL_ERR_INVALID;
     (void)sl_fail(why, err, "%s", reason.text);
     if (why != NULL) {

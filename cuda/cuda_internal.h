@@ -194,6 +194,10 @@ sl_err cuda_memory_create(struct sl_device *device, uint64_t length_bytes,
 sl_err cuda_memory_export(struct sl_device *device, const struct sl_device_memory *memory,
                           struct sl_memory_handle *out, struct sl_error *why);
 void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory);
+/* sl_fail_cuda of a call about another process's handle. The driver may give it a code that a lost
+ * context has, too: while the context still answers, it is SL_ERR_IO and this call's alone. */
+sl_err cuda_fail_foreign(struct cuda_device *cuda, struct sl_error *why, sl_cu_result result,
+                         const char *doing);
 /* Waits for what is in the stream, CUDA_SHORT_WAIT_NS at most. After that the GPU may still write,
  * and only the end of the process ends that: SL_ERR_DEVICE, the driver is lost, hung is set. */
 sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char *doing,

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -45,6 +46,23 @@ static sl_err gpu_check(struct cuda_device *cuda, sl_cu_ptr at, uint32_t pid, st
                    ordinal, its, ours);
 }
 
+sl_err cuda_fail_foreign(struct cuda_device *cuda, struct sl_error *why, sl_cu_result result,
+                         const char *doing)
+{
+    bool lost = cuda->driver.lost;
+    struct sl_error reason = {0};
+    sl_err err = sl_fail_cuda(&cuda->driver, &reason, result, "%s", doing);
+    if (err == SL_ERR_DEVICE && !lost &&
+        !sl_driver_sticky(cuda->driver.stream_query(cuda->slots[0].stream))) {
+        cuda->driver.lost = false;
+        err = reason.code = SL_ERR_IO;
+    }
+    if (err != SL_OK && why != NULL) {
+        *why = reason;
+    }
+    return err;
+}
+
 static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *handle,
                       struct cuda_map *map, struct sl_error *why)
 {
@@ -53,8 +71,10 @@ static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *h
     sl_cu_ptr base = 0;
     size_t length = 0;
     memcpy(ipc.bytes, handle->ipc, sizeof(ipc.bytes));
-    sl_err err = sl_fail_cuda(driver, why, driver->ipc_open(&map->base, ipc, SL_CU_IPC_PEER_ACCESS),
-                              "open the IPC handle of process %u", handle->pid);
+    char doing[64];
+    snprintf(doing, sizeof(doing), "open the IPC handle of process %u", handle->pid);
+    sl_err err = cuda_fail_foreign(cuda, why,
+                                   driver->ipc_open(&map->base, ipc, SL_CU_IPC_PEER_ACCESS), doing);
     if (err != SL_OK) {
         return err;
     }

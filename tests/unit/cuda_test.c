@@ -593,6 +593,40 @@ START_TEST(memory_behind_a_shareable_descriptor_is_mapped)
     }
 END_TEST
 
+/* The driver calls it an invalid context when the process of a handle has our number, as the first
+ * processes of two containers have. */
+START_TEST(a_handle_that_cannot_be_opened_is_no_lost_context)
+    {
+        static const int codes[] = {201, 999};
+        struct bed bed;
+        struct sl_error why = {0};
+        struct sl_mapping mapping;
+        struct sl_memory_handle handle = {.kind = SL_MEMORY_CUDA_IPC, .pid = 5};
+        unsigned char name[64] = {0};
+        void *event = NULL;
+        uint64_t seed = 1;
+        bed_engine(&bed, &shapes[0], &seed);
+        ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
+        bed.fake->fail_code = codes[_i];
+
+        bed.fake->fail_symbol = "fake_ipc_open";
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, 100, &mapping, &why), SL_ERR_IO);
+        ck_assert_int_eq(why.os_code, codes[_i]);
+        bed.fake->fail_symbol = "fake_event_ipc_open";
+        ck_assert_int_eq(bed.device->ops->event_open(bed.device, name, &event, &why),
+                         SL_ERR_INVALID);
+        bed.fake->fail_symbol = "fake_ipc_open";
+        bed.fake->fail_sticks = true; /* now it is the context */
+        ck_assert_int_eq(bed.device->ops->map(bed.device, &handle, 100, &mapping, &why),
+                         SL_ERR_DEVICE);
+
+        bed.fake->fail_symbol = NULL;
+        bed.fake->fail_sticks = false;
+        bed.fake->stuck = 0;
+        bed_close(&bed);
+    }
+END_TEST
+
 /* An engine's addresses of several handles, and the server that hands them out. */
 #define ROW_HANDLES 3u
 struct row {
@@ -1099,6 +1133,7 @@ int main(void)
     tcase_add_loop_test(failing, a_gpu_that_hangs_is_given_up_within_a_second, 0, 2);
     tcase_add_test(memory, handles_of_one_allocation_are_opened_once);
     tcase_add_test(memory, memory_behind_a_shareable_descriptor_is_mapped);
+    tcase_add_loop_test(memory, a_handle_that_cannot_be_opened_is_no_lost_context, 0, 2);
     tcase_add_test(memory, memory_of_many_handles_is_mapped_in_one_run);
     tcase_add_test(memory, memory_of_many_handles_that_fails_half_way_leaves_nothing);
     tcase_add_test(memory, a_lost_device_of_the_engine_is_not_ours);

@@ -472,6 +472,10 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     (void)cuda_enter(cuda, NULL);
     host->leaving = true;
     cuda_slots_settle(cuda);
+    if (cuda->hung) { /* its pages stay as long as the process: the GPU may still write to them */
+        *host = (struct cuda_host){0};
+        return true;
+    }
     (void)host_unpin_step(cuda, host);
     if (host->slice_count > 0) {
         return false;
@@ -587,7 +591,7 @@ void cuda_memory_close(struct cuda_device *cuda)
         }
     }
     for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
-        if (cuda->hosts[i].base != NULL) {
+        if (cuda->hosts[i].base != NULL && !cuda->hung) {
             while (host_unpin_step(cuda, &cuda->hosts[i])) {
             }
         }

@@ -253,6 +253,7 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
              * the end of the context ends that, whatever the driver thinks of the error. */
             (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
             cuda->base.unended |= !cuda->driver.lost; /* or a call before has found that */
+            cuda->hung |= !cuda->driver.lost;
             cuda->driver.lost = true;
             *err = SL_ERR_DEVICE;
             if (why != NULL) {

@@ -30,6 +30,7 @@ static struct sl_driver engine; /* the engine's own use of the driver */
 static struct fake_cuda *fake;
 static sl_cu_ptr pool;
 static struct sl_cu_ipc ipc;
+static int left_pinned; /* what a process leaves to its end */
 
 static void engine_start(void)
 {
@@ -81,7 +82,8 @@ static void setup(void)
 static void teardown(void)
 {
     stepped_end(&bed);
-    ck_assert_int_eq(fake->contexts + fake->streams + fake->registrations + fake->ipc_opens, 0);
+    ck_assert_int_eq(fake->contexts + fake->streams + fake->ipc_opens, 0);
+    ck_assert_int_eq(fake->registrations, left_pinned);
     ck_assert_int_eq(fake->allocations, 1); /* the engine's pool */
     ck_assert_int_eq(fake->events, 0);
     sl_index_close(&node_index);
@@ -347,6 +349,8 @@ START_TEST(gpu_that_hangs_ends_the_swapper_with_a_reason)
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_ERR_DEVICE);
 
         ck_assert(!stepped_take(&bed, &reply, NULL)); /* nothing says that its memory is free */
+        left_pinned = fake->registrations;
+        ck_assert_int_gt(left_pinned, 0);
         fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
         fake->allocations--;               /* a layer table: what the GPU may use is not freed */
     }
@@ -372,6 +376,7 @@ START_TEST(gpu_that_hangs_under_a_new_pool_ends_no_copy)
         while (stepped_take(&bed, &reply, NULL)) {
             ck_assert_uint_ne(reply.type, SL_MSG_COPY_REPLY);
         }
+        left_pinned = fake->registrations;
         fake->hangs = false;
         fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
         fake->allocations--;               /* a layer table: what the GPU may use is not freed */

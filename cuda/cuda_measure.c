@@ -53,9 +53,11 @@ void cuda_measure_close(struct cuda_device *cuda)
     }
     if (probe->host != NULL) {
         cuda_host_forget(cuda, probe->host);
+    }
+    if (probe->host != NULL && !cuda->hung) {
         (void)cuda->driver.host_free(probe->host);
     }
-    if (probe->pool != 0) {
+    if (probe->pool != 0 && !cuda->hung) {
         (void)cuda->driver.memory_free(probe->pool);
     }
     free(probe);

@@ -92,6 +92,9 @@ void cuda_slots_close(struct cuda_device *cuda)
         if (slot->done != NULL) {
             (void)driver->event_destroy(slot->done);
         }
+        if (cuda->hung) { /* the GPU may still write there, and freeing would wait for it */
+            continue;
+        }
         if (slot->staging != 0) {
             (void)driver->memory_free(slot->staging);
         }

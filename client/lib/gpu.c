@@ -171,6 +171,18 @@ static sl_err gpu_take(struct gpu *gpu, struct sl_error *why)
     return SL_OK;
 }
 
+/* Whether copies of other devices may be stuck. Unpinning would wait for them, too. */
+static bool others_stuck(const struct gpu *gpu)
+{
+    bool stuck = false;
+    pthread_mutex_lock(&all.gpus_lock);
+    for (int i = 0; i < GPUS_MAX; i++) {
+        stuck |= all.gpus[i] != NULL && all.gpus[i] != gpu && all.gpus[i]->stuck;
+    }
+    pthread_mutex_unlock(&all.gpus_lock);
+    return stuck;
+}
+
 /* Its context is current afterwards, when that went well. */
 static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
 {
@@ -182,7 +194,7 @@ static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
                      "make the device's context current");
     if (err != SL_OK) {
         /* The caller may have reset the device: all is made anew with the next copy. */
-        sl_gpu_pins_forget(NULL, gpu->stuck);
+        sl_gpu_pins_forget(NULL, gpu->stuck || others_stuck(gpu));
         gpu_close(gpu);
         return err;
     }

@@ -55,7 +55,7 @@ struct gpu {
     sl_cu_context context; /* NULL: not taken yet; then to the end */
     bool host_pointers;    /* pinned memory has one address for both */
     bool batch_works;
-    bool stuck; /* copies did not end by their deadline */
+    _Atomic bool stuck; /* copies did not end by their deadline; read without the lock, too */
     enum gpu_thing kernels;
     struct sl_kernels code;
     uint32_t capability;     /* 90: sm_90 */

@@ -25,7 +25,9 @@
 extern "C" {
 #endif
 
-#define SLUICE_API_VERSION 1
+/* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. Programs built with another version are
+ * refused by sl_client_open. */
+#define SLUICE_API_VERSION 2
 
 struct sl_client;
 struct sl_client_options {

@@ -26,7 +26,6 @@
 #define FILE_PREFIX "memory."
 /* Until somebody listens: without that the socket looks as if a dead process had left it. */
 #define FRESH_PREFIX "memory-"
-_Static_assert(sizeof(FRESH_PREFIX) == sizeof(FILE_PREFIX), "one is renamed to the other");
 
 static const char ask_magic[8] = "slfdask1", answer_magic[8] = "slfdans1";
 
@@ -56,12 +55,12 @@ struct sl_descriptors {
 
 /* ---- sockets ---- */
 
-static sl_err address_of(const char *runtime_dir, uint32_t pid, uint64_t number,
+static sl_err address_of(const char *runtime_dir, const char *prefix, uint32_t pid, uint64_t number,
                          struct sockaddr_un *out, struct sl_error *why)
 {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(out->sun_path, sizeof(out->sun_path),
-                          "%s/" FILE_PREFIX "%" PRIu32 ".%016" PRIx64, runtime_dir, pid, number);
+    int length = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s%" PRIu32 ".%016" PRIx64,
+                          runtime_dir, prefix, pid, number);
     return length > 0 && (size_t)length < sizeof(out->sun_path)
                ? SL_OK
                : sl_fail(why, SL_ERR_INVALID, "'%.80s...' is too long for a socket", runtime_dir);
@@ -221,11 +220,15 @@ static void leftovers_remove(const char *runtime_dir)
 static sl_err server_listen(struct sl_descriptors *server, const char *runtime_dir,
                             struct sl_error *why)
 {
-    struct sockaddr_un address;
+    struct sockaddr_un address, fresh;
     if (getrandom(&server->number, sizeof(server->number), 0) != (ssize_t)sizeof(server->number)) {
         return sl_fail_os(why, errno, "getrandom");
     }
-    sl_err err = address_of(runtime_dir, (uint32_t)getpid(), server->number, &address, why);
+    uint32_t pid = (uint32_t)getpid();
+    sl_err err = address_of(runtime_dir, FILE_PREFIX, pid, server->number, &address, why);
+    if (err == SL_OK) {
+        err = address_of(runtime_dir, FRESH_PREFIX, pid, server->number, &fresh, why);
+    }
     if (err != SL_OK) {
         return err;
     }
@@ -235,8 +238,6 @@ static sl_err server_listen(struct sl_descriptors *server, const char *runtime_d
         return sl_fail_os(why, errno, "socket for '%s'", address.sun_path);
     }
     /* The directory is closed to others, so that the moment before chmod is, too. */
-    struct sockaddr_un fresh = address;
-    memcpy(fresh.sun_path + strlen(runtime_dir) + 1, FRESH_PREFIX, strlen(FRESH_PREFIX));
     if (bind(server->listen_fd, (const struct sockaddr *)&fresh, sizeof(fresh)) != 0) {
         return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
     }
@@ -381,7 +382,8 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
                              uint64_t deadline_ns, struct sl_error *why)
 {
     struct sockaddr_un address;
-    sl_err err = address_of(source->runtime_dir, source->pid, source->number, &address, why);
+    sl_err err =
+        address_of(source->runtime_dir, FILE_PREFIX, source->pid, source->number, &address, why);
     if (err != SL_OK) {
         return err;
     }

@@ -24,7 +24,7 @@ struct wanted {
     /* Where copies to device memory gather that the caller carries out, and looks at the entry
      * again; NULL: they are carried out at once. */
     struct sl_gpu_copies *later;
-    struct sl_gpu_order order;
+    const struct sl_gpu_order *order; /* of copies to devices */
 };
 
 static void lookup_taken(void *context, const struct sl_msg *reply)
@@ -113,7 +113,7 @@ static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
         copies->count = before;
         err = sl_fail(why, err, "get: %u pieces", want->piece_count);
     } else if (copies == &now) {
-        err = sl_gpu_copies_run(copies, &want->order, why);
+        err = sl_gpu_copies_run(copies, want->order, why);
     }
     sl_gpu_copies_free(&now);
     return err;
@@ -233,10 +233,10 @@ struct reading {
     struct sl_view *views;
     const struct sl_pieces *items;
     bool whole;
-    bool devices;      /* there may be device memory */
-    void *event;       /* CUevent that copies to it come after; NULL: none */
-    uint64_t *lengths; /* may be NULL */
-    struct left *left; /* copies to devices, of all groups */
+    bool devices;              /* there may be device memory */
+    uint64_t *lengths;         /* may be NULL */
+    struct sl_gpu_order order; /* of copies to devices */
+    struct left *left;         /* these copies, of all groups; NULL: there is no device */
 };
 
 static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
@@ -312,7 +312,7 @@ static struct wanted want_of(const struct reading *reading, uint32_t item, struc
 {
     struct wanted want = {.key = key_of(reading, item),
                           .devices = reading->devices,
-                          .order = {.deadline_ns = reading->deadline_ns, .event = reading->event},
+                          .order = &reading->order,
                           .length_bytes =
                               reading->lengths == NULL ? NULL : &reading->lengths[item]};
     if (reading->items != NULL) {
@@ -374,6 +374,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     struct sl_entry entries[GROUP_COUNT];
     sl_err found[GROUP_COUNT];
     struct left *left = reading->left;
+    struct sl_gpu_copies *later = left == NULL ? NULL : &left->copies;
     (void)sl_client_reattach(reading->client, false, NULL);
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
@@ -389,17 +390,18 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     for (uint32_t i = 0; i < share; i++) {
         struct sl_piece one;
         struct wanted want = want_of(reading, first + i, &one);
-        uint32_t before = left->copies.count;
-        bool room = SL_ARRAY_ROOM(left->items, left->room, left->count + 1);
-        want.later = room ? &left->copies : NULL;
+        uint32_t before = later == NULL ? 0 : later->count;
+        if (later != NULL && SL_ARRAY_ROOM(left->items, left->room, left->count + 1)) {
+            want.later = later;
+        }
         sl_err err = found[i] == SL_OK
                          ? read_found(reading->client, at, &want, &entries[i], reading->why)
                          : SL_ERR_STALE;
-        if (err == SL_OK && left->copies.count > before) {
+        if (err == SL_OK && later != NULL && later->count > before) {
             left->items[left->count++] =
                 (struct left_item){.item = first + i, .at = at, .entry = entries[i]};
-        } else {
-            left->copies.count = before;
+        } else if (later != NULL) {
+            later->count = before;
         }
         if (err == SL_ERR_STALE) {
             want.later = NULL;
@@ -428,9 +430,10 @@ static sl_err reading_carry_out(struct reading *reading)
     }
     bool all_now = true;
     uint32_t missing = 0;
+    reading->order.deadline_ns = reading->deadline_ns;
     struct left left = {0};
-    reading->left = &left;
     reading->devices = reading->views == NULL && sl_gpu_present();
+    reading->left = reading->devices ? &left : NULL;
     for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
         uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
         if (share == 1) {
@@ -441,12 +444,12 @@ static sl_err reading_carry_out(struct reading *reading)
         }
     }
     if (left.count > 0) {
-        const struct sl_gpu_order order = {.deadline_ns = reading->deadline_ns,
-                                           .event = reading->event};
-        left_finish(reading, &left, sl_gpu_copies_run(&left.copies, &order, reading->why));
+        left_finish(reading, &left, sl_gpu_copies_run(&left.copies, &reading->order, reading->why));
     }
-    sl_gpu_copies_free(&left.copies);
-    free(left.items);
+    if (reading->devices) {
+        sl_gpu_copies_free(&left.copies);
+        free(left.items);
+    }
     reading->left = NULL;
     for (uint32_t i = 0; i < reading->count; i++) {
         missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
@@ -500,7 +503,7 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
                               .count = count,
                               .items = items,
                               .whole = whole,
-                              .event = event,
+                              .order = {.event = event},
                               .lengths = lengths};
     return reading_carry_out(&reading);
 }

@@ -23,7 +23,7 @@ SKIPPED = 77
 PROGRAMS = ("sluicectl", "sluice-node")
 LEFT_OUT = (
     (r"^deploy/test\b", "tests have runs of their own"),
-    (r"^cmake --preset cuda|build/cuda|^tests/gpu/checkup|--device auto", "needs nvcc, or a GPU"),
+    (r"^cmake --preset cuda|build/cuda|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),

@@ -307,35 +307,37 @@ static bool may_fetch(struct sl_client *client)
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
-/* What is wanted of one item. *one serves for a buffer. */
-static struct wanted want_of(const struct reading *reading, uint32_t item, struct sl_piece *one)
+/* What is wanted of one item. *one serves for a buffer. Made in place: a struct that is given back is
+ * a copy that waits for the stores before it. */
+static void want_init(const struct reading *reading, uint32_t item, struct sl_piece *one,
+                      struct wanted *want)
 {
-    struct wanted want = {.key = key_of(reading, item),
-                          .devices = reading->devices,
-                          .order = &reading->order,
-                          .length_bytes =
-                              reading->lengths == NULL ? NULL : &reading->lengths[item]};
+    *want =
+        (struct wanted){.key = key_of(reading, item),
+                        .devices = reading->devices,
+                        .order = &reading->order,
+                        .length_bytes = reading->lengths == NULL ? NULL : &reading->lengths[item]};
     if (reading->items != NULL) {
-        want.pieces = reading->items[item].at;
-        want.piece_count = reading->items[item].count;
-        want.whole = reading->whole;
+        want->pieces = reading->items[item].at;
+        want->piece_count = reading->items[item].count;
+        want->whole = reading->whole;
     } else if (reading->views != NULL) {
-        want.view = &reading->views[item];
+        want->view = &reading->views[item];
     } else {
         *one = (struct sl_piece){.at = reading->buffers[item].at,
                                  .length_bytes = reading->buffers[item].length_bytes};
-        want.pieces = one;
-        want.piece_count = 1;
-        want.whole = true;
+        want->pieces = one;
+        want->piece_count = 1;
+        want->whole = true;
     }
-    return want;
 }
 
 /* One item, looked up here with all second thoughts. */
 static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry)
 {
     struct sl_piece one;
-    const struct wanted want = want_of(reading, item, &one);
+    struct wanted want;
+    want_init(reading, item, &one, &want);
     return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
 }
 
@@ -389,7 +391,8 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     }
     for (uint32_t i = 0; i < share; i++) {
         struct sl_piece one;
-        struct wanted want = want_of(reading, first + i, &one);
+        struct wanted want;
+        want_init(reading, first + i, &one, &want);
         uint32_t before = later == NULL ? 0 : later->count;
         if (later != NULL && SL_ARRAY_ROOM(left->items, left->room, left->count + 1)) {
             want.later = later;

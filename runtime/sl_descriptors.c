@@ -423,7 +423,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
         err = sl_fail_os(why, errno, "ask process %u for memory", source->pid);
     }
     while (err == SL_OK && part.more) {
-        if (!fd_wait(fd, POLLIN, -1, deadline_ns)) {
+        if (sl_clock_monotonic_ns() >= deadline_ns || !fd_wait(fd, POLLIN, -1, deadline_ns)) {
             return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory",
                            source->pid);
         }

@@ -57,12 +57,14 @@ static sl_err giver_give(void *context, const struct sl_descriptors_ask *ask, ui
 struct taken {
     uint32_t count;
     uint32_t refuse_at; /* 0: never */
+    uint64_t pause_ns;  /* for each packet */
 };
 
 static sl_err taken_take(void *context, const struct sl_descriptors_part *part,
                          struct sl_error *why)
 {
     struct taken *taken = context;
+    (void)usleep((useconds_t)(taken->pause_ns / SL_NS_PER_US));
     for (uint32_t i = 0; i < part->count; i++) {
         uint32_t number = UINT32_MAX;
         ck_assert_int_eq(pread(part->fds[i], &number, sizeof(number), 0), sizeof(number));
@@ -200,6 +202,21 @@ START_TEST(a_giver_that_hangs_costs_the_deadline)
                          SL_ERR_TIMEOUT);
 
         ck_assert_uint_lt(sl_clock_monotonic_ns() - begun_ns, 300 * SL_NS_PER_MS);
+    }
+END_TEST
+
+/* The next packet is always there: nothing is waited for. */
+START_TEST(a_taker_that_is_slow_costs_the_deadline)
+    {
+        struct taken taken = {.pause_ns = 20 * SL_NS_PER_MS};
+        struct sl_error why = {0};
+        giver.count = 20 * SL_DESCRIPTORS_BATCH;
+
+        ck_assert_int_eq(fetch_of((uint32_t)getpid(), sl_descriptors_number(server), LIFE, &taken,
+                                  50 * SL_NS_PER_MS, &why),
+                         SL_ERR_TIMEOUT);
+
+        ck_assert_uint_lt(taken.count, giver.count);
     }
 END_TEST
 
@@ -367,6 +384,7 @@ int main(void)
     tcase_add_test(all, what_the_taker_refuses_ends_the_fetch);
     tcase_add_test(all, nobody_at_the_socket_is_not_found);
     tcase_add_test(all, a_giver_that_hangs_costs_the_deadline);
+    tcase_add_test(all, a_taker_that_is_slow_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
     tcase_add_test(all, a_socket_that_is_just_made_is_no_leftover);
     tcase_add_test(all, a_giver_with_a_queue_is_waited_for);

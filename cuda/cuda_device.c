@@ -175,8 +175,8 @@ static void cuda_destroy(struct sl_device *device)
     free(cuda->tables);
     cuda_memory_close(cuda);
     free(cuda->maps);
-    if (cuda->module != NULL) {
-        (void)cuda->driver.module_unload(cuda->module);
+    if (cuda->kernels.module != NULL) {
+        (void)cuda->driver.module_unload(cuda->kernels.module);
     }
     if (cuda->retained) {
         (void)cuda->driver.context_set(NULL);
@@ -295,8 +295,7 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     cuda->capability = (uint32_t)(10 * major + minor);
     /* A batch takes addresses as the device sees them: with another one there a copy would end in
      * an illegal address, which is the end of the context. */
-    cuda->batch_works =
-        cuda->host_pointers && (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
+    cuda->batch_works = cuda->host_pointers && sl_driver_has_batch(driver);
     memcpy(cuda->base.gpu, uuid.bytes, sizeof(cuda->base.gpu));
     char *at = cuda->crossover.machine;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
@@ -322,15 +321,16 @@ static sl_err kernels_open(struct cuda_device *cuda, const struct sl_device_opti
     uint32_t count = 1;
     const struct sl_kernel_image *images =
         options->kernels != NULL ? &given : sl_cuda_kernels(&count);
-    sl_err err = cuda_kernels_load(cuda, images, count, why);
+    sl_err err =
+        sl_kernels_load(&cuda->driver, cuda->capability, images, count, &cuda->kernels, why);
     if (err != SL_OK) {
         return err;
     }
     size_t length = strlen(cuda->base.text), room = sizeof(cuda->base.text) - length;
-    cuda->base.reduced = cuda->module == NULL;
+    cuda->base.reduced = cuda->kernels.module == NULL;
     snprintf(cuda->base.text + length, room, "%s%s",
              cuda->base.reduced ? "; copies alone, no kernels: " : ", kernels by ",
-             cuda->kernels_text);
+             cuda->kernels.text);
     if (cuda->base.reduced) { /* what is measured so is of no use to who has kernels */
         length = strlen(cuda->crossover.machine);
         snprintf(cuda->crossover.machine + length, SL_CROSSOVER_TEXT - length, "-copies");

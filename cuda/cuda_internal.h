@@ -117,9 +117,7 @@ struct cuda_device {
     sl_cu_context context;
     uint32_t capability; /* 90: sm_90 */
     int compute_mode;
-    sl_cu_module module;    /* NULL: no kernels, so copies alone */
-    char kernels_text[160]; /* which image runs, or why none does */
-    sl_cu_function gather, scatter, hash;
+    struct sl_kernels kernels; /* without a module: copies alone */
     uint32_t sm_limit;
     bool mps; /* its kernels and those of other processes run at the same time */
     enum sl_beside beside;
@@ -148,12 +146,6 @@ struct cuda_device {
 static inline struct cuda_device *cuda_of(struct sl_device *device)
 {
     return (struct cuda_device *)device;
-}
-
-/* Hashes that a value of so many bytes has: a slot keeps room for them and finds them by it. */
-static inline uint64_t cuda_chunks(uint64_t value_bytes)
-{
-    return (value_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
 }
 
 /* cuda_slots.c */
@@ -230,11 +222,6 @@ sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *
                        struct cuda_map *map, struct sl_error *why);
 /* Also half of it. */
 void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map);
-/* cuda_kernels.c */
-/* Loads the first of the images that the driver takes; kernels_text says which. None: module stays
- * NULL, which is no error. Errors: those of the driver that are not the image's. */
-sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
-                         uint32_t count, struct sl_error *why);
 /* cuda_event.c */
 sl_err cuda_event_open(struct sl_device *device, const unsigned char handle[64], void **out,
                        struct sl_error *why);

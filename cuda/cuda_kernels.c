@@ -3,7 +3,6 @@
 #include "cuda/cuda_internal.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- the images, newest first (cuda/kernels.cmake) ---- */
 
@@ -126,18 +125,4 @@ sl_err sl_kernels_load(struct sl_driver *driver, uint32_t capability,
         used = SL_MIN(used + (size_t)SL_MAX(wrote, 0), room - 1);
     }
     return SL_OK;
-}
-
-sl_err cuda_kernels_load(struct cuda_device *cuda, const struct sl_kernel_image *images_given,
-                         uint32_t count, struct sl_error *why)
-{
-    struct sl_kernels kernels;
-    sl_err err =
-        sl_kernels_load(&cuda->driver, cuda->capability, images_given, count, &kernels, why);
-    cuda->module = kernels.module;
-    cuda->gather = kernels.gather;
-    cuda->scatter = kernels.scatter;
-    cuda->hash = kernels.hash;
-    memcpy(cuda->kernels_text, kernels.text, sizeof(cuda->kernels_text));
-    return err;
 }

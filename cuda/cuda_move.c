@@ -82,8 +82,8 @@ static unsigned char *item_host(const struct cuda_slot *slot, const struct cuda_
 static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *slot,
                       const struct cuda_job *job)
 {
-    uint64_t chunks = cuda_chunks(job->range.length_bytes);
-    return job->digests && cuda->module != NULL && !job->copies_alone &&
+    uint64_t chunks = sl_digest_chunks(job->range.length_bytes);
+    return job->digests && cuda->kernels.module != NULL && !job->copies_alone &&
            (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 
@@ -285,7 +285,7 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
     bool fits = sl_align_up(job->range.length_bytes, SL_WORD_BYTES) <= cuda->half_bytes;
     /* Where the GPU cannot digest a block that is only copied, the detour over staging costs less
      * than a processor that digests. Beside an engine that computes it costs the engine more. */
-    bool kernels = cuda->module != NULL;
+    bool kernels = cuda->kernels.module != NULL;
     bool plain = !job->digests || !kernels || job->copies_alone || hash_where_it_lies(job) || !fits;
     possible[SL_WAY_COPIES] = plain;
     possible[SL_WAY_BATCH] = plain && cuda->batch_works;

@@ -131,7 +131,7 @@ static void item_finish(const struct cuda_slot *slot, const struct cuda_item *it
         }
     }
     if (!digested && item->hash_index != CUDA_NO_HASH) {
-        uint64_t chunks = cuda_chunks(range->length_bytes);
+        uint64_t chunks = sl_digest_chunks(range->length_bytes);
         move->digest = sl_digest_of_chunks(slot->hashes + item->hash_index * chunks, chunks);
     } else if (!digested && item->last) {
         move->digest = sl_digest_of(move->host + range->offset_bytes, range->length_bytes);
@@ -301,11 +301,8 @@ static sl_err copies_single(struct cuda_device *cuda, struct cuda_slot *slot, bo
     struct sl_driver *driver = &cuda->driver;
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < slot->copy_count; i++) {
-        sl_cu_result result =
-            to_host ? driver->to_host((void *)(uintptr_t)slot->to[i], slot->from[i],
-                                      slot->lengths[i], slot->stream)
-                    : driver->to_device(slot->to[i], (const void *)(uintptr_t)slot->from[i],
-                                        slot->lengths[i], slot->stream);
+        sl_cu_result result = sl_driver_copy(driver, slot->to[i], slot->from[i], slot->lengths[i],
+                                             to_host, slot->stream);
         err = sl_fail_cuda(driver, why, result, "copy %zu bytes %s the device", slot->lengths[i],
                            to_host ? "from" : "to");
     }
@@ -358,7 +355,7 @@ static sl_err swap_launch(struct cuda_device *cuda, struct cuda_slot *slot,
 {
     struct sl_swap argument = *swap;
     uint64_t tiles = swap->block_count * swap->value_tiles;
-    return launch(cuda, slot, to_host ? cuda->gather : cuda->scatter, &argument,
+    return launch(cuda, slot, to_host ? cuda->kernels.gather : cuda->kernels.scatter, &argument,
                   tiles * SL_TILE_LANES, to_host ? "gather" : "scatter", why);
 }
 
@@ -372,7 +369,7 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
     struct sl_hash_job argument = {
         .swap = *swap,
         .hashes = (uint64_t *)(uintptr_t)slot->hashes_device,
-        .value_chunks = cuda_chunks(job->range.length_bytes),
+        .value_chunks = sl_digest_chunks(job->range.length_bytes),
     };
     argument.swap.block_count = slot->hash_count;
     if (job->way != SL_WAY_STAGED) {
@@ -385,8 +382,8 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
         }
     }
     uint64_t chunks = slot->hash_count * argument.value_chunks;
-    sl_err err =
-        launch(cuda, slot, cuda->hash, &argument, chunks * SL_HASH_TERMS, "the digest", why);
+    sl_err err = launch(cuda, slot, cuda->kernels.hash, &argument, chunks * SL_HASH_TERMS,
+                        "the digest", why);
     if (err == SL_OK) {
         err = sl_fail_cuda(&cuda->driver, why,
                            cuda->driver.to_host(slot->hashes, slot->hashes_device,

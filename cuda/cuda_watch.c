@@ -45,8 +45,8 @@ static sl_cu_result probe_send(struct cuda_device *cuda)
 {
     struct sl_swap nothing = {.block_count = 0};
     void *parameters[] = {&nothing};
-    sl_cu_result result = cuda->driver.launch(cuda->gather, 1, 1, 1, SL_KERNEL_THREADS, 1, 1, 0,
-                                              cuda->watch.stream, parameters, NULL);
+    sl_cu_result result = cuda->driver.launch(cuda->kernels.gather, 1, 1, 1, SL_KERNEL_THREADS, 1,
+                                              1, 0, cuda->watch.stream, parameters, NULL);
     return result != 0 ? result : cuda->driver.event_record(cuda->watch.done, cuda->watch.stream);
 }
 
@@ -61,7 +61,7 @@ sl_err cuda_watch_open(struct cuda_device *cuda, struct sl_error *why)
     struct sl_driver *driver = &cuda->driver;
     struct cuda_watch *watch = &cuda->watch;
     int least = 0, greatest = 0;
-    if (cuda->beside != SL_BESIDE_WATCH || cuda->mps || cuda->gather == NULL) {
+    if (cuda->beside != SL_BESIDE_WATCH || cuda->mps || cuda->kernels.gather == NULL) {
         return SL_OK;
     }
     sl_err err = sl_fail_cuda(driver, why, driver->priorities(&least, &greatest),

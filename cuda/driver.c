@@ -58,6 +58,18 @@ void sl_driver_close(struct sl_driver *driver)
     *driver = (struct sl_driver){0};
 }
 
+sl_cu_result sl_driver_copy(const struct sl_driver *driver, sl_cu_ptr to, sl_cu_ptr from,
+                            size_t length, bool to_host, sl_cu_stream stream)
+{
+    return to_host ? driver->to_host((void *)(uintptr_t)to, from, length, stream)
+                   : driver->to_device(to, (const void *)(uintptr_t)from, length, stream);
+}
+
+bool sl_driver_has_batch(const struct sl_driver *driver)
+{
+    return driver->copy_batch != NULL || driver->copy_batch_12 != NULL;
+}
+
 sl_cu_result sl_driver_copy_batch(const struct sl_driver *driver, sl_cu_ptr *to, sl_cu_ptr *from,
                                   size_t *lengths, size_t count, sl_cu_stream stream)
 {

@@ -218,8 +218,12 @@ sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_e
 sl_err sl_driver_join(struct sl_driver *driver, struct sl_error *why);
 void sl_driver_close(struct sl_driver *driver); /* also one that is not open */
 
+/* One copy between device memory and pinned memory. */
+sl_cu_result sl_driver_copy(const struct sl_driver *driver, sl_cu_ptr to, sl_cu_ptr from,
+                            size_t length, bool to_host, sl_cu_stream stream);
+bool sl_driver_has_batch(const struct sl_driver *driver);
 /* count (from 2) copies between device memory and pinned memory in one call, in the stream's order;
- * among each other in none. Only where the driver has such a call (copy_batch or copy_batch_12),
+ * among each other in none. Only where the driver has such a call (sl_driver_has_batch),
  * and the device the attribute SL_CU_ATTRIBUTE_HOST_POINTERS: all addresses are taken as the
  * device's, so without it those of registered memory are illegal, which costs the context. */
 sl_cu_result sl_driver_copy_batch(const struct sl_driver *driver, sl_cu_ptr *to, sl_cu_ptr *from,

@@ -22,6 +22,11 @@ static inline bool sl_digest_equal(struct sl_digest a, struct sl_digest b)
 
 struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes);
 
+/* How many chunks a value of so many bytes has. */
+static inline uint64_t sl_digest_chunks(uint64_t length_bytes)
+{
+    return (length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+}
 /* For values that come a range at a time: the hash of one chunk, the digest of all hashes, and the
  * chunks that become whole with the range [from, end) when everything before it is there. */
 uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes);

@@ -16,7 +16,7 @@ enum { CHUNK_UNKNOWN, CHUNK_HASHED, CHUNK_DOUBTED };
 
 static uint64_t chunk_count(const struct sl_draft *draft)
 {
-    return (draft->length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+    return sl_digest_chunks(draft->length_bytes);
 }
 
 void sl_draft_bytes_free(struct sl_draft *draft)

@@ -166,8 +166,7 @@ static sl_err gpu_take(struct gpu *gpu, struct sl_error *why)
     gpu->capability = (uint32_t)(10 * major + minor);
     /* A batch takes every address as the device's: without this, one of registered memory would be
      * an illegal one, and the engine's context lost. */
-    gpu->batch_works =
-        gpu->host_pointers && (driver->copy_batch != NULL || driver->copy_batch_12 != NULL);
+    gpu->batch_works = gpu->host_pointers && sl_driver_has_batch(driver);
     return SL_OK;
 }
 

@@ -9,7 +9,7 @@
 sl_err sl_gpu_copies_value(struct sl_gpu_copies *copies, const unsigned char *host,
                            uint64_t length_bytes)
 {
-    uint64_t chunks = (length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+    uint64_t chunks = sl_digest_chunks(length_bytes);
     if (!SL_ARRAY_ROOM(copies->values, copies->value_room, copies->value_count + 1) ||
         !SL_ARRAY_ROOM(copies->hashes, copies->hash_room, copies->hash_count + chunks)) {
         return SL_ERR_NO_MEMORY;
@@ -115,8 +115,7 @@ sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, const struct sl_gpu_order
         struct sl_gpu_value *value = &copies->values[i];
         gpu_value_landed(copies, value, value->length_bytes);
         value->digest = sl_digest_of_chunks(copies->hashes + value->hash_first,
-                                            (value->length_bytes + SL_DIGEST_CHUNK_BYTES - 1) /
-                                                SL_DIGEST_CHUNK_BYTES);
+                                            sl_digest_chunks(value->length_bytes));
     }
     copies->count = 0;
     return err;

@@ -156,7 +156,7 @@ static sl_err part_take(struct gpu_half *half, struct gpu_job *job, bool *full,
     };
     if (job->way == SL_WAY_STAGED && part.value != NULL && part.value->on_gpu) {
         uint64_t whole_bytes = part_chunks(part.value, part.host, length_bytes);
-        uint64_t chunks = (whole_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+        uint64_t chunks = sl_digest_chunks(whole_bytes);
         *full = half->hash_count + chunks > GPU_HALF_HASHES ||
                 (whole_bytes == 0 && half->part_count > 0);
         if (*full) {
@@ -219,14 +219,10 @@ static sl_err half_fill(struct gpu_half *half, struct gpu_job *job, struct sl_er
 
 static sl_err copies_singly(const struct gpu_half *half, bool to_host, struct sl_error *why)
 {
-    const struct sl_driver *driver = &sl_gpu_driver;
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < half->copy_count && err == SL_OK; i++) {
-        sl_cu_result result =
-            to_host ? driver->to_host((void *)(uintptr_t)half->to[i], half->from[i],
-                                      half->lengths[i], half->stream)
-                    : driver->to_device(half->to[i], (const void *)(uintptr_t)half->from[i],
-                                        half->lengths[i], half->stream);
+        sl_cu_result result = sl_driver_copy(&sl_gpu_driver, half->to[i], half->from[i],
+                                             half->lengths[i], to_host, half->stream);
         err = gpu_failed(why, result, to_host ? "copy from the device" : "copy to the device");
     }
     return err;
@@ -324,7 +320,7 @@ static sl_err hash_launch(const struct gpu *gpu, struct gpu_half *half, struct s
             }
             continue;
         }
-        uint64_t chunks = (first->length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+        uint64_t chunks = sl_digest_chunks(first->length_bytes);
         struct sl_hash_job hash = {
             .swap = {.values = (unsigned char *)(uintptr_t)(half->staging + first->used_bytes),
                      .block_count = count,
@@ -393,7 +389,7 @@ static void part_finish(const struct gpu_half *half, const struct gpu_part *part
     uint64_t from_bytes = (uint64_t)(part->host - value->host);
     uint64_t end_bytes = from_bytes + part->length_bytes;
     if (part->hash_first != GPU_NO_HASH && value->hashed_bytes == from_bytes) {
-        uint64_t chunks = (part->length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
+        uint64_t chunks = sl_digest_chunks(part->length_bytes);
         memcpy(job->copies->hashes + value->hash_first + from_bytes / SL_DIGEST_CHUNK_BYTES,
                half->hashes + part->hash_first, chunks * sizeof(uint64_t));
         value->hashed_bytes = end_bytes;

@@ -131,16 +131,19 @@ START_TEST(newest_image_that_the_driver_takes_runs)
         images_make();
         struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
         struct cuda_device *cuda = cuda_of(device);
-        ck_assert_int_eq(cuda->driver.module_unload(cuda->module), 0);
-        cuda->module = NULL;
+        ck_assert_int_eq(cuda->driver.module_unload(cuda->kernels.module), 0);
+        cuda->kernels.module = NULL;
         fake->number = drivers[_i].number;
         fake->capability = drivers[_i].capability;
         cuda->capability = (uint32_t)drivers[_i].capability;
 
-        ck_assert_int_eq(cuda_kernels_load(cuda, images, SL_COUNT(images), &why), SL_OK);
+        ck_assert_int_eq(sl_kernels_load(&cuda->driver, cuda->capability, images, SL_COUNT(images),
+                                         &cuda->kernels, &why),
+                         SL_OK);
 
-        ck_assert_str_eq(cuda->kernels_text, drivers[_i].want);
-        ck_assert_int_eq(cuda->module == NULL, strncmp(drivers[_i].want, "refused", 7) == 0);
+        ck_assert_str_eq(cuda->kernels.text, drivers[_i].want);
+        ck_assert_int_eq(cuda->kernels.module == NULL,
+                         strncmp(drivers[_i].want, "refused", 7) == 0);
         sl_device_close(&device);
     }
 END_TEST
@@ -151,14 +154,16 @@ START_TEST(image_without_a_kernel_is_given_up_for_the_next)
         images_make();
         struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
         struct cuda_device *cuda = cuda_of(device);
-        ck_assert_int_eq(cuda->driver.module_unload(cuda->module), 0);
-        cuda->module = NULL;
+        ck_assert_int_eq(cuda->driver.module_unload(cuda->kernels.module), 0);
+        cuda->kernels.module = NULL;
         fake->number = 12000;
         memset(image_bytes[1] + 64, 0, sizeof(NAMES));
 
-        ck_assert_int_eq(cuda_kernels_load(cuda, images, SL_COUNT(images), &why), SL_OK);
+        ck_assert_int_eq(sl_kernels_load(&cuda->driver, cuda->capability, images, SL_COUNT(images),
+                                         &cuda->kernels, &why),
+                         SL_OK);
 
-        ck_assert_str_eq(cuda->kernels_text, "PTX 7.0");
+        ck_assert_str_eq(cuda->kernels.text, "PTX 7.0");
         ck_assert_int_eq(fake->modules, 1);
         sl_device_close(&device);
     }
@@ -173,7 +178,7 @@ START_TEST(image_that_is_refused_late_is_unloaded)
         ck_assert(device->reduced);
         ck_assert_ptr_nonnull(strstr(device->text, "refused by the driver: given: code 200"));
         ck_assert_int_eq(fake->modules, 0);
-        ck_assert_ptr_null(cuda_of(device)->gather);
+        ck_assert_ptr_null(cuda_of(device)->kernels.gather);
         fake->fail_symbol = NULL;
         sl_device_close(&device);
     }
@@ -415,7 +420,7 @@ START_TEST(some_way_is_always_possible)
                 any |= possible[way];
             }
             ck_assert_msg(any, "shape %u", shape);
-            ck_assert(cuda->module != NULL ||
+            ck_assert(cuda->kernels.module != NULL ||
                       (!possible[SL_WAY_STAGED] && !possible[SL_WAY_MAPPED]));
         }
         sl_device_close(&device);

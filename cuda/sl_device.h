@@ -14,6 +14,7 @@ enum sl_memory_kind {
     SL_MEMORY_CUDA_IPC = 2,   /* cudaIpcMemHandle_t of an allocation's base in ipc */
     SL_MEMORY_CUDA_FD = 3,    /* shareable descriptor, number fd in process pid */
     SL_MEMORY_CUDA_PARTS = 4, /* addresses of many handles: struct sl_memory_name in ipc */
+    SL_MEMORY_PROCESS = 5,    /* plain memory of process pid: offset_bytes is an address there */
 };
 
 /* Memory that process pid hands out as shareable descriptors, one for each handle in the order of

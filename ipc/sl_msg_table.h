@@ -63,7 +63,8 @@
     F(BOOL, on_disk, 0, 1, "a durable copy exists")
 #define SL_ITEM_POOL(F, L)                                          \
     F(TEXT, name, 1, 31, "pool name, part of the keys: [a-z0-9_-]") \
-    F(U64, kind, 0, 255, "enum sl_pool_kind")
+    F(U64, kind, 0, 255, "enum sl_pool_kind")                       \
+    F(U64, part_count, 0, 64, "parts of a block: slices of heads, of layers; 0: one a rank")
 #define SL_ITEM_REGION(F, L)                                                                     \
     F(U64, rank, 0, 63, "rank")                                                                  \
     F(U64, pool, 0, 7, "index into pools")                                                       \
@@ -79,7 +80,14 @@
     F(U64, piece_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of one block in this layer; <= stride")    \
     F(U64, block_count, 1, UINT32_MAX, "blocks; (count - 1) * stride + piece <= length")         \
     F(U64, pool_epoch, 0, UINT64_MAX, "of the memory in the table of pools; 0: it is not there") \
-    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
+    F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")              \
+    F(U64, part, 0, 63, "of a pool with part_count: which part this is a layer of")              \
+    F(U64, fragment_bytes, 0, SL_VALUE_BYTES_MAX,                                                \
+      "0: a piece is one run; else it is runs of so many bytes, piece_bytes in all")             \
+    F(U64, fragment_stride_bytes, 0, UINT64_MAX, "from one of these runs to the next")           \
+    F(U64, start_time, 0, UINT64_MAX, "of process pid, clock ticks since boot; 0: not told")     \
+    F(U64, member, 0, UINT64_MAX,                                                                \
+      "of a team that was asked for: engine id of the registration that this is of")
 #define SL_ITEM_PIECE(F, L)                                                                \
     F(U64, pool, 0, 7, "index into the engine's pools")                                    \
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                          \
@@ -89,7 +97,8 @@
     F(U64, ref, 1, UINT32_MAX, "record: out checks that the claim still stands")           \
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")                          \
     F(U64, first_layer, 0, 4095, "layers [first, end) of the part alone; 0, 0: all of it") \
-    F(U64, layer_end, 0, 4096, "with first_layer")
+    F(U64, layer_end, 0, 4096, "with first_layer")                                         \
+    F(U64, part, 0, 63, "of a pool with part_count: which part")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
@@ -348,20 +357,23 @@
 #define SL_BODY_WITHDRAW(F, L)            F(TEXT, name, 1, 255, "of the contribution")
 #define SL_BODY_CONTRIBUTIONS_REPLY(F, L) L(items, contribution, 64, "all of them")
 #define SL_BODY_LOOKUP_REPLY(F, L)        L(items, location, SL_BATCH_MAX, "one for each key")
-#define SL_BODY_ENGINE(F, L)                                                        \
-    F(U64, engine_id, 0, UINT64_MAX, "0 in a registration; never reused")           \
-    F(U64, pid, 1, UINT32_MAX, "engine process: its death ends the registration")   \
-    F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot")                     \
-    F(TEXT, name, 1, 63, "for people")                                              \
-    F(TEXT, model, 32, 32, "model identity: 32 hex digits, first part of the keys") \
-    F(TEXT, key_format, 1, 31, "as in sluicectl keys --format")                     \
-    F(TEXT, seed, 0, 255, "seed of the key format")                                 \
-    F(U64, block_tokens, 1, 65536, "tokens of a block")                             \
-    F(U64, world, 1, 64, "ranks")                                                   \
-    L(pools, pool, 8, "pools of every rank")                                        \
-    L(regions, region, 65536, "memory of every rank, pool and layer")               \
-    F(TEXT, visible_devices, 0, 255,                                                \
-      "CUDA_VISIBLE_DEVICES of the engine; empty: not set or not told")
+#define SL_BODY_ENGINE(F, L)                                                                     \
+    F(U64, engine_id, 0, UINT64_MAX, "0 in a registration; never reused")                        \
+    F(U64, pid, 1, UINT32_MAX, "engine process: its death ends the registration")                \
+    F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot")                                  \
+    F(TEXT, name, 1, 63, "for people")                                                           \
+    F(TEXT, model, 32, 32, "model identity: 32 hex digits, first part of the keys")              \
+    F(TEXT, key_format, 1, 31, "as in sluicectl keys --format")                                  \
+    F(TEXT, seed, 0, 255, "seed of the key format")                                              \
+    F(U64, block_tokens, 1, 65536, "tokens of a block")                                          \
+    F(U64, world, 1, 64, "ranks")                                                                \
+    L(pools, pool, 8, "pools of every rank")                                                     \
+    L(regions, region, 65536, "memory of every rank, pool and layer")                            \
+    F(TEXT, visible_devices, 0, 255,                                                             \
+      "CUDA_VISIBLE_DEVICES of the engine; empty: not set or not told")                          \
+    F(U64, team, 0, UINT64_MAX,                                                                  \
+      "0: all ranks are here; else from 2^63 on: one process a rank, registrations of one team " \
+      "are one engine, which ENGINE_GET knows by this number when all ranks are there")
 #define SL_BODY_ENGINE_ID(F, L) F(U64, engine_id, 1, UINT64_MAX, "engine")
 /* registrar -> writer: stop touching these; answered when nothing is written on their behalf */
 #define SL_BODY_FENCE(F, L)       \
@@ -440,54 +452,64 @@
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
 
 /* client -> coordinator */
-#define SL_BODY_STORE(F, L)                                                                     \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                  \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                      \
-      "token ids, u32 little-endian, from the start of the prompt")                             \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")     \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")                 \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                   \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                     \
-      "device block of every block from first_block on, the same on all ranks")                 \
-    F(U64, handover_id, 0, UINT64_MAX,                                                          \
-      "0: none; else all or nothing for decode, held until it has it")                          \
-    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")        \
-    L(ticket, ticket, 4, "one: push to decode; none: through storage")                          \
-    F(U64S, layer_ends, 0, 32768,                                                               \
-      "by layers: for each layer of the forward pass, for each pool, how many of the pool's "   \
-      "layers belong to it or to those before; empty: all at once")                             \
-    F(U64, layers_ready, 0, 4096, "by layers: so many are computed already")                    \
-    F(U64S, layered_blocks, 0, SL_BATCH_MAX,                                                    \
-      "by layers: device_blocks, which is empty then: who does not know layers stores nothing") \
-    L(events, event, 64,                                                                        \
-      "one a rank: its blocks are read when the event is over; none: the engine has waited")    \
-    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                    \
-      "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing")
+#define SL_BODY_STORE(F, L)                                                                                          \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
+    F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
+      "token ids, u32 little-endian, from the start of the prompt")                                                  \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")                          \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")                                      \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                                        \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                                          \
+      "device block of every block from first_block on, the same on all ranks")                                      \
+    F(U64, handover_id, 0, UINT64_MAX,                                                                               \
+      "0: none; else all or nothing for decode, held until it has it")                                               \
+    F(U64, hold_ns, 0, UINT64_MAX, "how long decode may take; 0: setting handover_hold")                             \
+    L(ticket, ticket, 4, "one: push to decode; none: through storage")                                               \
+    F(U64S, layer_ends, 0, 32768,                                                                                    \
+      "by layers: for each layer of the forward pass, for each pool, how many of the pool's "                        \
+      "layers belong to it or to those before; empty: all at once")                                                  \
+    F(U64, layers_ready, 0, 4096, "by layers: so many are computed already")                                         \
+    F(U64S, layered_blocks, 0, SL_BATCH_MAX,                                                                         \
+      "by layers: device_blocks, which is empty then: who does not know layers stores nothing")                      \
+    L(events, event, 64,                                                                                             \
+      "one a rank: its blocks are read when the event is over; none: the engine has waited")                         \
+    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                                         \
+      "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing") \
+    F(BIN, hashes, 0, 4194304,                                                                                       \
+      "instead of tokens: keys of the blocks, from first_block on, as bytes")                                        \
+    F(U64, hash_bytes, 0, 64, "of each")                                                                             \
+    F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                                                            \
+      "with hashes: [pool][block], instead of device_blocks, which is empty then")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
     F(BIN, existed, 0, SL_BATCH_MAX, "bitmap: was there already")                          \
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")                          \
     L(receipt, receipt, 4, "one, of a hand-over that is committed: for decode")
-#define SL_BODY_LOAD(F, L)                                                                      \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                  \
-    F(BIN, tokens, 4, SL_TOKENS_BYTES_MAX,                                                      \
-      "token ids, u32 little-endian, from the start of the prompt")                             \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                          \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")      \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                   \
-    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on")    \
-    F(U64, handover_id, 0, UINT64_MAX,                                                          \
-      "0: none; else waits until prefill has committed, and loads all or fails")                \
-    L(receipt, receipt, 4, "one, when it has come already")                                     \
-    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")                          \
-    F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                     \
-    F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                     \
-    F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")                                  \
-    L(events, event, 64,                                                                        \
-      "one a rank: its blocks are written when the event is over; none: the engine has waited") \
-    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                    \
-      "with events: device_blocks, which is empty then: who does not know events loads nothing")
+#define SL_BODY_LOAD(F, L)                                                                       \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                   \
+    F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                       \
+      "token ids, u32 little-endian, from the start of the prompt")                              \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                           \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")       \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                    \
+    F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on")     \
+    F(U64, handover_id, 0, UINT64_MAX,                                                           \
+      "0: none; else waits until prefill has committed, and loads all or fails")                 \
+    L(receipt, receipt, 4, "one, when it has come already")                                      \
+    F(BOOL, direct, 0, 1, "opens a ticket under which prefill pushes")                           \
+    F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                      \
+    F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                      \
+    F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")                                   \
+    L(events, event, 64,                                                                         \
+      "one a rank: its blocks are written when the event is over; none: the engine has waited")  \
+    F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                     \
+      "with events: device_blocks, which is empty then: who does not know events loads nothing") \
+    F(BIN, hashes, 0, 4194304,                                                                   \
+      "instead of tokens: keys of the blocks, from first_block on, as bytes")                    \
+    F(U64, hash_bytes, 0, 64, "of each")                                                         \
+    F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                                        \
+      "with hashes: [pool][block], instead of device_blocks, which is empty then")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \

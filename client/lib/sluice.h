@@ -25,9 +25,9 @@
 extern "C" {
 #endif
 
-/* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. Programs built with another version are
- * refused by sl_client_open. */
-#define SLUICE_API_VERSION 2
+/* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. 3: the latter two and sl_engine_layer,
+ * sl_engine_options again. Programs built with another version are refused by sl_client_open. */
+#define SLUICE_API_VERSION 3
 
 struct sl_client;
 struct sl_client_options {
@@ -578,6 +578,13 @@ struct sl_engine_layer {
     uint64_t length_bytes;
     uint64_t block_stride_bytes;
     uint64_t piece_bytes; /* bytes of a block in this layer */
+    /* Of a pool with part_count: which part, counted from the first one of the rank. The layers of
+     * a part are in the order in which they stand in the table. */
+    uint32_t part;
+    /* 0: the piece is one run. Else it is runs of fragment_bytes, which divides piece_bytes, from
+     * one to the next fragment_stride_bytes. So are some of the heads of a page whose heads lie
+     * side by side for each token. */
+    uint64_t fragment_bytes, fragment_stride_bytes;
 };
 struct sl_engine_pool {
     const char *name; /* [a-z0-9_-]{1,31} */
@@ -596,9 +603,22 @@ struct sl_engine_pool {
      * allocator, also a part of an allocation; memory of many handles (expandable_segments). It
      * stays where it is until the engine ended. What an engine unmaps (sleep mode) it ends before,
      * and registers after it was mapped again; swappers let go of it within two seconds after the
-     * end. An op on memory that was unmapped or made anew since is SL_ERR_STALE. */
+     * end. An op on memory that was unmapped or made anew since is SL_ERR_STALE.
+     * Host memory that is not shared works as well (tensors of an engine on CPUs): its swapper
+     * copies with the rights of a debugger. */
     const uint64_t *const *device;
+    /* 0: a block has one part a rank, and what TP=2 has written nobody but TP=2 reads. Else so many
+     * parts, 1 to 64, whatever the ranks: slices of KV heads (and of layers, where pipeline stages
+     * differ), of which each rank has some. Several ranks may have the same: one of them stores it,
+     * in turn, and all load it. 1: all ranks have the same bytes. */
+    uint32_t part_count;
+    /* [world]: the first part that a rank has; those of its layers are counted from there. NULL:
+     * rank r has parts r * part_count / world to (r + 1) * part_count / world, one at least. */
+    const uint32_t *first_parts;
 };
+/* A number from 2^63 on, which the processes of an engine agree on: made of 16 random bytes or
+ * more, such as the engine's own id, as text. Pure. */
+uint64_t sl_team_number(const void *at, uint64_t length_bytes);
 struct sl_engine_options {
     const char *name;
     struct sl_model model;
@@ -609,6 +629,14 @@ struct sl_engine_options {
     uint32_t block_count; /* device blocks of every pool and rank */
     uint32_t pool_count;
     const struct sl_engine_pool *pools;
+    /* 0: all ranks are in this process. Else each rank registers itself, with the same options but
+     * for its memory, and any process that registers has the whole engine: the ranks [first_rank,
+     * first_rank + rank_count) are here, whose rows alone fds, from and device have. rank_count 0:
+     * none, as in a scheduler's process, and layers and memory of pools are not looked at. Ops begin
+     * when all ranks are there (SL_ERR_NOT_FOUND before). A rank that dies costs an op that rank's
+     * blocks; the others stay. */
+    uint64_t team;
+    uint32_t first_rank, rank_count;
 };
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
  * SL_ERR_UNSUPPORTED (device memory that cannot be shared; the text says what helps), SL_ERR_DEVICE,
@@ -654,6 +682,14 @@ struct sl_op_request {
      * layers, all of them come after it. */
     const struct sl_op_event *events;
     uint32_t event_count;
+    /* Instead of tokens: keys that the engine made, hash_bytes each (1 to 64), one a block from
+     * first_block on. The same key names the same bytes for all who have this model identity.
+     * Copied. token_count is 0 then, and so is partial. */
+    const unsigned char *hashes;
+    uint32_t hash_bytes;
+    /* With hashes, [pools]: a table of device blocks for each pool, device_block_count entries.
+     * NULL: device_blocks is that of all pools. */
+    const uint32_t *const *pool_blocks;
 };
 struct sl_op_result {
     sl_err code;

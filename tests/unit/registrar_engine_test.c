@@ -271,7 +271,58 @@ static void spoil_kind(struct engine *engine)
 }
 static void spoil_kind_high(struct engine *engine)
 {
+    engine->regions[3].handle_kind = 6;
+}
+static void spoil_process(struct engine *engine) /* memory of a process of any age */
+{
     engine->regions[3].handle_kind = 5;
+}
+static void spoil_part_number(struct engine *engine)
+{
+    engine->pools[1].part_count = 2;
+    engine->regions[3].part = 2;
+}
+static void spoil_part_ranks(struct engine *engine) /* parts are ranks there */
+{
+    engine->regions[3].part = 1;
+}
+static void spoil_parts(struct engine *engine)
+{
+    engine->pools[1].part_count = 2;
+}
+static void spoil_fragments(struct engine *engine)
+{
+    engine->regions[3].fragment_bytes = 3000;
+    engine->regions[3].fragment_stride_bytes = 3000;
+}
+static void spoil_fragments_overlap(struct engine *engine)
+{
+    engine->regions[3].fragment_bytes = 1000;
+    engine->regions[3].fragment_stride_bytes = 999;
+}
+static void spoil_fragments_beyond(struct engine *engine)
+{
+    engine->regions[3].fragment_bytes = 1000;
+    engine->regions[3].fragment_stride_bytes = 1033;
+}
+static void spoil_fragments_product(struct engine *engine)
+{
+    engine->regions[3].fragment_bytes = 1000;
+    engine->regions[3].fragment_stride_bytes = UINT64_MAX / 2;
+}
+static void spoil_fragments_end(struct engine *engine)
+{
+    engine->regions[3].fragment_bytes = 1000;
+    engine->regions[3].fragment_stride_bytes = 1032;
+}
+static void spoil_team(struct engine *engine)
+{
+    engine->body.team = SL_TEAM_FIRST - 1;
+}
+static void spoil_team_empty(struct engine *engine)
+{
+    engine->body.team = SL_TEAM_FIRST;
+    engine->body.regions.count = 0;
 }
 static void spoil_ipc(struct engine *engine)
 {
@@ -359,6 +410,17 @@ static const struct {
     {spoil_model, "model"},
     {spoil_id, "engine_id"},
     {spoil_part, "piece_bytes"},
+    {spoil_process, "regions[3].start_time"},
+    {spoil_part_number, "regions[3].part"},
+    {spoil_part_ranks, "regions[3].part"},
+    {spoil_parts, "lacks part 1"},
+    {spoil_fragments, "regions[3].fragment_bytes"},
+    {spoil_fragments_overlap, "regions[3].fragment_bytes"},
+    {spoil_fragments_beyond, "regions[3].fragment_bytes"},
+    {spoil_fragments_product, "regions[3].fragment_bytes"},
+    {spoil_fragments_end, "regions[3].length_bytes"},
+    {spoil_team, "team"},
+    {spoil_team_empty, "has no layer"},
 };
 
 START_TEST(a_bad_registration_is_refused_by_name)
@@ -379,6 +441,144 @@ START_TEST(a_bad_registration_is_refused_by_name)
     }
 END_TEST
 
+/* ---- teams ---- */
+
+#define TEAM (SL_TEAM_FIRST + 7)
+
+/* What one rank of the good engine registers for itself. */
+static struct engine *engine_of_rank(uint32_t rank)
+{
+    struct engine *engine = engine_good();
+    engine->body.team = TEAM;
+    engine->body.pid = 50 + rank;
+    engine->body.start_time = proc_of(50 + rank).start_time;
+    memmove(engine->regions, &engine->regions[4 * (size_t)rank], 4 * sizeof(engine->regions[0]));
+    engine->body.regions.count = 4;
+    for (uint32_t i = 0; i < 4; i++) {
+        engine->regions[i].handle_kind = 5;
+        engine->regions[i].pid = 50 + rank;
+        engine->regions[i].start_time = engine->body.start_time;
+        engine->regions[i].gpu = (struct sl_bytes){
+            .at = rank == 0 ? "0000000000000000" : "1111111111111111", .length = 16};
+    }
+    return engine;
+}
+
+static struct node *node_with_ranks(void)
+{
+    struct node *node = node_start(NULL);
+    node_client(node, "client.1", 50);
+    fake_live(&node->fake, proc_of(51));
+    return node;
+}
+
+START_TEST(a_team_is_one_engine_when_all_ranks_are_there)
+    {
+        struct node *node = node_with_ranks();
+        struct engine *ranks[2] = {engine_of_rank(0), engine_of_rank(1)};
+        struct engine *other = engine_good(); /* read between them, and no part of it */
+        struct sl_msg reply;
+        uint64_t ids[2], id;
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, &ids[1], NULL), SL_OK);
+        ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "rank 0"));
+        ck_assert_int_eq(engine_register(node, other, NULL, &id, NULL), SL_OK);
+        ck_assert_int_eq(engine_register(node, ranks[0], NULL, &ids[0], NULL), SL_OK);
+
+        for (int life = 0; life < 2; life++) {
+            ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_OK);
+
+            const struct sl_body_engine_get_reply *got = &reply.body.engine_get_reply;
+            ck_assert_uint_eq(got->engine_id, TEAM);
+            ck_assert_str_eq(got->model.at, MODEL);
+            ck_assert_uint_eq(got->regions.count, 8);
+            for (uint32_t i = 0; i < 8; i++) {
+                const struct sl_item_region *region = &got->regions.at[i];
+                ck_assert_uint_eq(region->member, ids[region->rank]);
+                ck_assert_uint_eq(region->pid, 50 + region->rank);
+                ck_assert_mem_eq(region->gpu.at, region->rank == 0 ? "0000" : "1111", 4);
+            }
+            ck_assert_int_eq(engine_get(node, ids[1], &reply), SL_OK); /* as its swapper asks */
+            ck_assert_uint_eq(reply.body.engine_get_reply.regions.count, 4);
+            node_restart(node);
+        }
+        free(ranks[0]);
+        free(ranks[1]);
+        free(other);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_team_loses_and_regains_a_rank)
+    {
+        struct node *node = node_with_ranks();
+        struct engine *ranks[2] = {engine_of_rank(0), engine_of_rank(1)};
+        struct sl_msg reply;
+        uint64_t first, second;
+        ck_assert_int_eq(engine_register(node, ranks[0], NULL, NULL, NULL), SL_OK);
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, &first, NULL), SL_OK);
+
+        fake_die(&node->fake, proc_of(51));
+
+        ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
+        ranks[1]->body.pid = 52;
+        ranks[1]->body.start_time = proc_of(52).start_time;
+        fake_live(&node->fake, proc_of(52));
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, &second, NULL), SL_OK);
+        ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_OK);
+        ck_assert_uint_ne(second, first);
+        free(ranks[0]);
+        free(ranks[1]);
+        node_end(node);
+    }
+END_TEST
+
+static void unlike_model(struct engine *engine)
+{
+    engine->body.model = sl_text_of("ffffffffffffffffffffffffffffffff");
+}
+static void unlike_parts(struct engine *engine)
+{
+    engine->pools[0].part_count = 1;
+}
+static void unlike_world(struct engine *engine)
+{
+    engine->body.world = 3;
+}
+static void unlike_nothing_but_rank(struct engine *engine)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        engine->regions[i].rank = 0;
+    }
+}
+static const struct {
+    void (*change)(struct engine *engine);
+    sl_err code;
+} unlike[] = {
+    {unlike_model, SL_ERR_INVALID},
+    {unlike_parts, SL_ERR_INVALID},
+    {unlike_world, SL_ERR_INVALID},
+    {unlike_nothing_but_rank, SL_ERR_EXISTS},
+};
+
+START_TEST(who_does_not_fit_the_team_is_refused)
+    {
+        struct node *node = node_with_ranks();
+        struct engine *ranks[2] = {engine_of_rank(0), engine_of_rank(1)};
+        char text[256];
+        unlike[_i].change(ranks[1]);
+        ck_assert_int_eq(engine_register(node, ranks[0], NULL, NULL, NULL), SL_OK);
+
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, NULL, text), unlike[_i].code);
+
+        ck_assert_msg(strstr(text, "team") != NULL, "'%s'", text);
+        ck_assert_uint_eq(node_metric(node, "engine_count"), 1);
+        free(ranks[0]);
+        free(ranks[1]);
+        node_end(node);
+    }
+END_TEST
+
 static Suite *engine_suite(void)
 {
     Suite *suite = suite_create("registrar_engine");
@@ -391,6 +591,9 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
     tcase_add_test(engines, more_engines_than_engines_max_are_refused);
     tcase_add_loop_test(engines, a_bad_registration_is_refused_by_name, 0, SL_COUNT(spoilt));
+    tcase_add_test(engines, a_team_is_one_engine_when_all_ranks_are_there);
+    tcase_add_test(engines, a_team_loses_and_regains_a_rank);
+    tcase_add_loop_test(engines, who_does_not_fit_the_team_is_refused, 0, SL_COUNT(unlike));
     suite_add_tcase(suite, engines);
     return suite;
 }

@@ -15,16 +15,6 @@
 #include <string.h>
 
 #define ENGINE_NOTE_VERSION 1u
-#define ENGINE_LAYERS_MAX   4096u
-#define ENGINE_POOLS_MAX    8u
-#define ENGINE_WORLD_MAX    64u
-#define MEMORY_KIND_FD \
-    1u /* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_IPC   2u
-#define MEMORY_KIND_PARTS 4u
-#define MEMORY_KIND_MAX   4u
-#define MEMORY_NAME_BYTES 32u /* struct sl_memory_name */
-
 struct engine_note {
     uint32_t version;
     uint32_t index, count; /* of the notes of this engine */
@@ -62,151 +52,6 @@ static void engines_fini(struct registrar *self)
     }
     free(self->engines->all);
     sl_codec_destroy(&self->engines->codec);
-}
-
-/* ---- checks ---- */
-
-static sl_err pool_check(const struct sl_body_engine_register *engine, uint64_t index,
-                         struct sl_error *why)
-{
-    const struct sl_item_pool *pool = &engine->pools.at[index];
-    for (uint64_t i = 0; i < pool->name.length; i++) {
-        char c = pool->name.at[i];
-        bool good = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-        if (!good) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' is not of [a-z0-9_-]",
-                           index, pool->name.at);
-        }
-    }
-    for (uint64_t i = 0; i < index; i++) {
-        if (engine->pools.at[i].name.length == pool->name.length &&
-            memcmp(engine->pools.at[i].name.at, pool->name.at, pool->name.length) == 0) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' twice", index,
-                           pool->name.at);
-        }
-    }
-    return SL_OK;
-}
-
-static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text)
-{
-    return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%" PRIu64 "].%s", index, text);
-}
-
-static sl_err region_check(const struct sl_body_engine_register *engine, uint64_t index,
-                           struct sl_error *why)
-{
-    const struct sl_item_region *region = &engine->regions.at[index];
-    uint64_t reach, end;
-    if (region->rank >= engine->world) {
-        return region_fail(why, index, "rank: not below world");
-    }
-    if (region->pool >= engine->pools.count) {
-        return region_fail(why, index, "pool: not below the number of pools");
-    }
-    if (region->handle_kind == 0 || region->handle_kind > MEMORY_KIND_MAX) {
-        return region_fail(why, index, "handle_kind: unknown");
-    }
-    if (region->handle_kind == MEMORY_KIND_IPC ? region->handle.length == 0 : region->pid == 0) {
-        return region_fail(why, index,
-                           region->handle_kind == MEMORY_KIND_IPC ? "handle: empty" : "pid: 0");
-    }
-    if (region->handle_kind == MEMORY_KIND_PARTS && region->handle.length < MEMORY_NAME_BYTES) {
-        return region_fail(why, index, "handle: names no memory");
-    }
-    if (region->block_stride_bytes < region->piece_bytes) {
-        return region_fail(why, index, "block_stride_bytes: less than piece_bytes");
-    }
-    if (region->block_count == 0 ||
-        __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &reach) ||
-        __builtin_add_overflow(reach, region->piece_bytes, &reach) ||
-        reach > region->length_bytes) {
-        return region_fail(why, index, "length_bytes: (block_count - 1) * stride + piece is more");
-    }
-    if (__builtin_add_overflow(region->offset_bytes, region->length_bytes, &end)) {
-        return region_fail(why, index, "offset_bytes: plus length_bytes overflows");
-    }
-    return SL_OK;
-}
-
-/* Every (rank, pool) has layers 0 .. n-1 once each, n > 0, and its part fits a value. */
-static sl_err layers_check(const struct sl_body_engine_register *engine, struct sl_error *why)
-{
-    uint64_t cells = engine->world * engine->pools.count;
-    unsigned char *seen = calloc(cells, ENGINE_LAYERS_MAX);
-    if (seen == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "table of layers");
-    }
-    uint64_t counts[ENGINE_WORLD_MAX * ENGINE_POOLS_MAX] = {0};
-    uint64_t bytes[ENGINE_WORLD_MAX * ENGINE_POOLS_MAX] = {0};
-    sl_err err = SL_OK;
-    for (uint64_t i = 0; i < engine->regions.count && err == SL_OK; i++) {
-        const struct sl_item_region *region = &engine->regions.at[i];
-        uint64_t cell = region->rank * engine->pools.count + region->pool;
-        unsigned char *mark = &seen[cell * ENGINE_LAYERS_MAX + region->layer];
-        counts[cell]++;
-        bytes[cell] += region->piece_bytes; /* at most 65,536 times 1 GiB */
-        if (*mark != 0) {
-            err = region_fail(why, i, "layer: twice for this rank and pool");
-        } else if (bytes[cell] > SL_VALUE_BYTES_MAX) {
-            err = region_fail(why, i, "piece_bytes: a part of this rank and pool exceeds 1 GiB");
-        }
-        *mark = 1;
-    }
-    for (uint64_t cell = 0; cell < cells && err == SL_OK; cell++) {
-        for (uint64_t layer = 0; layer < counts[cell] && err == SL_OK; layer++) {
-            if (layer >= ENGINE_LAYERS_MAX || seen[cell * ENGINE_LAYERS_MAX + layer] == 0) {
-                err = sl_fail(why, SL_ERR_INVALID,
-                              "ENGINE_REGISTER.regions: rank %" PRIu64 ", pool %" PRIu64
-                              " lacks layer %" PRIu64,
-                              cell / engine->pools.count, cell % engine->pools.count, layer);
-            }
-        }
-        if (err == SL_OK && counts[cell] == 0) {
-            err =
-                sl_fail(why, SL_ERR_INVALID,
-                        "ENGINE_REGISTER.regions: rank %" PRIu64 ", pool %" PRIu64 " has no layer",
-                        cell / engine->pools.count, cell % engine->pools.count);
-        }
-    }
-    free(seen);
-    return err;
-}
-
-/* Errors: SL_ERR_INVALID (names what is wrong). */
-static sl_err engine_check(const struct sl_body_engine_register *engine, struct sl_error *why)
-{
-    if (engine->engine_id != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.engine_id: must be 0");
-    }
-    if (engine->world == 0 || engine->world > ENGINE_WORLD_MAX || engine->pools.count == 0 ||
-        engine->pools.count > ENGINE_POOLS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "ENGINE_REGISTER.pools: %" PRIu64 " pools for %" PRIu64 " ranks",
-                       engine->pools.count, engine->world);
-    }
-    for (uint64_t i = 0; i < engine->model.length; i++) {
-        char c = engine->model.at[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.model: '%s' is not lower-case hex",
-                           engine->model.at);
-        }
-    }
-    for (uint64_t i = 0; i < engine->pools.count; i++) {
-        sl_err err = pool_check(engine, i, why);
-        if (err != SL_OK) {
-            return err;
-        }
-    }
-    for (uint64_t i = 0; i < engine->regions.count; i++) {
-        sl_err err = region_check(engine, i, why);
-        if (err != SL_OK) {
-            return err;
-        }
-    }
-    return layers_check(engine, why);
 }
 
 /* ---- keeping ---- */
@@ -277,6 +122,12 @@ static sl_err engine_note(struct registrar *self, struct reg_engine *engine, str
 
 /* ---- messages ---- */
 
+bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, struct sl_msg *kept)
+{
+    return sl_codec_decode(self->engines->codec, engine->frame, engine->frame_bytes, kept, NULL) ==
+           SL_OK;
+}
+
 static struct reg_engine *engine_find(struct registrar *self, uint64_t id)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {
@@ -335,8 +186,11 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     }
     const void *frame;
     size_t length;
-    struct reg_engine fresh = {
-        .used = true, .id = sl_arena_next_generation(self->arena), .proc = proc, .seq = msg->seq};
+    struct reg_engine fresh = {.used = true,
+                               .id = sl_arena_next_generation(self->arena),
+                               .proc = proc,
+                               .seq = msg->seq,
+                               .team = msg->body.engine_register.team};
     sl_err err = engine_encode(self, &msg->body.engine_register, fresh.id, &frame, &length, why);
     if (err != SL_OK) {
         return err;
@@ -364,13 +218,17 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
 /* For people: what the memory of an engine is, each kind once. */
 static const char *memory_text(const struct sl_body_engine_register *body, char *out, size_t room)
 {
-    static const char *const kinds[MEMORY_KIND_MAX + 1] = {
-        "", "shared memory", "cuda ipc", "cuda descriptor", "cuda memory of many handles"};
-    bool seen[MEMORY_KIND_MAX + 1] = {false};
+    static const char *const kinds[REG_MEMORY_KIND_MAX + 1] = {"",
+                                                               "shared memory",
+                                                               "cuda ipc",
+                                                               "cuda descriptor",
+                                                               "cuda memory of many handles",
+                                                               "memory of the process"};
+    bool seen[REG_MEMORY_KIND_MAX + 1] = {false};
     size_t length = 0;
     out[0] = '\0';
     for (uint64_t i = 0; i < body->regions.count; i++) {
-        uint64_t kind = body->regions.at[i].handle_kind; /* engine_check */
+        uint64_t kind = body->regions.at[i].handle_kind; /* reg_engine_check */
         if (!seen[kind]) {
             seen[kind] = true;
             length += (size_t)snprintf(out + length, room - length, "%s%s",
@@ -386,7 +244,7 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
     struct sl_proc_id proc = {.pid = (uint32_t)body->pid, .start_time = body->start_time};
     struct sl_error why = {0};
     uint64_t id = 0;
-    sl_err err = engine_check(body, &why);
+    sl_err err = reg_engine_check(body, &why);
     if (err == SL_OK && !self->env->ops->alive(self->env, proc)) {
         err = sl_fail(&why, SL_ERR_PEER_DIED, "ENGINE_REGISTER.pid: process %u is gone", proc.pid);
     }
@@ -395,7 +253,8 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
         if (again != NULL) {
             id = again->id;
         } else {
-            err = reg_pools_lend(self, body, proc, &why);
+            err = reg_team_check(self, body, &why);
+            err = err == SL_OK ? reg_pools_lend(self, body, proc, &why) : err;
             err = err == SL_OK ? engine_add(self, msg, proc, &id, &why) : err;
         }
     }
@@ -403,7 +262,7 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
-    char memory[120]; /* the longest has all kinds: 79 bytes */
+    char memory[120]; /* the longest has all kinds: 105 bytes */
     reg_log(self, SL_LOG_INFO, msg->trace_id,
             "engine %s: process %u, %" PRIu64 " ranks, %" PRIu64 " pools, %s", body->name.at,
             proc.pid, body->world, body->pools.count, memory_text(body, memory, sizeof(memory)));
@@ -417,6 +276,10 @@ static void engine_get(struct registrar *self, const struct sl_msg *msg)
     const struct reg_engine *engine = engine_find(self, msg->body.engine_get.engine_id);
     struct sl_error why = {0};
     struct sl_msg kept;
+    if (msg->body.engine_get.engine_id >= SL_TEAM_FIRST) {
+        reg_team_get(self, msg);
+        return;
+    }
     if (engine == NULL) {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not registered",
                       msg->body.engine_get.engine_id);
@@ -570,10 +433,13 @@ static void engines_check(struct registrar *self)
         if (!engine->used) {
             continue;
         }
+        struct sl_msg kept;
         bool whole = true;
         for (uint32_t k = 0; k < engine->blob_count; k++) {
             whole = whole && engine->blobs[k] != 0;
         }
+        whole = whole && reg_engine_body(self, engine, &kept);
+        engine->team = whole ? kept.body.engine_get_reply.team : 0;
         bool watched = reg_peer_present(self, engine->proc, REG_NONE);
         for (uint32_t k = 0; k < i; k++) {
             watched = watched || (self->engines->all[k].used &&

@@ -6,7 +6,7 @@
 
 struct reg_engine {
     bool used;
-    uint64_t id;
+    uint64_t id, team; /* team 0: none */
     struct sl_proc_id proc;
     uint64_t seq; /* of the registration */
     char sender[REG_NAME_BYTES];
@@ -25,6 +25,21 @@ struct reg_engines {
         sl_metric engine_count;
     } metric;
 };
+
+/* What the registration says; borrowed until the next one is asked for. False: it cannot be read. */
+bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, struct sl_msg *kept);
+
+/* ---- check.c ---- */
+#define REG_MEMORY_KIND_MAX 5u /* of enum sl_memory_kind */
+/* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_NO_MEMORY. */
+sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
+
+/* ---- teams.c: registrations of several processes that are one engine ---- */
+/* Whether it can be of the team that it names. Errors: SL_ERR_INVALID (others of it say otherwise),
+ * SL_ERR_EXISTS (a rank is registered). */
+sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
+                      struct sl_error *why);
+void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_GET of a team */
 
 /* An engine registered with memory that is being revoked is over. */
 void reg_engines_pool_over(struct registrar *self, uint64_t epoch);

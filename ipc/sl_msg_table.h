@@ -22,8 +22,9 @@
 #define SL_WIRE_VERSION     2
 #define SL_WIRE_VERSION_MIN 1
 #define SL_BATCH_MAX        65536
-#define SL_EVENT_BYTES      64          /* of an IPC handle of an event */
-#define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
+#define SL_TEAM_FIRST       (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
+#define SL_EVENT_BYTES      64                  /* of an IPC handle of an event */
+#define SL_TOKENS_BYTES_MAX (16u << 20)         /* 4 Mi tokens of 4 bytes */
 
 #define SL_ITEM_WANT(F, L)                                                       \
     F(TEXT, key, 1, 1024, "object key")                                          \

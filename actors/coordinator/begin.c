@@ -73,7 +73,18 @@ struct request { /* what STORE and LOAD have in common */
     const struct sl_item_event *events;
     uint64_t event_count;
     bool partial;
+    struct sl_bytes hashes;
+    uint64_t hash_bytes, block_count;
+    struct sl_u64s pool_blocks;
 };
+
+/* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
+static void request_count(struct request *request)
+{
+    request->block_count = request->pool_blocks.count > 0 && request->hash_bytes > 0
+                               ? request->hashes.length / request->hash_bytes
+                               : request->device_blocks.count;
+}
 
 static struct request request_of(const struct sl_msg *msg)
 {
@@ -84,24 +95,59 @@ static struct request request_of(const struct sl_msg *msg)
         const struct sl_u64s *blocks = store->events.count > 0 ? &store->ordered_blocks
                                        : by_layers             ? &store->layered_blocks
                                                                : &store->device_blocks;
-        return (struct request){.engine_id = store->engine_id,
-                                .first_block = store->first_block,
-                                .tokens = store->tokens,
-                                .extras = store->extras,
-                                .device_blocks = *blocks,
-                                .events = store->events.at,
-                                .event_count = store->events.count,
-                                .partial = store->partial};
+        struct request request = {.engine_id = store->engine_id,
+                                  .first_block = store->first_block,
+                                  .tokens = store->tokens,
+                                  .extras = store->extras,
+                                  .device_blocks = *blocks,
+                                  .events = store->events.at,
+                                  .event_count = store->events.count,
+                                  .partial = store->partial,
+                                  .hashes = store->hashes,
+                                  .hash_bytes = store->hash_bytes,
+                                  .pool_blocks = store->pool_blocks};
+        request_count(&request);
+        return request;
     }
-    return (struct request){.engine_id = load->engine_id,
-                            .first_block = load->first_block,
-                            .tokens = load->tokens,
-                            .extras = load->extras,
-                            .device_blocks =
-                                load->events.count > 0 ? load->ordered_blocks : load->device_blocks,
-                            .events = load->events.at,
-                            .event_count = load->events.count,
-                            .partial = load->partial};
+    struct request request = {.engine_id = load->engine_id,
+                              .first_block = load->first_block,
+                              .tokens = load->tokens,
+                              .extras = load->extras,
+                              .device_blocks = load->events.count > 0 ? load->ordered_blocks
+                                                                      : load->device_blocks,
+                              .events = load->events.at,
+                              .event_count = load->events.count,
+                              .partial = load->partial,
+                              .hashes = load->hashes,
+                              .hash_bytes = load->hash_bytes,
+                              .pool_blocks = load->pool_blocks};
+    request_count(&request);
+    return request;
+}
+
+/* Tokens or hashes; these one a block. */
+static sl_err hashes_check(const struct request *request, struct sl_error *why)
+{
+    uint64_t length = request->hashes.length, each = request->hash_bytes;
+    if ((length == 0) == (request->tokens.length == 0)) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "tokens: %" PRIu64 " bytes of them, and %" PRIu64 " of hashes",
+                       request->tokens.length, length);
+    }
+    if (length == 0) {
+        return request->pool_blocks.count == 0
+                   ? SL_OK
+                   : sl_fail(why, SL_ERR_INVALID, "pool_blocks: without hashes");
+    }
+    if (each == 0 || length % each != 0 || length / each != request->block_count ||
+        (request->device_blocks.count > 0 && request->pool_blocks.count > 0) || request->partial) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "hashes: %" PRIu64 " bytes, %" PRIu64 " each, for %" PRIu64
+                       " device_blocks and %" PRIu64 " pool_blocks%s",
+                       length, each, request->device_blocks.count, request->pool_blocks.count,
+                       request->partial ? ", partial" : "");
+    }
+    return SL_OK;
 }
 
 static sl_err request_check(const struct coordinator *self, const struct sl_msg *msg,
@@ -114,11 +160,18 @@ static sl_err request_check(const struct coordinator *self, const struct sl_msg 
         return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole number of u32",
                        request->tokens.length);
     }
-    for (uint64_t i = 0; i < request->device_blocks.count; i++) {
-        if (request->device_blocks.at[i] >= UINT32_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "device_blocks[%" PRIu64 "]: %" PRIu64, i,
-                           request->device_blocks.at[i]);
+    const struct sl_u64s *tables[] = {&request->device_blocks, &request->pool_blocks};
+    for (uint64_t t = 0; t < 2; t++) {
+        for (uint64_t i = 0; i < tables[t]->count; i++) {
+            if (tables[t]->at[i] >= UINT32_MAX) {
+                return sl_fail(why, SL_ERR_INVALID, "%s_blocks[%" PRIu64 "]: %" PRIu64,
+                               t == 0 ? "device" : "pool", i, tables[t]->at[i]);
+            }
         }
+    }
+    sl_err err = hashes_check(request, why);
+    if (err != SL_OK) {
+        return err;
     }
     for (uint64_t i = 1; i < request->event_count; i++) { /* 64 at most */
         for (uint64_t j = 0; j < i; j++) {
@@ -153,10 +206,49 @@ static sl_err op_keep_events(struct co_op *op, const struct request *request)
     return SL_OK;
 }
 
+static bool op_keep_pool_blocks(struct co_op *op, const struct request *request)
+{
+    const struct sl_u64s *from = &request->pool_blocks;
+    op->pool_block_count = from->count;
+    if (from->count == 0) {
+        return true;
+    }
+    op->pool_blocks = co_memory_take(&op->life, from->count, sizeof(*op->pool_blocks));
+    for (uint64_t i = 0; op->pool_blocks != NULL && i < from->count; i++) {
+        op->pool_blocks[i] = (uint32_t)from->at[i];
+    }
+    return op->pool_blocks != NULL;
+}
+
+/* The key of a block is its hash in lower-case hex. */
+static bool op_keep_hashes(struct co_op *op, const struct request *request)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t *from = request->hashes.at;
+    uint64_t each = request->hash_bytes, room = 2 * each + 1;
+    if (request->hashes.length == 0) {
+        return true;
+    }
+    char *text = co_memory_take(&op->life, op->block_count * room, 1);
+    if (text == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < op->block_count; i++, text += room) {
+        for (uint64_t k = 0; k < each; k++) {
+            uint32_t byte = from[i * each + k];
+            text[2 * k] = digits[byte >> 4];
+            text[2 * k + 1] = digits[byte & 15];
+        }
+        op->blocks[i].key = (struct sl_key){.at = text, .length = (uint32_t)(2 * each)};
+    }
+    op->keyed = true;
+    return true;
+}
+
 /* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
 static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
 {
-    op->block_count = (uint32_t)request->device_blocks.count;
+    op->block_count = (uint32_t)request->block_count;
     op->first_block = (uint32_t)request->first_block;
     op->engine_id = request->engine_id;
     op->partial = request->partial;
@@ -168,8 +260,11 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
         op->block_count = 0; /* the answer has no bitmaps */
         return SL_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < op->block_count; i++) {
+    for (uint32_t i = 0; i < op->block_count && request->device_blocks.count > 0; i++) {
         op->blocks[i].device_block = (uint32_t)request->device_blocks.at[i];
+    }
+    if (!op_keep_pool_blocks(op, request) || !op_keep_hashes(op, request)) {
+        return SL_ERR_NO_MEMORY;
     }
     sl_err err = op_keep_events(op, request);
     return err == SL_OK ? co_layers_keep(op, msg) : err;
@@ -210,7 +305,7 @@ static const struct co_type *type_of(const struct sl_msg *msg)
         bool push = store->handover_id != 0 && store->ticket.count > 0;
         return push ? &co_push_out_type : &co_store_type;
     }
-    bool push = load->handover_id != 0 && load->direct && request_of(msg).device_blocks.count > 0;
+    bool push = load->handover_id != 0 && load->direct && request_of(msg).block_count > 0;
     return push ? &co_push_in_type : &co_load_type;
 }
 
@@ -238,7 +333,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
                   1);
     sl_trace_event(env->metrics, env->now_ns, op->trace_id,
                    op->type->kind == CO_STORE ? "store begins" : "load begins", "",
-                   (uint32_t)request.device_blocks.count);
+                   (uint32_t)request.block_count);
     sl_return_keep(msg, &op->back);
     op->deadline_ns = op_deadline(self, msg);
     co_op_enter(self, op, CO_ENGINE);
@@ -276,16 +371,36 @@ bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, stru
     return err == SL_OK;
 }
 
+/* Only now it is known how many blocks and pools the engine has. False: the op was ended. */
+static bool blocks_fit(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    if (op->pool_blocks != NULL &&
+        op->pool_block_count != (uint64_t)op->block_count * engine->pool_count) {
+        co_reason(op, "pool_blocks: %" PRIu64 " for %u blocks in %u pools", op->pool_block_count,
+                  op->block_count, engine->pool_count);
+        co_op_end(self, op, SL_ERR_INVALID);
+        return false;
+    }
+    uint64_t count = op->pool_blocks != NULL ? op->pool_block_count : op->block_count;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t block = op->pool_blocks != NULL ? op->pool_blocks[i] : op->blocks[i].device_block;
+        if (block > engine->device_block_max) {
+            co_reason(op, "%s_blocks[%" PRIu64 "]: %u, the engine has %" PRIu64,
+                      op->pool_blocks != NULL ? "pool" : "device", i, block,
+                      engine->device_block_max + 1);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return false;
+        }
+    }
+    return true;
+}
+
 void co_op_engine_known(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
-    for (uint32_t i = 0; i < op->block_count; i++) {
-        if (op->blocks[i].device_block > engine->device_block_max) {
-            co_reason(op, "device_blocks[%u]: %u, the engine has %" PRIu64, i,
-                      op->blocks[i].device_block, engine->device_block_max + 1);
-            co_op_end(self, op, SL_ERR_INVALID);
-            return;
-        }
+    if (!blocks_fit(self, op)) {
+        return;
     }
     for (uint32_t i = 0; i < op->event_count; i++) {
         if (op->event_ranks[i] >= engine->world) {
@@ -301,9 +416,22 @@ void co_op_engine_known(struct coordinator *self, struct co_op *op)
     co_op_enter(self, op, CO_KEYS);
 }
 
+static void op_keyed(struct coordinator *self, struct co_op *op, uint32_t count)
+{
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known",
+                   op->keyed ? "" : "keyer", count);
+    if (op->handover == NULL || co_handover_keys(self, op)) {
+        co_op_go(self, op);
+    }
+}
+
 void co_op_ask_keys(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
+    if (op->keyed) {
+        op_keyed(self, op, op->block_count);
+        return;
+    }
     struct sl_msg keys = {.type = SL_MSG_KEYS};
     keys.body.keys = (struct sl_body_keys){
         .format = sl_text_of(engine->key_format),
@@ -346,12 +474,7 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
         memcpy(kept, key.at, key.length);
         op->blocks[i].key = (struct sl_key){.at = kept, .length = (uint32_t)key.length};
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "keys known", "keyer",
-                   (uint32_t)keys->count);
-    if (op->handover != NULL && !co_handover_keys(self, op)) {
-        return;
-    }
-    co_op_go(self, op);
+    op_keyed(self, op, (uint32_t)keys->count);
 }
 
 uint64_t co_op_ungreeted(const struct coordinator *self, const struct co_op *op)

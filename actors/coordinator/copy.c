@@ -95,68 +95,98 @@ static void slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
+static uint32_t device_block(const struct co_op *op, uint32_t block, uint32_t pool)
+{
+    return op->pool_blocks != NULL ? op->pool_blocks[pool * op->block_count + block]
+                                   : op->blocks[block].device_block;
+}
+
+/* Who copies what of the slice now. */
+static void parts_ask(struct co_op *op)
+{
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        struct co_part *part = &op->parts[i];
+        const struct co_cut *cut = co_cut_of(op, i);
+        struct co_range range;
+        bool asked = part->state == op->type->copied_from && co_layers_range(op, cut, &range);
+        part->missed = false;
+        part->asked = !asked                      ? 0
+                      : op->type->kind == CO_LOAD ? cut->owners
+                                                  : rank_bit(co_part_writer(op, i));
+    }
+}
+
 static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item_piece *items)
 {
-    const struct co_engine *engine = op->engine;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < op->slice_count; i++) {
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
-            const struct co_part *part = co_part_at(op, i, rank, pool);
-            struct co_range range;
-            if (part->state != op->type->copied_from || !co_layers_range(op, rank, pool, &range)) {
-                continue;
-            }
-            items[count++] = (struct sl_item_piece){
-                .pool = pool,
-                .device_block = op->blocks[op->slice[i]].device_block,
-                .arena = part->arena,
-                .offset_bytes = part->offset_bytes,
-                .length_bytes = engine->part_bytes[rank][pool],
-                .ref = part->ref,
-                .generation = part->generation,
-                .first_layer = range.first_layer,
-                .layer_end = range.layer_end,
-            };
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        const struct co_part *part = &op->parts[i];
+        const struct co_cut *cut = co_cut_of(op, i);
+        struct co_range range;
+        if ((part->asked & rank_bit(rank)) == 0) {
+            continue;
         }
+        (void)co_layers_range(op, cut, &range);
+        items[count++] = (struct sl_item_piece){
+            .pool = cut->pool,
+            .part = cut->part,
+            .device_block = device_block(op, op->slice[i / op->engine->part_count], cut->pool),
+            .arena = part->arena,
+            .offset_bytes = part->offset_bytes,
+            .length_bytes = cut->length_bytes,
+            .ref = part->ref,
+            .generation = part->generation,
+            .first_layer = range.first_layer,
+            .layer_end = range.layer_end,
+        };
     }
     return count;
+}
+
+/* A rank has told of the part. It is copied when all have copied it. */
+static void part_told(struct co_op *op, struct co_part *part, uint32_t rank, bool copied)
+{
+    part->asked &= ~rank_bit(rank);
+    part->missed = part->missed || !copied;
+    if (part->asked != 0) {
+        return;
+    }
+    if (!part->missed && !co_layers_partial(op)) {
+        part->state = CO_PART_COPIED;
+    } else if (part->missed && co_by_layers(op)) {
+        part->state = CO_PART_BROKEN;
+    }
 }
 
 /* Marks what a rank has done. An answer of another size than asked says nothing. */
 static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy_reply *body)
 {
-    const struct co_engine *engine = op->engine;
     const uint8_t *done = body->done.at, *digests = body->digests.at, *hashes = body->chunks.at;
     uint32_t count = op->shares[rank].item_count, item = 0;
-    bool chunked = co_layers_chunked(op), partial = co_layers_partial(op);
+    bool chunked = co_layers_chunked(op);
     bool whole = body->done.length == co_bits_bytes(count) &&
                  (op->type->kind == CO_LOAD || chunked ||
                   body->digests.length == (uint64_t)count * sizeof(struct sl_digest));
     uint64_t hash_at = 0;
-    for (uint32_t i = 0; i < op->slice_count; i++) {
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
-            struct co_part *part = co_part_at(op, i, rank, pool);
-            struct co_range range;
-            if (part->state != op->type->copied_from || !co_layers_range(op, rank, pool, &range)) {
-                continue;
-            }
-            bool copied = whole && item < count && co_bit(done, item);
-            uint64_t hash_from = hash_at;
-            hash_at += chunked ? co_layers_hash_bytes(&range) : 0;
-            copied = copied && (!chunked || hash_at <= body->chunks.length);
-            if (copied && chunked) {
-                co_layers_hashes(part, &range, hashes + hash_from);
-            } else if (copied && op->type->kind == CO_STORE) {
-                memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
-                       sizeof(part->digest));
-            }
-            if (copied && !partial) {
-                part->state = CO_PART_COPIED;
-            } else if (!copied && co_by_layers(op)) {
-                part->state = CO_PART_BROKEN;
-            }
-            item++;
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        struct co_part *part = &op->parts[i];
+        struct co_range range;
+        if ((part->asked & rank_bit(rank)) == 0) {
+            continue;
         }
+        (void)co_layers_range(op, co_cut_of(op, i), &range);
+        bool copied = whole && item < count && co_bit(done, item);
+        uint64_t hash_from = hash_at;
+        hash_at += chunked ? co_layers_hash_bytes(&range) : 0;
+        copied = copied && (!chunked || hash_at <= body->chunks.length);
+        if (copied && chunked) {
+            co_layers_hashes(part, &range, hashes + hash_from);
+        } else if (copied && op->type->kind == CO_STORE) {
+            memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
+                   sizeof(part->digest));
+        }
+        part_told(op, part, rank, copied);
+        item++;
     }
 }
 
@@ -168,7 +198,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     rank_name(rank, name);
     co_rank_learn(self, rank);
     struct sl_msg copy = {.type = SL_MSG_COPY, .op_id = op->id, .trace_id = op->trace_id};
-    copy.body.copy = (struct sl_body_copy){.engine_id = op->engine_id,
+    copy.body.copy = (struct sl_body_copy){.engine_id = op->engine->members[rank],
                                            .rank = rank,
                                            .out = op->type->kind == CO_STORE,
                                            .chunks = co_layers_chunked(op)};
@@ -197,7 +227,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
 /* By layers there are many COPYs of a slice, which share their room. */
 static struct sl_item_piece *copy_items(struct co_op *op)
 {
-    uint32_t room = op->slice_count * op->engine->pool_count;
+    uint32_t room = op->slice_count * op->engine->part_count; /* of one rank, at most */
     struct co_layers *layers = &op->layers;
     if (!co_by_layers(op)) {
         return co_memory_take(&op->work, room, sizeof(struct sl_item_piece));
@@ -226,6 +256,7 @@ void co_copy_start(struct coordinator *self, struct co_op *op)
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
+    parts_ask(op);
     for (uint32_t rank = 0; rank < engine->world; rank++) {
         uint32_t count = rank_items(op, rank, items);
         if (count > 0) {
@@ -253,6 +284,9 @@ static void copy_answered(struct coordinator *self, struct co_op *op, uint32_t r
     share->call_seq = 0;
     op->shares_open--;
     take_done(op, rank, &reply->body.copy_reply);
+    if (reply->code == SL_ERR_NOT_FOUND && op->engine->team) {
+        op->engine->stale = true;
+    }
     if (reply->code != SL_OK) {
         co_reason(op, "rank %u: %s", rank,
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));

@@ -18,6 +18,7 @@ sl_err co_engines_init(struct coordinator *self, struct sl_error *why)
 
 static void engine_clear(struct co_engine *engine)
 {
+    free(engine->cuts);
     free(engine->layer_offsets);
     *engine = (struct co_engine){0};
 }
@@ -35,7 +36,7 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
         const struct co_engine *other = &self->engines[i];
-        if (other != engine && other->state == CO_ENGINE_KNOWN &&
+        if (other != engine && other->state == CO_ENGINE_KNOWN && !other->team &&
             sl_proc_id_equal(other->proc, engine->proc)) {
             return true;
         }
@@ -45,7 +46,7 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
 
 void co_engine_forget(struct coordinator *self, struct co_engine *engine)
 {
-    if (engine->state == CO_ENGINE_KNOWN && !process_is_shared(self, engine)) {
+    if (engine->state == CO_ENGINE_KNOWN && !engine->team && !process_is_shared(self, engine)) {
         self->env->ops->unwatch(self->env, engine->proc);
     }
     SL_ASSERT(engine->ops == 0);
@@ -86,6 +87,10 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out)
 {
     struct co_engine *engine = engine_find(self, id);
+    if (engine != NULL && engine->stale && engine->ops == 0) {
+        co_engine_forget(self, engine);
+        engine = NULL;
+    }
     if (engine != NULL && (engine->state == CO_ENGINE_KNOWN || engine->asking)) {
         engine->used_ns = self->env->now_ns;
         *out = engine;
@@ -133,71 +138,132 @@ static void text_keep(char *to, size_t room, struct sl_text from)
     to[length] = '\0';
 }
 
-/* Each layer of a part once, none missing: then its place is known. */
+/* How many parts a block has in a pool. */
+static uint32_t pool_parts(const struct sl_body_engine_get_reply *body, uint64_t pool)
+{
+    uint64_t count = body->pools.at[pool].part_count;
+    return (uint32_t)(count != 0 ? count : body->world);
+}
+
+/* Which part a region is of; the pool is one. */
+static uint64_t region_part(const struct sl_body_engine_get_reply *body,
+                            const struct sl_item_region *region)
+{
+    return body->pools.at[region->pool].part_count != 0 ? region->part : region->rank;
+}
+
+static struct co_cut *cut_find(struct co_engine *engine, uint64_t pool, uint64_t part)
+{
+    for (uint32_t k = 0; k < engine->part_count; k++) {
+        if (engine->cuts[k].pool == pool && engine->cuts[k].part == part) {
+            return &engine->cuts[k];
+        }
+    }
+    return NULL;
+}
+
+/* By part, then by pool: so blocks are on disks and in the index. */
+static sl_err cuts_make(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
+                        struct sl_error *why)
+{
+    uint32_t most = 0, count = 0;
+    for (uint64_t pool = 0; pool < engine->pool_count; pool++) {
+        most = SL_MAX(most, pool_parts(body, pool));
+        count += pool_parts(body, pool);
+    }
+    engine->cuts = calloc(count, sizeof(*engine->cuts));
+    if (engine->cuts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", count);
+    }
+    for (uint32_t part = 0; part < most; part++) {
+        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
+            if (part < pool_parts(body, pool)) {
+                engine->cuts[engine->part_count++] = (struct co_cut){.pool = pool, .part = part};
+            }
+        }
+    }
+    return SL_OK;
+}
+
+/* Each layer of a part once for each rank that has it, none missing: then its place is known. */
 static sl_err engine_layers(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                             struct sl_error *why)
 {
     uint32_t at = 0;
-    engine->layer_offsets = calloc(body->regions.count + engine->part_count, sizeof(uint64_t));
-    if (engine->layer_offsets == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
-    }
-    for (uint32_t rank = 0; rank < engine->world; rank++) {
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
-            engine->layer_at[rank][pool] = at;
-            at += engine->layer_counts[rank][pool] + 1;
-        }
-    }
-    for (uint64_t i = 0; i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        uint64_t *bytes = &engine->layer_offsets[engine->layer_at[region->rank][region->pool]];
-        if (region->layer >= engine->layer_counts[region->rank][region->pool] ||
-            bytes[region->layer + 1] != 0) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "regions[%" PRIu64 "]: layer %" PRIu64 " of rank %" PRIu64
-                           " is double, or one of %u is missing",
-                           i, region->layer, region->rank,
-                           engine->layer_counts[region->rank][region->pool]);
-        }
-        bytes[region->layer + 1] = region->piece_bytes;
-    }
     for (uint32_t k = 0; k < engine->part_count; k++) {
-        uint32_t rank = k / engine->pool_count, pool = k % engine->pool_count;
-        uint64_t *bytes = &engine->layer_offsets[engine->layer_at[rank][pool]];
-        for (uint32_t i = 0; i < engine->layer_counts[rank][pool]; i++) {
-            bytes[i + 1] += bytes[i];
+        engine->cuts[k].layer_at = at;
+        at += engine->cuts[k].layer_count + 1;
+    }
+    engine->layer_offsets = calloc(at, sizeof(uint64_t));
+    uint64_t *seen = calloc(at, sizeof(*seen)); /* by which ranks */
+    sl_err err = engine->layer_offsets != NULL && seen != NULL
+                     ? SL_OK
+                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
+    for (uint64_t i = 0; err == SL_OK && i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        const struct co_cut *cut = cut_find(engine, region->pool, region_part(body, region));
+        uint64_t layer = cut->layer_at + region->layer + 1; /* layer_count is of the largest */
+        uint64_t rank = UINT64_C(1) << region->rank;
+        if ((seen[layer] & rank) != 0) {
+            err = sl_fail(why, SL_ERR_INVALID,
+                          "regions[%" PRIu64 "]: layer %" PRIu64 " of rank %" PRIu64 " is double",
+                          i, region->layer, region->rank);
+        } else if (seen[layer] != 0 && engine->layer_offsets[layer] != region->piece_bytes) {
+            err = sl_fail(why, SL_ERR_INVALID,
+                          "regions[%" PRIu64 "].piece_bytes: %" PRIu64 ", another rank has %" PRIu64
+                          " of the same part",
+                          i, region->piece_bytes, engine->layer_offsets[layer]);
+        } else {
+            seen[layer] |= rank;
+            engine->layer_offsets[layer] = region->piece_bytes;
         }
     }
-    return SL_OK;
+    for (uint32_t k = 0; err == SL_OK && k < engine->part_count; k++) {
+        struct co_cut *cut = &engine->cuts[k];
+        uint64_t *bytes = &engine->layer_offsets[cut->layer_at];
+        for (uint32_t i = 0; err == SL_OK && i < cut->layer_count; i++) {
+            bytes[i + 1] += bytes[i];
+            if (seen[cut->layer_at + i + 1] != cut->owners) {
+                err = sl_fail(why, SL_ERR_INVALID,
+                              "pool %s, part %u: layer %u of %u is missing at a rank",
+                              engine->pool_names[cut->pool], cut->part, i, cut->layer_count);
+            }
+        }
+        cut->length_bytes = bytes[cut->layer_count];
+        if (err == SL_OK && (cut->length_bytes == 0 || cut->length_bytes > SL_VALUE_BYTES_MAX)) {
+            err = sl_fail(why, SL_ERR_INVALID, "pool %s, part %u: %" PRIu64 " bytes of %u ranks",
+                          engine->pool_names[cut->pool], cut->part, cut->length_bytes,
+                          (uint32_t)__builtin_popcountll(cut->owners));
+        }
+        engine->block_bytes += cut->length_bytes;
+    }
+    free(seen);
+    return err;
 }
 
 static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                              struct sl_error *why)
 {
     engine->device_block_max = UINT32_MAX;
-    for (uint64_t i = 0; i < body->regions.count; i++) {
+    sl_err err = cuts_make(engine, body, why);
+    for (uint64_t i = 0; err == SL_OK && i < body->regions.count; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
-        if (region->rank >= engine->world || region->pool >= engine->pool_count) {
+        struct co_cut *cut = region->rank < engine->world && region->pool < engine->pool_count
+                                 ? cut_find(engine, region->pool, region_part(body, region))
+                                 : NULL;
+        if (cut == NULL) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "regions[%" PRIu64 "]: rank %" PRIu64 " of %u, pool %" PRIu64 " of %u",
-                           i, region->rank, engine->world, region->pool, engine->pool_count);
+                           "regions[%" PRIu64 "]: rank %" PRIu64 " of %u, pool %" PRIu64
+                           " of %u, part %" PRIu64,
+                           i, region->rank, engine->world, region->pool, engine->pool_count,
+                           region->part);
         }
-        engine->part_bytes[region->rank][region->pool] += region->piece_bytes;
-        engine->layer_counts[region->rank][region->pool]++;
+        cut->layer_count = (uint32_t)SL_MAX(cut->layer_count, region->layer + 1);
+        cut->owners |= UINT64_C(1) << region->rank;
+        engine->members[region->rank] = region->member != 0 ? region->member : engine->id;
         engine->device_block_max = SL_MIN(engine->device_block_max, region->block_count - 1);
     }
-    for (uint32_t rank = 0; rank < engine->world; rank++) {
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
-            uint64_t bytes = engine->part_bytes[rank][pool];
-            if (bytes == 0 || bytes > SL_VALUE_BYTES_MAX) {
-                return sl_fail(why, SL_ERR_INVALID,
-                               "a part of rank %u, pool %s has %" PRIu64 " bytes", rank,
-                               engine->pool_names[pool], bytes);
-            }
-            engine->block_bytes += bytes;
-        }
-    }
-    return engine_layers(engine, body, why);
+    return err == SL_OK ? engine_layers(engine, body, why) : err;
 }
 
 static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,
@@ -212,7 +278,7 @@ static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,
     }
     engine->world = (uint32_t)body->world;
     engine->pool_count = (uint32_t)body->pools.count;
-    engine->part_count = engine->world * engine->pool_count;
+    engine->team = engine->id >= SL_TEAM_FIRST;
     engine->block_tokens = (uint32_t)body->block_tokens;
     engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
     text_keep(engine->model, sizeof(engine->model), body->model);
@@ -235,8 +301,11 @@ static void engine_failed(struct coordinator *self, struct co_engine *engine, sl
             co_op_end(self, op, code);
         }
     }
-    free(engine->layer_offsets); /* of a registration that does not hold */
+    free(engine->cuts); /* of a registration that does not hold */
+    free(engine->layer_offsets);
+    engine->cuts = NULL;
     engine->layer_offsets = NULL;
+    engine->part_count = 0;
     if (engine->ops == 0) {
         engine_clear(engine);
     }
@@ -263,7 +332,7 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
     }
     engine->state = CO_ENGINE_KNOWN;
     /* An engine that dies takes its ops with it. Without a watch they end by their deadlines. */
-    sl_err watched = process_is_shared(self, engine)
+    sl_err watched = engine->team || process_is_shared(self, engine)
                          ? SL_OK
                          : self->env->ops->watch(self->env, engine->proc, engine->id);
     if (watched != SL_OK) {
@@ -305,7 +374,7 @@ void co_process_died(struct coordinator *self, const struct sl_body_local_died *
 {
     struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};
     for (uint32_t i = 0; i < self->engine_max; i++) {
-        if (self->engines[i].state == CO_ENGINE_KNOWN &&
+        if (self->engines[i].state == CO_ENGINE_KNOWN && !self->engines[i].team &&
             sl_proc_id_equal(self->engines[i].proc, proc)) {
             engine_died(self, &self->engines[i]);
         }

@@ -384,7 +384,7 @@ void co_handover_again(struct coordinator *self, struct co_op *op, const struct 
 bool co_handover_is_tail(const struct co_op *op, uint32_t block)
 {
     uint64_t end = ((uint64_t)op->first_block + block + 1) * op->engine->block_tokens;
-    return op->handover != NULL && end > op->token_count;
+    return op->handover != NULL && !op->keyed && end > op->token_count;
 }
 
 /* The last key speaks for all: each follows from the one before. */
@@ -412,6 +412,7 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op)
     uint32_t block_tokens = op->engine->block_tokens;
     uint32_t wanted = (uint32_t)(((uint64_t)op->token_count + block_tokens - 1) / block_tokens);
     uint64_t given = (uint64_t)op->first_block + op->block_count;
+    wanted = op->keyed ? (uint32_t)given : wanted; /* who brings keys says what the input is */
     if (given != wanted || (op->type->kind == CO_STORE && op->block_count == 0)) {
         co_reason(op, "a hand-over of blocks up to %" PRIu64 ", the input has %u", given, wanted);
         co_op_end(self, op, SL_ERR_INVALID);

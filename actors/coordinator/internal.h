@@ -54,11 +54,13 @@ bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, stru
 void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* the first one stays */
 /* Keys of all parts of the slice. False: out of memory, the op was ended. */
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count);
-static inline struct co_part *co_part_at(const struct co_op *op, uint32_t block, uint32_t rank,
-                                         uint32_t pool)
+/* What part number i of the slice is. */
+static inline const struct co_cut *co_cut_of(const struct co_op *op, uint32_t i)
 {
-    return &op->parts[(block * op->engine->world + rank) * op->engine->pool_count + pool];
+    return &op->engine->cuts[i % op->engine->part_count];
 }
+/* The rank that stores part number i of the slice: its owners take turns by block. */
+uint32_t co_part_writer(const struct co_op *op, uint32_t i);
 /* Ends the op: answers once, fences what is outstanding, gives back. */
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);
 void co_op_answer(struct coordinator *self, struct co_op *op);
@@ -147,9 +149,9 @@ bool co_layers_partial(const struct co_op *op);
 /* The swappers answer hashes of chunks. */
 bool co_layers_chunked(const struct co_op *op);
 /* False: nothing of the part is in these layers. */
-bool co_layers_range(const struct co_op *op, uint32_t rank, uint32_t pool, struct co_range *out);
+bool co_layers_range(const struct co_op *op, const struct co_cut *cut, struct co_range *out);
 /* What of a part is in layers [from, end). */
-bool co_layers_between(const struct co_op *op, uint32_t rank, uint32_t pool, uint32_t from,
+bool co_layers_between(const struct co_op *op, const struct co_cut *cut, uint32_t from,
                        uint32_t end, struct co_range *out);
 /* Of the chunks of a part that are whole now; in an answer, and kept. */
 uint64_t co_layers_hash_bytes(const struct co_range *range);

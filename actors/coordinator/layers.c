@@ -23,17 +23,16 @@ static uint32_t pool_end(const struct co_op *op, uint32_t pool, uint32_t layers)
     return layers == 0 ? 0 : op->layers.ends[(layers - 1) * op->engine->pool_count + pool];
 }
 
-bool co_layers_between(const struct co_op *op, uint32_t rank, uint32_t pool, uint32_t from,
+bool co_layers_between(const struct co_op *op, const struct co_cut *cut, uint32_t from,
                        uint32_t end, struct co_range *out)
 {
-    const struct co_engine *engine = op->engine;
-    const uint64_t *offsets = &engine->layer_offsets[engine->layer_at[rank][pool]];
-    uint32_t first = pool_end(op, pool, from), behind = pool_end(op, pool, end);
+    const uint64_t *offsets = &op->engine->layer_offsets[cut->layer_at];
+    uint32_t first = pool_end(op, cut->pool, from), behind = pool_end(op, cut->pool, end);
     *out = (struct co_range){.first_layer = first,
                              .layer_end = behind,
                              .from = offsets[first],
                              .end = offsets[behind],
-                             .length_bytes = engine->part_bytes[rank][pool]};
+                             .length_bytes = cut->length_bytes};
     return first < behind;
 }
 
@@ -47,14 +46,13 @@ bool co_layers_chunked(const struct co_op *op)
     return co_layers_partial(op) && op->type == &co_store_type;
 }
 
-bool co_layers_range(const struct co_op *op, uint32_t rank, uint32_t pool, struct co_range *out)
+bool co_layers_range(const struct co_op *op, const struct co_cut *cut, struct co_range *out)
 {
     if (!co_layers_partial(op)) {
-        *out = (struct co_range){.end = op->engine->part_bytes[rank][pool],
-                                 .length_bytes = op->engine->part_bytes[rank][pool]};
+        *out = (struct co_range){.end = cut->length_bytes, .length_bytes = cut->length_bytes};
         return true;
     }
-    return co_layers_between(op, rank, pool, op->layers.done, op->layers.asked, out);
+    return co_layers_between(op, cut, op->layers.done, op->layers.asked, out);
 }
 
 /* ---- digests of parts that come in ranges ---- */
@@ -79,8 +77,7 @@ void co_layers_hashes(struct co_part *part, const struct co_range *range, const 
 
 static uint64_t part_chunks(const struct co_engine *engine, uint32_t part)
 {
-    uint32_t k = part % engine->part_count;
-    uint64_t bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count];
+    uint64_t bytes = engine->cuts[part % engine->part_count].length_bytes;
     return sl_digest_span_of(0, bytes, bytes).count;
 }
 
@@ -146,8 +143,8 @@ static bool ends_fit(const struct co_op *op)
         }
     }
     for (uint32_t k = 0; k < engine->part_count; k++) {
-        uint32_t rank = k / engine->pool_count, pool = k % engine->pool_count;
-        if (pool_end(op, pool, layers->count) != engine->layer_counts[rank][pool]) {
+        const struct co_cut *cut = &engine->cuts[k];
+        if (pool_end(op, cut->pool, layers->count) != cut->layer_count) {
             return false;
         }
     }
@@ -348,10 +345,10 @@ static uint32_t load_end(const struct co_op *op)
     uint32_t end = layers->done + 1;
     while (end < layers->ready && layers->done > 0) {
         uint64_t bytes = 0;
-        for (uint32_t pool = 0; pool < engine->pool_count; pool++) { /* ranks have much the same */
+        for (uint32_t k = 0; k < engine->part_count; k++) { /* ranks have much the same */
             struct co_range range;
-            (void)co_layers_between(op, 0, pool, layers->done, end + 1, &range);
-            bytes += (range.end - range.from) * op->slice_count;
+            (void)co_layers_between(op, &engine->cuts[k], layers->done, end + 1, &range);
+            bytes += (engine->cuts[k].owners & 1) * (range.end - range.from) * op->slice_count;
         }
         if (bytes > BATCH_BYTES) {
             break;
@@ -417,10 +414,8 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
     uint32_t ready = layers->ready;
     for (bool there = true; there && ready < layers->count; ready += there ? 1u : 0u) {
         for (uint32_t i = 0; there && i < part_total; i++) {
-            uint32_t k = i % op->engine->part_count;
             struct co_range range;
-            (void)co_layers_between(op, k / op->engine->pool_count, k % op->engine->pool_count,
-                                    ready, ready + 1, &range);
+            (void)co_layers_between(op, co_cut_of(op, i), ready, ready + 1, &range);
             there = op->parts[i].arrived_bytes >= range.end;
         }
     }

@@ -104,8 +104,8 @@ static void part_found(struct coordinator *self, struct co_op *op, uint32_t numb
 {
     const struct co_engine *engine = op->engine;
     struct co_part *part = &op->parts[number];
-    uint32_t block = number / engine->part_count, k = number % engine->part_count;
-    uint64_t want_bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count];
+    uint32_t block = number / engine->part_count;
+    uint64_t want_bytes = co_cut_of(op, number)->length_bytes;
     if (entry->extent.length_bytes != want_bytes) {
         sl_metric_add(self->env->metrics, self->metric.length_mismatch_count, 1);
         sl_log_write(self->env->log, SL_LOG_WARN, op->trace_id,

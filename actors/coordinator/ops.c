@@ -213,8 +213,8 @@ void co_reason(struct co_op *op, const char *format, ...)
 
 /* ---- slices ---- */
 
-static uint32_t part_key_write(const struct co_engine *engine, struct sl_key block, uint32_t rank,
-                               uint32_t pool, char *out)
+static uint32_t part_key_write(const struct co_engine *engine, struct sl_key block,
+                               const struct co_cut *cut, char *out)
 {
     char *at = out;
     size_t model_length = strlen(engine->model);
@@ -224,13 +224,13 @@ static uint32_t part_key_write(const struct co_engine *engine, struct sl_key blo
     memcpy(at, block.at, block.length);
     at += block.length;
     *at++ = '/';
-    if (rank >= 10) {
-        *at++ = (char)('0' + rank / 10);
+    if (cut->part >= 10) {
+        *at++ = (char)('0' + cut->part / 10);
     }
-    *at++ = (char)('0' + rank % 10);
+    *at++ = (char)('0' + cut->part % 10);
     *at++ = '/';
-    size_t pool_length = strlen(engine->pool_names[pool]);
-    memcpy(at, engine->pool_names[pool], pool_length + 1);
+    size_t pool_length = strlen(engine->pool_names[cut->pool]);
+    memcpy(at, engine->pool_names[cut->pool], pool_length + 1);
     return (uint32_t)(at - out + (ptrdiff_t)pool_length);
 }
 
@@ -245,15 +245,13 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
     bool fits = op->parts != NULL && op->part_keys != NULL;
     for (uint32_t i = 0; fits && i < part_total; i++) {
         struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
-        uint32_t rank = i % engine->part_count / engine->pool_count;
-        uint32_t pool = i % engine->pool_count;
         size_t room =
             strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
         char *text = co_memory_take(&op->work, room, 1);
         fits = text != NULL;
         if (fits) {
             op->part_keys[i] = (struct sl_key){
-                .at = text, .length = part_key_write(engine, block, rank, pool, text)};
+                .at = text, .length = part_key_write(engine, block, co_cut_of(op, i), text)};
         }
     }
     if (!fits) {
@@ -263,6 +261,19 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
         co_op_end(self, op, SL_ERR_NO_MEMORY);
     }
     return fits;
+}
+
+uint32_t co_part_writer(const struct co_op *op, uint32_t i)
+{
+    const struct co_cut *cut = co_cut_of(op, i);
+    uint32_t block = op->first_block + op->slice[i / op->engine->part_count];
+    uint64_t owners = cut->owners;
+    SL_ASSERT(owners != 0);
+    for (uint32_t turn = (block + cut->part) % (uint32_t)__builtin_popcountll(owners); turn > 0;
+         turn--) {
+        owners &= owners - 1;
+    }
+    return (uint32_t)__builtin_ctzll(owners);
 }
 
 /* ---- ending ---- */

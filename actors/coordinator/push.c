@@ -43,13 +43,12 @@ void co_push_reserve(struct coordinator *self, struct co_op *op)
                        op->type->kind == CO_STORE ? "swapper.%u" : "transporter.0", rank & 0xff);
     }
     for (uint32_t i = 0; i < part_total; i++) {
-        uint32_t rank = i % engine->part_count / engine->pool_count;
         (void)snprintf(names[i], NAME_BYTES, "push/%s/%016" PRIx64 "/%u",
                        op->type->kind == CO_STORE ? "out" : "in", op->handover_id, i);
         items[i] = (struct sl_item_want){
             .key = sl_text_of(names[i]),
-            .length_bytes = engine->part_bytes[rank][i % engine->pool_count],
-            .writer = sl_text_of(writers[rank]),
+            .length_bytes = co_cut_of(op, i)->length_bytes,
+            .writer = sl_text_of(writers[co_part_writer(op, i)]),
         };
     }
     struct sl_msg reserve = {.type = SL_MSG_RESERVE};

@@ -60,14 +60,11 @@ static void ticket_open(struct coordinator *self, struct co_op *op)
     row->claim_count = part_total;
     for (uint32_t i = 0; i < part_total; i++) {
         struct co_part *part = &op->parts[i];
-        uint32_t k = i % op->engine->part_count;
-        targets[i] = (struct sl_item_target){
-            .ref = part->ref,
-            .generation = part->generation,
-            .arena = part->arena,
-            .offset_bytes = part->offset_bytes,
-            .length_bytes =
-                op->engine->part_bytes[k / op->engine->pool_count][k % op->engine->pool_count]};
+        targets[i] = (struct sl_item_target){.ref = part->ref,
+                                             .generation = part->generation,
+                                             .arena = part->arena,
+                                             .offset_bytes = part->offset_bytes,
+                                             .length_bytes = co_cut_of(op, i)->length_bytes};
         row->claims[i] = (struct sl_item_claim){.ref = part->ref, .generation = part->generation};
         part->state = CO_PART_PINNED; /* as what a load copies in */
     }

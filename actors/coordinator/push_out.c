@@ -63,14 +63,12 @@ static void batch_send(struct coordinator *self, struct co_op *op)
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct co_part *part = &op->parts[from + i];
-        uint32_t k = (from + i) % engine->part_count;
-        pieces[i] = (struct sl_item_pushed){
-            .part = from + i,
-            .arena = part->arena,
-            .offset_bytes = part->offset_bytes,
-            .length_bytes = engine->part_bytes[k / engine->pool_count][k % engine->pool_count],
-            .digest_low = part->digest.low,
-            .digest_high = part->digest.high};
+        pieces[i] = (struct sl_item_pushed){.part = from + i,
+                                            .arena = part->arena,
+                                            .offset_bytes = part->offset_bytes,
+                                            .length_bytes = co_cut_of(op, from + i)->length_bytes,
+                                            .digest_low = part->digest.low,
+                                            .digest_high = part->digest.high};
     }
     op->asked_count = from + count;
     struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
@@ -131,10 +129,9 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
     }
     for (; op->asked_count < part_total; op->asked_count++) {
         const struct co_part *part = &op->parts[op->asked_count];
-        uint32_t k = op->asked_count % engine->part_count;
         struct co_range range;
-        if (!co_layers_between(op, k / engine->pool_count, k % engine->pool_count, layers->pushed,
-                               layers->push_end, &range)) {
+        if (!co_layers_between(op, co_cut_of(op, op->asked_count), layers->pushed, layers->push_end,
+                               &range)) {
             continue; /* also behind the last piece: a batch is never empty */
         }
         if (count == BATCH_PIECES) {

@@ -63,22 +63,30 @@ uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count);
 
 /* ---- engines.c: registrations, asked of the registrar when first needed ---- */
 enum co_engine_state { CO_ENGINE_FREE, CO_ENGINE_ASKED, CO_ENGINE_KNOWN };
+/* The same part of every block of an engine: a slice of a pool. Parts of a block are in the order of
+ * these: by number in the pool, then by pool. */
+struct co_cut {
+    uint64_t length_bytes;
+    uint64_t owners;   /* ranks that have it: one stores it, all load it */
+    uint32_t layer_at; /* where its layers begin in it, and its end: layer_count + 1 offsets */
+    uint32_t layer_count;
+    uint32_t pool, part;
+};
 struct co_engine {
     enum co_engine_state state;
     bool asking; /* ENGINE_GET is in flight */
     uint64_t id;
     struct sl_proc_id proc;
     uint64_t used_ns;
-    uint64_t part_bytes[CO_RANKS_MAX][CO_POOLS_MAX];
-    uint64_t block_bytes;      /* of all ranks and pools */
+    struct co_cut *cuts;       /* part_count; owned */
+    uint64_t *layer_offsets;   /* of all cuts; owned */
+    uint64_t block_bytes;      /* of all parts */
     uint64_t device_block_max; /* largest block id that every region has */
     uint32_t world, pool_count, part_count, block_tokens;
-    uint32_t ops; /* that use it now */
-    /* Where the layers of a part begin in it, and its end: layer_counts + 1 for each rank and pool.
-     */
-    uint64_t *layer_offsets; /* owned */
-    uint32_t layer_at[CO_RANKS_MAX][CO_POOLS_MAX];
-    uint32_t layer_counts[CO_RANKS_MAX][CO_POOLS_MAX];
+    uint32_t ops;                   /* that use it now */
+    uint64_t members[CO_RANKS_MAX]; /* what the swapper of a rank knows it as */
+    bool team;                      /* one process a rank: none of them is watched here */
+    bool stale;                     /* of a team: a rank is gone, it is asked for anew */
     char model[33];
     char key_format[32];
     char seed[256];
@@ -162,7 +170,9 @@ struct co_part {
     sl_ref ref;
     sl_pin pin;
     uint16_t arena;
-    uint8_t state; /* enum co_part_state */
+    uint8_t state;  /* enum co_part_state */
+    bool missed;    /* one of the ranks asked has not copied it */
+    uint64_t asked; /* ranks of whose COPY in flight it is */
 };
 enum co_fate { CO_BLOCK_OPEN, CO_BLOCK_STORED, CO_BLOCK_EXISTED, CO_BLOCK_BUSY, CO_BLOCK_FAILED };
 enum co_tier { CO_TIER_NONE, CO_TIER_MEMORY, CO_TIER_DISK, CO_TIER_REMOTE };
@@ -241,6 +251,9 @@ struct co_op {
     struct sl_text extras;
     bool partial;
     uint32_t first_block, block_count, token_count;
+    uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: those of blocks are all pools' */
+    uint64_t pool_block_count;
+    bool keyed;                   /* the engine brought the keys */
     struct co_handover *handover; /* that the op is a side of; NULL: none */
     uint64_t hold_ns;             /* store of a hand-over: how long decode may take */
     struct co_push push;
@@ -250,8 +263,7 @@ struct co_op {
     uint32_t event_count;
     uint64_t call_seq; /* of the one request in flight that is no COPY or FENCE; 0: none */
 
-    /* The slice: blocks slice[0..slice_count), ascending. parts: [block of the slice][rank][pool].
-     */
+    /* The slice: blocks slice[0..slice_count), ascending. parts: [block of the slice][cut]. */
     uint32_t *slice;
     struct co_part *parts;
     struct sl_key *part_keys;

@@ -62,13 +62,12 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
         (void)snprintf(writers[rank], sizeof(writers[rank]), "swapper.%u", rank & 0xff);
     }
     for (uint32_t i = 0; i < part_total; i++) {
-        uint32_t part = i % engine->part_count, rank = part / engine->pool_count;
         items[i] = (struct sl_item_want){
             .key = {.at = op->part_keys[i].at, .length = op->part_keys[i].length},
-            .length_bytes = engine->part_bytes[rank][part % engine->pool_count],
+            .length_bytes = co_cut_of(op, i)->length_bytes,
             .group = 1 + i / engine->part_count,
-            .part_index = part,
-            .writer = sl_text_of(writers[rank]),
+            .part_index = i % engine->part_count,
+            .writer = sl_text_of(writers[co_part_writer(op, i)]),
         };
     }
     for (uint32_t i = 0; i < op->slice_count; i++) {

@@ -18,8 +18,14 @@
 #define LAYERS_MAX       4096u
 #define REGIONS_MAX      65536u
 #define BLOCK_TOKENS_MAX 65536u
+#define PARTS_MAX        64u
 
 /* ---- what the options must be ---- */
+
+static uint32_t ranks_here(const struct sl_engine_options *options)
+{
+    return options->team == 0 ? options->world : options->rank_count;
+}
 
 static bool pool_name_fine(const char *name)
 {
@@ -27,19 +33,46 @@ static bool pool_name_fine(const char *name)
     return length >= 1 && length <= 31 && name[length] == '\0';
 }
 
+/* From where a piece begins to where it ends; 0: its fragments make no piece. */
+static uint64_t layer_span(const struct sl_engine_layer *layer)
+{
+    uint64_t each = layer->fragment_bytes, span = 0;
+    if (each == 0) {
+        return layer->piece_bytes;
+    }
+    bool whole = layer->piece_bytes % each == 0 && layer->fragment_stride_bytes >= each &&
+                 !__builtin_mul_overflow(layer->piece_bytes / each - 1,
+                                         layer->fragment_stride_bytes, &span) &&
+                 !__builtin_add_overflow(span, each, &span);
+    return whole ? span : 0;
+}
+
 static sl_err layer_check(const struct sl_engine_pool *pool, uint32_t number, uint64_t block_count,
-                          uint64_t *part_bytes, struct sl_error *why)
+                          uint64_t parts_bytes[PARTS_MAX], struct sl_error *why)
 {
     const struct sl_engine_layer *layer = &pool->layers[number];
     uint64_t last_start;
     uint64_t end;
+    uint64_t *part_bytes = &parts_bytes[SL_MIN(layer->part, PARTS_MAX - 1)];
+    if (layer->part >= SL_MAX(pool->part_count, 1u)) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: part %u of %u", pool->name, number,
+                       layer->part, SL_MAX(pool->part_count, 1u));
+    }
     if (layer->piece_bytes == 0 || layer->piece_bytes > layer->block_stride_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "pool %s layer %u: piece of %" PRIu64 " bytes, stride %" PRIu64, pool->name,
                        number, layer->piece_bytes, layer->block_stride_bytes);
     }
+    uint64_t span = layer_span(layer);
+    if (span == 0 || span > layer->block_stride_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pool %s layer %u: piece of %" PRIu64 " bytes, fragments of %" PRIu64
+                       " every %" PRIu64 ", stride %" PRIu64,
+                       pool->name, number, layer->piece_bytes, layer->fragment_bytes,
+                       layer->fragment_stride_bytes, layer->block_stride_bytes);
+    }
     if (__builtin_mul_overflow(block_count - 1, layer->block_stride_bytes, &last_start) ||
-        __builtin_add_overflow(last_start, layer->piece_bytes, &end) || end > layer->length_bytes) {
+        __builtin_add_overflow(last_start, span, &end) || end > layer->length_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "pool %s layer %u: %" PRIu64 " blocks do not fit %" PRIu64 " bytes",
                        pool->name, number, block_count, layer->length_bytes);
@@ -71,13 +104,20 @@ static sl_err pool_check(const struct sl_engine_options *options, uint32_t numbe
             return sl_fail(why, SL_ERR_INVALID, "pool %s: named twice", pool->name);
         }
     }
+    if (pool->part_count > PARTS_MAX || (options->team != 0 && pool->part_count == 0)) {
+        return sl_fail(why, SL_ERR_INVALID, "pool %s: part_count %u, %s to %u", pool->name,
+                       pool->part_count, options->team != 0 ? "of a team 1" : "0", PARTS_MAX);
+    }
+    if (ranks_here(options) == 0) {
+        return SL_OK;
+    }
     if (pool->layer_count == 0 || pool->layer_count > LAYERS_MAX || pool->layers == NULL) {
         return sl_fail(why, SL_ERR_INVALID, "pool %s: 1 to %u layers, not %u", pool->name,
                        LAYERS_MAX, pool->layer_count);
     }
-    uint64_t part_bytes = 0;
+    uint64_t parts_bytes[PARTS_MAX] = {0};
     for (uint32_t i = 0; i < pool->layer_count; i++) {
-        sl_err err = layer_check(pool, i, options->block_count, &part_bytes, why);
+        sl_err err = layer_check(pool, i, options->block_count, parts_bytes, why);
         if (err != SL_OK) {
             return err;
         }
@@ -106,6 +146,16 @@ static sl_err options_check(const struct sl_engine_options *options, struct sl_e
     if (options->world == 0 || options->world > WORLD_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "engine: world %u, 1 to %u", options->world, WORLD_MAX);
     }
+    if (options->team != 0 && options->team < SL_TEAM_FIRST) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: team %" PRIu64 ", from 2^63 on",
+                       options->team);
+    }
+    if ((uint64_t)options->first_rank + options->rank_count > options->world ||
+        (options->team == 0 && options->rank_count != 0 && options->rank_count != options->world)) {
+        return sl_fail(why, SL_ERR_INVALID, "engine: ranks %u to %u of %u%s", options->first_rank,
+                       options->first_rank + options->rank_count, options->world,
+                       options->team == 0 ? ", and no team" : "");
+    }
     if (options->block_count == 0) {
         return sl_fail(why, SL_ERR_INVALID, "engine: block_count is 0");
     }
@@ -118,7 +168,7 @@ static sl_err options_check(const struct sl_engine_options *options, struct sl_e
         if (err != SL_OK) {
             return err;
         }
-        region_count += (uint64_t)options->pools[i].layer_count * options->world;
+        region_count += (uint64_t)options->pools[i].layer_count * ranks_here(options);
     }
     if (region_count > REGIONS_MAX) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -201,6 +251,12 @@ static sl_err memory_of_device(const struct sl_engine_pool *pool, const uint64_t
         if (err != SL_OK) {
             return sl_fail(why, err, "pool %s layer %u: %s", pool->name, l, reason.text);
         }
+        if ((memory->rows[l].kind == SL_MEMORY_PROCESS) !=
+            (memory->rows[0].kind == SL_MEMORY_PROCESS)) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "pool %s layer %u: device memory and plain memory in one pool",
+                           pool->name, l);
+        }
     }
     return SL_OK;
 }
@@ -232,7 +288,8 @@ static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine
 
 static void memories_close(struct sl_engine *engine)
 {
-    for (uint32_t i = 0; engine->memories != NULL && i < engine->world * engine->pool_count; i++) {
+    for (uint32_t i = 0; engine->memories != NULL && i < engine->rank_count * engine->pool_count;
+         i++) {
         struct sl_engine_memory *memory = &engine->memories[i];
         if (memory->base != NULL && memory->from == NULL) {
             (void)munmap(memory->base, memory->length_bytes);
@@ -249,8 +306,8 @@ static void memories_close(struct sl_engine *engine)
 static sl_err memories_open(struct sl_engine *engine, const struct sl_engine_options *options,
                             struct sl_error *why)
 {
-    uint32_t count = engine->world * engine->pool_count;
-    engine->memories = calloc(count, sizeof *engine->memories);
+    uint32_t count = engine->rank_count * engine->pool_count;
+    engine->memories = calloc(count + 1u, sizeof *engine->memories);
     if (engine->memories == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %u memories", count);
     }
@@ -306,7 +363,7 @@ static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, ui
                          struct sl_descriptors_part *out, struct sl_error *why)
 {
     const struct sl_engine *engine = context;
-    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+    for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
         const struct sl_engine_memory *memory = &engine->memories[i];
         for (uint32_t l = 0; l < memory->row_count; l++) {
             const struct sl_engine_row *row = &memory->rows[l];
@@ -338,6 +395,13 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
                                             .life = row->life_first};
         memcpy(row->name, &name, sizeof name);
     }
+    if (row->kind == SL_MEMORY_PROCESS) {
+        *region = (struct sl_item_region){.handle_kind = row->kind,
+                                          .pid = engine->client->self.pid,
+                                          .start_time = engine->client->self.start_time,
+                                          .offset_bytes = row->address};
+        return SL_OK;
+    }
     *region = (struct sl_item_region){
         .handle_kind = row->kind,
         .pid = engine->client->self.pid,
@@ -350,7 +414,7 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
 
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
 {
-    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+    for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
         const struct sl_engine_memory *memory = &engine->memories[i];
         for (uint32_t l = 0; l < memory->row_count; l++) {
             sl_err err = sl_engine_row_check(&memory->rows[l], why);
@@ -362,6 +426,23 @@ sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *w
     return SL_OK;
 }
 
+/* The part that a rank's layer is of, and its number in it. */
+static sl_err region_place(const struct sl_engine *engine, const struct sl_engine_pool *pool,
+                           uint32_t number, struct sl_item_region *region, struct sl_error *why)
+{
+    const struct sl_engine_layer *layer = &pool->layers[number];
+    uint64_t first = pool->first_parts != NULL ? pool->first_parts[region->rank]
+                                               : region->rank * pool->part_count / engine->world;
+    for (uint32_t i = 0; i < number; i++) {
+        region->layer += pool->layers[i].part == layer->part;
+    }
+    region->part = pool->part_count == 0 ? 0 : first + layer->part;
+    return region->part < SL_MAX(pool->part_count, 1u)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: part %" PRIu64 " of %u",
+                         pool->name, number, region->part, pool->part_count);
+}
+
 static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_options *options,
                            struct sl_error *why)
 {
@@ -369,12 +450,15 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     for (uint32_t p = 0; p < options->pool_count; p++) {
         per_rank += options->pools[p].layer_count;
     }
-    SL_ASSERT(per_rank > 0 && engine->world > 0); /* options_check */
-    engine->regions = calloc((size_t)per_rank * engine->world, sizeof *engine->regions);
+    if (engine->rank_count == 0) {
+        return SL_OK;
+    }
+    SL_ASSERT(per_rank > 0); /* options_check */
+    engine->regions = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->regions);
     if (engine->regions == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: regions");
     }
-    for (uint32_t i = 0; i < engine->world * engine->pool_count; i++) {
+    for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
         const struct sl_engine_pool *pool = &options->pools[i % engine->pool_count];
         for (uint32_t l = 0; l < pool->layer_count; l++) {
             struct sl_engine_memory *memory = &engine->memories[i];
@@ -389,9 +473,14 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
                 return sl_fail(why, SL_ERR_INVALID, "pool %s layer %u: its offset overflows",
                                pool->name, l);
             }
-            region.rank = i / engine->pool_count;
+            region.rank = engine->first_rank + i / engine->pool_count;
             region.pool = i % engine->pool_count;
-            region.layer = l;
+            sl_err placed = region_place(engine, pool, l, &region, why);
+            if (placed != SL_OK) {
+                return placed;
+            }
+            region.fragment_bytes = pool->layers[l].fragment_bytes;
+            region.fragment_stride_bytes = pool->layers[l].fragment_stride_bytes;
             region.length_bytes = pool->layers[l].length_bytes;
             region.block_stride_bytes = pool->layers[l].block_stride_bytes;
             region.piece_bytes = pool->layers[l].piece_bytes;
@@ -428,9 +517,14 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     struct sl_item_pool pools[POOLS_MAX];
     for (uint32_t i = 0; i < engine->pool_count; i++) {
         pools[i] = (struct sl_item_pool){.name = sl_text_of(engine->pool_names[i]),
-                                         .kind = engine->pool_kinds[i]};
+                                         .kind = engine->pool_kinds[i],
+                                         .part_count = engine->pool_parts[i]};
     }
     uint64_t id = 0;
+    if (engine->rank_count == 0) { /* others register */
+        atomic_store_explicit(&engine->id, engine->team, memory_order_release);
+        return SL_OK;
+    }
     struct sl_client_call call = {
         .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &id};
     call.msg.type = SL_MSG_ENGINE_REGISTER;
@@ -443,6 +537,7 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     call.msg.body.engine_register.seed = sl_text_of(engine->seed);
     call.msg.body.engine_register.block_tokens = engine->block_tokens;
     call.msg.body.engine_register.world = engine->world;
+    call.msg.body.engine_register.team = engine->team;
     call.msg.body.engine_register.pools.at = pools;
     call.msg.body.engine_register.pools.count = engine->pool_count;
     call.msg.body.engine_register.regions.at = engine->regions;
@@ -455,7 +550,8 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     if (id == 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave the engine no id");
     }
-    atomic_store_explicit(&engine->id, id, memory_order_release);
+    atomic_store_explicit(&engine->registration, id, memory_order_release);
+    atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : id, memory_order_release);
     return SL_OK;
 }
 
@@ -496,6 +592,9 @@ static struct sl_engine *engine_new(struct sl_client *client,
     }
     engine->client = client;
     engine->world = options->world;
+    engine->team = options->team;
+    engine->first_rank = options->team != 0 ? options->first_rank : 0;
+    engine->rank_count = ranks_here(options);
     engine->pool_count = options->pool_count;
     engine->block_tokens = options->block_tokens;
     (void)snprintf(engine->name, sizeof engine->name, "%s", options->name);
@@ -506,6 +605,7 @@ static struct sl_engine *engine_new(struct sl_client *client,
         (void)snprintf(engine->pool_names[i], sizeof engine->pool_names[i], "%s",
                        options->pools[i].name);
         engine->pool_kinds[i] = options->pools[i].kind;
+        engine->pool_parts[i] = options->pools[i].part_count;
     }
     sl_model_identity(options, engine->identity);
     return engine;
@@ -555,25 +655,36 @@ void sl_engine_end(struct sl_engine **engine)
     struct sl_client_call call = {
         .to = "registrar", .deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ENGINE_END_NS)};
     call.msg.type = SL_MSG_ENGINE_END;
-    call.msg.body.engine_end.engine_id = atomic_load_explicit(&gone->id, memory_order_acquire);
-    (void)sl_client_call(gone->client, &call, NULL); /* unheard, it ends with this process */
+    call.msg.body.engine_end.engine_id =
+        atomic_load_explicit(&gone->registration, memory_order_acquire);
+    if (gone->rank_count > 0) {
+        (void)sl_client_call(gone->client, &call, NULL); /* unheard, it ends with this process */
+    }
     engine_free(gone);
     *engine = NULL;
 }
 
+/* NULL: it is not here. */
+static struct sl_engine_memory *memory_of(const struct sl_engine *engine, uint32_t rank,
+                                          uint32_t pool)
+{
+    bool here = rank >= engine->first_rank && rank - engine->first_rank < engine->rank_count &&
+                pool < engine->pool_count;
+    return here ? &engine->memories[(rank - engine->first_rank) * engine->pool_count + pool] : NULL;
+}
+
 const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank, uint32_t pool)
 {
-    if (rank >= engine->world || pool >= engine->pool_count) {
+    const struct sl_engine_memory *memory = memory_of(engine, rank, pool);
+    if (memory == NULL) {
         return NULL;
     }
-    const struct sl_engine_memory *memory = &engine->memories[rank * engine->pool_count + pool];
     uint64_t kind = memory_handle(engine, memory).handle_kind;
-    bool parts = false;
     for (uint32_t l = 0; l < memory->row_count; l++) {
-        parts |= memory->rows[l].kind == SL_MEMORY_CUDA_PARTS;
-        kind = SL_MEMORY_CUDA_IPC;
+        kind = l == 0 || memory->rows[l].kind == SL_MEMORY_CUDA_PARTS ? memory->rows[l].kind : kind;
     }
-    return parts                        ? "cuda memory of many handles"
+    return kind == SL_MEMORY_CUDA_PARTS ? "cuda memory of many handles"
+           : kind == SL_MEMORY_PROCESS  ? "memory of the process"
            : kind == SL_MEMORY_CUDA_IPC ? "cuda ipc"
            : kind == SL_MEMORY_CUDA_FD  ? "cuda descriptor"
                                         : "shared memory";
@@ -581,9 +692,13 @@ const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank,
 
 void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool)
 {
-    return rank < engine->world && pool < engine->pool_count
-               ? engine->memories[rank * engine->pool_count + pool].base
-               : NULL;
+    const struct sl_engine_memory *memory = memory_of(engine, rank, pool);
+    return memory != NULL ? memory->base : NULL;
+}
+
+uint64_t sl_team_number(const void *at, uint64_t length_bytes)
+{
+    return sl_digest_of(at, length_bytes).low | SL_TEAM_FIRST;
 }
 
 const char *sl_engine_model_identity(const struct sl_engine *engine)

@@ -17,15 +17,19 @@ struct sl_engine_memory {
 };
 
 struct sl_engine {
-    struct sl_client *client; /* borrowed; outlives the engine */
-    _Atomic uint64_t id;
-    _Atomic uint32_t attachment; /* number of the one it is registered in */
-    _Atomic uint32_t ops;        /* in flight or not yet released */
+    struct sl_client *client;      /* borrowed; outlives the engine */
+    _Atomic uint64_t id;           /* that ops name: of the team, if there is one */
+    _Atomic uint64_t registration; /* of the ranks that are here */
+    _Atomic uint32_t attachment;   /* number of the one it is registered in */
+    _Atomic uint32_t ops;          /* in flight or not yet released */
     uint32_t world, pool_count, block_tokens;
+    uint64_t team;                   /* 0: none */
+    uint32_t first_rank, rank_count; /* that are here */
     char name[64], key_format[32], seed[256], identity[33];
     char pool_names[8][32];
     uint64_t pool_kinds[8];
-    struct sl_engine_memory *memories; /* [world][pool_count] */
+    uint64_t pool_parts[8];            /* part_count */
+    struct sl_engine_memory *memories; /* [rank_count][pool_count] */
     struct sl_descriptors *hands;      /* hands out memory of many handles; NULL: there is none */
     struct sl_item_region *regions;
     uint32_t region_count;

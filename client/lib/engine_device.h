@@ -12,13 +12,14 @@ struct sl_engine_row {
     uint64_t address, length_bytes;
     int gpu;                               /* its ordinal in this process */
     unsigned char uuid[SL_GPU_UUID_BYTES]; /* of that GPU */
-    enum sl_memory_kind kind;              /* SL_MEMORY_CUDA_IPC or SL_MEMORY_CUDA_PARTS */
+    enum sl_memory_kind kind;              /* SL_MEMORY_CUDA_IPC, _CUDA_PARTS or _PROCESS */
     uint64_t base;                  /* where the allocation, or the first handle's memory, starts */
     uint64_t life_first, life_last; /* of what its first and last byte lie in */
     unsigned char name[64];         /* IPC: the handle. Parts: struct sl_memory_name */
 };
 
-/* Finds out what the memory is. Errors: SL_ERR_INVALID (it is no device memory, or not all of it),
+/* Finds out what the memory is; what is no device memory is plain memory of this process, which
+ * swappers may look into from now on. Errors: SL_ERR_INVALID (only some of it is device memory),
  * SL_ERR_UNSUPPORTED (a swapper cannot map it; the text says what helps), SL_ERR_DEVICE. Any
  * thread, also while graphs are captured. */
 sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_engine_row *out,

@@ -39,13 +39,22 @@ void sl_model_identity(const struct sl_engine_options *options, char out[33])
     for (size_t i = 0; i < SL_COUNT(texts); i++) {
         feed_text(hash, texts[i]);
     }
+    bool ranked = false; /* a part is what a rank has */
+    for (uint32_t p = 0; p < options->pool_count; p++) {
+        ranked |= options->pools[p].part_count == 0;
+    }
     feed_u64(hash, options->block_tokens);
-    feed_u64(hash, options->world);
+    feed_u64(hash, ranked ? options->world : 0);
     feed_u64(hash, options->pool_count);
     for (uint32_t p = 0; p < options->pool_count; p++) {
         const struct sl_engine_pool *pool = &options->pools[p];
         feed_text(hash, pool->name);
         feed_u64(hash, pool->kind);
+        if (pool->part_count != 0) { /* what a rank has of it says nothing: the model's texts do */
+            feed_u64(hash, UINT64_MAX);
+            feed_u64(hash, pool->part_count);
+            continue;
+        }
         feed_u64(hash, pool->layer_count);
         for (uint32_t l = 0; l < pool->layer_count; l++) {
             feed_u64(hash, pool->layers[l].piece_bytes);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOKENS_MAX (SL_TOKENS_BYTES_MAX / 4u)
+#define TOKENS_MAX       (SL_TOKENS_BYTES_MAX / 4u)
+#define HASH_BYTES_MAX   64u
+#define HASHES_BYTES_MAX 4194304u
 
 static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes from, uint32_t *count)
 {
@@ -74,6 +76,7 @@ static void op_answered(void *context, const struct sl_msg *reply)
 static void op_free(struct sl_op *op)
 {
     free(op->tokens);
+    free(op->hashes);
     free(op->device_blocks);
     free(op->extras);
     free(op->stored);
@@ -96,7 +99,12 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     op->block_count = request->device_block_count;
     op->bitmap_bytes = (uint64_t)request->device_block_count / 8 + 1;
     op->tokens = malloc((size_t)request->token_count * sizeof *op->tokens);
-    op->device_blocks = malloc((size_t)request->device_block_count * sizeof *op->device_blocks + 1);
+    op->table_count = request->pool_blocks != NULL ? engine->pool_count : 0;
+    op->device_blocks = malloc((size_t)request->device_block_count * SL_MAX(op->table_count, 1u) *
+                                   sizeof *op->device_blocks +
+                               1);
+    op->hash_bytes = request->hashes != NULL ? request->hash_bytes : 0;
+    op->hashes = malloc((size_t)request->device_block_count * op->hash_bytes + 1);
     op->stored = calloc(1, op->bitmap_bytes);
     op->existed = calloc(1, op->bitmap_bytes);
     op->extras = request->extras == NULL ? NULL : strdup(request->extras);
@@ -104,14 +112,20 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     op->event_handles = malloc(request->event_count * sizeof *op->event_handles + 1);
     op->events = calloc((size_t)request->event_count + 1, sizeof *op->events);
     if (op->event_handles == NULL || op->events == NULL || op->tokens == NULL ||
-        op->device_blocks == NULL || op->stored == NULL || op->existed == NULL ||
-        (request->extras != NULL && op->extras == NULL)) {
+        op->hashes == NULL || op->device_blocks == NULL || op->stored == NULL ||
+        op->existed == NULL || (request->extras != NULL && op->extras == NULL)) {
         op_free(op);
         return NULL;
     }
-    memcpy(op->tokens, request->tokens, (size_t)request->token_count * sizeof *op->tokens);
-    for (uint32_t i = 0; i < request->device_block_count; i++) {
-        op->device_blocks[i] = request->device_blocks[i];
+    if (op->hash_bytes > 0) {
+        memcpy(op->hashes, request->hashes, (size_t)op->block_count * op->hash_bytes);
+    } else {
+        memcpy(op->tokens, request->tokens, (size_t)request->token_count * sizeof *op->tokens);
+    }
+    for (uint32_t i = 0; i < request->device_block_count * SL_MAX(op->table_count, 1u); i++) {
+        op->device_blocks[i] = op->table_count > 0
+                                   ? request->pool_blocks[i / op->block_count][i % op->block_count]
+                                   : request->device_blocks[i];
     }
     for (uint32_t i = 0; i < request->event_count; i++) {
         op->event_handles[i] = request->events[i];
@@ -139,9 +153,42 @@ static sl_err events_check(const struct sl_engine *engine, const struct sl_op_re
                : SL_OK;
 }
 
+/* Of a request by the engine's own keys. */
+static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_request *request,
+                           struct sl_error *why)
+{
+    uint32_t tables = request->pool_blocks != NULL ? engine->pool_count : 1;
+    if (request->hash_bytes < 1 || request->hash_bytes > HASH_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "op: keys of 1 to %u bytes, not %u", HASH_BYTES_MAX,
+                       request->hash_bytes);
+    }
+    if (request->token_count != 0 || request->partial || request->extras != NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "op: tokens, partial and extras do not go with hashes");
+    }
+    if (request->device_block_count == 0 ||
+        (uint64_t)request->device_block_count * tables > SL_BATCH_MAX ||
+        (uint64_t)request->device_block_count * request->hash_bytes > HASHES_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "op: %u blocks of %u tables, 1 to %d in all",
+                       request->device_block_count, tables, SL_BATCH_MAX);
+    }
+    for (uint32_t i = 0; i < tables; i++) {
+        if ((request->pool_blocks != NULL ? request->pool_blocks[i] : request->device_blocks) ==
+            NULL) {
+            return sl_fail(why, SL_ERR_INVALID, "op: table %u of blocks is at no address", i);
+        }
+    }
+    return events_check(engine, request, why);
+}
+
 static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
                             struct sl_error *why)
 {
+    if (request->hashes != NULL) {
+        return hashed_check(engine, request, why);
+    }
+    if (request->pool_blocks != NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "op: pool_blocks without hashes");
+    }
     if (request->tokens == NULL || request->token_count == 0 || request->token_count > TOKENS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "op: 1 to %u tokens, not %u", TOKENS_MAX,
                        request->token_count);
@@ -164,11 +211,18 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         .tokens = {.at = op->tokens, .length = (uint64_t)request->token_count * 4},
         .extras = sl_text_of(op->extras == NULL ? "" : op->extras),
         .first_block = request->first_block,
-        .partial = request->partial || op->handover_id != 0,
+        .partial = request->partial || (op->handover_id != 0 && op->hash_bytes == 0),
         .device_blocks = {.at = op->device_blocks, .count = request->device_block_count},
+        .hashes = {.at = op->hashes, .length = (uint64_t)op->block_count * op->hash_bytes},
+        .hash_bytes = op->hash_bytes,
         .handover_id = op->handover_id,
         .hold_ns = side != NULL ? side->hold_ns : 0,
     };
+    if (op->table_count > 0) {
+        body.pool_blocks = body.device_blocks;
+        body.pool_blocks.count *= op->table_count;
+        body.device_blocks.count = 0;
+    }
     msg->op_id = op->result.op_id;
     msg->trace_id = op->result.trace_id;
     const struct sl_u64s ends = {.at = op->layers.ends, .count = op->layers.entry_count};
@@ -203,6 +257,9 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                                .device_blocks = body.device_blocks,
                                                .handover_id = op->handover_id,
                                                .direct = side != NULL && side->direct,
+                                               .hashes = body.hashes,
+                                               .hash_bytes = body.hash_bytes,
+                                               .pool_blocks = body.pool_blocks,
                                                .layer_ends = ends};
         if (op->event_count > 0) {
             msg->body.load.events.at = op->events;

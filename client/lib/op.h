@@ -20,7 +20,10 @@ struct sl_op {
     struct sl_engine *engine;
     struct sl_client_call call; /* lends what follows */
     uint32_t *tokens;
-    uint64_t *device_blocks;
+    uint64_t *device_blocks; /* or [pool][block] with pool_count tables */
+    uint32_t table_count;    /* 0: one of all pools */
+    unsigned char *hashes;
+    uint32_t hash_bytes; /* 0: tokens */
     char *extras;
     uint32_t block_count;
     bool store, cancelled;

@@ -571,6 +571,15 @@ class DeviceMemory(OnNode):
             engine.store(range(4), [0])
         self.assertEqual(raised.exception.code, sluice.Code.STALE)
 
+    def test_plain_memory_is_registered_by_its_address(self):
+        """Tensors of an engine on CPUs."""
+        plain = ctypes.create_string_buffer(LAYERS << 20)
+        rows = [ctypes.addressof(plain) + layer * (1 << 20) for layer in range(LAYERS)]
+        self.assertEqual(self.register(pools=[self.pool([rows])]).memory_kind(), "memory of the process")
+        self.assertIn("memory of the process", self.node.logs())
+        with self.assertRaisesRegex(sluice.InvalidError, "in one pool"):
+            self.register("mixed", pools=[self.pool([rows[:1] + self.tensors()[1:]])])
+
     def test_wrong_addresses(self):
         fine = {"block_tokens": 4, "block_count": BLOCKS}
         for error, wrong in [(sluice.InvalidError, []), (sluice.InvalidError, [[]]), (sluice.InvalidError, [self.tensors(1)]),

@@ -23,11 +23,11 @@ sl_err cuda_enter(struct cuda_device *cuda, struct sl_error *why)
 
 /* ---- tables of layers ---- */
 
-/* No chunk of 16 KiB crosses from one layer to the next: true of a block that is one run. */
+/* No chunk of 16 KiB crosses from one run to the next: true of a block that is one run. */
 static bool hash_in_place(const struct sl_layer_table *table)
 {
-    if (table->path == SL_PLAN_RUNS) {
-        return true;
+    if (table->path == SL_PLAN_RUNS || table->fragmented) {
+        return !table->fragmented;
     }
     for (uint32_t i = 1; i < table->layer_count; i++) {
         if (table->layers[i].value_offset_bytes % SL_DIGEST_CHUNK_BYTES != 0) {

@@ -173,7 +173,7 @@ static sl_err staged_slice(struct cuda_device *cuda, struct cuda_slot *slot, str
     return cuda_slot_send(cuda, slot, job, &swap, why);
 }
 
-/* ---- copies: a DMA copy a piece, one by one or as a batch ---- */
+/* ---- copies: a DMA copy a run of a piece, one by one or as a batch ---- */
 
 /* The layer that byte `at` of a value belongs to. */
 static uint32_t layer_at(const struct sl_layer_table *table, uint64_t at_bytes)
@@ -206,10 +206,15 @@ static uint64_t range_add(struct cuda_device *cuda, struct cuda_slot *slot,
         uint64_t at_bytes = item->from_bytes + done_bytes - layer->value_offset_bytes;
         uint64_t left_bytes = (whole ? table->value_bytes : layer->piece_bytes) - at_bytes;
         uint64_t piece_bytes = SL_MIN(left_bytes, length_bytes - done_bytes);
-        sl_cu_ptr device =
-            (uintptr_t)layer->base + item->move->device_block * layer->stride_bytes + at_bytes;
-        uint64_t taken =
-            copy_cut(cuda, slot, device, host + done_bytes, piece_bytes, direct, job->to_host);
+        sl_cu_ptr block = (uintptr_t)layer->base + item->move->device_block * layer->stride_bytes;
+        uint64_t taken = 0, run_bytes = 0, run_taken = 0;
+        struct sl_swap_cursor at = sl_swap_cursor_of(layer, at_bytes);
+        for (; taken < piece_bytes && run_taken == run_bytes; taken += run_taken) {
+            run_bytes = whole ? piece_bytes : SL_MIN(at.left_bytes, piece_bytes - taken);
+            run_taken = copy_cut(cuda, slot, block + at.offset_bytes, host + done_bytes + taken,
+                                 run_bytes, direct, job->to_host);
+            sl_swap_cursor_next(layer, &at, run_taken);
+        }
         done_bytes += taken;
         if (taken < piece_bytes) {
             break;
@@ -343,7 +348,7 @@ void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job)
         .computes = job->copies_alone,
         .runs = sl_plan_host_runs(job->moves, job->count, job->range.length_bytes)};
     if (table->path != SL_PLAN_RUNS) {
-        shape.pieces = (uint64_t)job->count * (job->range.layer_end - job->range.first_layer);
+        shape.pieces = (uint64_t)job->count * sl_plan_fragments(table, &job->range);
     } else if (job->range.length_bytes < table->value_bytes) {
         shape.pieces = job->count;
     } else {

@@ -225,39 +225,75 @@ static void host_move_runs(const struct sl_layer_table *table, const struct sl_p
     }
 }
 
-/* Copies and digests while the bytes are in the cache. */
-static void copy_and_feed(struct sl_digest_stream *stream, unsigned char *to,
-                          const unsigned char *from, uint64_t length_bytes)
+/* Bytes [from, from + length) of a piece, between `flat`, where they lie together, and its block. */
+static void piece_copy(const struct sl_swap_layer *layer, unsigned char *block, unsigned char *flat,
+                       uint64_t from, uint64_t length_bytes, bool to_flat)
 {
-    for (uint64_t at = 0; at < length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
-        uint64_t part = SL_MIN(length_bytes - at, SL_DIGEST_CHUNK_BYTES);
-        memcpy(to + at, from + at, part);
-        sl_digest_feed(stream, to + at, part);
+    struct sl_swap_cursor at = sl_swap_cursor_of(layer, from);
+    for (uint64_t done = 0; done < length_bytes;) {
+        uint64_t run = SL_MIN(at.left_bytes, length_bytes - done);
+        unsigned char *device = block + at.offset_bytes;
+        if (to_flat) {
+            memcpy(flat + done, device, run);
+        } else {
+            memcpy(device, flat + done, run);
+        }
+        done += run;
+        sl_swap_cursor_next(layer, &at, run);
     }
 }
 
-static void host_move_pieces(const struct sl_layer_table *table, const struct sl_plan_range *range,
-                             struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+/* Bytes [from, from + length) of a block's value, which begin in layer *l: puts them together at
+ * `flat`, or gives where they lie as one run. Leaves *l at the layer of the byte behind. */
+static const unsigned char *value_gather(const struct sl_layer_table *table, uint32_t *l,
+                                         uint64_t device_block, unsigned char *flat, uint64_t from,
+                                         uint64_t length_bytes)
+{
+    for (uint64_t done = 0; done < length_bytes;) {
+        const struct sl_swap_layer *layer = &table->layers[*l];
+        unsigned char *block = layer->base + device_block * layer->stride_bytes;
+        uint64_t at = from + done - layer->value_offset_bytes;
+        uint64_t part = SL_MIN(layer->piece_bytes - at, length_bytes - done);
+        *l += at + part == layer->piece_bytes;
+        struct sl_swap_cursor cursor = sl_swap_cursor_of(layer, at);
+        if (part == length_bytes && cursor.left_bytes >= part) {
+            return block + cursor.offset_bytes;
+        }
+        piece_copy(layer, block, flat + done, at, part, true);
+        done += part;
+    }
+    return flat;
+}
+
+/* Chunk by chunk: put together in the cache, then hashed on its way to the value. */
+static void host_digest_pieces(struct host_device *host, const struct sl_layer_table *table,
+                               const struct sl_plan_range *range, struct sl_move *move)
+{
+    struct sl_digest_copying copying;
+    uint32_t l = range->first_layer;
+    sl_digest_copy_start(&copying, move->host + range->offset_bytes, range->length_bytes);
+    for (uint64_t at = 0; at < range->length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
+        uint64_t part = SL_MIN(range->length_bytes - at, SL_DIGEST_CHUNK_BYTES);
+        sl_digest_copy_piece(&copying,
+                             value_gather(table, &l, move->device_block, host->staging,
+                                          range->offset_bytes + at, part),
+                             part);
+    }
+    move->digest = sl_digest_copy_finish(&copying);
+}
+
+static void host_move_pieces(struct host_device *host, const struct sl_layer_table *table,
+                             const struct sl_plan_range *range, struct sl_move *moves,
+                             uint32_t count, bool to_host, bool digests)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct sl_digest_stream stream;
         if (digests) {
-            sl_digest_start(&stream);
+            host_digest_pieces(host, table, range, &moves[i]);
         }
-        for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
+        for (uint32_t l = range->first_layer; !digests && l < range->layer_end; l++) {
             const struct sl_swap_layer *layer = &table->layers[l];
-            unsigned char *device = layer->base + moves[i].device_block * layer->stride_bytes;
-            unsigned char *value = moves[i].host + layer->value_offset_bytes;
-            if (!to_host) {
-                memcpy(device, value, layer->piece_bytes);
-            } else if (digests) {
-                copy_and_feed(&stream, value, device, layer->piece_bytes);
-            } else {
-                memcpy(value, device, layer->piece_bytes);
-            }
-        }
-        if (digests) {
-            moves[i].digest = sl_digest_finish(&stream);
+            piece_copy(layer, layer->base + moves[i].device_block * layer->stride_bytes,
+                       moves[i].host + layer->value_offset_bytes, 0, layer->piece_bytes, to_host);
         }
         moves[i].done = 1;
     }
@@ -387,7 +423,7 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
             host_move_runs(table, &range, moves + i, same, to_host, digests);
             break;
         case SL_PLAN_PIECES:
-            host_move_pieces(table, &range, moves + i, same, to_host, digests);
+            host_move_pieces(host, table, &range, moves + i, same, to_host, digests);
             break;
         case SL_PLAN_STAGED:
             host_move_staged(host, table, &range, moves + i, same, to_host, digests);

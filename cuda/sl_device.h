@@ -50,12 +50,17 @@ struct sl_mapping {
     void *private_data;
 };
 
-/* One layer of a pool: block b starts at base + b * block_stride_bytes, piece_bytes of it count. */
+/* One layer of a pool: block b starts at base + b * block_stride_bytes, piece_bytes of it count.
+ * These are one run, or piece_bytes / fragment_bytes runs of fragment_bytes, one every
+ * fragment_stride_bytes, such as some of the heads of each token. */
 struct sl_layer {
     unsigned char *base; /* device address */
     uint64_t block_stride_bytes;
     uint64_t piece_bytes;
     uint64_t block_count;
+    uint64_t fragment_bytes;        /* divides piece_bytes; 0: one run */
+    uint64_t fragment_stride_bytes; /* from fragment_bytes on; the last run ends within the block's
+                                       stride; 0 when fragment_bytes is */
 };
 
 /* One part to move: device block <-> value at host (in an arena). The value is the layers' pieces

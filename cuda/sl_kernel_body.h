@@ -44,6 +44,9 @@ struct sl_swap_layer {
     uint64_t piece_bytes;        /* at least 1 */
     uint64_t value_offset_bytes; /* of the piece in the value */
     uint64_t first_tile;         /* tiles of the layers before */
+    /* The piece is runs of fragment_bytes, which divides it, one every fragment_stride_bytes. 0: it
+     * is one run. */
+    uint64_t fragment_bytes, fragment_stride_bytes;
 };
 
 struct sl_swap {
@@ -60,8 +63,12 @@ struct sl_swap {
 };
 
 struct sl_swap_tile {
-    unsigned char *device, *value;
-    uint32_t length_bytes; /* 1..SL_TILE_BYTES */
+    unsigned char *device; /* of the tile; where the piece is more runs than one, of the block */
+    unsigned char *value;
+    uint32_t length_bytes;   /* 1..SL_TILE_BYTES */
+    uint32_t fragment_bytes; /* 0: the piece is one run */
+    uint32_t at_bytes;       /* of the tile in a piece of more: at most 1 GiB, so 32 bits do */
+    uint64_t fragment_stride_bytes;
 };
 
 /* The last layer whose first tile is not after `tile`. */
@@ -97,7 +104,11 @@ SL_HD struct sl_swap_tile sl_swap_locate(const struct sl_swap *swap, uint64_t i)
     uint64_t at_bytes = (tile - (layer->first_tile - swap->layers[0].first_tile)) * SL_TILE_BYTES;
     uint64_t left_bytes = layer->piece_bytes - at_bytes;
     struct sl_swap_tile found;
-    found.device = layer->base + swap->block_ids[block] * layer->stride_bytes + at_bytes;
+    found.fragment_bytes = (uint32_t)layer->fragment_bytes;
+    found.fragment_stride_bytes = layer->fragment_stride_bytes;
+    found.at_bytes = (uint32_t)at_bytes;
+    found.device = layer->base + swap->block_ids[block] * layer->stride_bytes +
+                   (found.fragment_bytes == 0 ? at_bytes : 0);
     found.value = sl_swap_value(swap, block) +
                   (layer->value_offset_bytes - swap->layers[0].value_offset_bytes) + at_bytes;
     found.length_bytes = left_bytes < SL_TILE_BYTES ? (uint32_t)left_bytes : SL_TILE_BYTES;
@@ -189,6 +200,72 @@ SL_HD void sl_tile_copy(unsigned char *to, const unsigned char *from, uint32_t l
     }
 }
 
+/* ---- pieces of more runs than one ---- */
+
+/* Where byte `at` of the tile lies on the device, and how many follow it in its run. A division of
+ * 32 bits a word: the access costs more. */
+SL_HD unsigned char *sl_run_at(const struct sl_swap_tile *tile, uint32_t at_bytes,
+                               uint32_t *left_bytes)
+{
+    uint32_t in_piece = tile->at_bytes + at_bytes;
+    uint32_t run = in_piece / tile->fragment_bytes;
+    uint32_t in_run = in_piece - run * tile->fragment_bytes;
+    *left_bytes = tile->fragment_bytes - in_run;
+    return tile->device + run * tile->fragment_stride_bytes + in_run;
+}
+
+/* The whole words, where runs are words and all addresses aligned: as sl_words_copy does. */
+SL_HD void sl_run_words_copy(const struct sl_swap_tile *tile, uint32_t words, uint32_t lane,
+                             uint32_t lanes, bool gather)
+{
+    uint32_t left_bytes;
+    for (uint32_t word = lane; word < words; word += 4 * lanes) {
+        struct sl_word held[4];
+        SL_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t at_bytes = (word + k * lanes) * SL_WORD_BYTES;
+            if (word + k * lanes < words) {
+                held[k] = sl_word_load(gather ? sl_run_at(tile, at_bytes, &left_bytes)
+                                              : tile->value + at_bytes);
+            }
+        }
+        SL_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t at_bytes = (word + k * lanes) * SL_WORD_BYTES;
+            if (word + k * lanes < words) {
+                sl_word_store(gather ? tile->value + at_bytes
+                                     : sl_run_at(tile, at_bytes, &left_bytes),
+                              held[k]);
+            }
+        }
+    }
+}
+
+SL_HD void sl_tile_runs_copy(const struct sl_swap_tile *tile, uint32_t lane, uint32_t lanes,
+                             bool gather)
+{
+    uint32_t words = (tile->length_bytes + SL_WORD_BYTES - 1) / SL_WORD_BYTES, first = lane;
+    uintptr_t aligned = (uintptr_t)tile->device | (uintptr_t)tile->value |
+                        (uintptr_t)tile->fragment_bytes | (uintptr_t)tile->fragment_stride_bytes;
+    if (aligned % SL_WORD_BYTES == 0) {
+        uint32_t whole = tile->length_bytes / SL_WORD_BYTES;
+        sl_run_words_copy(tile, whole, lane, lanes, gather);
+        first += whole;
+    }
+    for (uint32_t word = first; word < words; word += lanes) {
+        uint32_t at_bytes = word * SL_WORD_BYTES, end_bytes = at_bytes + SL_WORD_BYTES;
+        end_bytes = end_bytes < tile->length_bytes ? end_bytes : tile->length_bytes;
+        while (at_bytes < end_bytes) {
+            uint32_t run_bytes;
+            unsigned char *device = sl_run_at(tile, at_bytes, &run_bytes);
+            run_bytes = run_bytes < end_bytes - at_bytes ? run_bytes : end_bytes - at_bytes;
+            sl_word_copy(gather ? tile->value + at_bytes : device,
+                         gather ? device : tile->value + at_bytes, run_bytes);
+            at_bytes += run_bytes;
+        }
+    }
+}
+
 SL_HD void sl_swap_body(const struct sl_swap *swap, uint64_t worker, uint64_t workers, bool gather)
 {
     uint64_t count = swap->block_count * swap->value_tiles;
@@ -196,13 +273,17 @@ SL_HD void sl_swap_body(const struct sl_swap *swap, uint64_t worker, uint64_t wo
     uint32_t lane = (uint32_t)(worker % lanes);
     for (uint64_t i = worker / lanes; i < count; i += workers / lanes) {
         struct sl_swap_tile tile = sl_swap_locate(swap, i);
-        if (gather) {
+        if (tile.fragment_bytes != 0) {
+            sl_tile_runs_copy(&tile, lane, lanes, gather);
+        } else if (gather) {
             sl_tile_copy(tile.value, tile.device, tile.length_bytes, lane, lanes);
         } else {
             sl_tile_copy(tile.device, tile.value, tile.length_bytes, lane, lanes);
         }
     }
 }
+
+/* ---- the bodies ---- */
 
 /* Device to values. */
 SL_HD void sl_gather_body(const struct sl_swap *swap, uint64_t worker, uint64_t workers)

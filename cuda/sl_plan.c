@@ -1,12 +1,30 @@
 /* cuda/sl_plan.c - tables of layers and the choice of path. */
 #include "cuda/sl_plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+
+/* One run after the other without a gap is one run. */
+static bool layer_fragmented(const struct sl_layer *layer)
+{
+    return layer->fragment_bytes != 0 && layer->fragment_bytes != layer->piece_bytes &&
+           layer->fragment_bytes != layer->fragment_stride_bytes;
+}
+
+static uint64_t layer_fragments(const struct sl_layer *layer)
+{
+    return layer_fragmented(layer) ? layer->piece_bytes / layer->fragment_bytes : 1;
+}
 
 /* Each layer's piece follows the one before on the device, for every block: cross-layer contiguous.
  */
 static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_count)
 {
+    for (uint32_t i = 0; i < layer_count; i++) {
+        if (layer_fragmented(&layers[i])) {
+            return false;
+        }
+    }
     for (uint32_t i = 1; i < layer_count; i++) {
         if (layers[i].base != layers[i - 1].base + layers[i - 1].piece_bytes ||
             layers[i].block_stride_bytes != layers[0].block_stride_bytes) {
@@ -16,6 +34,32 @@ static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_coun
     return true;
 }
 
+/* Gives the bytes from a block's first to its last. */
+static sl_err fragments_check(const struct sl_layer *layer, uint32_t index, uint64_t *span_bytes,
+                              struct sl_error *why)
+{
+    uint64_t run_bytes = layer->fragment_bytes, stride_bytes = layer->fragment_stride_bytes;
+    uint64_t last_bytes = 0;
+    *span_bytes = layer->piece_bytes;
+    if (run_bytes == 0 && stride_bytes == 0) {
+        return SL_OK;
+    }
+    if (run_bytes == 0 || layer->piece_bytes % run_bytes != 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "layer %u: runs of %" PRIu64 " bytes do not make a piece of %" PRIu64, index,
+                       run_bytes, layer->piece_bytes);
+    }
+    if (stride_bytes < run_bytes ||
+        __builtin_mul_overflow(layer->piece_bytes / run_bytes - 1, stride_bytes, &last_bytes) ||
+        __builtin_add_overflow(last_bytes, run_bytes, span_bytes) ||
+        *span_bytes > layer->block_stride_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "layer %u: runs every %" PRIu64 " bytes overlap, or pass the block's stride",
+                       index, stride_bytes);
+    }
+    return SL_OK;
+}
+
 static sl_err layer_check(const struct sl_layer *layer, uint32_t index, struct sl_error *why)
 {
     if (layer->base == NULL || layer->piece_bytes == 0 || layer->piece_bytes > SL_VALUE_BYTES_MAX ||
@@ -23,10 +67,14 @@ static sl_err layer_check(const struct sl_layer *layer, uint32_t index, struct s
         return sl_fail(why, SL_ERR_INVALID,
                        "layer %u: base, piece or block count is 0, or the piece over 1 GiB", index);
     }
-    uint64_t last_bytes = 0, end = 0;
-    if (layer->piece_bytes > layer->block_stride_bytes ||
+    uint64_t last_bytes = 0, span_bytes = 0, end = 0;
+    sl_err err = fragments_check(layer, index, &span_bytes, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (span_bytes > layer->block_stride_bytes ||
         __builtin_mul_overflow(layer->block_count - 1, layer->block_stride_bytes, &last_bytes) ||
-        __builtin_add_overflow(last_bytes, layer->piece_bytes, &end) ||
+        __builtin_add_overflow(last_bytes, span_bytes, &end) ||
         __builtin_add_overflow(end, (uint64_t)(uintptr_t)layer->base, &end)) {
         return sl_fail(why, SL_ERR_INVALID, "layer %u: piece over stride, or size overflows",
                        index);
@@ -46,7 +94,7 @@ static enum sl_plan_path path_of(const struct sl_layer *layers, uint32_t layer_c
         return SL_PLAN_RUNS;
     }
     for (uint32_t i = 0; i < layer_count; i++) {
-        if (layers[i].piece_bytes < piece_copy_bytes_min) {
+        if (layers[i].piece_bytes < piece_copy_bytes_min && !layer_fragmented(&layers[i])) {
             return SL_PLAN_STAGED;
         }
     }
@@ -61,11 +109,17 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
         return sl_fail(why, SL_ERR_INVALID, "%u layers: 1..%u are possible", layer_count,
                        SL_PLAN_LAYERS_MAX);
     }
+    uint64_t fragments = 0;
     for (uint32_t i = 0; i < layer_count; i++) {
         sl_err err = layer_check(&layers[i], i, why);
         if (err != SL_OK) {
             return err;
         }
+        fragments += layer_fragmented(&layers[i]) ? layer_fragments(&layers[i]) : 0;
+    }
+    if (fragments > SL_PLAN_FRAGMENTS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "a block has %" PRIu64 " runs: up to %u are possible",
+                       fragments, SL_PLAN_FRAGMENTS_MAX);
     }
     struct sl_layer_table table = {
         .layers = calloc(layer_count, sizeof(*table.layers)),
@@ -84,6 +138,11 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
                                                  .piece_bytes = layers[i].piece_bytes,
                                                  .value_offset_bytes = table.value_bytes,
                                                  .first_tile = table.value_tiles};
+        if (layer_fragmented(&layers[i])) {
+            table.layers[i].fragment_bytes = layers[i].fragment_bytes;
+            table.layers[i].fragment_stride_bytes = layers[i].fragment_stride_bytes;
+            table.fragmented = true;
+        }
         table.value_bytes += layers[i].piece_bytes; /* at most 4096 x 1 GiB */
         table.value_tiles += tiles;
         table.block_count = SL_MIN(table.block_count, layers[i].block_count);
@@ -116,6 +175,16 @@ sl_err sl_plan_range_of(const struct sl_layer_table *table, const struct sl_move
     range.length_bytes = last->value_offset_bytes + last->piece_bytes - range.offset_bytes;
     *out = range;
     return SL_OK;
+}
+
+uint64_t sl_plan_fragments(const struct sl_layer_table *table, const struct sl_plan_range *range)
+{
+    uint64_t fragments = 0;
+    for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
+        const struct sl_swap_layer *layer = &table->layers[l];
+        fragments += layer->fragment_bytes == 0 ? 1 : layer->piece_bytes / layer->fragment_bytes;
+    }
+    return fragments;
 }
 
 uint32_t sl_plan_same(const struct sl_move *moves, uint32_t count)

@@ -7,6 +7,9 @@
 #include "cuda/sl_kernel_body.h"
 
 #define SL_PLAN_LAYERS_MAX 4096u
+/* Runs of a block in all layers. A device without kernels copies each by itself, 2 us a run, and a
+ * swapper that says nothing for a second is killed. */
+#define SL_PLAN_FRAGMENTS_MAX 262144u
 enum sl_plan_path {
     SL_PLAN_RUNS,   /* a block is one run on the device: plain copies, adjacent blocks merged */
     SL_PLAN_PIECES, /* one copy a piece */
@@ -21,11 +24,13 @@ struct sl_layer_table {
     uint64_t value_tiles;
     uint64_t piece_tiles; /* of every layer, 0 when they differ */
     enum sl_plan_path path;
+    bool fragmented; /* a layer's piece is more than one run */
 };
 
 /* Gives *out. Pieces below piece_copy_bytes_min go through staging and a kernel, larger ones are
- * worth a copy each; where that lies is the back end's to know. Errors: SL_ERR_INVALID (no layer, a
- * piece of 0 or over its stride, an address or size that overflows), SL_ERR_NO_MEMORY. */
+ * worth a copy each; where that lies is the back end's to know. Pieces of more runs than one never
+ * need the detour. Errors: SL_ERR_INVALID (no layer, a piece of 0 or over its stride, runs that
+ * overlap or pass the stride, an address or size that overflows), SL_ERR_NO_MEMORY. */
 sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *layers,
                            uint32_t layer_count, uint64_t piece_copy_bytes_min,
                            struct sl_error *why);
@@ -39,6 +44,8 @@ struct sl_plan_range {
 /* Errors: SL_ERR_INVALID (the table has no such layers). */
 sl_err sl_plan_range_of(const struct sl_layer_table *table, const struct sl_move *move,
                         struct sl_plan_range *out, struct sl_error *why);
+/* Runs on the device that the layers of the range have, for one block. */
+uint64_t sl_plan_fragments(const struct sl_layer_table *table, const struct sl_plan_range *range);
 /* How many moves from moves[0] on are of the same layers of the same table: 1..count. */
 uint32_t sl_plan_same(const struct sl_move *moves, uint32_t count);
 
@@ -59,5 +66,32 @@ uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer,
 struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_layer,
                             uint32_t layer_count, const uint64_t *block_ids, uint64_t block_count,
                             unsigned char *values);
+
+/* Where a byte of a piece lies, counted from its block, and how many of its run follow. */
+struct sl_swap_cursor {
+    uint64_t offset_bytes, left_bytes;
+};
+static inline struct sl_swap_cursor sl_swap_cursor_of(const struct sl_swap_layer *layer,
+                                                      uint64_t at_bytes)
+{
+    if (layer->fragment_bytes == 0) {
+        return (struct sl_swap_cursor){.offset_bytes = at_bytes,
+                                       .left_bytes = layer->piece_bytes - at_bytes};
+    }
+    uint64_t run = at_bytes / layer->fragment_bytes, in_run = at_bytes % layer->fragment_bytes;
+    return (struct sl_swap_cursor){.offset_bytes = run * layer->fragment_stride_bytes + in_run,
+                                   .left_bytes = layer->fragment_bytes - in_run};
+}
+/* So many bytes of the run further: at its end, to the next run. */
+static inline void sl_swap_cursor_next(const struct sl_swap_layer *layer, struct sl_swap_cursor *at,
+                                       uint64_t bytes)
+{
+    at->offset_bytes += bytes;
+    at->left_bytes -= bytes;
+    if (at->left_bytes == 0 && layer->fragment_bytes != 0) {
+        at->offset_bytes += layer->fragment_stride_bytes - layer->fragment_bytes;
+        at->left_bytes = layer->fragment_bytes;
+    }
+}
 
 #endif

@@ -68,9 +68,12 @@ static bool device_bytes(struct cuda_device *cuda, sl_cu_ptr at, unsigned char *
 static const struct {
     uint64_t piece_bytes, gap_bytes;
     bool cross_layer;
+    uint64_t fragment_bytes; /* cross_layer: the layers' runs take turns; 0: a piece is one */
 } shapes[] = {
-    {4096, 0, false}, {16384, 0, false}, {65536, 0, false},  {1000, 9, false},   {16387, 3, false},
-    {8192, 0, true},  {777, 16, true},   {150000, 0, false}, {600000, 0, false},
+    {4096, 0, false, 0},     {16384, 0, false, 0},  {65536, 0, false, 0},   {1000, 9, false, 0},
+    {16387, 3, false, 0},    {8192, 0, true, 0},    {777, 16, true, 0},     {150000, 0, false, 0},
+    {600000, 0, false, 0},   {65536, 0, true, 256}, {16384, 48, true, 128}, {1001, 3, true, 77},
+    {600000, 0, true, 2000},
 };
 
 struct bed {
@@ -79,7 +82,7 @@ struct bed {
     sl_cu_ptr pool;
     size_t pool_bytes;
     unsigned char *pool_copy, *arena, *arena_copy;
-    uint64_t piece_bytes, stride_bytes, layer_step_bytes, value_bytes;
+    uint64_t piece_bytes, stride_bytes, layer_step_bytes, value_bytes, fragment_bytes;
     uint32_t layers_index, move_count;
     struct sl_move moves[BLOCKS];
 };
@@ -88,12 +91,16 @@ static void bed_open(struct bed *bed, size_t shape, bool pinned)
 {
     struct sl_error why = {0};
     struct sl_layer layers[LAYERS];
-    *bed = (struct bed){.device = device_open(), .piece_bytes = shapes[shape].piece_bytes};
+    *bed = (struct bed){.device = device_open(),
+                        .piece_bytes = shapes[shape].piece_bytes,
+                        .fragment_bytes = shapes[shape].fragment_bytes};
     bed->cuda = cuda_of(bed->device);
     bool cross = shapes[shape].cross_layer;
     bed->value_bytes = LAYERS * bed->piece_bytes;
     bed->stride_bytes = (cross ? bed->value_bytes : bed->piece_bytes) + shapes[shape].gap_bytes;
-    bed->layer_step_bytes = cross ? bed->piece_bytes : bed->stride_bytes * BLOCKS;
+    bed->layer_step_bytes = !cross                    ? bed->stride_bytes * BLOCKS
+                            : bed->fragment_bytes > 0 ? bed->fragment_bytes
+                                                      : bed->piece_bytes;
     bed->pool_bytes = bed->stride_bytes * BLOCKS * (cross ? 1 : LAYERS);
     ck_assert_int_eq(bed->cuda->driver.memory_get(&bed->pool, bed->pool_bytes), 0);
     bed->pool_copy = malloc(bed->pool_bytes);
@@ -109,7 +116,9 @@ static void bed_open(struct bed *bed, size_t shape, bool pinned)
         layers[l] = (struct sl_layer){.base = (unsigned char *)(uintptr_t)at,
                                       .block_stride_bytes = bed->stride_bytes,
                                       .piece_bytes = bed->piece_bytes,
-                                      .block_count = BLOCKS};
+                                      .block_count = BLOCKS,
+                                      .fragment_bytes = bed->fragment_bytes,
+                                      .fragment_stride_bytes = LAYERS * bed->fragment_bytes};
     }
     ck_assert_msg(bed->device->ops->layers_add(bed->device, layers, LAYERS, &bed->layers_index,
                                                &why) == SL_OK,
@@ -160,10 +169,22 @@ static uint64_t piece_offset(const struct bed *bed, const struct sl_move *move, 
     return layer * bed->layer_step_bytes + move->device_block * bed->stride_bytes;
 }
 
+/* Between the copy of the pool and a piece of a value. */
+static void piece_copy(const struct bed *bed, const struct sl_move *move, uint32_t layer,
+                       unsigned char *piece, bool to_pool)
+{
+    uint64_t run_bytes = bed->fragment_bytes == 0 ? bed->piece_bytes : bed->fragment_bytes;
+    unsigned char *block = bed->pool_copy + piece_offset(bed, move, layer);
+    for (uint64_t at = 0; at < bed->piece_bytes; at += run_bytes) {
+        memcpy(to_pool ? block : piece + at, to_pool ? piece + at : block, run_bytes);
+        block += LAYERS * run_bytes;
+    }
+}
+
 static void out_and_in(struct bed *bed, size_t shape)
 {
     struct sl_error why = {0};
-    unsigned char *pool_now = malloc(bed->pool_bytes);
+    unsigned char *pool_now = malloc(bed->pool_bytes), *piece = malloc(bed->piece_bytes);
     ck_assert_msg(
         bed->device->ops->move(bed->device, bed->moves, bed->move_count, true, true, &why) == SL_OK,
         "%s", why.text);
@@ -171,9 +192,8 @@ static void out_and_in(struct bed *bed, size_t shape)
         const struct sl_move *move = &bed->moves[i];
         ck_assert_uint_eq(move->done, 1);
         for (uint32_t l = 0; l < LAYERS; l++) {
-            ck_assert_msg(memcmp(move->host + l * bed->piece_bytes,
-                                 bed->pool_copy + piece_offset(bed, move, l),
-                                 bed->piece_bytes) == 0,
+            piece_copy(bed, move, l, piece, false);
+            ck_assert_msg(memcmp(move->host + l * bed->piece_bytes, piece, bed->piece_bytes) == 0,
                           "shape %zu, value %u, layer %u", shape, i, l);
         }
         ck_assert(sl_digest_equal(move->digest, sl_digest_of(move->host, bed->value_bytes)));
@@ -184,8 +204,7 @@ static void out_and_in(struct bed *bed, size_t shape)
             move->host[k] = (unsigned char)(pattern(k + i) ^ 0x5a);
         }
         for (uint32_t l = 0; l < LAYERS; l++) {
-            memcpy(bed->pool_copy + piece_offset(bed, move, l), move->host + l * bed->piece_bytes,
-                   bed->piece_bytes);
+            piece_copy(bed, move, l, move->host + l * bed->piece_bytes, true);
         }
     }
     ck_assert_msg(bed->device->ops->move(bed->device, bed->moves, bed->move_count, false, false,
@@ -194,6 +213,7 @@ static void out_and_in(struct bed *bed, size_t shape)
     ck_assert(device_bytes(bed->cuda, bed->pool, pool_now, bed->pool_bytes, true));
     ck_assert_msg(memcmp(pool_now, bed->pool_copy, bed->pool_bytes) == 0, "shape %zu", shape);
     free(pool_now);
+    free(piece);
 }
 
 START_TEST(every_way_moves_every_byte_there_and_back)

@@ -14,10 +14,29 @@
 
 static const struct {
     uint64_t piece_bytes, gap_bytes, value_gap_bytes;
+    uint64_t fragment_bytes, fragment_gap; /* 0: a piece is one run */
 } shapes[] = {
-    {16, 0, 0},     {1, 0, 0},       {7, 9, 3},      {1000, 8, 0},   {2048, 0, 0},
-    {2049, 15, 15}, {4096, 0, 0},    {5000, 0, 8},   {5462, 2, 6},   {16384, 0, 0},
-    {16384, 16, 0}, {16387, 13, 11}, {40000, 0, 16}, {49152, 32, 0},
+    {16, 0, 0, 0, 0},
+    {1, 0, 0, 0, 0},
+    {7, 9, 3, 0, 0},
+    {1000, 8, 0, 0, 0},
+    {2048, 0, 0, 0, 0},
+    {2049, 15, 15, 0, 0},
+    {4096, 0, 0, 0, 0},
+    {5000, 0, 8, 0, 0},
+    {5462, 2, 6, 0, 0},
+    {16384, 0, 0, 0, 0},
+    {16384, 16, 0, 0, 0},
+    {16387, 13, 11, 0, 0},
+    {40000, 0, 16, 0, 0},
+    {49152, 32, 0, 0, 0},
+    {16384, 0, 0, 256, 256},
+    {16384, 0, 0, 128, 16},
+    {4096, 16, 16, 2048, 4096},
+    {1001, 3, 5, 77, 1},
+    {5000, 0, 8, 8, 8},
+    {300, 0, 0, 1, 2},
+    {6144, 8, 0, 24, 8},
 };
 
 struct bed {
@@ -36,7 +55,9 @@ static unsigned char noise(uint64_t at)
 
 static void bed_open(struct bed *bed, size_t shape, bool by_offsets)
 {
-    uint64_t piece = shapes[shape].piece_bytes, stride = piece + shapes[shape].gap_bytes;
+    uint64_t piece = shapes[shape].piece_bytes, run = shapes[shape].fragment_bytes;
+    uint64_t gaps = run == 0 ? 0 : piece / run * shapes[shape].fragment_gap;
+    uint64_t stride = piece + gaps + shapes[shape].gap_bytes;
     struct sl_layer layers[LAYERS];
     *bed = (struct bed){.pool_bytes = LAYERS * BLOCKS * stride + SLACK};
     uint64_t value_stride = LAYERS * piece + shapes[shape].value_gap_bytes;
@@ -55,7 +76,10 @@ static void bed_open(struct bed *bed, size_t shape, bool by_offsets)
         layers[l] = (struct sl_layer){.base = bed->pool + l * BLOCKS * stride,
                                       .block_stride_bytes = stride,
                                       .piece_bytes = piece,
-                                      .block_count = BLOCKS};
+                                      .block_count = BLOCKS,
+                                      .fragment_bytes = run,
+                                      .fragment_stride_bytes =
+                                          run == 0 ? 0 : run + shapes[shape].fragment_gap};
     }
     ck_assert_int_eq(sl_layer_table_init(&bed->table, layers, LAYERS, 1, NULL), SL_OK);
     for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -194,7 +218,8 @@ START_TEST(hashes_are_those_of_the_bodies)
             job.value_chunks =
                 (bed.swap.value_bytes + SL_HASH_CHUNK_BYTES - 1) / SL_HASH_CHUNK_BYTES;
             hashes_check(&ptx_kernels[k], &job, shape);
-            if (shapes[shape].piece_bytes % SL_HASH_CHUNK_BYTES == 0) { /* where they lie */
+            if (shapes[shape].piece_bytes % SL_HASH_CHUNK_BYTES == 0 &&
+                shapes[shape].fragment_bytes == 0) { /* where they lie */
                 job.swap.values = NULL;
                 hashes_check(&ptx_kernels[k], &job, shape);
             }

@@ -104,7 +104,7 @@ class Translator:
         if kind == "pred":
             values = [self.operand(value) for value in rest]
             return f"{self.operand(to)} = " + (f"!{values[0]}" if name == "not" else f"({values[0]}) {BINARY[name]} ({values[1]})") + ";"
-        if name in ("add", "sub", "mul.lo", "mad.lo"):
+        if name in ("add", "sub", "mul.lo", "mad.lo", "neg"):
             kind = "u" + kind[1:]  # the same bits, and no overflow in C
         a, b = (self.typed(value, kind) for value in (rest + rest)[:2])
         if name == "mul.wide":
@@ -120,6 +120,8 @@ class Translator:
             return f"{self.operand(to)} = {a} {'<' if name == 'min' else '>'} {b} ? {a} : {b};"
         if name == "not":
             return f"{self.operand(to)} = ({UNSIGNED[width]})~{a};"
+        if name == "neg":
+            return f"{self.operand(to)} = ({UNSIGNED[width]})(0 - {a});"
         if name == "bfi":
             return f"{self.operand(to)} = bits_insert({a}, {b}, (uint32_t)({self.operand(rest[2])}), (uint32_t)({self.operand(rest[3])}));"
         if name == "prmt":

@@ -21,6 +21,7 @@
 #define LAYERS_MAX    6u
 #define ARENA_BYTES   (40 * SL_MIB) /* a slice of 32 MiB and one of 8 */
 #define SLACK_BYTES   64u
+#define PIECE_MAX     150000u
 
 static uint64_t random_next(uint64_t *seed)
 {
@@ -36,15 +37,22 @@ struct shape {
     uint32_t layer_count;
     uint64_t piece_bytes, piece_growth, gap_bytes;
     bool cross_layer, in_order;
+    uint64_t fragment_bytes; /* divides piece and growth; cross_layer: runs take turns */
+    uint64_t fragment_gap;
 };
 static const struct shape shapes[] = {
-    {"layers of 4 KiB", 4, 4096, 0, 0, false, false},
-    {"odd pieces", 3, 1000, 7, 5, false, false},
-    {"16 KiB, digested where they lie", 2, 16384, 0, 16, false, false},
-    {"blocks in one run", 4, 3000, 100, 0, true, true},
-    {"blocks in one run, out of order", 2, 8192, 0, 32, true, false},
-    {"values over the staging", 6, 40000, 0, 0, false, false},
-    {"pieces over the staging", 2, 150000, 0, 0, false, false},
+    {"layers of 4 KiB", 4, 4096, 0, 0, false, false, 0, 0},
+    {"odd pieces", 3, 1000, 7, 5, false, false, 0, 0},
+    {"16 KiB, digested where they lie", 2, 16384, 0, 16, false, false, 0, 0},
+    {"blocks in one run", 4, 3000, 100, 0, true, true, 0, 0},
+    {"blocks in one run, out of order", 2, 8192, 0, 32, true, false, 0, 0},
+    {"values over the staging", 6, 40000, 0, 0, false, false, 0, 0},
+    {"pieces over the staging", 2, 150000, 0, 0, false, false, 0, 0},
+    {"heads side by side", 4, 8192, 0, 0, true, false, 256, 0},
+    {"odd runs", 3, 1001, 77, 5, false, false, 77, 13},
+    {"runs in values over the staging", 6, 40000, 0, 0, false, false, 1000, 24},
+    {"runs in pieces over the staging", 2, 150000, 0, 0, false, false, 50, 50},
+    {"runs without a gap", 2, 4096, 0, 0, false, true, 512, 0},
 };
 
 enum pinning { PINNED, UNPINNED, HALF };
@@ -70,21 +78,41 @@ struct bed {
 
 static void layers_make(struct bed *bed, const struct shape *shape)
 {
-    uint64_t at = 0, all_bytes = 0;
+    uint64_t at = 0, all_bytes = 0, run_bytes = shape->fragment_bytes;
     for (uint32_t l = 0; l < shape->layer_count; l++) {
         all_bytes += shape->piece_bytes + l * shape->piece_growth;
     }
+    bed->pool_bytes = 0;
     for (uint32_t l = 0; l < shape->layer_count; l++) {
         uint64_t piece_bytes = shape->piece_bytes + l * shape->piece_growth;
-        uint64_t stride_bytes = (shape->cross_layer ? all_bytes : piece_bytes) + shape->gap_bytes;
+        uint64_t runs = run_bytes == 0 ? 0 : piece_bytes / run_bytes;
+        uint64_t span_bytes = shape->cross_layer ? all_bytes : piece_bytes;
+        uint64_t stride_bytes = span_bytes + runs * shape->fragment_gap + shape->gap_bytes;
         bed->layers[l] = (struct sl_layer){.base = (unsigned char *)(uintptr_t)at,
                                            .block_stride_bytes = stride_bytes,
                                            .piece_bytes = piece_bytes,
-                                           .block_count = BLOCKS};
-        at += shape->cross_layer ? piece_bytes : stride_bytes * BLOCKS;
+                                           .block_count = BLOCKS,
+                                           .fragment_bytes = run_bytes};
+        if (runs > 0) {
+            bed->layers[l].fragment_stride_bytes =
+                (shape->cross_layer ? shape->layer_count * run_bytes : run_bytes) +
+                shape->fragment_gap;
+        }
+        at += !shape->cross_layer ? stride_bytes * BLOCKS : runs > 0 ? run_bytes : piece_bytes;
+        bed->pool_bytes += stride_bytes * BLOCKS; /* cross_layer: more than needed */
     }
     bed->value_bytes = all_bytes;
-    bed->pool_bytes = (all_bytes + shape->layer_count * shape->gap_bytes) * BLOCKS;
+}
+
+/* Between a block of a layer and its piece in a value. */
+static void piece_copy(unsigned char *block, unsigned char *piece, const struct sl_layer *layer,
+                       bool to_block)
+{
+    uint64_t run_bytes = layer->fragment_bytes == 0 ? layer->piece_bytes : layer->fragment_bytes;
+    for (uint64_t at = 0; at < layer->piece_bytes; at += run_bytes) {
+        memcpy(to_block ? block : piece + at, to_block ? piece + at : block, run_bytes);
+        block += layer->fragment_stride_bytes;
+    }
 }
 
 static sl_err bed_device(struct bed *bed, struct sl_error *why)
@@ -216,9 +244,10 @@ static void assert_out(const struct bed *bed, const struct shape *shape)
         if (move->done == 0) {
             continue;
         }
+        unsigned char piece[PIECE_MAX];
         for (uint32_t l = 0; l < shape->layer_count; l++) {
-            ck_assert_msg(memcmp(move->host + at, piece_at(bed, bed->pool_copy, move, l),
-                                 bed->layers[l].piece_bytes) == 0,
+            piece_copy(piece_at(bed, bed->pool_copy, move, l), piece, &bed->layers[l], false);
+            ck_assert_msg(memcmp(move->host + at, piece, bed->layers[l].piece_bytes) == 0,
                           "%s: value %u, layer %u", shape->name, i, l);
             at += bed->layers[l].piece_bytes;
         }
@@ -274,8 +303,8 @@ static void run_way(const struct shape *shape, enum sl_way way, enum pinning pin
             bed.moves[i].host[k] = (unsigned char)random_next(&seed);
         }
         for (uint32_t l = 0; l < shape->layer_count; l++) {
-            memcpy(piece_at(&bed, bed.pool_copy, &bed.moves[i], l), bed.moves[i].host + at,
-                   bed.layers[l].piece_bytes);
+            piece_copy(piece_at(&bed, bed.pool_copy, &bed.moves[i], l), bed.moves[i].host + at,
+                       &bed.layers[l], true);
             at += bed.layers[l].piece_bytes;
         }
     }

@@ -55,29 +55,55 @@ struct shape {
     bool cross_layer; /* a block's pieces lie one after the other */
     bool in_order;    /* device ids and values ascend */
     bool repeated;    /* device ids may repeat (only read) */
+    uint32_t
+        fragments; /* runs of a piece; 0: it is one. cross_layer: the layers' runs take turns */
+    uint64_t fragment_gap; /* between two runs of a layer */
 };
+
+/* A piece that is so many runs, of a few bytes more than was asked for. */
+static void layer_fragment(struct sl_layer *layer, uint32_t fragments, uint64_t gap_bytes)
+{
+    layer->fragment_bytes = (layer->piece_bytes + fragments - 1) / fragments;
+    layer->fragment_stride_bytes = layer->fragment_bytes + gap_bytes;
+    layer->piece_bytes = layer->fragment_bytes * fragments;
+}
+
+/* Bytes of the device from the first to the last of a block. */
+static uint64_t layer_span(const struct sl_layer *layer)
+{
+    uint64_t runs = layer->fragment_bytes == 0 ? 1 : layer->piece_bytes / layer->fragment_bytes;
+    return layer->piece_bytes + (runs - 1) * (layer->fragment_stride_bytes - layer->fragment_bytes);
+}
 
 static void bed_layers(struct bed *bed, const struct shape *shape)
 {
     size_t at = GUARD_BYTES + shape->base_skew;
-    uint64_t all_bytes = 0;
+    uint64_t all_bytes = 0, turn_bytes = shape->fragment_gap;
     for (uint32_t l = 0; l < shape->layer_count; l++) {
-        bed->layers[l].piece_bytes = shape->piece_bytes + l * shape->piece_growth;
-        bed->layers[l].block_count = shape->block_count;
-        bed->layers[l].block_stride_bytes = bed->layers[l].piece_bytes + shape->gap_bytes;
-        all_bytes += bed->layers[l].piece_bytes;
+        struct sl_layer *layer = &bed->layers[l];
+        layer->piece_bytes = shape->piece_bytes + l * shape->piece_growth;
+        layer->block_count = shape->block_count;
+        if (shape->fragments > 0) {
+            layer_fragment(layer, shape->fragments, shape->fragment_gap);
+        }
+        layer->block_stride_bytes = layer_span(layer) + shape->gap_bytes;
+        all_bytes += layer->piece_bytes;
+        turn_bytes += layer->fragment_bytes;
     }
+    uint64_t block_bytes = shape->fragments > 0 ? shape->fragments * turn_bytes : all_bytes;
     for (uint32_t l = 0; l < shape->layer_count; l++) {
-        bed->layers[l].base = (unsigned char *)at; /* an offset until the memory is there */
+        struct sl_layer *layer = &bed->layers[l];
+        layer->base = (unsigned char *)at; /* an offset until the memory is there */
         if (shape->cross_layer) {
-            bed->layers[l].block_stride_bytes = all_bytes + shape->gap_bytes;
-            at += bed->layers[l].piece_bytes;
+            layer->block_stride_bytes = block_bytes + shape->gap_bytes;
+            layer->fragment_stride_bytes = shape->fragments > 0 ? turn_bytes : 0;
+            at += shape->fragments > 0 ? layer->fragment_bytes : layer->piece_bytes;
         } else {
-            at += bed->layers[l].block_stride_bytes * shape->block_count + GUARD_BYTES;
+            at += layer->block_stride_bytes * shape->block_count + GUARD_BYTES;
         }
     }
     bed->value_bytes = all_bytes;
-    bed->device_bytes = at + (all_bytes + shape->gap_bytes) * shape->block_count + GUARD_BYTES;
+    bed->device_bytes = at + (block_bytes + shape->gap_bytes) * shape->block_count + GUARD_BYTES;
 }
 
 static struct bed *bed_make(const struct shape *shape, uint64_t *seed)
@@ -147,12 +173,17 @@ static void bed_plain_loop(struct bed *bed, bool to_host, uint32_t first, uint32
             }
             unsigned char *piece = bed->device_copy + (layer->base - bed->device) +
                                    bed->blocks[i] * layer->block_stride_bytes;
-            if (to_host) {
-                memcpy(value, piece, layer->piece_bytes);
-            } else {
-                memcpy(piece, value, layer->piece_bytes);
+            uint64_t run_bytes =
+                layer->fragment_bytes == 0 ? layer->piece_bytes : layer->fragment_bytes;
+            for (uint64_t at = 0; at < layer->piece_bytes; at += run_bytes) {
+                if (to_host) {
+                    memcpy(value, piece, run_bytes);
+                } else {
+                    memcpy(piece, value, run_bytes);
+                }
+                value += run_bytes;
+                piece += layer->fragment_stride_bytes;
             }
-            value += layer->piece_bytes;
         }
     }
 }
@@ -188,11 +219,11 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
     uint32_t end = ranged ? first + 1 + (uint32_t)(random_next(seed) % (shape->layer_count - first))
                           : shape->layer_count;
     snprintf(what, sizeof(what),
-             "%u layers of %llu + %llu, gap %llu, skew %llu, %u of %u blocks, %s",
+             "%u layers of %llu + %llu in %u runs, gap %llu, skew %llu, %u of %u blocks, %s",
              shape->layer_count, (unsigned long long)shape->piece_bytes,
-             (unsigned long long)shape->piece_growth, (unsigned long long)shape->gap_bytes,
-             (unsigned long long)shape->base_skew, shape->move_count, shape->block_count,
-             to_host ? "to host" : "to device");
+             (unsigned long long)shape->piece_growth, shape->fragments,
+             (unsigned long long)shape->gap_bytes, (unsigned long long)shape->base_skew,
+             shape->move_count, shape->block_count, to_host ? "to host" : "to device");
     ck_assert_int_eq(sl_device_open("host", 0, STAGING_BYTES, &device, &why), SL_OK);
     ck_assert_msg(device->ops->layers_add(device, bed->layers, bed->layer_count, &table, &why) ==
                       SL_OK,
@@ -266,6 +297,39 @@ static const struct shape shapes[] = {
     {.layer_count = 2, .piece_bytes = 16, .block_count = 700, .move_count = 700}, /* many batches */
     {.layer_count = 2, .piece_bytes = 1, .block_count = 9, .move_count = 9},
     {.layer_count = 2, .piece_bytes = 64, .block_count = 9, .move_count = 0},
+    {.layer_count = 2, /* heads that lie side by side */
+     .piece_bytes = 65536,
+     .fragments = 512,
+     .cross_layer = true,
+     .block_count = 5,
+     .move_count = 5},
+    {.layer_count = 1, .piece_bytes = 4096, .fragments = 1, .block_count = 9, .move_count = 9},
+    {.layer_count = 1, /* runs without a gap: one run */
+     .piece_bytes = 4096,
+     .fragments = 8,
+     .block_count = 9,
+     .move_count = 9},
+    {.layer_count = 3,
+     .piece_bytes = 4096,
+     .piece_growth = 1000,
+     .fragments = 7,
+     .fragment_gap = 3,
+     .base_skew = 5,
+     .block_count = 9,
+     .move_count = 9},
+    {.layer_count = 5,
+     .piece_bytes = 100,
+     .piece_growth = 20000,
+     .fragments = 13,
+     .fragment_gap = 40,
+     .block_count = 6,
+     .move_count = 6},
+    {.layer_count = 2,
+     .piece_bytes = 48,
+     .fragments = 48, /* a byte each */
+     .fragment_gap = 2,
+     .block_count = 300,
+     .move_count = 300},
 };
 
 START_TEST(planned_paths_equal_the_plain_loop)
@@ -295,6 +359,10 @@ START_TEST(random_shapes_equal_the_plain_loop)
             bool to_host = random_next(&seed) % 2 == 0;
             shape.move_count = (uint32_t)(random_next(&seed) % (shape.block_count + 1u));
             shape.repeated = to_host && random_next(&seed) % 4 == 0;
+            if (random_next(&seed) % 2 == 0) {
+                shape.fragments = 1 + (uint32_t)(random_next(&seed) % 40);
+                shape.fragment_gap = random_next(&seed) % 3 * (random_next(&seed) % 600);
+            }
             move_and_compare(&shape, to_host, random_next(&seed) % 2 == 0,
                              random_next(&seed) % 2 == 0, &seed);
         }
@@ -347,6 +415,17 @@ START_TEST(bodies_move_every_byte_at_every_stride)
                                       .block_count = 11,
                                       .move_count = 9,
                                       .piece_growth = skew == 10 ? 17 : 0};
+                run_bodies(&shape, worker_counts[_i], true, &seed);
+                run_bodies(&shape, worker_counts[_i], false, &seed);
+                shape.fragments = 1 + (uint32_t)residue;
+                shape.fragment_gap = skew;
+                shape.cross_layer = residue % 3 == 0;
+                run_bodies(&shape, worker_counts[_i], true, &seed);
+                run_bodies(&shape, worker_counts[_i], false, &seed);
+                shape.piece_bytes = 16 * (residue + 1) * (residue + 100); /* whole words */
+                shape.fragments = (uint32_t)residue + 1;
+                shape.piece_growth = 0;
+                shape.fragment_gap = 48;
                 run_bodies(&shape, worker_counts[_i], true, &seed);
                 run_bodies(&shape, worker_counts[_i], false, &seed);
             }
@@ -437,6 +516,47 @@ static const struct {
     {{.base = somewhere, .block_stride_bytes = UINT64_MAX / 2, .piece_bytes = 16, .block_count = 4},
      1},
     {{.base = somewhere, .block_stride_bytes = UINT64_MAX - 8, .piece_bytes = 16, .block_count = 2},
+     1},
+    {{.base = somewhere, /* 5 does not divide it */
+      .block_stride_bytes = 60,
+      .piece_bytes = 16,
+      .block_count = 1,
+      .fragment_bytes = 5,
+      .fragment_stride_bytes = 5},
+     1},
+    {{.base = somewhere, /* runs one over the other */
+      .block_stride_bytes = 60,
+      .piece_bytes = 16,
+      .block_count = 1,
+      .fragment_bytes = 4,
+      .fragment_stride_bytes = 3},
+     1},
+    {{.base = somewhere, /* the last ends at 34 */
+      .block_stride_bytes = 33,
+      .piece_bytes = 16,
+      .block_count = 1,
+      .fragment_bytes = 4,
+      .fragment_stride_bytes = 10},
+     1},
+    {{.base = somewhere,
+      .block_stride_bytes = 33,
+      .piece_bytes = 16,
+      .block_count = 1,
+      .fragment_bytes = 4,
+      .fragment_stride_bytes = UINT64_MAX / 3 + 1},
+     1},
+    {{.base = somewhere, /* a stride of nothing */
+      .block_stride_bytes = 16,
+      .piece_bytes = 16,
+      .block_count = 1,
+      .fragment_stride_bytes = 4},
+     1},
+    {{.base = somewhere, /* too many runs */
+      .block_stride_bytes = SL_MIB,
+      .piece_bytes = SL_PLAN_FRAGMENTS_MAX + 1,
+      .block_count = 1,
+      .fragment_bytes = 1,
+      .fragment_stride_bytes = 2},
      1},
 };
 

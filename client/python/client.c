@@ -389,6 +389,20 @@ static PyMethodDef client_methods[] = {
     METHOD("remove_batch", sl_py_remove_batch, WORDS,
            "remove_batch(keys, *, timeout=None)\n--\n\nA code for each: 0, or 1 for what was not "
            "there."),
+    METHOD("put_pages", sl_py_put_pages, WORDS,
+           "put_pages(keys, indices, page, limit, addresses, strides, lengths, *, prefix='', "
+           "suffixes=('',), offsets=None, counts=None, steps=None, sizes=None, "
+           "timeout=None)\n--\n\nStores pages of memory where they lie, a value a suffix. A byte "
+           "for each page: 0, or the code of its first value that is not there."),
+    METHOD("get_pages", sl_py_get_pages, WORDS,
+           "get_pages(keys, indices, page, limit, addresses, strides, lengths, *, prefix='', "
+           "suffixes=('',), offsets=None, counts=None, steps=None, sizes=None, "
+           "timeout=None)\n--\n\nReads values into pages. A byte for each page as of put_pages; "
+           "LIMIT: the value has another size."),
+    METHOD("find_pages", sl_py_find_pages, WORDS,
+           "find_pages(keys, *, prefix='', suffixes=('',), elsewhere=False, "
+           "timeout=None)\n--\n\nWhether all values of pages are there: a byte for each page, 0 or "
+           "a code. elsewhere: other nodes are asked for what this one has not."),
     METHOD("prefetch", sl_py_prefetch, WORDS,
            "prefetch(keys, *, timeout=None)\n--\n\nBrings values from this node's disk into memory "
            "and waits. A code for "

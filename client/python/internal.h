@@ -123,6 +123,11 @@ PyObject *sl_py_exists_batch(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_remove_batch(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_prefetch(PyObject *self, PyObject *args, PyObject *names);
 
+/* ---- addresses.c: methods of the client ---- */
+PyObject *sl_py_put_pages(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_get_pages(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_find_pages(PyObject *self, PyObject *args, PyObject *names);
+
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);
 PyObject *sl_py_size(PyObject *self, PyObject *key);

@@ -14,7 +14,7 @@
 
 /* References and nothing else: the module walks over them. */
 struct py_state {
-    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *pool_info;
+    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *pool_info, *batches;
     PyTypeObject *object_info, *story, *node_info, *cluster_info, *op_result;
     PyObject *error;                /* SluiceError */
     PyObject *errors[SL_ERR_COUNT]; /* its subclass for each code; [0] is NULL */
@@ -127,6 +127,8 @@ PyObject *sl_py_prefetch(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_put_pages(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_get_pages(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_find_pages(PyObject *self, PyObject *args, PyObject *names);
+/* ---- batches.c ---- */
+extern PyType_Spec sl_py_batches_spec;
 
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);

@@ -207,6 +207,7 @@ static int module_exec(PyObject *module)
     (void)pthread_once(&watched, forks_watch);
     if (sl_glue_type_add(module, &sl_py_client_spec, &state->client) != 0 ||
         sl_glue_type_add(module, &sl_py_view_spec, &state->view) != 0 ||
+        sl_glue_type_add(module, &sl_py_batches_spec, &state->batches) != 0 ||
         sl_glue_type_add(module, &sl_py_engine_spec, &state->engine) != 0 ||
         sl_glue_type_add(module, &sl_py_memory_spec, &state->memory) != 0 ||
         sl_glue_type_add(module, &sl_py_op_spec, &state->op) != 0 ||

@@ -335,13 +335,23 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     struct bench bench = {.cache_bytes = bench_cache_bytes()};
     const char *seconds = NULL;
     struct bench_gpu_asked gpu = {.total_bytes = 0};
-    const struct ctl_option options[] = {
-        {.name = "size", .size = &bench.size_bytes}, {.name = "total", .size = &gpu.total_bytes},
-        {.name = "batch", .count = &bench.batch},    {.name = "keys", .count = &bench.keys},
-        {.name = "pieces", .count = &bench.pieces},  {.name = "seconds", .text = &seconds},
-        {.name = "sizes", .text = &gpu.sizes},       {.name = "counts", .text = &gpu.counts},
-        {.name = "ways", .text = &gpu.ways},         {.name = "values", .text = &gpu.values},
-        {.name = "host", .text = &gpu.memory}};
+    struct bench_engine_asked engine = {.ranks = 0};
+    const struct ctl_option options[] = {{.name = "size", .size = &bench.size_bytes},
+                                         {.name = "total", .size = &gpu.total_bytes},
+                                         {.name = "batch", .count = &bench.batch},
+                                         {.name = "keys", .count = &bench.keys},
+                                         {.name = "pieces", .count = &bench.pieces},
+                                         {.name = "seconds", .text = &seconds},
+                                         {.name = "sizes", .text = &gpu.sizes},
+                                         {.name = "counts", .text = &gpu.counts},
+                                         {.name = "ways", .text = &gpu.ways},
+                                         {.name = "values", .text = &gpu.values},
+                                         {.name = "host", .text = &gpu.memory},
+                                         {.name = "ranks", .count = &engine.ranks},
+                                         {.name = "blocks", .count = &engine.blocks},
+                                         {.name = "part-bytes", .size = &engine.part_bytes},
+                                         {.name = "layers", .count = &engine.layers},
+                                         {.name = "ops", .count = &engine.ops}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
@@ -358,12 +368,16 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         gpu.limit_ns = seconds == NULL ? 0 : bench.measure_ns;
         return ctl_bench_gpu(ctl, &gpu);
     }
+    if (strcmp(word, "engine") == 0) {
+        engine.measure_ns = bench.measure_ns;
+        return ctl_bench_engine(ctl, &engine);
+    }
     size_t kind = 0;
     while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
         kind++;
     }
     if (kind == SL_COUNT(kind_names) && !queue && !all) {
-        return ctl_wrong(ctl, "one of all, get, put, exists, queue, disk, gpu");
+        return ctl_wrong(ctl, "one of all, get, put, exists, engine, queue, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
         return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
@@ -401,6 +415,8 @@ const struct ctl_command ctl_bench = {
     .help = "bench all [--seconds S]\n"
             "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"
             "                                      [--seconds S]\n"
+            "       sluicectl bench engine [--ranks N] [--blocks N] [--part-bytes N] [--layers N]\n"
+            "                              [--ops N] [--seconds S]\n"
             "       sluicectl bench queue [--size N] [--seconds S]\n"
             "       sluicectl bench disk [--size N] [--total SIZE]\n"
             "       sluicectl bench gpu [--rank GPU] [--total SIZE] [--seconds S] [--sizes N,N] [--counts N,N]\n"
@@ -419,6 +435,12 @@ const struct ctl_command ctl_bench = {
             "          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With --keys N\n"
             "          into free memory; after N puts the keys are removed, which is not timed\n"
             "  exists  in the shared index\n"
+            "  engine  an op after the other of an engine whose memory is made here: blocks stored and\n"
+            "          loaded by coordinator and swappers, and loads of blocks that are not there\n"
+            "          (miss). Beside memcpy of what one rank has of an op: a ratio of 1 means that every\n"
+            "          rank is as fast as memcpy alone. CPU time is that of all actors and of this\n"
+            "          process. Stored blocks are removed again, which is not timed; they take up to 5/8\n"
+            "          of the node's memory\n"
             "  queue   round trips of one frame between two processes through shared memory, beside\n"
             "          ZeroMQ; needs no node\n"
             "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
@@ -436,6 +458,11 @@ const struct ctl_command ctl_bench = {
             "                    bounded by memory; a million keys want --index-memory 400MiB of the node)\n"
             "  --pieces N        get, put: each value from or into so many pieces (default: one buffer)\n"
             "  --seconds S       of measuring (default 2); gpu: no row begins later (default 90)\n"
+            "  --ranks N         engine: ranks, each with a swapper of the node (default 1)\n"
+            "  --blocks N        engine: blocks an op (default 64)\n"
+            "  --part-bytes N    engine: bytes of a block that a rank has (default 1MiB)\n"
+            "  --layers N        engine: pieces of these bytes (default 1)\n"
+            "  --ops N           engine: so many ops of each kind, at least (default: as --seconds allow)\n"
             "  --total SIZE      disk: bytes stored; gpu: memory of each side, larger rows are left out\n"
             "                    (default 7GiB)\n"
             "  --sizes N,N       gpu: bytes of a piece (default 4KiB,16KiB,28KiB,64KiB,256KiB)\n"

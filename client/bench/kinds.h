@@ -1,5 +1,5 @@
-/* client/bench/kinds.h - the benches that are not of the client: a disk, a GPU, a queue. Each gives
- * the exit code. */
+/* client/bench/kinds.h - the benches that are not of values by key: an engine, a disk, a GPU, a
+ * queue. Each gives the exit code. */
 #ifndef SL_CLIENT_BENCH_KINDS_H
 #define SL_CLIENT_BENCH_KINDS_H
 
@@ -14,6 +14,13 @@ struct bench_gpu_asked {
     const char *sizes, *counts, *ways, *values, *memory;
 };
 int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked);
+/* Ops of an engine; 0: the default (bench.c's help). */
+struct bench_engine_asked {
+    uint64_t ranks, blocks, part_bytes, layers;
+    uint64_t ops;        /* of each kind, at least; 0: as many as measure_ns allows */
+    uint64_t measure_ns; /* without ops */
+};
+int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked);
 /* Frames of size_bytes (0: 64), measured for measure_ns in all. */
 int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns);
 

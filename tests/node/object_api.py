@@ -281,6 +281,32 @@ class ObjectApi(unittest.TestCase):
             self.assertGreater(row["ops_per_s"], 0)
         self.assertEqual(json.loads(self.fine("ls", "bench/", "--json"))["count"], 0)
 
+    def test_bench_of_an_engine_measures_and_cleans_up(self):
+        before = json.loads(self.fine("ls", "--json"))["count"]
+        report = json.loads(self.fine("bench", "engine", "--blocks", "3", "--part-bytes", "20000", "--layers", "7", "--ops", "20", "--json"))
+        self.assertEqual((report["bench"], report["ranks"], report["blocks"], report["part_bytes"]), ("engine", 1, 3, 20000))
+        rows = {row["op"]: row for row in report["rows"]}
+        self.assertEqual(set(rows), {"store", "load", "miss"})
+        for row in rows.values():
+            self.assertGreaterEqual(row["ops"], 20)
+            self.assertGreater(row["p50_us"], 0)
+            self.assertLessEqual(row["least_us"], row["p99_us"])
+            self.assertGreater(row["cpu_us"]["coordinator"], 0)
+        for op in ("store", "load"):
+            self.assertGreater(rows[op]["baseline"]["ratio"], 0)
+            self.assertGreater(rows[op]["baseline"]["bytes_per_s"], 0)
+            self.assertGreater(rows[op]["cpu_s_per_gb"], 0)
+            self.assertGreater(rows[op]["cpu_us"]["swapper.0"], 0)
+        self.assertEqual(json.loads(self.fine("ls", "--json"))["count"], before)
+
+    def test_bench_of_an_engine_refuses_what_cannot_be(self):
+        for words in (["--ranks", "65"], ["--blocks", "4097"], ["--part-bytes", "65MiB"], ["--layers", "1025"],
+                      ["--part-bytes", "4", "--layers", "5"]):
+            self.assertEqual(self.node.ctl("bench", "engine", *words).returncode, 2, words)
+        too_large = self.node.ctl("bench", "engine", "--blocks", "64")
+        self.assertEqual(too_large.returncode, 2)
+        self.assertIn(b"no room for two", too_large.stderr)
+
     def test_replay_of_a_small_workload_is_whole(self):
         trace = self.node.directory + "/trace.jsonl"
         with open(trace, "wb") as out:

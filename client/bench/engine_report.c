@@ -1,0 +1,203 @@
+/* client/bench/engine_report.c - what the bench of an engine has measured, for people and as JSON. */
+#include "client/bench/engine.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+    [ENGINE_STORE] = "store", [ENGINE_LOAD] = "load", [ENGINE_MISS] = "miss"};
+
+uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind)
+{
+    if (kind == ENGINE_MISS) {
+        return BENCH_SIDE_OP + 1; /* moves no bytes */
+    }
+    return bench_copy_name(&bench->rows[kind].limit) != NULL ? BENCH_SIDES : BENCH_SIDE_COPY;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
+static double median(const struct engine_bench *bench, const struct engine_row *row,
+                     enum bench_side side, enum bench_side divisor)
+{
+    uint32_t count = bench->round_count;
+    double *values = calloc(SL_MAX(count, 1), sizeof *values);
+    if (values == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = row->rates[side][i];
+        if (divisor != BENCH_SIDES) {
+            values[i] = values[i] / SL_MAX(row->rates[divisor][i], 1e-9);
+        }
+    }
+    qsort(values, count, sizeof *values, by_value);
+    double middle = count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
+    free(values);
+    return middle;
+}
+
+static double quantile_us(const struct ctl_histogram *histogram, double share)
+{
+    return (double)ctl_histogram_quantile(histogram, share) / 1e3;
+}
+
+static double op_bytes(const struct engine_bench *bench, enum engine_kind kind)
+{
+    return kind == ENGINE_MISS
+               ? 0
+               : (double)bench->ranks * (double)bench->blocks * (double)bench->part_bytes;
+}
+
+static double cpu_ns(const struct engine_bench *bench, const struct engine_row *row)
+{
+    uint64_t sum = row->own_ns;
+    for (uint32_t i = 0; i < bench->actor_count; i++) {
+        sum += row->actor_ns[i];
+    }
+    return (double)sum;
+}
+
+struct side { /* what the ops are measured beside */
+    const char *name;
+    double bytes_per_s, ratio, op_ratio, p50_us;
+};
+
+static struct side side_of(const struct engine_bench *bench, enum engine_kind kind,
+                           enum bench_side side)
+{
+    const struct engine_row *row = &bench->rows[kind];
+    double p50_us = quantile_us(&row->limit.calls_ns[side], 0.5);
+    return (struct side){
+        .name =
+            side == BENCH_SIDE_COPY ? bench_copy_name(&row->limit) : bench_limit_name(&row->limit),
+        .bytes_per_s =
+            median(bench, row, side, BENCH_SIDES) * op_bytes(bench, kind) / (double)bench->ranks,
+        .ratio = median(bench, row, BENCH_SIDE_OP, side),
+        .op_ratio = p50_us / SL_MAX(quantile_us(&row->ops_ns, 0.5), 1e-3),
+        .p50_us = p50_us,
+    };
+}
+
+/* ---- JSON ---- */
+
+static json_t *cpu_json(const struct engine_bench *bench, const struct engine_row *row)
+{
+    double ops = (double)SL_MAX(row->ops, 1);
+    json_t *cpu = json_pack("{s:f}", "client", (double)row->own_ns / ops / 1e3);
+    for (uint32_t i = 0; i < bench->actor_count; i++) {
+        (void)json_object_set_new(cpu, bench->actors[i].name,
+                                  json_real((double)row->actor_ns[i] / ops / 1e3));
+    }
+    return cpu;
+}
+
+static json_t *side_json(const struct side *side)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", side->name, "bytes_per_s",
+                     side->bytes_per_s, "p50_us", side->p50_us, "ratio", side->ratio, "op_ratio",
+                     side->op_ratio);
+}
+
+static json_t *row_json(const struct engine_bench *bench, enum engine_kind kind)
+{
+    const struct engine_row *row = &bench->rows[kind];
+    double ops_per_s = median(bench, row, BENCH_SIDE_OP, BENCH_SIDES);
+    double bytes = op_bytes(bench, kind) * (double)row->ops;
+    json_t *out = json_pack(
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "op", kind_names[kind], "ops",
+        (json_int_t)row->ops, "ops_per_s", ops_per_s, "bytes_per_s",
+        ops_per_s * op_bytes(bench, kind), "p50_us", quantile_us(&row->ops_ns, 0.5), "p99_us",
+        quantile_us(&row->ops_ns, 0.99), "least_us", (double)row->least_ns / 1e3, "cpu_us_per_op",
+        cpu_ns(bench, row) / (double)SL_MAX(row->ops, 1) / 1e3, "cpu_us", cpu_json(bench, row));
+    if (bytes > 0) {
+        struct side base = side_of(bench, kind, BENCH_SIDE_BASELINE);
+        (void)json_object_set_new(out, "cpu_s_per_gb", json_real(cpu_ns(bench, row) / bytes));
+        (void)json_object_set_new(out, "baseline", side_json(&base));
+    }
+    if (engine_sides(bench, kind) == BENCH_SIDES) {
+        struct side copy = side_of(bench, kind, BENCH_SIDE_COPY);
+        (void)json_object_set_new(out, "copy", side_json(&copy));
+    }
+    return out;
+}
+
+static void print_json(const struct ctl *ctl, const struct engine_bench *bench)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
+        (void)json_array_append_new(rows, row_json(bench, (enum engine_kind)i));
+    }
+    ctl_give_json(ctl,
+                  json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "bench", "engine",
+                            "ranks", (json_int_t)bench->ranks, "blocks", (json_int_t)bench->blocks,
+                            "part_bytes", (json_int_t)bench->part_bytes, "layers",
+                            (json_int_t)bench->layer_count, "llc_bytes",
+                            (json_int_t)bench->cache_bytes, "walk_bytes",
+                            (json_int_t)bench->walk_bytes, "rounds", (json_int_t)bench->round_count,
+                            "loads_not_from_memory", (json_int_t)bench->elsewhere, "rows", rows));
+}
+
+/* ---- text ---- */
+
+static void print_side(const struct side *side)
+{
+    (void)printf("        %-32s %8.2f GB/s   ratio a rank %.3f, of single ops %.3f\n", side->name,
+                 side->bytes_per_s / 1e9, side->ratio, side->op_ratio);
+}
+
+static void print_row(const struct engine_bench *bench, enum engine_kind kind)
+{
+    const struct engine_row *row = &bench->rows[kind];
+    double ops_per_s = median(bench, row, BENCH_SIDE_OP, BENCH_SIDES);
+    double ops = (double)SL_MAX(row->ops, 1);
+    (void)printf("  %-6s p50 %.2f us, p99 %.2f us, least %.2f us; %.0f ops/s", kind_names[kind],
+                 quantile_us(&row->ops_ns, 0.5), quantile_us(&row->ops_ns, 0.99),
+                 (double)row->least_ns / 1e3, ops_per_s);
+    double bytes = op_bytes(bench, kind);
+    if (bytes > 0) {
+        (void)printf(", %.2f GB/s; CPU %.3f s/GB", ops_per_s * bytes / 1e9,
+                     cpu_ns(bench, row) / (bytes * ops));
+    } else {
+        (void)printf("; a block %.3f us", quantile_us(&row->ops_ns, 0.5) / (double)bench->blocks);
+    }
+    (void)printf("\n        CPU us an op: client %.1f", (double)row->own_ns / ops / 1e3);
+    for (uint32_t i = 0; i < bench->actor_count; i++) {
+        double us = (double)row->actor_ns[i] / ops / 1e3;
+        if (us >= 0.05) {
+            (void)printf(", %s %.1f", bench->actors[i].name, us);
+        }
+    }
+    (void)printf("\n");
+    for (uint32_t side = BENCH_SIDE_BASELINE; side < engine_sides(bench, kind); side++) {
+        struct side beside = side_of(bench, kind, (enum bench_side)side);
+        print_side(&beside);
+    }
+}
+
+void engine_print(const struct ctl *ctl, const struct engine_bench *bench)
+{
+    if (ctl->json) {
+        print_json(ctl, bench);
+        return;
+    }
+    char part[32], walk[32], cache[32];
+    (void)printf("ops of %" PRIu64 " blocks, %" PRIu64 " ranks, parts of %s in %" PRIu64
+                 " layers; walking over %s, last-level cache %s, %u rounds\n",
+                 bench->blocks, bench->ranks, ctl_size_text(bench->part_bytes, part),
+                 bench->layer_count, ctl_size_text(bench->walk_bytes, walk),
+                 ctl_size_text(bench->cache_bytes, cache), bench->round_count);
+    for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
+        print_row(bench, (enum engine_kind)i);
+    }
+    if (bench->elsewhere > 0) {
+        (void)printf("  %" PRIu64 " loads had blocks from disk or from another node\n",
+                     bench->elsewhere);
+    }
+}

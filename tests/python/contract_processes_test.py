@@ -257,7 +257,7 @@ class Threads(OnPool):
                     except TypeError:
                         pass
 
-        rounds(50)
+        rounds(500)  # the interpreter's own caches take some 200 blocks until then, and none later
         gc.collect()
         blocks, descriptors = sys.getallocatedblocks(), len(os.listdir("/proc/self/fd"))
         rounds(500)

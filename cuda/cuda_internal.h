@@ -13,7 +13,7 @@
 #define CUDA_SLOT_COPIES 8192u
 #define CUDA_DIRECT      UINT64_MAX /* not through the bounce memory */
 #define CUDA_NO_HASH     UINT32_MAX
-#define CUDA_TABLES_MAX  8192u
+#define CUDA_TABLES_MAX  65536u
 #define CUDA_MAPS_MAX    8192u
 #define CUDA_HOSTS_MAX   64u
 #define CUDA_PROBE_BYTES (16 * SL_MIB) /* moved at most for one figure of a measurement */

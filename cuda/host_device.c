@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Tables in use at once: engines x pools of one rank. */
-#define HOST_TABLES_MAX 8192u
+/* Tables in use at once: engines x pools x parts of one rank. */
+#define HOST_TABLES_MAX 65536u
 /* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
  * ns. */
 #define HOST_PIECE_COPY_BYTES 512u

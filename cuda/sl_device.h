@@ -58,7 +58,8 @@ struct sl_layer {
     uint64_t block_stride_bytes;
     uint64_t piece_bytes;
     uint64_t block_count;
-    uint64_t fragment_bytes;        /* divides piece_bytes; 0: one run */
+    uint64_t fragment_bytes;        /* divides piece_bytes; 0: one run. Of all layers of a table
+                                       together up to SL_DEVICE_BLOCK_RUNS_MAX runs */
     uint64_t fragment_stride_bytes; /* from fragment_bytes on; the last run ends within the block's
                                        stride; 0 when fragment_bytes is */
 };
@@ -130,10 +131,14 @@ struct sl_device_stats {
     uint64_t computes; /* 1: another process was seen to compute on the GPU just now */
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
-#define SL_DEVICE_TEXT_BYTES      240u
-#define SL_GPU_UUID_BYTES         16u /* as cuDeviceGetUuid_v2 gives it: with MIG of the instance */
-#define SL_GPU_TEXT_BYTES         41u
-#define SL_DEVICE_SLICES_MAX      2u /* on their way at a time */
+/* Runs of a block in all layers of a table, and of the moves of a slice. A GPU without kernels
+ * copies each by itself, 2 us a run, and a swapper that says nothing for a second is killed. */
+#define SL_DEVICE_BLOCK_RUNS_MAX 262144u
+#define SL_DEVICE_SLICE_RUNS_MAX 65536u /* if there are several moves in it */
+#define SL_DEVICE_TEXT_BYTES     240u
+#define SL_GPU_UUID_BYTES        16u /* as cuDeviceGetUuid_v2 gives it: with MIG of the instance */
+#define SL_GPU_TEXT_BYTES        41u
+#define SL_DEVICE_SLICES_MAX     2u /* on their way at a time */
 struct sl_device {
     const struct sl_device_ops *ops;
     uint64_t staging_bytes;

@@ -117,9 +117,9 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
         }
         fragments += layer_fragmented(&layers[i]) ? layer_fragments(&layers[i]) : 0;
     }
-    if (fragments > SL_PLAN_FRAGMENTS_MAX) {
+    if (fragments > SL_DEVICE_BLOCK_RUNS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "a block has %" PRIu64 " runs: up to %u are possible",
-                       fragments, SL_PLAN_FRAGMENTS_MAX);
+                       fragments, SL_DEVICE_BLOCK_RUNS_MAX);
     }
     struct sl_layer_table table = {
         .layers = calloc(layer_count, sizeof(*table.layers)),

@@ -7,9 +7,6 @@
 #include "cuda/sl_kernel_body.h"
 
 #define SL_PLAN_LAYERS_MAX 4096u
-/* Runs of a block in all layers. A device without kernels copies each by itself, 2 us a run, and a
- * swapper that says nothing for a second is killed. */
-#define SL_PLAN_FRAGMENTS_MAX 262144u
 enum sl_plan_path {
     SL_PLAN_RUNS,   /* a block is one run on the device: plain copies, adjacent blocks merged */
     SL_PLAN_PIECES, /* one copy a piece */

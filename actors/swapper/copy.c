@@ -78,15 +78,33 @@ static sl_err view_follow(struct swapper *self, struct sl_error *why)
 
 /* ---- copying ---- */
 
-static sl_err item_layers_check(const struct sl_item_piece *item, const struct sw_pool *pool,
+static sl_err item_layers_check(const struct sl_item_piece *item, const struct sw_part *part,
                                 uint32_t number, struct sl_error *why)
 {
     bool all = item->first_layer == 0 && item->layer_end == 0;
-    return all || (item->first_layer < item->layer_end && item->layer_end <= pool->layer_count)
+    return all || (item->first_layer < item->layer_end && item->layer_end <= part->layer_count)
                ? SL_OK
                : sl_fail(why, SL_ERR_INVALID,
                          "items[%u].layer_end: layers %" PRIu64 " to %" PRIu64 " of %u", number,
-                         item->first_layer, item->layer_end, pool->layer_count);
+                         item->first_layer, item->layer_end, part->layer_count);
+}
+
+static sl_err item_part_check(const struct swapper *self, const struct sw_engine *engine,
+                              const struct sl_item_piece *item, uint32_t number,
+                              struct sl_error *why)
+{
+    if (sw_item_part(engine, item) != NULL) {
+        return SL_OK;
+    }
+    if (item->pool < SW_POOLS_MAX && engine->pools[item->pool].part_count > 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "items[%u].part: engine %" PRIu64 " has no part %" PRIu64 " of pool %" PRIu64
+                       " on rank %" PRIu64,
+                       number, engine->engine_id, item->part, item->pool, self->rank);
+    }
+    return sl_fail(why, SL_ERR_INVALID,
+                   "items[%u].pool: engine %" PRIu64 " has no pool %" PRIu64 " on rank %" PRIu64,
+                   number, engine->engine_id, item->pool, self->rank);
 }
 
 /* Room for the hashes that are answered. */
@@ -116,23 +134,21 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
     sl_err err = view_follow(self, why);
     for (uint32_t i = 0; err == SL_OK && i < job->item_count; i++) {
         const struct sl_item_piece *item = &job->items[i];
-        if (item->pool >= SW_POOLS_MAX || !engine->pools[item->pool].present) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "items[%u].pool: engine %" PRIu64 " has no pool %" PRIu64
-                           " on rank %" PRIu64,
-                           i, engine->engine_id, item->pool, self->rank);
+        err = item_part_check(self, engine, item, i, why);
+        if (err != SL_OK) {
+            return err;
         }
-        const struct sw_pool *pool = &engine->pools[item->pool];
-        if (item->device_block >= pool->block_count) {
+        const struct sw_part *part = sw_item_part(engine, item);
+        if (item->device_block >= part->block_count) {
             return sl_fail(why, SL_ERR_INVALID, "items[%u].device_block: %" PRIu64 " of %" PRIu64,
-                           i, item->device_block, pool->block_count);
+                           i, item->device_block, part->block_count);
         }
-        if (item->length_bytes != pool->value_bytes) {
+        if (item->length_bytes != part->value_bytes) {
             return sl_fail(why, SL_ERR_INVALID,
                            "items[%u].length_bytes: %" PRIu64 ", parts of the pool have %" PRIu64,
-                           i, item->length_bytes, pool->value_bytes);
+                           i, item->length_bytes, part->value_bytes);
         }
-        err = item_layers_check(item, pool, i, why);
+        err = item_layers_check(item, part, i, why);
         if (err != SL_OK) {
             return err;
         }

@@ -6,7 +6,8 @@
 #include "ipc/sl_msg.h"
 #include "runtime/sl_metrics.h"
 
-#define SW_POOLS_MAX 8u /* of the message table */
+#define SW_POOLS_MAX 8u  /* of the message table */
+#define SW_PARTS_MAX 64u /* likewise */
 /* Distinct memory of the table of pools that one rank of an engine lies in. */
 #define SW_EPOCHS_MAX 64u
 
@@ -16,14 +17,20 @@ enum sw_engine_state {
     SW_ENGINE_READY, /* mapped */
 };
 
-struct sw_pool {
-    bool present; /* this rank has layers of it */
+/* What this rank has of a part of a pool's blocks: its layers, in their order. */
+struct sw_part {
     uint32_t layers_index;
-    uint32_t layer_count;
+    uint32_t layer_count; /* 0: this rank does not have it */
     uint64_t
         *layer_offsets; /* layer_count + 1: where each begins in the value, and its end; owned */
     uint64_t value_bytes;
     uint64_t block_count;
+    uint64_t runs; /* of a block, in all layers */
+};
+
+struct sw_pool {
+    uint32_t part_count;   /* 0: one a rank, the only row of parts */
+    struct sw_part *parts; /* owned */
 };
 
 struct sw_engine {
@@ -40,11 +47,14 @@ struct sw_engine {
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
- * alone. What takes long says to metrics that it goes on. Errors: those of the device's map; SL_ERR_INVALID (names the region: layers missing or
- * double, sizes that do not fit); SL_ERR_LIMIT. */
+ * alone. What takes long says to metrics that it goes on. Errors: those of the device's map;
+ * SL_ERR_INVALID (names the region, or pool and part: layers missing or double, sizes or runs that
+ * do not fit); SL_ERR_LIMIT. */
 sl_err sw_engine_map(struct sl_device *device, struct sl_metrics *metrics,
                      const struct sl_body_engine_get_reply *body, uint64_t rank,
                      struct sw_engine *engine, struct sl_error *why);
+/* The part that the rank has; part is 0 in pools without part_count. NULL: it does not have it. */
+const struct sw_part *sw_engine_part(const struct sw_engine *engine, uint64_t pool, uint64_t part);
 bool sw_engine_is_of(const struct sw_engine *engine, uint64_t epoch);
 /* Also accepts one that is not mapped. Leaves state, id and times alone. */
 void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine);

@@ -75,6 +75,9 @@ sl_err sw_step(struct swapper *self);
 void sw_copies_tick(struct swapper *self, uint64_t now_ns);
 
 /* ---- slices.c: what is on its way ---- */
+/* NULL: the rank does not have it. In pools without part_count the item's part says nothing. */
+const struct sw_part *sw_item_part(const struct sw_engine *engine,
+                                   const struct sl_item_piece *item);
 /* The chunks that are whole with what the item is of. */
 struct sl_digest_span sw_item_span(const struct sw_engine *engine,
                                    const struct sl_item_piece *item);

@@ -2,15 +2,25 @@
 #include "actors/swapper/internal.h"
 #include "ipc/sl_index.h"
 
+#include <string.h>
+
 struct extent { /* what of a part is to be copied */
     uint64_t from, end;
 };
 
+const struct sw_part *sw_item_part(const struct sw_engine *engine, const struct sl_item_piece *item)
+{
+    bool parts = item->pool < SW_POOLS_MAX && engine->pools[item->pool].part_count > 0;
+    return sw_engine_part(engine, item->pool, parts ? item->part : 0);
+}
+
+/* Of an item that was checked. */
 static struct extent item_extent(const struct sw_engine *engine, const struct sl_item_piece *item)
 {
-    const struct sw_pool *pool = &engine->pools[item->pool];
-    uint64_t end = item->layer_end != 0 ? pool->layer_offsets[item->layer_end] : pool->value_bytes;
-    return (struct extent){.from = pool->layer_offsets[item->first_layer], .end = end};
+    const struct sw_part *part = sw_item_part(engine, item);
+    SL_ASSERT(part != NULL);
+    uint64_t end = item->layer_end != 0 ? part->layer_offsets[item->layer_end] : part->value_bytes;
+    return (struct extent){.from = part->layer_offsets[item->first_layer], .end = end};
 }
 
 struct sl_digest_span sw_item_span(const struct sw_engine *engine, const struct sl_item_piece *item)
@@ -26,7 +36,7 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
                            const struct sw_engine *engine)
 {
     const struct sl_device *device = self->memory.device;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, runs = 0;
     slice->count = 0;
     for (uint32_t looked = 0; job->next_item < job->item_count; looked++) {
         uint32_t i = job->next_item;
@@ -34,9 +44,12 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
         struct extent extent = item_extent(engine, item);
         struct sw_slice_part part = {
             .item = i, .bytes = extent.end - extent.from, .chunk_at = job->chunk_at};
-        if (sl_device_slice_full(device, looked, bytes, part.bytes)) {
+        const struct sw_part *of = sw_item_part(engine, item);
+        if (sl_device_slice_full(device, looked, bytes, part.bytes) ||
+            (runs > 0 && runs + of->runs > SL_DEVICE_SLICE_RUNS_MAX)) {
             break;
         }
+        runs += of->runs;
         job->next_item++;
         if (job->chunked) {
             part.span = sw_item_span(engine, item);
@@ -60,12 +73,67 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
         slice->moves[slice->count++] = (struct sl_move){
             .host = host,
             .device_block = item->device_block,
-            .layers_index = engine->pools[item->pool].layers_index,
+            .layers_index = of->layers_index,
             .first_layer = (uint32_t)item->first_layer,
             .layer_end = (uint32_t)item->layer_end,
         };
     }
     return bytes;
+}
+
+/* Before b, when moves of the same layers shall follow each other. */
+static bool move_before(const struct sl_move *a, const struct sl_move *b)
+{
+    if (a->layers_index != b->layers_index) {
+        return a->layers_index < b->layers_index;
+    }
+    return a->first_layer != b->first_layer ? a->first_layer < b->first_layer
+                                            : a->layer_end < b->layer_end;
+}
+
+/* Items come block by block, with all pools and parts of a block, but the device does moves of the
+ * same layers together: one kernel for all of them. Stable, by merging: up to 1024 moves, and none
+ * is touched when they are in order already. */
+static void slice_order(struct sw_slice *slice)
+{
+    uint16_t order[SL_DEVICE_SLICE_MOVES_MAX], merged[SL_DEVICE_SLICE_MOVES_MAX];
+    bool in_order = true;
+    for (uint32_t i = 0; i < slice->count; i++) {
+        order[i] = (uint16_t)i;
+        in_order &= i == 0 || !move_before(&slice->moves[i], &slice->moves[i - 1]);
+    }
+    if (in_order) {
+        return;
+    }
+    for (uint32_t width = 1; width < slice->count; width *= 2) {
+        for (uint32_t from = 0; from < slice->count; from += 2 * width) {
+            uint32_t middle = SL_MIN(from + width, slice->count);
+            uint32_t end = SL_MIN(from + 2 * width, slice->count), a = from, b = middle;
+            for (uint32_t i = from; i < end; i++) {
+                bool second = a == middle || (b < end && move_before(&slice->moves[order[b]],
+                                                                     &slice->moves[order[a]]));
+                merged[i] = order[second ? b++ : a++];
+            }
+        }
+        memcpy(order, merged, slice->count * sizeof(*order));
+    }
+    for (uint32_t i = 0; i < slice->count; i++) { /* each cycle of the permutation once */
+        struct sl_move move = slice->moves[i];
+        struct sw_slice_part part = slice->parts[i];
+        uint32_t to = i;
+        while (order[to] != to) {
+            uint32_t from = order[to];
+            order[to] = (uint16_t)to;
+            if (from == i) {
+                slice->moves[to] = move;
+                slice->parts[to] = part;
+                break;
+            }
+            slice->moves[to] = slice->moves[from];
+            slice->parts[to] = slice->parts[from];
+            to = from;
+        }
+    }
 }
 
 sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
@@ -79,6 +147,7 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
     if (slice->count == 0) {
         return SL_OK;
     }
+    slice_order(slice);
     slice->job = job;
     job->slices++;
     self->slice_count++;

@@ -553,7 +553,7 @@ static const struct {
      1},
     {{.base = somewhere, /* too many runs */
       .block_stride_bytes = SL_MIB,
-      .piece_bytes = SL_PLAN_FRAGMENTS_MAX + 1,
+      .piece_bytes = SL_DEVICE_BLOCK_RUNS_MAX + 1,
       .block_count = 1,
       .fragment_bytes = 1,
       .fragment_stride_bytes = 2},

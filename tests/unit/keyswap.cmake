@@ -18,3 +18,4 @@ sl_test(transporter_plan_test LABEL unit SOURCES unit/transporter_plan_test.c LI
 sl_test(keyer_test LABEL unit SOURCES unit/keyer_test.c unit/stepped_env.c LIBS sluice_keyer)
 sl_test(transporter_test LABEL unit SOURCES unit/transporter_test.c unit/stepped_env.c LIBS sluice_transporter)
 sl_test(swapper_test LABEL unit SOURCES unit/swapper_test.c unit/stepped_env.c LIBS sluice_swapper)
+sl_test(swapper_parts_test LABEL unit SOURCES unit/swapper_parts_test.c unit/stepped_env.c LIBS sluice_swapper)

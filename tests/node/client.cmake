@@ -17,6 +17,11 @@ add_executable(layers_probe ${CMAKE_CURRENT_LIST_DIR}/layers_probe.c)
 target_link_libraries(layers_probe PRIVATE sl_flags sluice)
 set_target_properties(layers_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(layers LABEL node SCRIPT node/layers_test.py TIMEOUT 600)
+# Parts of blocks that are no ranks, and ranks that are processes.
+add_executable(parts_probe ${CMAKE_CURRENT_LIST_DIR}/parts_probe.c)
+target_link_libraries(parts_probe PRIVATE sl_flags sluice)
+set_target_properties(parts_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(parts LABEL node SCRIPT node/parts_test.py TIMEOUT 600)
 # Values from and into pieces of memory.
 add_executable(pieces_probe ${CMAKE_CURRENT_LIST_DIR}/pieces_probe.c)
 target_link_libraries(pieces_probe PRIVATE sl_flags sluice)

@@ -407,6 +407,12 @@ static PyMethodDef client_methods[] = {
            "prefetch(keys, *, timeout=None)\n--\n\nBrings values from this node's disk into memory "
            "and waits. A code for "
            "each: 0 came, EXISTS was there, NOT_FOUND, NO_SPACE, ..."),
+    METHOD("contribute", sl_py_contribute, WORDS,
+           "contribute(name, length, *, timeout=None)\n--\n\nLends so many bytes of memory to the "
+           "node, under a name of its own, as long as the client is open. UnsupportedError: the "
+           "node has no contributions."),
+    METHOD("withdraw", sl_py_withdraw, WORDS,
+           "withdraw(name, *, timeout=None)\n--\n\nTakes it back; waits until nothing uses it."),
     METHOD("flush", client_flush, WORDS,
            "flush(*, timeout=None)\n--\n\nWaits until all that was stored before is durable. "
            "UnsupportedError: no disk."),

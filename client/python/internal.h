@@ -130,6 +130,13 @@ PyObject *sl_py_find_pages(PyObject *self, PyObject *args, PyObject *names);
 /* ---- batches.c ---- */
 extern PyType_Spec sl_py_batches_spec;
 
+/* ---- rules.c: functions of the module; methods of the client ---- */
+PyObject *sl_py_store_config(PyObject *module, PyObject *args, PyObject *names);
+PyObject *sl_py_pool_creator(PyObject *module, PyObject *args, PyObject *names);
+PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers);
+PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
+
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);
 PyObject *sl_py_size(PyObject *self, PyObject *key);

@@ -230,6 +230,17 @@ static PyMethodDef module_methods[] = {
     {"handover_mode", sl_py_handover_mode, METH_NOARGS,
      "What FD_PD_TRANSFER_VIA_STORAGE says: HANDOVER_BY_STORAGE or HANDOVER_DIRECT. ConfigError: "
      "it says anything else."},
+    {"store_config", (PyCFunction)(void (*)(void))sl_py_store_config, METH_VARARGS | METH_KEYWORDS,
+     "store_config(mode=None, global_segment_size=None, local_buffer_size=None, "
+     "enable_offload=None)\n--\n\nChecks the texts of a connector's configuration, each and "
+     "together, and gives a dict of what they mean; sizes in bytes. ConfigError names what is "
+     "wrong."},
+    {"pool_creator", (PyCFunction)(void (*)(void))sl_py_pool_creator, METH_VARARGS | METH_KEYWORDS,
+     "pool_creator(*, profiling=False, host_blocks=0, storage=False, split=False)\n--\n\nWho "
+     "makes the device pools of a deployment: 'engine' or 'sluice'."},
+    {"required_bytes", sl_py_required_bytes, METH_O,
+     "required_bytes(buffers)\n--\n\nWhat a store in a process of its own has to map of pairs of "
+     "an address and a length: the sum over distinct ones. InvalidError: two of them overlap."},
     {NULL, NULL, 0, NULL},
 };
 static PyModuleDef_Slot module_slots[] = {

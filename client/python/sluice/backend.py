@@ -1,0 +1,161 @@
+"""The configuration of all back ends of engines: one set of rules, wherever it is written.
+
+A setting comes from, the later the stronger:
+1. the file that `config_file` of the engine's own configuration or $SLUICE_BACKEND_CONFIG names: a JSON object;
+2. the environment: SLUICE_BACKEND_TIMEOUT=2 for `timeout`;
+3. the engine's own configuration (vLLM's kv_connector_extra_config, SGLang's and LMCache's extra_config).
+
+Names that no row has are errors, and so are values of the wrong kind: a boolean is true, false, yes, no, on, off, 1 or 0,
+whatever the case, and nothing else.
+
+| setting | default | is |
+|---|---|---|
+| instance | $SLUICE_INSTANCE, "default" | the node's name |
+| config | none | a configuration file of the node |
+| settings | none | settings of the node, as of sluice.Client |
+| timeout | 10 | seconds that a store or a load may take |
+| retry | 1 | seconds without calls after one that the node did not answer |
+| mode | standalone-store | `embedded`: this process lends `global_segment_size` bytes of memory to the node; `standalone-store`: none |
+| global_segment_size | 4 GiB; 0 | bytes; more than 0 when embedded, else 0 |
+| local_buffer_size | 4 GiB | accepted for the sake of files that have it, more than 0; nothing is buffered |
+| enable_offload | false | accepted likewise: whether there is a disk the node says |
+"""
+
+import difflib
+import json
+import logging
+import math
+import os
+
+from . import Client, SluiceError, store_config
+
+_log = logging.getLogger("sluice.backend")
+_SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def switch(name, value):
+    """A bool, or a text or 0 or 1 that means one. Raises ValueError for all that may mean anything else, as all of these do."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (str, int)) and str(value).strip().lower() in _SWITCHES:
+        return _SWITCHES[str(value).strip().lower()]
+    raise ValueError(f"{name}: true or false, not {value!r}")
+
+
+def number(least, most, kind=int):
+    """Checks for an int or a float (kind) within its range, also as text."""
+
+    def check(name, value):
+        try:
+            made = None if isinstance(value, bool) else kind(value)
+            if made is not None and (not math.isfinite(made) or kind is int and isinstance(value, float) and made != value):
+                made = None
+        except (TypeError, ValueError, OverflowError):
+            made = None
+        if made is None or not least <= made <= most:
+            raise ValueError(f"{name}: a number from {least} to {most}, not {value!r}")
+        return made
+
+    return check
+
+
+def text(name, value):
+    """A str that is not empty, or None."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ValueError(f"{name}: a text, not {value!r}")
+    return value
+
+
+def one_of(*choices):
+    """Checks for one of some texts."""
+
+    def check(name, value):
+        if value not in choices:
+            raise ValueError(f"{name}: one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    return check
+
+
+def table(name, value):
+    """A dict, also as the text of a JSON object, or None."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{name}: a JSON object, not {value!r}")
+    return value
+
+
+_ROWS = {"instance": (text, None), "config": (text, None), "settings": (table, None), "timeout": (number(0.001, 3600, float), 10.0),
+         "retry": (number(0.001, 3600, float), 1.0)}
+_STORE = ("mode", "global_segment_size", "local_buffer_size", "enable_offload")
+
+
+class Options:
+    """What a back end is told. rows: {name: (check, default)}, in place of or beside those above; check(name, value) gives what
+    becomes the attribute of that name. ignored: names that the engine keeps for itself. where: what names of the engine's own
+    configuration begin with, for people. Raises ValueError, which names source, setting and value."""
+
+    def __init__(self, given, rows=None, ignored=(), where=""):
+        self._rows = {**_ROWS, **(rows or {})}
+        given = {name: value for name, value in dict(given).items() if name not in ignored}
+        path = given.pop("config_file", None) or os.environ.get("SLUICE_BACKEND_CONFIG")
+        told = {}
+        for source, values in ((f"{path}: ", _file(path)), ("SLUICE_BACKEND_", _environment()), (where, given)):
+            for name, value in values.items():
+                if name not in self._rows and name not in _STORE:
+                    raise ValueError(f"{source}{name}: there is no such setting{self._alike(name)}")
+                told[name] = (source, value)
+        for name, (check, default) in self._rows.items():
+            source, value = told.get(name, (where, default))
+            setattr(self, name, default if value is None else check(source + name, value))
+        store = {name: _plain(value) for name, (_, value) in told.items() if name in _STORE}
+        try:
+            self.store = store_config(**{"mode": "standalone-store", **store})
+        except SluiceError as error:
+            source = next((told[name][0] for name in _STORE if name in told and name in str(error)), where)
+            raise ValueError(f"{source}{error}") from None
+
+    def _alike(self, name):
+        near = difflib.get_close_matches(str(name), [*self._rows, *_STORE], 1)
+        return f"; is {near[0]} meant?" if near else f" (there are {', '.join(sorted([*self._rows, *_STORE]))})"
+
+    def open(self):
+        """A client of the node, which has this process's memory when the mode says so. Raises SluiceError."""
+        client = Client(self.instance, config=self.config, settings=self.settings, timeout=self.timeout)
+        lent = self.store["global_segment_size"]
+        if lent > 0:
+            try:
+                client.contribute(f"backend-{os.getpid()}-{id(client):x}", lent, timeout=self.timeout)
+            except SluiceError:
+                client.close()
+                raise
+            _log.info("%d bytes of memory are lent to the node", lent)
+        return client
+
+
+def _plain(value):
+    """As libsluice's rules read it."""
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _file(path):
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: a JSON object is needed, not {type(values).__name__}")
+    return values
+
+
+def _environment():
+    prefix = "SLUICE_BACKEND_"
+    return {name[len(prefix):].lower(): value for name, value in os.environ.items()
+            if name.startswith(prefix) and name != prefix + "CONFIG"}

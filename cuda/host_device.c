@@ -1,8 +1,7 @@
 /* cuda/host_device.c - the device `host`: shared memory of the engine process stands for GPU
  * memory. It plans as a GPU would and runs the kernels' bodies with one worker, so that what is
  * tested here is what a GPU runs. */
-#include "cuda/device_internal.h"
-#include "cuda/sl_plan.h"
+#include "cuda/host_internal.h"
 #include "runtime/sl_array.h"
 
 #include <errno.h>
@@ -15,28 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Tables in use at once: engines x pools x parts of one rank. */
-#define HOST_TABLES_MAX 65536u
 /* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
  * ns. */
 #define HOST_PIECE_COPY_BYTES 512u
 #define HOST_SLICE_BYTES      (8 * SL_MIB)
-/* Blocks of one kernel run. */
-#define HOST_BATCH_BLOCKS 256u
-
-struct host_device {
-    struct sl_device base;
-    struct sl_layer_table *tables; /* a free slot has no layers */
-    uint32_t table_count, table_capacity;
-    unsigned char *staging; /* half of staging_bytes is used at a time, as a GPU's two halves are */
-    uint64_t half_bytes;
-    uint64_t block_ids[HOST_BATCH_BLOCKS]; /* of the batch in the staging */
-};
-
-static struct host_device *host_of(struct sl_device *device)
-{
-    return (struct host_device *)device;
-}
 
 /* ---- mapping ---- */
 
@@ -78,11 +59,14 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
 static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *handle,
                        uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
 {
-    (void)device;
     char path[64];
+    if (handle->kind == SL_MEMORY_PROCESS) {
+        return host_process_open(host_of(device), handle, out, why);
+    }
     if (handle->kind != SL_MEMORY_SHARED_FD) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "memory kind %d: device host maps shared descriptors only",
+                       "memory kind %d: device host maps shared descriptors and copies from plain "
+                       "memory of processes",
                        (int)handle->kind);
     }
     if (handle->fd < 0) {
@@ -105,8 +89,9 @@ static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *
 
 static void host_unmap(struct sl_device *device, struct sl_mapping *mapping)
 {
-    (void)device;
-    if (mapping->base != NULL) {
+    if (mapping->remote != 0) {
+        host_process_close(host_of(device), mapping->remote);
+    } else if (mapping->base != NULL) {
         (void)munmap(mapping->base, mapping->length_bytes);
     }
     *mapping = (struct sl_mapping){0};
@@ -178,6 +163,12 @@ static sl_err host_layers_add(struct sl_device *device, const struct sl_layer *l
     }
     sl_err err =
         sl_layer_table_init(&host->tables[slot], layers, layer_count, HOST_PIECE_COPY_BYTES, why);
+    if (err == SL_OK && host->tables[slot].remote != 0) {
+        err = host_process_probe(host, &host->tables[slot], why);
+        if (err != SL_OK) {
+            sl_layer_table_fini(&host->tables[slot]);
+        }
+    }
     if (err == SL_OK) {
         *layers_index = slot;
     }
@@ -418,6 +409,11 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
         if (err != SL_OK) {
             break;
         }
+        if (table->remote != 0) {
+            err = host_process_move(host, table, &range, moves + i, same, to_host, digests, why);
+            i += same;
+            continue;
+        }
         switch (table->path) {
         case SL_PLAN_RUNS:
             host_move_runs(table, &range, moves + i, same, to_host, digests);
@@ -440,6 +436,7 @@ static void host_destroy(struct sl_device *device)
     for (uint32_t i = 0; i < host->table_count; i++) {
         sl_layer_table_fini(&host->tables[i]);
     }
+    host_processes_close(host);
     free(host->tables);
     free(host->staging);
     free(host);

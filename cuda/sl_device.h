@@ -33,6 +33,7 @@ struct sl_memory_handle {
     uint64_t
         inode; /* SL_MEMORY_SHARED_FD: of the file; what is another by now is refused. 0: any */
     uint64_t offset_bytes; /* of the memory in the allocation that is named */
+    uint64_t start_time;   /* SL_MEMORY_PROCESS: of pid, clock ticks since boot */
 };
 
 /* Memory that a back end made for others to map. */
@@ -48,6 +49,8 @@ struct sl_mapping {
     void *base;
     uint64_t length_bytes;
     void *private_data;
+    uint32_t remote; /* not 0: nothing is mapped here, moves reach it by this number; base is NULL,
+                        and offsets are addresses there */
 };
 
 /* One layer of a pool: block b starts at base + b * block_stride_bytes, piece_bytes of it count.
@@ -62,6 +65,7 @@ struct sl_layer {
                                        together up to SL_DEVICE_BLOCK_RUNS_MAX runs */
     uint64_t fragment_stride_bytes; /* from fragment_bytes on; the last run ends within the block's
                                        stride; 0 when fragment_bytes is */
+    uint32_t remote;                /* of the mapping; the same in all layers of a table */
 };
 
 /* One part to move: device block <-> value at host (in an arena). The value is the layers' pieces
@@ -79,7 +83,8 @@ struct sl_move {
 struct sl_device_ops {
     const char *name; /* "host" */
     /* Maps memory of another process. Errors: SL_ERR_PERMISSION, SL_ERR_NOT_FOUND, SL_ERR_INVALID
-     * (shorter than length), SL_ERR_UNSUPPORTED (kind). */
+     * (shorter than length), SL_ERR_UNSUPPORTED (kind), SL_ERR_STALE (SL_MEMORY_PROCESS: nothing is
+     * at that address). */
     sl_err (*map)(struct sl_device *device, const struct sl_memory_handle *handle,
                   uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
     void (*unmap)(struct sl_device *device, struct sl_mapping *mapping);

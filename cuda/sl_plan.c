@@ -115,6 +115,9 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
         if (err != SL_OK) {
             return err;
         }
+        if (layers[i].remote != layers[0].remote) {
+            return sl_fail(why, SL_ERR_INVALID, "layer %u lies in another process than layer 0", i);
+        }
         fragments += layer_fragmented(&layers[i]) ? layer_fragments(&layers[i]) : 0;
     }
     if (fragments > SL_DEVICE_BLOCK_RUNS_MAX) {
@@ -127,6 +130,7 @@ sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *la
         .block_count = UINT64_MAX,
         .piece_tiles = piece_tiles_of(layers[0].piece_bytes),
         .path = path_of(layers, layer_count, piece_copy_bytes_min),
+        .remote = layers[0].remote,
     };
     if (table.layers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of %u layers", layer_count);

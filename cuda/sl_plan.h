@@ -22,6 +22,7 @@ struct sl_layer_table {
     uint64_t piece_tiles; /* of every layer, 0 when they differ */
     enum sl_plan_path path;
     bool fragmented; /* a layer's piece is more than one run */
+    uint32_t remote; /* of the mapping; 0: mapped here */
 };
 
 /* Gives *out. Pieces below piece_copy_bytes_min go through staging and a kernel, larger ones are

@@ -17,7 +17,7 @@ struct mapped { /* private_data of a mapping is the back end's, so handles stand
 static bool handle_equal(const struct sl_memory_handle *a, const struct sl_memory_handle *b)
 {
     return a->kind == b->kind && a->pid == b->pid && a->fd == b->fd &&
-           memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
+           a->start_time == b->start_time && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
 static struct sl_memory_handle handle_of(const struct sl_item_region *region, uint64_t rank)
@@ -28,6 +28,10 @@ static struct sl_memory_handle handle_of(const struct sl_item_region *region, ui
         .fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd,
         .device_index = (uint32_t)rank,
     };
+    if (handle.kind == SL_MEMORY_PROCESS) {
+        handle.start_time = region->start_time;
+        handle.offset_bytes = region->offset_bytes;
+    }
     if (region->handle.length > 0) {
         memcpy(handle.ipc, region->handle.at,
                SL_MIN(region->handle.length, (uint64_t)sizeof(handle.ipc)));
@@ -173,14 +177,16 @@ static sl_err layers_place(const struct sl_body_engine_get_reply *body, uint64_t
                            " is double, or one of %u is missing",
                            i, region->layer, count);
         }
-        unsigned char *base = engine->mappings[plan->mapped_of[i]].base;
+        const struct sl_mapping *mapping = &engine->mappings[plan->mapped_of[i]];
+        uintptr_t base = (uintptr_t)mapping->base;
         layers[region->layer] =
-            (struct sl_layer){.base = base + region->offset_bytes,
+            (struct sl_layer){.base = (unsigned char *)(base + region->offset_bytes),
                               .block_stride_bytes = region->block_stride_bytes,
                               .piece_bytes = region->piece_bytes,
                               .block_count = region->block_count,
                               .fragment_bytes = region->fragment_bytes,
-                              .fragment_stride_bytes = region->fragment_stride_bytes};
+                              .fragment_stride_bytes = region->fragment_stride_bytes,
+                              .remote = mapping->remote};
     }
     return SL_OK;
 }

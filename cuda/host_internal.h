@@ -1,0 +1,56 @@
+/* cuda/host_internal.h - the parts of the device `host`; private to cuda/host_*.c. */
+#ifndef SL_HOST_INTERNAL_H
+#define SL_HOST_INTERNAL_H
+
+#include "cuda/device_internal.h"
+#include "cuda/sl_plan.h"
+
+/* Tables in use at once: engines x pools x parts of one rank. */
+#define HOST_TABLES_MAX 65536u
+/* Blocks of one kernel run. */
+#define HOST_BATCH_BLOCKS 256u
+/* Processes whose plain memory is copied from and to: engines at once, and their successors. */
+#define HOST_PROCESSES_MAX 4096u
+
+struct host_process { /* pidfd -1: free */
+    uint32_t pid;
+    int pidfd; /* of exactly the process that was registered */
+};
+
+struct host_batch; /* of a call: runs on both sides */
+
+struct host_device {
+    struct sl_device base;
+    struct sl_layer_table *tables; /* a free slot has no layers */
+    uint32_t table_count, table_capacity;
+    unsigned char *staging; /* half of staging_bytes is used at a time, as a GPU's two halves are */
+    uint64_t half_bytes;
+    uint64_t block_ids[HOST_BATCH_BLOCKS]; /* of the batch in the staging */
+    struct host_process *processes;        /* number n of a mapping is n - 1 here */
+    uint32_t process_count, process_capacity;
+    struct host_batch *batch; /* NULL until a process is opened */
+};
+
+static inline struct host_device *host_of(struct sl_device *device)
+{
+    return (struct host_device *)device;
+}
+
+/* host_process.c */
+/* Whether the handle's process is the one that was meant, and lets us copy: reads a byte of its
+ * memory. Gives the mapping that names it. Errors: SL_ERR_INVALID (pid or start time is missing),
+ * SL_ERR_NOT_FOUND (it is gone), SL_ERR_PERMISSION (the text says what helps), SL_ERR_STALE
+ * (nothing is there), SL_ERR_LIMIT, SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err host_process_open(struct host_device *host, const struct sl_memory_handle *handle,
+                         struct sl_mapping *out, struct sl_error *why);
+void host_process_close(struct host_device *host, uint32_t number);
+void host_processes_close(struct host_device *host);
+/* Reads the first and the last byte of each layer. Errors: as above. */
+sl_err host_process_probe(struct host_device *host, const struct sl_layer_table *table,
+                          struct sl_error *why);
+/* Moves of the same layers. Errors: as above; moves before the failure are done. */
+sl_err host_process_move(struct host_device *host, const struct sl_layer_table *table,
+                         const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
+                         bool to_host, bool digests, struct sl_error *why);
+
+#endif

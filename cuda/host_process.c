@@ -1,0 +1,335 @@
+/* cuda/host_process.c - plain memory of another process: copied by process_vm_readv and
+ * process_vm_writev, many runs a call, with the rights of a debugger.
+ *
+ * These name the process by its number. Before each call its descriptor says that it lives, and
+ * after the last read once more, so what was read is its own. A write could hit another process
+ * only if this one died, was reaped, and its number came round within the microsecond between. */
+#include "cuda/host_internal.h"
+#include "runtime/sl_array.h"
+#include "runtime/sl_proc.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define BATCH_RUNS 1024u /* IOV_MAX */
+/* Of a call: its bytes are still in the cache when they are hashed. */
+#define BATCH_BYTES (512 * SL_KIB)
+
+struct host_batch {
+    struct iovec local[BATCH_RUNS], remote[BATCH_RUNS];
+    uint32_t local_count, remote_count;
+    uint64_t bytes;
+};
+
+static sl_err process_fail(const struct host_process *process, int os_code, struct sl_error *why)
+{
+    char scope[4] = "?";
+    if (os_code == ESRCH) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone", process->pid);
+    }
+    if (os_code == EFAULT) {
+        return sl_fail(why, SL_ERR_STALE,
+                       "memory of process %u is not there any more, or may not be written",
+                       process->pid);
+    }
+    if (os_code != EPERM && os_code != EACCES) {
+        return sl_fail_os(why, os_code, "copy memory of process %u", process->pid);
+    }
+    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+    if (file == NULL || fgets(scope, sizeof(scope), file) == NULL) {
+        strcpy(scope, "-");
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return sl_fail(why, SL_ERR_PERMISSION,
+                   "process %u may not be copied from: it is of another user or not dumpable, or "
+                   "Yama (ptrace_scope %.1s) wants prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) there",
+                   process->pid, scope);
+}
+
+static bool process_lives(const struct host_process *process)
+{
+    struct pollfd polled = {.fd = process->pidfd, .events = POLLIN};
+    int ready;
+    do {
+        ready = poll(&polled, 1, 0);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 0;
+}
+
+/* ---- a call ---- */
+
+/* So many bytes of the row are through. */
+static void row_advance(struct iovec **row, uint32_t *count, uint64_t bytes)
+{
+    while (bytes > 0) {
+        uint64_t part = SL_MIN(bytes, (uint64_t)(*row)->iov_len);
+        (*row)->iov_base = (unsigned char *)(*row)->iov_base + part;
+        (*row)->iov_len -= part;
+        bytes -= part;
+        if ((*row)->iov_len == 0) {
+            (*row)++;
+            (*count)--;
+        }
+    }
+}
+
+/* A call may end early, between two runs or within one. */
+static sl_err batch_send(struct host_batch *batch, const struct host_process *process, bool to_host,
+                         struct sl_error *why)
+{
+    struct iovec *local = batch->local, *remote = batch->remote;
+    uint32_t local_count = batch->local_count, remote_count = batch->remote_count;
+    uint64_t left_bytes = batch->bytes;
+    batch->local_count = batch->remote_count = 0;
+    batch->bytes = 0;
+    while (left_bytes > 0) {
+        if (!process_lives(process)) {
+            return process_fail(process, ESRCH, why);
+        }
+        ssize_t took = to_host ? process_vm_readv((pid_t)process->pid, local, local_count, remote,
+                                                  remote_count, 0)
+                               : process_vm_writev((pid_t)process->pid, local, local_count, remote,
+                                                   remote_count, 0);
+        if (took < 0 && errno == EINTR) {
+            continue;
+        }
+        if (took <= 0) {
+            return process_fail(process, took < 0 ? errno : EFAULT, why);
+        }
+        left_bytes -= (uint64_t)took;
+        row_advance(&local, &local_count, (uint64_t)took);
+        row_advance(&remote, &remote_count, (uint64_t)took);
+    }
+    return to_host && !process_lives(process) ? process_fail(process, ESRCH, why) : SL_OK;
+}
+
+static bool row_join(const struct iovec *row, uint32_t count, const void *at)
+{
+    return count > 0 && (const unsigned char *)row[count - 1].iov_base + row[count - 1].iov_len ==
+                            (const unsigned char *)at;
+}
+
+/* Adds a run, joined to the one before where it goes on. False: it does not fit any more. */
+static bool batch_add(struct host_batch *batch, unsigned char *local, unsigned char *remote,
+                      uint64_t length_bytes)
+{
+    bool joins = row_join(batch->remote, batch->remote_count, remote);
+    bool joins_local = row_join(batch->local, batch->local_count, local);
+    if (batch->bytes + length_bytes > BATCH_BYTES ||
+        (!joins && batch->remote_count == BATCH_RUNS) ||
+        (!joins_local && batch->local_count == BATCH_RUNS)) {
+        return false;
+    }
+    if (joins) {
+        batch->remote[batch->remote_count - 1].iov_len += length_bytes;
+    } else {
+        batch->remote[batch->remote_count++] =
+            (struct iovec){.iov_base = remote, .iov_len = length_bytes};
+    }
+    if (joins_local) {
+        batch->local[batch->local_count - 1].iov_len += length_bytes;
+    } else {
+        batch->local[batch->local_count++] =
+            (struct iovec){.iov_base = local, .iov_len = length_bytes};
+    }
+    batch->bytes += length_bytes;
+    return true;
+}
+
+/* ---- processes ---- */
+
+static sl_err batch_make(struct host_device *host, struct sl_error *why)
+{
+    if (host->batch == NULL) {
+        host->batch = calloc(1, sizeof(*host->batch));
+    }
+    return host->batch != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for runs");
+}
+
+static sl_err probe_byte(struct host_device *host, const struct host_process *process,
+                         unsigned char *at, struct sl_error *why)
+{
+    unsigned char byte;
+    (void)batch_add(host->batch, &byte, at, 1);
+    return batch_send(host->batch, process, true, why);
+}
+
+sl_err host_process_open(struct host_device *host, const struct sl_memory_handle *handle,
+                         struct sl_mapping *out, struct sl_error *why)
+{
+    struct sl_proc_id id = {.pid = handle->pid, .start_time = handle->start_time};
+    struct host_process process = {.pid = handle->pid, .pidfd = -1};
+    uint32_t slot = 0;
+    if (id.pid == 0 || id.start_time == 0) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "memory of process %u: start_time: it is not told which one is meant",
+                       id.pid);
+    }
+    while (slot < host->process_count && host->processes[slot].pidfd >= 0) {
+        slot++;
+    }
+    if (slot == HOST_PROCESSES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "memory of %u processes is in use", HOST_PROCESSES_MAX);
+    }
+    if (!SL_ARRAY_ROOM(host->processes, host->process_capacity, slot + 1)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for process %u", id.pid);
+    }
+    sl_err err = batch_make(host, why);
+    if (err == SL_OK) {
+        err = sl_proc_open(id, &process.pidfd, why);
+    }
+    if (err == SL_OK) {
+        err = probe_byte(host, &process, (unsigned char *)(uintptr_t)handle->offset_bytes, why);
+    }
+    if (err != SL_OK) {
+        if (process.pidfd >= 0) {
+            (void)close(process.pidfd);
+        }
+        return err;
+    }
+    host->processes[slot] = process;
+    host->process_count = SL_MAX(host->process_count, slot + 1);
+    *out = (struct sl_mapping){.remote = slot + 1};
+    return SL_OK;
+}
+
+void host_process_close(struct host_device *host, uint32_t number)
+{
+    SL_ASSERT(number > 0 && number <= host->process_count);
+    struct host_process *process = &host->processes[number - 1];
+    (void)close(process->pidfd);
+    process->pidfd = -1;
+}
+
+void host_processes_close(struct host_device *host)
+{
+    for (uint32_t i = 0; i < host->process_count; i++) {
+        if (host->processes[i].pidfd >= 0) {
+            (void)close(host->processes[i].pidfd);
+        }
+    }
+    free(host->processes);
+    free(host->batch);
+}
+
+static const struct host_process *process_of(const struct host_device *host, uint32_t number,
+                                             struct sl_error *why)
+{
+    if (number > host->process_count || host->processes[number - 1].pidfd < 0) {
+        (void)sl_fail(why, SL_ERR_INVALID, "memory of process number %u is not open", number);
+        return NULL;
+    }
+    return &host->processes[number - 1];
+}
+
+sl_err host_process_probe(struct host_device *host, const struct sl_layer_table *table,
+                          struct sl_error *why)
+{
+    const struct host_process *process = process_of(host, table->remote, why);
+    sl_err err = process == NULL ? SL_ERR_INVALID : SL_OK;
+    for (uint32_t l = 0; err == SL_OK && l < table->layer_count; l++) {
+        const struct sl_swap_layer *layer = &table->layers[l];
+        struct sl_swap_cursor last = sl_swap_cursor_of(layer, layer->piece_bytes - 1);
+        unsigned char *ends[] = {layer->base, layer->base +
+                                                  (table->block_count - 1) * layer->stride_bytes +
+                                                  last.offset_bytes};
+        for (unsigned i = 0; err == SL_OK && i < 2; i++) {
+            err = probe_byte(host, process, ends[i], why);
+            if (err == SL_ERR_STALE) {
+                err = sl_fail(why, SL_ERR_STALE, "layer %u: process %u has no memory at %p", l,
+                              process->pid, (void *)ends[i]);
+            }
+        }
+    }
+    return err;
+}
+
+/* ---- moves ---- */
+
+/* A move that is being moved, and how far its digest has come. */
+struct progress {
+    struct sl_digest_stream stream;
+    uint64_t fed_bytes;
+    bool begun;
+};
+
+/* What was sent is there: moves [first, next) as a whole, and next up to `sent_bytes`. */
+static void moves_over(const struct sl_plan_range *range, struct sl_move *moves, uint32_t first,
+                       uint32_t next, uint64_t sent_bytes, bool digests, struct progress *progress)
+{
+    for (uint32_t i = first; i < next; i++) {
+        const unsigned char *value = moves[i].host + range->offset_bytes;
+        if (digests && progress->begun) {
+            sl_digest_feed(&progress->stream, value + progress->fed_bytes,
+                           range->length_bytes - progress->fed_bytes);
+            moves[i].digest = sl_digest_finish(&progress->stream);
+        } else if (digests) {
+            moves[i].digest = sl_digest_of(value, range->length_bytes);
+        }
+        progress->begun = false;
+        moves[i].done = 1;
+    }
+    if (digests && sent_bytes > 0) {
+        if (!progress->begun) {
+            sl_digest_start(&progress->stream);
+            progress->begun = true;
+            progress->fed_bytes = 0;
+        }
+        sl_digest_feed(&progress->stream,
+                       moves[next].host + range->offset_bytes + progress->fed_bytes,
+                       sent_bytes - progress->fed_bytes);
+        progress->fed_bytes = sent_bytes;
+    }
+}
+
+sl_err host_process_move(struct host_device *host, const struct sl_layer_table *table,
+                         const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
+                         bool to_host, bool digests, struct sl_error *why)
+{
+    const struct host_process *process = process_of(host, table->remote, why);
+    struct progress progress = {.begun = false};
+    struct host_batch *batch = host->batch;
+    uint32_t first = 0; /* not over */
+    if (process == NULL) {
+        return SL_ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t done_bytes = 0; /* of the range, in a batch */
+        for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
+            const struct sl_swap_layer *layer = &table->layers[l];
+            unsigned char *block = layer->base + moves[i].device_block * layer->stride_bytes;
+            struct sl_swap_cursor at = sl_swap_cursor_of(layer, 0);
+            for (uint64_t in_piece = 0; in_piece < layer->piece_bytes;) {
+                uint64_t run = SL_MIN(SL_MIN(at.left_bytes, layer->piece_bytes - in_piece),
+                                      BATCH_BYTES - batch->bytes);
+                if (run > 0 && batch_add(batch, moves[i].host + range->offset_bytes + done_bytes,
+                                         block + at.offset_bytes, run)) {
+                    in_piece += run;
+                    done_bytes += run;
+                    sl_swap_cursor_next(layer, &at, run);
+                    continue;
+                }
+                sl_err err = batch_send(batch, process, to_host, why);
+                if (err != SL_OK) {
+                    return err;
+                }
+                moves_over(range, moves, first, i, done_bytes, digests, &progress);
+                first = i;
+            }
+        }
+    }
+    sl_err err = batch_send(batch, process, to_host, why);
+    if (err == SL_OK) {
+        moves_over(range, moves, first, count, 0, digests, &progress);
+    }
+    return err;
+}

@@ -23,6 +23,15 @@ def block_hashes(tokens, block_tokens):
     return hashes
 
 
+def input_hashes(tokens, block_tokens):
+    """Those of the whole blocks, and of an incomplete last one, which names its length."""
+    hashes = block_hashes(tokens, block_tokens)
+    rest = list(tokens[len(hashes) * block_tokens:])
+    if rest:
+        hashes.append(sha256(pickle.dumps((rest, hashes[-1:]), protocol=4)).hexdigest() + f":partial:{len(rest)}")
+    return hashes
+
+
 class TransferManager:
     """One rank. fp8: blocks have scales, too. chunk_bytes: a buffer is registered in chunks of so many bytes (0: in one)."""
 

@@ -4,7 +4,7 @@ import unittest
 import zlib
 
 from connector_support import StoreNode, Worker, be_worker, content
-from fastdeploy import TransferManager, block_hashes
+from fastdeploy import TransferManager, block_hashes, input_hashes
 from node_support import main
 
 BLOCK_TOKENS = 64
@@ -133,6 +133,112 @@ class Blocks(unittest.TestCase):
             for rank in ranks:
                 rank.start("read", hashes[:hit])
             self.assertEqual([rank.hear() for rank in ranks], [[[0, 1, 2, 3, 4], []]] * 2)
+
+
+class Refused(Exception):
+    """What decode answers with 502."""
+
+
+class Engine:
+    """Prefill or decode with FD_PD_TRANSFER_VIA_STORAGE=1: two ranks, and an engine process that knows the requests."""
+
+    def __init__(self, name):
+        self.ranks = [Worker(RankProcess, rank) for rank in range(2)]
+        self.name, self.requests = name, {}
+
+    def __enter__(self):
+        for rank in self.ranks:
+            rank.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        for rank in self.ranks:
+            rank.__exit__(*error)
+
+    def all(self, call, hashes):
+        for rank in self.ranks:
+            rank.start(call, hashes)
+        return [rank.hear() for rank in self.ranks]
+
+    def store(self, tokens):
+        """Every rank has every object of the blocks acknowledged."""
+        hashes = input_hashes(tokens, BLOCK_TOKENS)
+        return self.all("write", hashes) == [2 * len(hashes)] * 2
+
+    def first_token(self, request):
+        """Prefill has stored its input before the first token goes."""
+        if not self.store(self.requests.pop(request)):
+            raise Refused(request)
+
+    def receive(self, request):
+        """Decode takes what prefill stored into blocks of its own. None: the request is gone meanwhile, which is no failure."""
+        tokens = self.requests.get(request)
+        if tokens is None:
+            return None
+        hashes = input_hashes(tokens, BLOCK_TOKENS)
+        answers = self.all("read", hashes)
+        wrong = [parts for _, parts in answers if parts]
+        if wrong:
+            raise AssertionError(f"other bytes than were written: {wrong}")
+        if min(len(good) for good, _ in answers) < len(hashes):
+            del self.requests[request]
+            raise Refused(request)
+        return len(hashes)
+
+    def finish(self, request, output):
+        """When it ends, decode alone writes what there is, its output included."""
+        tokens = self.requests.pop(request) + output
+        return self.store(tokens)
+
+    def query(self, tokens):
+        return min(self.all("query", input_hashes(tokens, BLOCK_TOKENS)))
+
+
+class ThroughStorage(unittest.TestCase):
+    """Prefill and decode are engines of their own, and all they have in common is the store."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.enterClassContext(StoreNode())
+
+    def test_the_names_are_fastdeploys(self):
+        hashes = input_hashes(range(1, 136), 64)
+        self.assertEqual(hashes[2], "ef75738915bce82296e468903f81ae3a8288506eaf617e1909ce38f3d1f69e9b:partial:7")
+        self.assertEqual(input_hashes(range(1, 130), 64)[2], "5df174f2ef2d576b8c5a758a24a99ffdfe7bb3186710c5a2cb154d407d83acf7:partial:1")
+        self.assertEqual(input_hashes(range(1, 129), 64), block_hashes(range(1, 129), 64))
+
+    def test_prefill_hands_over_and_decode_alone_writes_at_the_end(self):
+        prompts = {f"r{i}": [i, *range(5 * BLOCK_TOKENS + extra)] for i, extra in enumerate((-1, 0, 6, 40))}
+        with Engine("prefill") as prefill, Engine("decode") as decode:
+            for request, tokens in prompts.items():
+                prefill.requests[request] = decode.requests[request] = tokens
+            del decode.requests["r2"]  # cancelled there before its first token came
+            for request, tokens in prompts.items():
+                self.assertEqual(decode.query(tokens), 0)
+                prefill.first_token(request)
+                self.assertEqual(decode.receive(request), None if request == "r2" else -(-len(tokens) // BLOCK_TOKENS))
+            whole = prompts["r3"] + list(range(900, 1000))
+            self.assertEqual(prefill.query(whole), 5)  # of the whole blocks, prefill stored the input's alone
+            self.assertTrue(decode.finish("r3", list(range(900, 1000))))
+            self.assertEqual(prefill.query(whole), -(-len(whole) // BLOCK_TOKENS))
+            self.assertEqual(prefill.query(prompts["r0"] + list(range(900, 1000))), 5)
+
+    def test_anything_short_of_all_is_refused(self):
+        with Engine("prefill") as prefill, Engine("decode") as decode:
+            for lost in range(3):
+                tokens = [100 + lost, *range(3 * BLOCK_TOKENS - 20)]
+                hashes = input_hashes(tokens, BLOCK_TOKENS)
+                self.assertIn(":partial:", hashes[-1])
+                prefill.requests["r"] = decode.requests["r"] = tokens
+                prefill.first_token("r")
+                self.assertEqual(prefill.ranks[1].call("lose", hashes[lost]), 0)
+                with self.assertRaises(Refused):
+                    decode.receive("r")
+                self.assertEqual(decode.query(tokens), lost)
+                decode.requests["r"] = prefill.requests["r"] = tokens  # tried again from the start
+                prefill.first_token("r")
+                self.assertEqual(decode.receive("r"), 3)
+                decode.finish("r", [])
 
 
 if __name__ == "__main__":

@@ -99,7 +99,10 @@
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")                          \
     F(U64, first_layer, 0, 4095, "layers [first, end) of the part alone; 0, 0: all of it") \
     F(U64, layer_end, 0, 4096, "with first_layer")                                         \
-    F(U64, part, 0, 63, "of a pool with part_count: which part")
+    F(U64, part, 0, 63, "of a pool with part_count: which part")                           \
+    F(U64, digest_low, 0, UINT64_MAX,                                                      \
+      "in: of the whole part, to check what arrived; 0, 0: not told")                      \
+    F(U64, digest_high, 0, UINT64_MAX, "in: high half")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \

@@ -109,6 +109,8 @@ enum sl_setting_kind {
       "kernels beside an engine that computes: always, never, auto: where there is MPS")          \
     X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                  \
       "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
+    X(load_verify, TEXT, "sample", 3, 6,                                                          \
+      "what is read again after it was copied to a device: sample: 1 byte of 32, all, off")       \
     X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \
     X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")  \
     X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \

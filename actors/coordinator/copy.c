@@ -127,7 +127,10 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item
             continue;
         }
         (void)co_layers_range(op, cut, &range);
+        bool told = op->type == &co_load_type && range.layer_end == 0;
         items[count++] = (struct sl_item_piece){
+            .digest_low = told ? part->digest.low : 0,
+            .digest_high = told ? part->digest.high : 0,
             .pool = cut->pool,
             .part = cut->part,
             .device_block = device_block(op, op->slice[i / op->engine->part_count], cut->pool),

@@ -122,6 +122,7 @@ static void part_found(struct coordinator *self, struct co_op *op, uint32_t numb
         part->state = CO_PART_PINNED;
         part->ref = entry->ref;
         part->generation = entry->extent.generation;
+        part->digest = entry->digest;
         part->offset_bytes = entry->extent.offset_bytes;
         part->arena = (uint16_t)entry->extent.arena;
         block_tier(op, block, CO_TIER_MEMORY);

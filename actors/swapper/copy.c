@@ -238,6 +238,9 @@ static void jobs_answer(struct swapper *self)
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         bool whole = job->checked && job->next_item == job->item_count;
         if (job->slices == 0 && (whole || job->code != SL_OK)) {
+            if (!job->out && job->code == SL_OK) {
+                sw_verify(self, job);
+            }
             sw_job_answer(self, job, job->code, NULL);
         }
     }

@@ -42,6 +42,13 @@ struct swapper {
     struct sw_slice slices[SL_DEVICE_SLICES_MAX + 1];
     uint32_t first_slice, slice_count;
     struct {
+        uint32_t share;     /* one byte of so many is read again; 0: none */
+        uint64_t due_bytes; /* loaded since */
+        void *scratch;      /* owned; the largest part so far */
+        uint64_t scratch_bytes;
+    } verify;
+    struct {
+        sl_metric verified, verified_bytes, corrupt;
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped, pools_made, pool_bytes;
     } metrics;
@@ -90,6 +97,14 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
 void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why);
 /* The same, and asks the device first; wait: until nothing is on its way. */
 void sw_slices_end(struct swapper *self, bool wait);
+
+/* ---- verify.c: what arrived on the device is what was stored ---- */
+/* Errors: SL_ERR_CONFIG. */
+sl_err sw_verify_init(struct swapper *self, struct sl_error *why);
+void sw_verify_fini(struct swapper *self);
+/* Of a load whose parts are all there: checks those whose turn it is. One that is wrong is not done,
+ * and fails the job (SL_ERR_CORRUPT). */
+void sw_verify(struct swapper *self, struct sw_job *job);
 
 /* ---- events.c: events of engines that COPYs come after ---- */
 /* Asks for those of waiting jobs; some may end. Gives when to ask again, or SL_NEVER_NS. A result

@@ -17,6 +17,9 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.bytes_out, "out_bytes"),
     SL_METRIC_ROW(swapper, metrics.bytes_in, "in_bytes"),
     SL_METRIC_ROW(swapper, metrics.claims_gone, "claims_gone"),
+    SL_METRIC_ROW(swapper, metrics.verified, "parts_verified"),
+    SL_METRIC_ROW(swapper, metrics.verified_bytes, "verified_bytes"),
+    SL_METRIC_ROW(swapper, metrics.corrupt, "parts_corrupt"),
     SL_METRIC_ROW(swapper, metrics.fences, "fences"),
     SL_METRIC_ROW(swapper, metrics.queued, "copies_queued"),
     SL_METRIC_ROW(swapper, metrics.engines_mapped, "engines_mapped"),
@@ -42,7 +45,10 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
     if (self->engines == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", self->engine_count);
     }
-    sl_err err = sw_jobs_create(&self->jobs, why);
+    sl_err err = sw_verify_init(self, why);
+    if (err == SL_OK) {
+        err = sw_jobs_create(&self->jobs, why);
+    }
     if (err == SL_OK) {
         err = sl_calls_create(env, 2 * self->engine_count, &self->calls, why);
     }
@@ -169,6 +175,7 @@ static void swapper_fini(void *state)
 {
     struct swapper *self = state;
     sw_events_fini(self);
+    sw_verify_fini(self);
     sw_engines_fini(self);
     sw_pools_fini(&self->pools, self->memory.device);
     sw_memory_close(&self->memory);

@@ -50,10 +50,10 @@ static void make_pool(unsigned pool, size_t bytes)
     }
 }
 
-static void setup(void)
+static void setup_with(const char *verify)
 {
-    static const char *const settings[] = {"rank", "1", "swap_staging", "64KiB", "engines_max",
-                                           "2",    NULL};
+    const char *const settings[] = {"rank", "1",           "swap_staging", "64KiB", "engines_max",
+                                    "2",    "load_verify", verify,         NULL};
     struct sl_error why = {0};
     bool created = false;
     strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
@@ -72,6 +72,21 @@ static void setup(void)
     make_pool(2, DEEP_VALUE * DEEP_BLOCKS);
     next_offset = 0;
     stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
+}
+
+static void setup(void)
+{
+    setup_with("sample");
+}
+
+static void setup_all(void)
+{
+    setup_with("all");
+}
+
+static void setup_off(void)
+{
+    setup_with("off");
 }
 
 static void teardown(void)
@@ -277,6 +292,73 @@ START_TEST(in_writes_the_device_blocks_and_nothing_else)
         device_value(599, want);
         ck_assert_int_eq(memcmp(want, sl_arena_at(arena, items[0].offset_bytes, VALUE), VALUE), 0);
         free(copy);
+    }
+END_TEST
+
+/* Values to be loaded into blocks 100, 101, ... Their digests are told, that of each `wrong`-th is
+ * another value's: so it is when something else arrives. */
+static struct sl_msg load_told(uint64_t count, uint64_t wrong)
+{
+    struct sl_msg reply;
+    with_engine();
+    for (uint64_t i = 0; i < count; i++) {
+        reserve(&items[i], 0, 100 + i, VALUE);
+        unsigned char *value = sl_arena_at(arena, items[i].offset_bytes, VALUE);
+        memset(value, (int)i, VALUE);
+        struct sl_digest digest = sl_digest_of(value, VALUE);
+        items[i].digest_low = digest.low ^ (wrong > 0 && i % wrong == wrong - 1 ? 1 : 0);
+        items[i].digest_high = digest.high;
+    }
+    struct sl_msg msg = copy_request(false, count);
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    return reply;
+}
+
+static uint64_t not_done(const struct sl_msg *reply, uint64_t count)
+{
+    uint64_t missing = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        missing += bit(reply, i) ? 0 : 1;
+    }
+    return missing;
+}
+
+START_TEST(what_arrived_wrong_is_not_done)
+    {
+        struct sl_msg reply = load_told(6, 3);
+
+        ck_assert_int_eq(reply.code, SL_ERR_CORRUPT);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "device block 102, pool 0"));
+        ck_assert(!bit(&reply, 2) && !bit(&reply, 5));
+        ck_assert_uint_eq(not_done(&reply, 6), 2);
+    }
+END_TEST
+
+START_TEST(what_arrived_right_is_done)
+    {
+        struct sl_msg reply = load_told(200, 0);
+
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(not_done(&reply, 200), 0);
+    }
+END_TEST
+
+START_TEST(one_byte_of_32_is_read_again)
+    {
+        struct sl_msg reply = load_told(96, 1);
+
+        ck_assert_int_eq(reply.code, SL_ERR_CORRUPT);
+        ck_assert_uint_eq(not_done(&reply, 96), 3);
+    }
+END_TEST
+
+START_TEST(nothing_is_read_again_when_it_is_off)
+    {
+        struct sl_msg reply = load_told(96, 1);
+
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(not_done(&reply, 96), 0);
     }
 END_TEST
 
@@ -984,7 +1066,17 @@ int main(void)
     tcase_add_test(cases, full_queue_answers_limit);
     tcase_add_loop_test(cases, regions_that_do_not_fit_are_refused, 0, SL_COUNT(bad_regions));
     tcase_add_test(cases, drain_finishes_what_is_queued);
+    tcase_add_test(cases, one_byte_of_32_is_read_again);
     suite_add_tcase(suite, cases);
+    TCase *all = tcase_create("verify all");
+    tcase_add_checked_fixture(all, setup_all, teardown);
+    tcase_add_test(all, what_arrived_wrong_is_not_done);
+    tcase_add_test(all, what_arrived_right_is_done);
+    suite_add_tcase(suite, all);
+    TCase *off = tcase_create("verify off");
+    tcase_add_checked_fixture(off, setup_off, teardown);
+    tcase_add_test(off, nothing_is_read_again_when_it_is_off);
+    suite_add_tcase(suite, off);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

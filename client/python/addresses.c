@@ -495,3 +495,30 @@ PyObject *sl_py_find_pages(PyObject *object, PyObject *args, PyObject *names)
     page_keys_release(&keys);
     return result;
 }
+
+/* ---- registered memory ---- */
+
+static PyObject *memory_call(PyObject *object, PyObject *args, const char *format, bool taken)
+{
+    struct py_state *state = sl_py_state(object);
+    PyObject *address, *length = NULL;
+    uint64_t at, length_bytes = 0;
+    if (!PyArg_ParseTuple(args, format, &address, &length) || !sl_glue_u64(address, &at) ||
+        (length != NULL && !sl_glue_u64(length, &length_bytes))) {
+        return NULL;
+    }
+    struct sl_error why = {.code = SL_OK};
+    sl_err err = taken ? sl_memory_register((const void *)(uintptr_t)at, length_bytes, &why)
+                       : sl_memory_unregister((const void *)(uintptr_t)at, &why);
+    return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(state, err, &why);
+}
+
+PyObject *sl_py_register_memory(PyObject *self, PyObject *args)
+{
+    return memory_call(self, args, "OO:register_memory", true);
+}
+
+PyObject *sl_py_unregister_memory(PyObject *self, PyObject *args)
+{
+    return memory_call(self, args, "O:unregister_memory", false);
+}

@@ -403,6 +403,12 @@ static PyMethodDef client_methods[] = {
            "find_pages(keys, *, prefix='', suffixes=('',), elsewhere=False, "
            "timeout=None)\n--\n\nWhether all values of pages are there: a byte for each page, 0 or "
            "a code. elsewhere: other nodes are asked for what this one has not."),
+    METHOD(
+        "register_memory", sl_py_register_memory, METH_VARARGS,
+        "register_memory(address, length, /)\n--\n\nSays that pages will lie there, which spares "
+        "questions to a GPU's driver. It holds for the process."),
+    METHOD("unregister_memory", sl_py_unregister_memory, METH_VARARGS,
+           "unregister_memory(address, /)\n--\n\nEnds the last register_memory of that address."),
     METHOD("prefetch", sl_py_prefetch, WORDS,
            "prefetch(keys, *, timeout=None)\n--\n\nBrings values from this node's disk into memory "
            "and waits. A code for "

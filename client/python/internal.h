@@ -136,6 +136,8 @@ PyObject *sl_py_pool_creator(PyObject *module, PyObject *args, PyObject *names);
 PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers);
 PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_register_memory(PyObject *self, PyObject *args);
+PyObject *sl_py_unregister_memory(PyObject *self, PyObject *args);
 
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);

@@ -61,12 +61,14 @@ def bytes_of(count, *seeds):
 class HiCache:
     """Pages of host memory, stored and fetched by the controller's own threads, as its scheduler asks for them."""
 
+    backend, config = "mooncake", staticmethod(store_config)
+
     def __init__(self, told):
         server_args_publish(told)
         self.rank = told.get("rank", 0)
         mha = told["kind"] == "mha"
         if mha:
-            device = MHATokenToKVPool(TOKENS // 2, PAGE, torch.float16, 2, 64, LAYERS, "cpu", False)
+            device = MHATokenToKVPool(TOKENS // 2, PAGE, torch.float16, told.get("heads", 2), 64, LAYERS, "cpu", False)
         else:
             device = MLATokenToKVPool(TOKENS // 2, PAGE, torch.float16, 512, 64, LAYERS, "cpu", False)
         make, more = (MHATokenToKVPoolHost, {}) if mha else (MLATokenToKVPoolHost, {"target_layer_num": LAYERS})
@@ -76,8 +78,8 @@ class HiCache:
                              start_layer=device.start_layer, end_layer=device.end_layer, **more)
         self.controller = HiCacheController(
             PagedTokenToKVPoolAllocator(TOKENS // 2, PAGE, torch.float16, "cpu", device, False), self.host, PAGE, None,
-            threading.Event(), io_backend="direct", storage_backend="mooncake", model_name="engines/test",
-            storage_backend_extra_config=store_config(told), prefetch_threshold=PAGE, enable_storage_metrics=True)
+            threading.Event(), io_backend="direct", storage_backend=self.backend, model_name="engines/test",
+            storage_backend_extra_config=self.config(told), prefetch_threshold=PAGE, enable_storage_metrics=True)
         self.shared = not mha  # MLA: all ranks have the same bytes
         self.page = self.host.get_dummy_flat_data_page()
 
@@ -130,16 +132,18 @@ class Linker:
     attention (DSA): latent cache and index, two objects a page."""
 
     def __init__(self, told):
-        from sglang.srt.mem_cache.storage.mooncake_store.mooncake_direct_linker import MooncakeDirectLinker
-
         arguments = server_args_publish(told)
         device = DSATokenToKVPool(size=TOKENS, page_size=PAGE, dtype=torch.bfloat16, kv_lora_rank=512, qk_rope_head_dim=64,
                                   layer_num=LAYERS, device="cpu", enable_memory_saver=False, kv_cache_dim=576, index_head_dim=128)
         self.allocator = PagedTokenToKVPoolAllocator(TOKENS, PAGE, torch.bfloat16, "cpu", device, False)
         requests = ReqToTokenPool(size=4, max_context_len=TOKENS, device="cpu", enable_memory_saver=False)
-        self.linker = MooncakeDirectLinker(
-            arguments, CacheInitParams(disable=False, req_to_token_pool=requests, token_to_kv_pool_allocator=self.allocator, page_size=PAGE),
-            components={ComponentType.FULL}, extra_config=store_config(told))
+        params = CacheInitParams(disable=False, req_to_token_pool=requests, token_to_kv_pool_allocator=self.allocator, page_size=PAGE)
+        self.linker = self.make(arguments, params, {ComponentType.FULL}, told)
+
+    def make(self, arguments, params, components, told):
+        from sglang.srt.mem_cache.storage.mooncake_store.mooncake_direct_linker import MooncakeDirectLinker
+
+        return MooncakeDirectLinker(arguments, params, components=components, extra_config=store_config(told))
 
     def transfer(self, seed, pages, indices=None):
         return PoolTransfer(name=PoolName.KV, device_indices=indices,

@@ -152,6 +152,16 @@ class Pages(unittest.TestCase):
         with self.assertRaises(sluice.InvalidError):
             self.client.find_pages(["a"] * 40_000, suffixes=("a", "b"))
 
+    def test_memory_is_registered_as_often_as_it_is_unregistered(self):
+        pool = Pool()
+        self.client.register_memory(pool.at, len(pool.bytes))
+        self.assertEqual(self.client.put_pages(["a"], indices(0), **pool.arrays()), b"\0")
+        self.client.unregister_memory(pool.at)
+        with self.assertRaises(sluice.NotFoundError):
+            self.client.unregister_memory(pool.at)
+        with self.assertRaises(sluice.InvalidError):
+            self.client.register_memory(0, 0)
+
     def test_a_client_that_is_closed_refuses(self):
         self.client.close()
         with self.assertRaises(sluice.SluiceError):

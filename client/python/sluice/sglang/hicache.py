@@ -1,0 +1,168 @@
+"""HiCache's storage in a node of Sluice: pages go straight between the host pool and the node's memory."""
+
+import array
+import logging
+import time
+
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
+
+from .node import Node, leading, window_ends
+from .options import flag, options_of
+from .plans import plan_of
+
+logger = logging.getLogger(__name__)
+
+
+def indices_of(tensor):
+    """64-bit numbers in host memory."""
+    return tensor.detach().cpu().contiguous().numpy()
+
+
+class SluiceHiCache(HiCacheStorage):
+    """As of --hicache-storage-backend dynamic. Calls may come from several threads; none raises when the node fails, and none
+    takes longer than the option timeout a batch."""
+
+    def __init__(self, storage_config, kwargs=None):
+        """Raises ValueError (extra configuration), sluice.SluiceError (no such node)."""
+        extra = dict(storage_config.extra_config or {})
+        if getattr(storage_config, "dcp_size", 1) > 1:
+            raise ValueError("sluice does not store pages that are split over ranks (DCP)")
+        self.config = storage_config
+        self.options = options_of(extra)
+        self.flat = not flag(extra, "interface_v1")
+        self.plans = {}
+        self.mem_pool_host = None
+        self.metrics = {"prefetch_pgs": [], "backup_pgs": [], "prefetch_bandwidth": [], "backup_bandwidth": []}
+        self.node = Node(self.options)
+
+    # ---- pools ----
+
+    def _plan_make(self, pool, name):
+        plan = plan_of(pool, name, self.config, self.options, flat=self.flat)
+        buffers = getattr(pool, "get_hybrid_pool_buffer", lambda: [pool.kv_buffer])()
+        self.node.register((buffer.data_ptr(), buffer.nbytes) for buffer in buffers if buffer is not None)
+        self.plans[name] = plan
+        logger.info("sluice: pool %s: %d bytes a page under %s, %s", name, plan.size, plan.prefix, plan.identity)
+
+    def register_mem_pool_host(self, mem_pool_host):
+        self.mem_pool_host = mem_pool_host
+        if getattr(mem_pool_host, "kv_buffer", None) is not None:  # else it holds indices alone
+            self._plan_make(mem_pool_host, PoolName.KV)
+
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        if host_pool_name != PoolName.KV or PoolName.KV not in self.plans:
+            if getattr(host_pool, "kv_buffer", True) is not None:
+                self._plan_make(host_pool, host_pool_name)
+
+    # ---- pages in the pools' memory ----
+
+    def _set(self, name, keys, host_indices):
+        """A bool for each key: it is there now."""
+        plan = self.plans[name]
+        missing = len(keys) - self.node.find(plan, keys).count(0)
+        if missing == 0:
+            return [True] * len(keys)
+        begin = time.perf_counter()
+        codes = self.node.put(plan, keys, indices_of(host_indices))
+        self._count("backup", min(missing, codes.count(0)), plan, begin)
+        return [code == 0 for code in codes]
+
+    def _get(self, name, keys, host_indices):
+        plan = self.plans[name]
+        begin = time.perf_counter()
+        codes = self.node.get(plan, keys, indices_of(host_indices))
+        self._count("prefetch", codes.count(0), plan, begin)
+        return [code == 0 for code in codes]
+
+    def batch_set_v1(self, keys, host_indices, extra_info=None):
+        return self._set(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+
+    def batch_get_v1(self, keys, host_indices, extra_info=None):
+        return self._get(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+
+    def batch_exists(self, keys, extra_info=None):
+        return leading(self.node.find(self.plans[PoolName.KV], keys)) if PoolName.KV in self.plans else len(keys)
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        return {transfer.name: self._set(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return {transfer.name: self._get(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        return restorable(self.node, self.plans, self.batch_exists(keys, extra_info), keys, pool_transfers)
+
+    # ---- pages as tensors of their own, without interface_v1 ----
+
+    def _flat(self, call, key, tensor):
+        """Moves one page between the store and a tensor that holds all of it."""
+        plan = self.plans[PoolName.KV]
+        if len(plan.suffixes) != 1 or tensor.nbytes != plan.size:
+            logger.warning("sluice: a page has %d bytes in %d values, not %d", plan.size, len(plan.suffixes), tensor.nbytes)
+            return False
+        one = {"addresses": array.array("Q", [tensor.data_ptr()]), "strides": array.array("Q", [0]),
+               "lengths": array.array("Q", [tensor.nbytes])}
+        what = "storing" if call == self.node.client.put_pages else "reading"
+        return self.node._call(what, 1, lambda: call([key], array.array("Q", [0]), 1, 1, **one, prefix=plan.prefix,
+                                                     suffixes=plan.suffixes, timeout=self.options.timeout)) == b"\0"
+
+    def set(self, key, value=None, target_location=None, target_sizes=None):
+        value = target_location if value is None else value
+        return value is not None and self._flat(self.node.client.put_pages, key, value.detach().cpu().contiguous())
+
+    def get(self, key, target_location=None, target_sizes=None):
+        into = self.mem_pool_host.get_dummy_flat_data_page() if target_location is None else target_location
+        return into if self._flat(self.node.client.get_pages, key, into) else None
+
+    def batch_set(self, keys, values=None, target_locations=None, target_sizes=None):
+        values = target_locations if values is None else values
+        return values is not None and all([self.set(key, value) for key, value in zip(keys, values)])
+
+    def batch_get(self, keys, target_locations=None, target_sizes=None):
+        return [self.get(key, into) for key, into in zip(keys, target_locations or [None] * len(keys))]
+
+    def exists(self, key):
+        return self.batch_exists([key]) == 1
+
+    # ---- the rest ----
+
+    def _count(self, what, pages, plan, begin):
+        if self.config.enable_storage_metrics and pages:
+            seconds = max(time.perf_counter() - begin, 1e-9)
+            self.metrics[what + "_pgs"].append(pages)
+            self.metrics[what + "_bandwidth"].append(pages * plan.size / 2**30 / seconds)
+
+    def get_stats(self):
+        from sglang.srt.observability.metrics_collector import StorageMetrics  # needs a metrics library
+
+        told, self.metrics = self.metrics, {name: [] for name in self.metrics}
+        return StorageMetrics(**told)
+
+    def clear(self):
+        """Removes the pages of these pools from this node, of all engines that share them; nothing else."""
+        for plan in self.plans.values():
+            self.node.clear(plan.prefix)
+
+    def close(self):
+        self.node.close()
+
+
+def restorable(node, plans, kv_pages, keys, transfers):
+    """A PoolTransferResult: how many pages of a prefix of kv_pages every pool can serve."""
+    hits = {PoolName.KV: kv_pages} if kv_pages else {}
+    ends = set(range(1, kv_pages + 1))
+    for transfer in transfers or ():
+        if not ends:
+            break
+        codes = node.find(plans[transfer.name], keys[:kv_pages])
+        if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
+            served = range(1, leading(codes) + 1)
+        elif transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
+            served = window_ends(codes, max(1, len(transfer.keys or ())))
+        else:
+            continue  # another form of the same pages, which gates nothing
+        if served:
+            hits[transfer.name] = served[-1]
+        ends &= set(served)
+    lengths = sorted(ends)
+    return PoolTransferResult(lengths[-1] if lengths else 0, hits, lengths)

@@ -1,0 +1,244 @@
+"""The unified cache's linker: pages go between an engine's device pools and a node, without a host pool.
+
+The scheduler's thread looks up and queues. One thread loads, layer by layer, and one stores."""
+
+import logging
+import queue
+import threading
+import types
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import resolve_hybrid_device_pool_group
+from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoadCounter, UnifiedCacheLinker
+from sglang.srt.runtime_context import get_model, get_parallel
+
+import sluice
+
+from .hicache import indices_of, restorable
+from .node import Node
+from .options import options_of
+from .plans import Plan, in_a_row, model_of, numbers, pages_probed
+
+logger = logging.getLogger(__name__)
+
+
+def layer_arrays(entry, layer, page_count):
+    """The arrays of get_pages for what a layer has of a pool's pages; None: nothing."""
+    told = []
+
+    def meta(indices):
+        addresses, lengths, offsets = entry.get_prepared_layer_range_meta(entry.prepare_locations(indices), layer)
+        told.append(offsets[0])
+        return addresses[0], lengths[0]
+
+    if entry.get_prepared_layer_range_meta([0], layer) is None:
+        return None
+    pieces = pages_probed(meta, entry.page_size, page_count)
+    addresses, strides, lengths = zip(*pieces)
+    return {"addresses": numbers(addresses), "strides": numbers(strides), "lengths": numbers(lengths), "offsets": numbers(told[0])}
+
+
+class DevicePool:
+    """What of one of SGLang's device pools is stored: of a page one value, all layers in a row."""
+
+    def __init__(self, entry, layer_count, identity):
+        if not entry.packed:
+            raise ValueError(f"pool {entry.name}: pages of several values are not stored")
+        rows = min(buffer.shape[0] for buffer in entry.kv_buffer)
+        page_count = rows // entry._row_span  # rows of a page: one, or one a token
+        pieces = pages_probed(entry.get_page_buffer_meta, entry.page_size, page_count)
+        self.entry = entry
+        self.plan = Plan({**identity, "pool": str(entry.name), "page": entry.page_size, "order": "layer token",
+                          "dtype": sorted({str(buffer.dtype) for buffer in entry.kv_buffer}),
+                          "lengths": [length for _, _, length in pieces]},
+                         [""], entry.page_size, page_count * entry.page_size, in_a_row(pieces))
+        self.layers = [layer_arrays(entry, layer, page_count) for layer in range(layer_count)]
+        for arrays in filter(None, self.layers):
+            arrays["sizes"] = numbers([self.plan.size])
+
+
+class Missing(Exception):
+    """Pages that were there are not, or did not come."""
+
+
+class SluiceLinker(UnifiedCacheLinker):
+    """As of --unified-cache-external-linker-backend dynamic. Every transfer ends: each call to the node has a deadline, and the
+    first that fails ends the transfer it is part of."""
+
+    def __init__(self, server_args, params, *, components, extra_config=None, forward_stream=None):
+        """Raises ValueError (extra configuration, a pool that cannot be stored), sluice.SluiceError (no such node)."""
+        self.options = options_of(dict(extra_config or {}), peers=False)  # look-ups are the scheduler's: they ask nobody
+        self.forward_stream = forward_stream
+        group = resolve_hybrid_device_pool_group(kvcache=params.token_to_kv_pool_allocator.get_kvcache(), page_size=params.page_size,
+                                                 params=params, components=components)
+        self.pool_group, self.pools, self.num_layers = group, group.entry_map, group.num_layers
+        rank, self.world = ranks_of(params)
+        self.stores = not group.rank_replicated or rank == 0
+        self.device_pools = self._pools_make(params, rank)
+        self.plans = {name: pool.plan for name, pool in self.device_pools.items()}
+        if getattr(server_args, "enable_linker_mla_dedup", False):
+            logger.info("sluice: every rank loads for itself, enable_linker_mla_dedup changes nothing")
+        self.node = Node(self.options)
+        self.node.register({(buffer.untyped_storage().data_ptr(), buffer.untyped_storage().nbytes())
+                            for entry in group.entries for buffer in entry.kv_buffer})
+        self.layer_done_counter = LayerWiseLoadCounter(self.num_layers)
+        if PoolName.MAMBA in self.pools:
+            params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
+        self.pending = {}
+        self.stats = {"lookup": 0, "load": 0, "offload": 0}
+        self.loads, self.offloads, self.results = queue.Queue(), queue.Queue(), queue.Queue()
+        self.threads = [threading.Thread(target=work, args=(jobs, do), daemon=True, name=f"sluice-{what}-{rank}")
+                        for what, jobs, do in (("load", self.loads, self._load), ("offload", self.offloads, self._offload))]
+        for thread in self.threads:
+            thread.start()
+
+    def _pools_make(self, params, rank):
+        config = types.SimpleNamespace(model_name=get_model().model_path)
+        identity = {**model_of(config, self.options), "kind": "linker", "pp": [params.pp_rank, params.pp_size],
+                    "cp": [params.attn_cp_rank, params.attn_cp_size],
+                    "rank": None if self.pool_group.rank_replicated else [rank, self.world]}
+        pools = {name: DevicePool(entry, self.num_layers, identity) for name, entry in self.pools.items()}
+        for name, pool in pools.items():
+            logger.info("sluice: pool %s: %d bytes a page under %s, %s", name, pool.plan.size, pool.plan.prefix, pool.plan.identity)
+        return pools
+
+    # ---- the scheduler's thread ----
+
+    def lookup(self, rid, transfers):
+        expanded = self.pool_group.resolve_transfers(transfers)
+        if not expanded:
+            return []
+        self.stats["lookup"] += 1
+        keys = list(next(transfer.keys for transfer in transfers if transfer.name == PoolName.KV))
+        return restorable(self.node, self.plans, len(keys), keys, expanded).restorable_prefix_pages
+
+    def load(self, rid, transfers):
+        if rid in self.pending:
+            raise RuntimeError(f"a load of {rid} is queued already")
+        expanded = self.pool_group.resolve_transfers(transfers, allow_partial=True, allow_missing_kv=True)
+        # What left since the look-up is computed again. Several ranks could not agree on that here: theirs fails as a whole.
+        if not expanded or self.world == 1 and any(any(self.node.find(self.plans[one.name], one.keys)) for one in expanded):
+            return False
+        self.pending[rid] = expanded
+        return True
+
+    def cancel_queued_load(self, rid):
+        return self.pending.pop(rid, None) is not None
+
+    def start_layer_wise_loading(self):
+        if not self.pending:
+            return -1
+        pending, self.pending = self.pending, {}
+        index = self.layer_done_counter.update_producer()
+        events = self.record_offload_ready()[:1]  # what this stream did to these pages comes first
+        self.loads.put((index, [transfer for transfers in pending.values() for transfer in transfers], events))
+        self.stats["load"] += len(pending)
+        return index
+
+    def finish_layer_wise_loading(self, counter_index):
+        return self.layer_done_counter.finish(counter_index)
+
+    def offload(self, transfers, session_id=None):
+        expanded = self.pool_group.resolve_transfers(transfers, allow_partial=True)
+        if not expanded:
+            return False
+        if self.stores:
+            self.offloads.put((expanded, self.record_offload_ready()))
+        else:
+            self.results.put(True)  # the first rank stores what all of them have
+        return True
+
+    def num_completed_offloads(self):
+        return self.results.qsize()
+
+    def pop_completed_offload(self):
+        return self.results.get_nowait()
+
+    def reset(self):
+        self.pending.clear()
+        self.loads.join()
+        self.offloads.join()
+        while not self.results.empty():
+            self.results.get_nowait()
+        self.layer_done_counter.reset()
+
+    def close(self):
+        if not self.threads:
+            return
+        self.reset()
+        self.loads.put(None)
+        self.offloads.put(None)
+        for thread in self.threads:
+            thread.join()
+        self.threads = []
+        logger.info("sluice: linker ends: %s", self.stats)
+        self.node.close()
+
+    # ---- the threads ----
+
+    def _load(self, index, transfers, events):
+        try:
+            for event in events:
+                event.synchronize()
+            batches = [(name, *of) for name in self.plans if (of := joined(transfers, name))]
+            held = [self._hold(name, keys) for name, keys, _ in batches]
+            for layer in range(self.num_layers):
+                for name, keys, indices in batches:
+                    arrays = self.device_pools[name].layers[layer]
+                    codes = self.node.get(self.plans[name], keys, indices, **arrays) if arrays else b""
+                    if any(codes):
+                        raise Missing(f"{len(codes) - codes.count(0)} of {len(codes)} pages of pool {name} did not come")
+                self.layer_done_counter.complete(index, layer)
+            del held
+        except Exception as error:  # whatever it is, the scheduler waits for an answer
+            logger.warning("sluice: a load fails: %s", error)
+            self.layer_done_counter.fail(index, error)
+
+    def _hold(self, name, keys):
+        """Views, which keep values in memory until they are forgotten."""
+        plan = self.plans[name]
+        try:
+            return self.node.client.get_pinned_batch([plan.prefix + key for key in keys], timeout=self.options.timeout)
+        except sluice.LimitError:
+            return None  # too much to be held: what leaves meanwhile makes the load fail
+        except sluice.SluiceError as error:
+            raise Missing(str(error)) from error
+
+    def _offload(self, transfers, events):
+        stored = False
+        try:
+            for event in events:
+                event.synchronize()
+            stored = not any(any(self.node.put(self.plans[one.name], one.keys, indices_of(one.host_indices))) for one in transfers)
+            self.stats["offload"] += stored
+        except Exception as error:  # whatever it is, the tree waits for an answer
+            logger.warning("sluice: an offload fails: %s", error)
+        finally:
+            self.results.put(stored)
+
+
+def ranks_of(params):
+    """(number of this rank, ranks) that share a request's heads."""
+    group = params.attn_tp_cache_group or params.tp_cache_group
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(group=group), torch.distributed.get_world_size(group=group)
+    return 0, get_parallel().tp_size
+
+
+def joined(transfers, name):
+    """(keys, indices) of all transfers of a pool; None: there are none."""
+    ours = [transfer for transfer in transfers if transfer.name == name]
+    if not ours:
+        return None
+    return [key for transfer in ours for key in transfer.keys], indices_of(torch.cat([transfer.host_indices for transfer in ours]))
+
+
+def work(jobs, do):
+    """A thread's life: job by job, until one is None."""
+    while (job := jobs.get()) is not None:
+        try:
+            do(*job)
+        finally:
+            jobs.task_done()
+    jobs.task_done()

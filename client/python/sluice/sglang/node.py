@@ -1,0 +1,146 @@
+"""A client of the node whose failures are misses: every call ends by its deadline, says what failed in one line, and raises
+nothing."""
+
+import logging
+import threading
+import time
+
+import sluice
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 60  # a failure that goes on is told so often
+ORDINARY = frozenset((sluice.Code.OK, sluice.Code.NOT_FOUND))
+# The node does not answer. It is left alone for a while, so that an engine's threads do not wait for it call by call.
+SILENT = frozenset((sluice.Code.TIMEOUT, sluice.Code.UNREACHABLE, sluice.Code.DRAINING, sluice.Code.PEER_DIED))
+
+
+class Trouble:
+    """Of one kind of call: whether it works, in one line when it stops and one when it goes on. Any thread."""
+
+    def __init__(self, what, retry):
+        self.what, self.retry = what, retry
+        self.lock = threading.Lock()
+        self.since = self.told = self.quiet_until = 0.0
+        self.pages = 0
+
+    def quiet(self):
+        """Whether the node is left alone; pages that are not asked for count as failed."""
+        return self.quiet_until > time.monotonic()
+
+    def failed(self, pages, code, why):
+        now = time.monotonic()
+        with self.lock:
+            if code in SILENT:
+                self.quiet_until = now + self.retry
+            self.since = self.since or now
+            self.pages += pages
+            if self.told and now < self.told + AGAIN_SECONDS:
+                return
+            self.told = now
+            count = self.pages
+        logger.warning("sluice: %s fails, %d pages so far count as misses: %s", self.what, count, why)
+
+    def skipped(self, pages):
+        with self.lock:
+            self.pages += pages
+
+    def fine(self):
+        if not self.since:
+            return
+        with self.lock:
+            since, pages = self.since, self.pages
+            self.since = self.told = self.quiet_until = 0.0
+            self.pages = 0
+        if since:
+            logger.info("sluice: %s works again after %.1f s and %d pages", self.what, time.monotonic() - since, pages)
+
+
+class Node:
+    """The pages of one engine in one node. Any thread."""
+
+    def __init__(self, options):
+        self.options = options
+        self.client = sluice.Client(options.instance, config=options.config, settings=options.settings)
+        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up")}
+
+    def close(self):
+        self.client.close()
+
+    def _call(self, what, pages, call):
+        """The codes of call(), a byte a page."""
+        trouble = self.troubles[what]
+        if trouble.quiet():
+            trouble.skipped(pages)
+            return bytes([sluice.Code.TIMEOUT]) * pages
+        try:
+            codes = call()
+        except sluice.SluiceError as error:
+            trouble.failed(pages, error.code, error)
+            return bytes([error.code or sluice.Code.INTERNAL]) * pages
+        wrong = [code for code in set(codes) if code not in ORDINARY]
+        if wrong:
+            worst = next((code for code in wrong if code in SILENT), wrong[0])
+            trouble.failed(sum(map(codes.count, wrong)), worst, sluice.Code(worst).name)
+        elif pages:
+            trouble.fine()
+        return codes
+
+    def _moved(self, what, call, plan, keys, indices, more):
+        codes, step = [], plan.pages_max
+        for first in range(0, len(keys), step):
+            some = keys[first:first + step]
+            of = indices[first * plan.page:(first + len(some)) * plan.page]
+            codes.append(self._call(what, len(some), lambda some=some, of=of: call(
+                some, of, **{**plan.arrays, **more}, prefix=plan.prefix, suffixes=plan.suffixes, timeout=self.options.timeout)))
+        return b"".join(codes)
+
+    def put(self, plan, keys, indices):
+        """Stores pages of a plan's memory. A byte a page: 0 or a code."""
+        return self._moved("storing", self.client.put_pages, plan, keys, indices, {})
+
+    def get(self, plan, keys, indices, **part):
+        """Reads into them; part: arrays in place of the plan's."""
+        return self._moved("reading", self.client.get_pages, plan, keys, indices, part)
+
+    def find(self, plan, keys):
+        """Whether they are there."""
+        codes, step = [], max(1, 65536 // len(plan.suffixes))
+        for first in range(0, len(keys), step):
+            some = keys[first:first + step]
+            codes.append(self._call("looking up", len(some), lambda some=some: self.client.find_pages(
+                some, prefix=plan.prefix, suffixes=plan.suffixes, elsewhere=self.options.peers, timeout=self.options.timeout)))
+        return b"".join(codes)
+
+    def register(self, memories):
+        """Tells libsluice of memory that pages lie in, (address, bytes), so that it need not ask a GPU's driver about each piece."""
+        for address, length in memories:
+            if length:
+                self.client.register_memory(address, length)
+
+    def clear(self, prefix):
+        """Removes this node's values under a prefix."""
+        try:
+            keys = [info.key for info in self.client.list(prefix)]
+            for first in range(0, len(keys), 65536):
+                self.client.remove_batch(keys[first:first + 65536], timeout=self.options.timeout)
+        except sluice.SluiceError as error:
+            logger.warning("sluice: not all under %s was removed: %s", prefix, error)
+
+
+def leading(codes):
+    """How many pages from the first one on are there."""
+    for number, code in enumerate(codes):
+        if code:
+            return number
+    return len(codes)
+
+
+def window_ends(codes, window):
+    """Every number of pages whose last `window` ones (all, when they are fewer) are there."""
+    ends, run = [], 0
+    for number, code in enumerate(codes, 1):
+        run = 0 if code else run + 1
+        if run >= min(window, number):
+            ends.append(number)
+    return ends

@@ -1,0 +1,164 @@
+"""Where the pieces of a page lie in a pool of SGLang, and what its values are called.
+
+A pool says where its pages are (get_page_buffer_meta). It is asked for a few, and what holds for them, address = first +
+page * stride, is then computed in C for all. A pool of which that is not true is refused.
+
+What gives bytes their meaning goes into the prefix of the keys: model, dtype, page, layers, and the order of the bytes, but nothing
+of how the model is split over ranks. Heads of a rank are named in the suffix by their numbers in the whole model."""
+
+import array
+import hashlib
+import json
+
+import torch
+
+from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
+
+FORMAT = 1  # of keys and values: another number, and nothing of before is found
+PIECES_MAX, VALUES_MAX = 1 << 20, 65536
+# The order of a value's bytes, from the slowest index to the fastest. Layer by layer and page by page it is the same.
+ORDERS = {"layer_first": "layer token", "page_first_direct": "layer token", "page_first": "token layer", "page_head": "head token layer"}
+
+
+def numbers(values):
+    return array.array("Q", values)
+
+
+class Plan:
+    """Of one pool: the arguments of put_pages and get_pages that are the same for every batch."""
+
+    def __init__(self, identity, suffixes, page, limit, pieces):
+        """pieces: of each value as many, (address in page 0, stride of pages, bytes, offset in the value, count, step)."""
+        self.identity = identity
+        self.prefix = prefix_of(identity)
+        self.suffixes = tuple(suffixes)
+        self.page = page
+        address, stride, length, offset, count, step = (numbers(column) for column in zip(*pieces))
+        each = len(pieces) // len(self.suffixes)
+        self.size = sum(n * bytes_ for n, bytes_ in zip(count, length))  # bytes of a page
+        self.value_sizes = [sum(count[i] * length[i] for i in range(at, at + each)) for at in range(0, len(pieces), each)]
+        runs = {} if set(count) == {1} else {"counts": count, "steps": step}
+        self.arrays = {"page": page, "limit": limit, "addresses": address, "strides": stride, "lengths": length,
+                       "offsets": offset, **runs}
+        self.pages_max = max(1, min(PIECES_MAX // sum(count), VALUES_MAX // len(self.suffixes)))
+
+
+def prefix_of(identity):
+    text = json.dumps({"format": FORMAT, **identity}, sort_keys=True)
+    return f"sglang/{hashlib.sha256(text.encode()).hexdigest()[:32]}/"
+
+
+def pages_probed(meta, page, page_count):
+    """[(address in page 0, stride of pages, bytes)] of the pieces of a page. meta(indices) gives addresses and lengths."""
+    told = sorted({0, min(1, page_count - 1), page_count // 2, page_count - 1})
+    lists = [meta(torch.arange(number * page, (number + 1) * page, dtype=torch.int64)) for number in told]
+    addresses, lengths = [list(one[0]) for one in lists], [list(one[1]) for one in lists]
+    strides = [0] * len(addresses[0]) if len(told) == 1 else [b - a for a, b in zip(addresses[0], addresses[1])]
+    for number, at, length in zip(told, addresses, lengths):
+        if length != lengths[0] or at != [first + number * stride for first, stride in zip(addresses[0], strides)]:
+            raise ValueError("its pages do not lie at even distances")
+    if not lengths[0] or min(lengths[0]) < 1 or min(strides) < 0:
+        raise ValueError("it has no bytes to be stored")
+    return list(zip(addresses[0], strides, lengths[0]))
+
+
+def in_a_row(pieces):
+    """Pieces of one value, one behind the other."""
+    rows, offset = [], 0
+    for address, stride, length in pieces:
+        rows.append((address, stride, length, offset, 1, 0))
+        offset += length
+    return rows
+
+
+def halves(pieces, layer_first):
+    """K and V of MHA pages, each as a list of pieces in the order of the value."""
+    return (pieces[0::2], pieces[1::2]) if layer_first else (pieces[:1], pieces[1:])
+
+
+def slices_of(pool, pieces, slices):
+    """Rows of Plan for K and V cut into `slices` groups of heads."""
+    if slices == 1:
+        k, v = halves(pieces, pool.layout == "layer_first")
+        return in_a_row([*k, *v])
+    rows = []
+    for number in range(slices):
+        offset = 0
+        for half, dim in zip(halves(pieces, pool.layout == "layer_first"), (pool.head_dim, pool.v_head_dim)):
+            row = pool.head_num * dim * pool.dtype.itemsize  # all heads of a token in a layer
+            for address, stride, length in half:
+                rows.append((address + number * (row // slices), stride, row // slices, offset, length // row, row))
+                offset += length // slices
+    return rows
+
+
+def heads_of(pool, name, config, options):
+    """(first head of this rank, heads of the model)"""
+    total = config.tp_size * pool.head_num
+    if name == PoolName.KV and options.kv_heads is not None and options.kv_heads != total:
+        total = options.kv_heads
+        if pool.head_num != max(1, total // config.tp_size) or (total < config.tp_size and config.tp_size % total):
+            raise ValueError(f"kv_heads {total} do not give {config.tp_size} ranks {pool.head_num} heads each")
+        if total < config.tp_size:
+            return config.tp_rank // (config.tp_size // total), total
+    return config.tp_rank * pool.head_num, total
+
+
+def slice_count(pool, total, config, flat):
+    """How many values a page of this rank is: as many as the rank at the finest split would be ranks."""
+    finest = getattr(config, "tp_lcm_size", None) or config.tp_size
+    heads = max(1, total // finest)
+    if flat or heads >= pool.head_num:
+        return 1
+    if pool.head_num % heads:
+        raise ValueError(f"tp_lcm_size {finest} does not split {pool.head_num} heads of a rank")
+    return pool.head_num // heads
+
+
+def model_of(config, options):
+    return {"model": options.model or config.model_name, "tag": options.extra_backend_tag}
+
+
+def stages_of(pool, config):
+    """Of pipeline and context parallelism: what a rank has is not what others have."""
+    layers = [getattr(pool, "start_layer", None), getattr(pool, "end_layer", None)]
+    return {"layers": layers, "layer_count": getattr(pool, "layer_num", None),
+            "pp": None if None not in layers else [config.pp_rank, config.pp_size],
+            "cp": None if config.attn_cp_size == 1 else [config.attn_cp_rank, config.attn_cp_size]}
+
+
+def plan_of(pool, name, config, options, flat=False):
+    """The Plan of a host pool. flat: a page is one value. Raises ValueError, which says what of the pool cannot be stored."""
+    page = pool.page_size or 1
+    try:
+        pieces = pages_probed(pool.get_page_buffer_meta, page, pool.size // page)
+    except (ValueError, NotImplementedError, AssertionError, AttributeError) as error:
+        raise ValueError(f"pool {name} ({type(pool).__name__}, layout {pool.layout}) cannot be stored: {error}") from error
+    identity = {**model_of(config, options), **stages_of(pool, config), "pool": str(name), "page": page,
+                "dtype": str(pool.dtype)}
+    if isinstance(pool, MHATokenToKVPoolHost):
+        return mha_plan(pool, name, config, options, identity, pieces, flat)
+    order = ORDERS[pool.layout] if isinstance(pool, MLATokenToKVPoolHost) and pool.layout in ORDERS else pool.layout
+    # In one row, layers and pages of either layout are the same bytes; only the number of runs differs.
+    lengths = sum(length for _, _, length in pieces) if order == "layer token" else [length for _, _, length in pieces]
+    identity.update(kind=type(pool).__name__, order=order, lengths=lengths)
+    shared = isinstance(pool, MLATokenToKVPoolHost) or (config.is_mla_model and name != PoolName.MAMBA)
+    suffix = "" if shared else f"/rank{config.tp_rank}of{config.tp_size}"
+    return Plan(identity, [suffix], page, pool.size, in_a_row(pieces))
+
+
+def mha_plan(pool, name, config, options, identity, pieces, flat):
+    first, total = heads_of(pool, name, config, options)
+    slices = slice_count(pool, total, config, flat)
+    heads = pool.head_num // slices
+    identity.update(kind="mha", order=ORDERS[pool.layout], heads=total, dims=[pool.head_dim, pool.v_head_dim])
+    suffixes = [f"/heads{at}-{at + heads}" for at in range(first, first + pool.head_num, heads)]
+    if pool.layout == "page_head" and slices > 1:
+        cut = pages_probed(lambda indices: pool.get_split_heads_page_buffer_meta(indices, slices), pool.page_size,
+                           pool.size // pool.page_size)
+        rows = [row for at in range(0, len(cut), 2) for row in in_a_row(cut[at:at + 2])]
+    else:
+        rows = slices_of(pool, pieces, slices)
+    return Plan(identity, suffixes, pool.page_size, pool.size, rows)

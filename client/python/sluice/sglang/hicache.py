@@ -8,7 +8,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, 
 
 from .node import Node, leading, window_ends
 from .options import flag, options_of
-from .plans import plan_of
+from .plans import buffers_of, plan_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,7 @@ class SluiceHiCache(HiCacheStorage):
 
     def _plan_make(self, pool, name):
         plan = plan_of(pool, name, self.config, self.options, flat=self.flat)
-        buffers = getattr(pool, "get_hybrid_pool_buffer", lambda: [pool.kv_buffer])()
-        self.node.register((buffer.data_ptr(), buffer.nbytes) for buffer in buffers if buffer is not None)
+        self.node.register((buffer.data_ptr(), buffer.nbytes) for buffer in buffers_of(pool))
         self.plans[name] = plan
         logger.info("sluice: pool %s: %d bytes a page under %s, %s", name, plan.size, plan.prefix, plan.identity)
 

@@ -122,11 +122,18 @@ def model_of(config, options):
 
 
 def stages_of(pool, config):
-    """Of pipeline and context parallelism: what a rank has is not what others have."""
-    layers = [getattr(pool, "start_layer", None), getattr(pool, "end_layer", None)]
-    return {"layers": layers, "layer_count": getattr(pool, "layer_num", None),
-            "pp": None if None not in layers else [config.pp_rank, config.pp_size],
+    """Of pipeline and context parallelism: what a rank has is not what others have. Pools beside the KV cache count their layers
+    from 0 in every stage."""
+    layers = isinstance(pool, (MHATokenToKVPoolHost, MLATokenToKVPoolHost))
+    return {"layers": [pool.start_layer, pool.end_layer, pool.layer_num] if layers else None,
+            "pp": None if layers or config.pp_size == 1 else [config.pp_rank, config.pp_size],
             "cp": None if config.attn_cp_size == 1 else [config.attn_cp_rank, config.attn_cp_size]}
+
+
+def buffers_of(pool):
+    """Its tensors."""
+    told = pool.get_hybrid_pool_buffer() if hasattr(pool, "get_hybrid_pool_buffer") else [pool.kv_buffer]
+    return [buffer for buffer in told if buffer is not None]
 
 
 def plan_of(pool, name, config, options, flat=False):
@@ -137,7 +144,7 @@ def plan_of(pool, name, config, options, flat=False):
     except (ValueError, NotImplementedError, AssertionError, AttributeError) as error:
         raise ValueError(f"pool {name} ({type(pool).__name__}, layout {pool.layout}) cannot be stored: {error}") from error
     identity = {**model_of(config, options), **stages_of(pool, config), "pool": str(name), "page": page,
-                "dtype": str(pool.dtype)}
+                "dtypes": sorted({str(buffer.dtype) for buffer in buffers_of(pool)})}
     if isinstance(pool, MHATokenToKVPoolHost):
         return mha_plan(pool, name, config, options, identity, pieces, flat)
     order = ORDERS[pool.layout] if isinstance(pool, MLATokenToKVPoolHost) and pool.layout in ORDERS else pool.layout
@@ -145,8 +152,7 @@ def plan_of(pool, name, config, options, flat=False):
     lengths = sum(length for _, _, length in pieces) if order == "layer token" else [length for _, _, length in pieces]
     identity.update(kind=type(pool).__name__, order=order, lengths=lengths)
     shared = isinstance(pool, MLATokenToKVPoolHost) or (config.is_mla_model and name != PoolName.MAMBA)
-    suffix = "" if shared else f"/rank{config.tp_rank}of{config.tp_size}"
-    return Plan(identity, [suffix], page, pool.size, in_a_row(pieces))
+    return Plan(identity, ["" if shared else f"/rank{config.tp_rank}of{config.tp_size}"], page, pool.size, in_a_row(pieces))
 
 
 def mha_plan(pool, name, config, options, identity, pieces, flat):

@@ -127,6 +127,9 @@ PyObject *sl_py_prefetch(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_put_pages(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_get_pages(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_find_pages(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_register_memory(PyObject *self, PyObject *args);
+PyObject *sl_py_unregister_memory(PyObject *self, PyObject *args);
+
 /* ---- batches.c ---- */
 extern PyType_Spec sl_py_batches_spec;
 
@@ -136,8 +139,6 @@ PyObject *sl_py_pool_creator(PyObject *module, PyObject *args, PyObject *names);
 PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers);
 PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
-PyObject *sl_py_register_memory(PyObject *self, PyObject *args);
-PyObject *sl_py_unregister_memory(PyObject *self, PyObject *args);
 
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);

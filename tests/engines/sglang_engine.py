@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import kills
+import sglang_native
 import vllm_engine
 from environment import Recipe, Step
 from harness import HERE, Node, Outcome, Scenario, check, progress
@@ -245,4 +246,5 @@ def scenarios(run):
         Scenario("restart of the node", engine.restart, 900),
         *(Scenario(f"kill -9 {actor}", lambda actor=actor: engine.killed(actor)) for actor in kills.ACTORS),
         Scenario("kill -9 of the whole node", engine.master_killed, 600),
+        *sglang_native.scenarios(run),
     ]

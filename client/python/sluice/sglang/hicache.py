@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 def indices_of(tensor):
     """64-bit numbers in host memory."""
-    return tensor.detach().cpu().contiguous().numpy()
+    return tensor.detach().cpu().long().contiguous().numpy()
 
 
 class SluiceHiCache(HiCacheStorage):
@@ -153,13 +153,13 @@ def restorable(node, plans, kv_pages, keys, transfers):
     for transfer in transfers or ():
         if not ends:
             break
+        if transfer.hit_policy not in (PoolHitPolicy.ALL_PAGES, PoolHitPolicy.TRAILING_PAGES):
+            continue  # another form of the same pages, which gates nothing
         codes = node.find(plans[transfer.name], keys[:kv_pages])
         if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
             served = range(1, leading(codes) + 1)
-        elif transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
-            served = window_ends(codes, max(1, len(transfer.keys or ())))
         else:
-            continue  # another form of the same pages, which gates nothing
+            served = window_ends(codes, max(1, len(transfer.keys or ())))
         if served:
             hits[transfer.name] = served[-1]
         ends &= set(served)

@@ -46,7 +46,8 @@ class DevicePool:
         if not entry.packed:
             raise ValueError(f"pool {entry.name}: pages of several values are not stored")
         rows = min(buffer.shape[0] for buffer in entry.kv_buffer)
-        page_count = rows // entry._row_span  # rows of a page: one, or one a token
+        second_page = torch.arange(entry.page_size, 2 * entry.page_size)
+        page_count = rows // entry.prepare_locations(second_page)[0]  # a page is one row, or one a token
         pieces = pages_probed(entry.get_page_buffer_meta, entry.page_size, page_count)
         self.entry = entry
         self.plan = Plan({**identity, "pool": str(entry.name), "page": entry.page_size, "order": "layer token",
@@ -131,7 +132,8 @@ class SluiceLinker(UnifiedCacheLinker):
             return -1
         pending, self.pending = self.pending, {}
         index = self.layer_done_counter.update_producer()
-        events = self.record_offload_ready()[:1]  # what this stream did to these pages comes first
+        # Work of before on these pages, of the forward stream too, has to be over: what a thread writes is in no stream's order.
+        events = self.record_offload_ready()
         self.loads.put((index, [transfer for transfers in pending.values() for transfer in transfers], events))
         self.stats["load"] += len(pending)
         return index

@@ -21,11 +21,14 @@ def indices(*pages, page=PAGE):
 
 
 class Pool:
-    """Memory of PAGES pages: two halves (K and V), of each page one piece in each."""
+    """Memory of PAGES pages: two halves (K and V), of each page one piece in each. It stays: addresses hold nothing."""
+
+    kept = []
 
     def __init__(self, fill=None):
         self.bytes = bytearray(os.urandom(2 * PAGES * PIECE) if fill is None else bytes([fill]) * 2 * PAGES * PIECE)
         self.held = memoryview(self.bytes)
+        self.kept.append(self)
         self.at = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
     def piece(self, half, page):

@@ -4,6 +4,8 @@ before anything is read or written."""
 import array
 import ctypes
 import os
+import sys
+import tracemalloc
 import unittest
 
 from python_support import client, sluice
@@ -164,6 +166,28 @@ class Pages(unittest.TestCase):
             self.client.unregister_memory(pool.at)
         with self.assertRaises(sluice.InvalidError):
             self.client.register_memory(0, 0)
+
+    def test_calls_and_refusals_keep_nothing(self):
+        pool = Pool()
+        held, wrong, keys = indices(*range(PAGES)), indices(PAGES), [f"key{number}" for number in range(PAGES)]
+
+        def calls(count):
+            for _ in range(count):
+                self.client.put_pages(keys, held, **pool.arrays(), suffixes=("k", "v"))
+                self.client.get_pages(keys, held, **pool.arrays(), suffixes=("k", "v"))
+                self.client.find_pages(["a", "none"], elsewhere=True)
+                for told in ({"indices": wrong}, {"keys": [""]}, {"keys": ["a" * 2000]}, {"lengths": numbers(1)}, {"strides": b"12345678"}):
+                    with self.assertRaises(sluice.InvalidError):
+                        self.client.put_pages(**{"keys": keys, "indices": held, **pool.arrays(), **told})
+
+        references = sys.getrefcount(held), sys.getrefcount(wrong)
+        calls(20)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        before = tracemalloc.get_traced_memory()[0]
+        calls(400)
+        self.assertLess(tracemalloc.get_traced_memory()[0] - before, 20_000)  # one lost array of a call would be more
+        self.assertEqual((sys.getrefcount(held), sys.getrefcount(wrong)), references)
 
     def test_a_client_that_is_closed_refuses(self):
         self.client.close()

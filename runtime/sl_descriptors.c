@@ -3,29 +3,20 @@
 #include "runtime/sl_descriptors.h"
 
 #include "runtime/sl_clock.h"
+#include "runtime/sl_door.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#define BACKLOG     16
-#define ASKER_NS    (2 * SL_NS_PER_S) /* for each packet of an asker */
-#define FILE_PREFIX "memory."
-/* Until somebody listens: without that the socket looks as if a dead process had left it. */
-#define FRESH_PREFIX "memory-"
+#define ASKER_NS  (2 * SL_NS_PER_S) /* for each packet of an asker */
+#define DOOR_KIND "memory"
 
 static const char ask_magic[8] = "slfdask1", answer_magic[8] = "slfdans1";
 
@@ -44,59 +35,13 @@ struct answer_packet {
 };
 
 struct sl_descriptors {
-    int listen_fd, stop_fd;
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    uint64_t number;
+    struct sl_door door;
+    int stop_fd;
     sl_descriptors_give_fn give;
     void *context;
     pthread_t thread;
     bool started;
 };
-
-/* ---- sockets ---- */
-
-static sl_err address_of(const char *runtime_dir, const char *prefix, uint32_t pid, uint64_t number,
-                         struct sockaddr_un *out, struct sl_error *why)
-{
-    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s%" PRIu32 ".%016" PRIx64,
-                          runtime_dir, prefix, pid, number);
-    return length > 0 && (size_t)length < sizeof(out->sun_path)
-               ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "'%.80s...' is too long for a socket", runtime_dir);
-}
-
-static int socket_make(void)
-{
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
-static bool is_same_user(int fd)
-{
-    struct ucred peer;
-    socklen_t size = sizeof(peer);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-/* Waits until something can be done with fd, or other_fd (-1: none) is readable. False: neither by
- * the deadline, or the other. */
-static bool fd_wait(int fd, short events, int other_fd, uint64_t deadline_ns)
-{
-    for (;;) {
-        struct pollfd polled[2] = {{.fd = fd, .events = events},
-                                   {.fd = other_fd, .events = POLLIN}};
-        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
-        int timeout_ms =
-            left_ns == SL_NEVER_NS ? -1 : (int)SL_MIN(left_ns / SL_NS_PER_MS + 1, UINT64_C(60000));
-        int ready = poll(polled, 2, left_ns == 0 ? 0 : timeout_ms);
-        if (ready > 0) {
-            return polled[1].revents == 0 && polled[0].revents != 0;
-        }
-        if ((ready < 0 && errno != EINTR) || left_ns == 0) {
-            return false;
-        }
-    }
-}
 
 /* ---- the giver ---- */
 
@@ -127,7 +72,7 @@ static bool answer_send(int fd, const struct answer_packet *answer,
         memcpy(CMSG_DATA(head), part->fds, sizeof(int) * answer->count);
     }
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ASKER_NS);
-    while (fd_wait(fd, POLLOUT, stop_fd, deadline_ns)) {
+    while (sl_door_wait(fd, POLLOUT, stop_fd, deadline_ns)) {
         if (sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(copy)) {
             return true;
         }
@@ -168,7 +113,7 @@ static void asker_serve(struct sl_descriptors *server, int fd)
     struct ask_packet packet;
     uint32_t first = 0;
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ASKER_NS);
-    if (!is_same_user(fd) || !fd_wait(fd, POLLIN, server->stop_fd, deadline_ns) ||
+    if (!sl_door_same_user(fd) || !sl_door_wait(fd, POLLIN, server->stop_fd, deadline_ns) ||
         recv(fd, &packet, sizeof(packet), MSG_DONTWAIT) != (ssize_t)sizeof(packet) ||
         memcmp(packet.magic, ask_magic, sizeof(ask_magic)) != 0) {
         return;
@@ -180,74 +125,17 @@ static void asker_serve(struct sl_descriptors *server, int fd)
 static void *server_run(void *at)
 {
     struct sl_descriptors *server = at;
-    while (fd_wait(server->listen_fd, POLLIN, server->stop_fd, SL_NEVER_NS)) {
-        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (sl_door_wait(server->door.fd, POLLIN, server->stop_fd, SL_NEVER_NS)) {
+        int fd = accept4(server->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             asker_serve(server, fd);
             (void)close(fd);
         } else if (errno == EMFILE || errno == ENFILE) { /* it would be ready again at once */
-            (void)fd_wait(-1, 0, server->stop_fd,
-                          sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS));
+            (void)sl_door_wait(-1, 0, server->stop_fd,
+                               sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS));
         }
     }
     return NULL;
-}
-
-/* A socket at which nobody listens any more was left by a process that was killed. */
-static void leftovers_remove(const char *runtime_dir)
-{
-    DIR *directory = opendir(runtime_dir);
-    const struct dirent *entry;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%.40s", runtime_dir,
-                              entry->d_name);
-        if (strncmp(entry->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 || length < 0 ||
-            (size_t)length >= sizeof(address.sun_path)) {
-            continue;
-        }
-        SL_AUTO(close) int fd = socket_make();
-        if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
-            errno == ECONNREFUSED) {
-            (void)unlink(address.sun_path);
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-}
-
-static sl_err server_listen(struct sl_descriptors *server, const char *runtime_dir,
-                            struct sl_error *why)
-{
-    struct sockaddr_un address, fresh;
-    if (getrandom(&server->number, sizeof(server->number), 0) != (ssize_t)sizeof(server->number)) {
-        return sl_fail_os(why, errno, "getrandom");
-    }
-    uint32_t pid = (uint32_t)getpid();
-    sl_err err = address_of(runtime_dir, FILE_PREFIX, pid, server->number, &address, why);
-    if (err == SL_OK) {
-        err = address_of(runtime_dir, FRESH_PREFIX, pid, server->number, &fresh, why);
-    }
-    if (err != SL_OK) {
-        return err;
-    }
-    server->listen_fd = socket_make();
-    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->listen_fd < 0 || server->stop_fd < 0) {
-        return sl_fail_os(why, errno, "socket for '%s'", address.sun_path);
-    }
-    /* The directory is closed to others, so that the moment before chmod is, too. */
-    if (bind(server->listen_fd, (const struct sockaddr *)&fresh, sizeof(fresh)) != 0) {
-        return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
-    }
-    memcpy(server->path, fresh.sun_path, sizeof(server->path));
-    if (chmod(fresh.sun_path, 0600) != 0 || listen(server->listen_fd, BACKLOG) != 0 ||
-        rename(fresh.sun_path, address.sun_path) != 0) {
-        return sl_fail_os(why, errno, "listen at '%s'", address.sun_path);
-    }
-    memcpy(server->path, address.sun_path, sizeof(server->path));
-    return SL_OK;
 }
 
 sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give, void *context,
@@ -258,11 +146,12 @@ sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give
     if (server == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a server of descriptors");
     }
-    server->listen_fd = server->stop_fd = -1;
+    server->door.fd = -1;
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->give = give;
     server->context = context;
-    leftovers_remove(runtime_dir);
-    sl_err err = server_listen(server, runtime_dir, why);
+    sl_err err = server->stop_fd < 0 ? sl_fail_os(why, errno, "eventfd for descriptors")
+                                     : sl_door_open(runtime_dir, DOOR_KIND, &server->door, why);
     if (err == SL_OK) { /* the process's signals are not this thread's */
         (void)sigfillset(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -281,7 +170,7 @@ sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give
 
 uint64_t sl_descriptors_number(const struct sl_descriptors *server)
 {
-    return server->number;
+    return server->door.number;
 }
 
 void sl_descriptors_stop(struct sl_descriptors **server)
@@ -294,12 +183,7 @@ void sl_descriptors_stop(struct sl_descriptors **server)
         (void)eventfd_write(gone->stop_fd, 1);
         (void)pthread_join(gone->thread, NULL);
     }
-    if (gone->path[0] != '\0') {
-        (void)unlink(gone->path);
-    }
-    if (gone->listen_fd >= 0) {
-        (void)close(gone->listen_fd);
-    }
+    sl_door_close(&gone->door);
     if (gone->stop_fd >= 0) {
         (void)close(gone->stop_fd);
     }
@@ -360,37 +244,19 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     return SL_OK;
 }
 
-/* A queue that is full (EAGAIN) is no error of the giver's, and cannot be polled for. */
-static int connect_wait(int fd, const struct sockaddr_un *address, uint64_t deadline_ns)
-{
-    const struct timespec pause = {.tv_nsec = (long)SL_NS_PER_MS};
-    for (;;) {
-        if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
-            return 0;
-        }
-        if (errno != EAGAIN && errno != EINTR) {
-            return errno;
-        }
-        if (sl_clock_monotonic_ns() >= deadline_ns) {
-            return EAGAIN;
-        }
-        (void)nanosleep(&pause, NULL);
-    }
-}
-
 static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
                              uint64_t deadline_ns, struct sl_error *why)
 {
-    struct sockaddr_un address;
+    char path[SL_DOOR_PATH_BYTES];
     sl_err err =
-        address_of(source->runtime_dir, FILE_PREFIX, source->pid, source->number, &address, why);
+        sl_door_path(source->runtime_dir, DOOR_KIND, source->pid, source->number, path, why);
     if (err != SL_OK) {
         return err;
     }
     if (fd < 0) {
-        return sl_fail_os(why, errno, "socket for '%s'", address.sun_path);
+        return sl_fail_os(why, errno, "socket for '%s'", path);
     }
-    int os_code = connect_wait(fd, &address, deadline_ns);
+    int os_code = sl_door_connect(fd, path, deadline_ns);
     if (os_code == EAGAIN) {
         return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory: too many ask",
                        source->pid);
@@ -398,13 +264,12 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
     if (os_code != 0) {
         return os_code == ENOENT || os_code == ECONNREFUSED
                    ? sl_fail(why, SL_ERR_NOT_FOUND,
-                             "process %u hands out no memory: nobody at '%s'", source->pid,
-                             address.sun_path)
-                   : sl_fail_os(why, os_code, "connect to '%s'", address.sun_path);
+                             "process %u hands out no memory: nobody at '%s'", source->pid, path)
+                   : sl_fail_os(why, os_code, "connect to '%s'", path);
     }
-    return is_same_user(fd) ? SL_OK
-                            : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user",
-                                      address.sun_path);
+    return sl_door_same_user(fd)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
 }
 
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
@@ -415,7 +280,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
     struct answer_packet answer;
     struct sl_descriptors_part part = {.more = true};
     uint64_t total = 0;
-    SL_AUTO(close) int fd = socket_make();
+    SL_AUTO(close) int fd = sl_door_socket();
     sl_err err = source_connect(source, fd, deadline_ns, why);
     memcpy(packet.magic, ask_magic, sizeof(packet.magic));
     if (err == SL_OK &&
@@ -423,7 +288,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
         err = sl_fail_os(why, errno, "ask process %u for memory", source->pid);
     }
     while (err == SL_OK && part.more) {
-        if (sl_clock_monotonic_ns() >= deadline_ns || !fd_wait(fd, POLLIN, -1, deadline_ns)) {
+        if (sl_clock_monotonic_ns() >= deadline_ns || !sl_door_wait(fd, POLLIN, -1, deadline_ns)) {
             return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory",
                            source->pid);
         }

@@ -60,17 +60,27 @@ class Pool(GPUConnectorInterface):
             self.to_gpu(memory_obj, start, end, **kwargs)
 
 
-def engine_make(told):
+def storage_of(told):
+    """LMCache's settings: Sluice's plug-in (`native`: its options), or the connector to a master of Mooncake."""
+    if "native" in told:
+        return {"storage_plugins": ["sluice"],
+                "extra_config": {"storage_plugin.sluice.module_path": "sluice.lmcache", "storage_plugin.sluice.class_name": "SluiceBackend",
+                                 **{f"sluice.{name}": value for name, value in told["native"].items()}}}
     address = told["master"]
+    return {"remote_url": f"mooncakestore://{address}/", "remote_serde": "naive",
+            "extra_config": {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "master_server_address": address,
+                             "protocol": "tcp", "device_name": "", "global_segment_size": told.get("segment_bytes", 0),
+                             "local_buffer_size": 64 << 20, "transfer_timeout": 30, "save_chunk_meta": told.get("chunk_meta", False)}}
+
+
+def engine_make(told):
     config = LMCacheEngineConfig.from_defaults(
-        chunk_size=CHUNK, local_cpu=False, max_local_cpu_size=0.2, remote_url=f"mooncakestore://{address}/", remote_serde="naive",
+        chunk_size=told.get("chunk", CHUNK), local_cpu=told.get("hot", False), max_local_cpu_size=told.get("gib", 0.2),
         save_unfull_chunk=told.get("unfull", False), pre_caching_hash_algorithm="sha256_cbor", blocking_timeout_secs=30,
-        extra_config={"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "master_server_address": address,
-                      "protocol": "tcp", "device_name": "", "global_segment_size": told.get("segment_bytes", 0),
-                      "local_buffer_size": 64 << 20, "transfer_timeout": 30, "save_chunk_meta": told.get("chunk_meta", False)})
+        **storage_of(told))
     ranks = told.get("ranks", 1)
     metadata = LMCacheMetadata(model_name="engines/test", world_size=ranks, local_world_size=ranks, worker_id=told.get("rank", 0),
-                               local_worker_id=told.get("rank", 0), kv_dtype=torch.float16, kv_shape=(LAYERS, 2, CHUNK, HEADS, HEAD))
+                               local_worker_id=told.get("rank", 0), kv_dtype=torch.float16, kv_shape=(LAYERS, 2, config.chunk_size, HEADS, HEAD))
     engine = LMCacheEngineBuilder.get_or_create("worker", config, metadata, Pool(), mock_up_broadcast_fn, mock_up_broadcast_object_fn)
     engine.post_init()
     return engine
@@ -78,7 +88,7 @@ def engine_make(told):
 
 class Worker:
     def __init__(self, told):
-        self.rank, self.master = told.get("rank", 0), told["master"]
+        self.rank, self.master = told.get("rank", 0), told.get("master")
         self.engine = engine_make(told)
 
     def counters(self):

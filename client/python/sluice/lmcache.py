@@ -1,0 +1,423 @@
+"""LMCache's engine with a node of Sluice as its storage: a storage plug-in.
+
+    storage_plugins: [sluice]
+    extra_config: {storage_plugin.sluice.module_path: sluice.lmcache, storage_plugin.sluice.class_name: SluiceBackend}
+
+lmcache_howto.md has the options, and what happens on failures. Values are the bytes of LMCache's memory objects and nothing
+else. Their layout is part of the key, so what was stored in another layout is not found. Reads are views of the node's memory
+where LMCache copies them on with the processor: then nothing is copied on the way."""
+
+import asyncio
+import collections
+import concurrent.futures
+import hashlib
+import logging
+import threading
+import time
+import warnings
+
+import torch
+from lmcache.v1.memory_management import MemoryAllocatorInterface, MemoryFormat, MemoryObjMetadata, TensorMemoryObj
+from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
+
+from . import Code, NotFoundError, SluiceError
+from .linking import Link, Options, Said, number, switch
+
+OPTION = "sluice."
+KEY_BYTES_MAX = 1024
+PINS_MAX = 4096          # keys that look-ups may hold until they are read
+CLOSE_SECONDS = 5.0
+NOTHING = torch.empty(0, dtype=torch.uint8)
+
+with warnings.catch_warnings():  # torch says once that a tensor over read-only memory must not be written to: ours are not
+    warnings.simplefilter("ignore")
+    torch.frombuffer(b"\0", dtype=torch.uint8)
+
+
+class Views(MemoryAllocatorInterface):
+    """The allocator of memory objects that are views of the node's memory. Their bytes stay where they are, and unchanged,
+    until the last tensor over them is gone; nobody writes them."""
+
+    def allocate(self, shapes, dtypes, fmt=MemoryFormat.UNDEFINED, allocator_type=None):
+        return None
+
+    def batched_allocate(self, shapes, dtypes, batch_size, fmt=MemoryFormat.UNDEFINED, allocator_type=None):
+        return None
+
+    def free(self, memory_obj, allocator_type=None):
+        memory_obj.invalidate()
+        memory_obj.raw_data = NOTHING  # a tensor has the View; the pin goes with the last of them
+
+    def batched_free(self, memory_objs, allocator_type=None, update_stats=True):
+        for memory_obj in memory_objs:
+            self.free(memory_obj)
+
+
+class Layout:
+    """How a chunk lies in its value. A short last chunk has fewer tokens."""
+
+    def __init__(self, metadata, config):
+        self._metadata = metadata
+        self.groups = metadata.kv_layer_groups_manager
+        self.format = MemoryFormat.KV_MLA_FMT if metadata.use_mla else MemoryFormat.KV_2LTD
+        self.chunk_tokens = config.chunk_size
+        self.dtypes = metadata.get_dtypes()
+        one = metadata.get_shapes(1)
+        self.token_bytes = sum(shape.numel() * dtype.itemsize for shape, dtype in zip(one, self.dtypes))
+        said = repr((self.format.name, [tuple(shape) for shape in one], [str(dtype) for dtype in self.dtypes]))
+        self.name = hashlib.sha256(said.encode()).hexdigest()[:16]
+        self._shapes = {}
+
+    def shapes(self, tokens):
+        if tokens not in self._shapes:
+            self._shapes[tokens] = self._metadata.get_shapes(tokens)
+        return self._shapes[tokens]
+
+    def tokens(self, length):
+        """Of a value of so many bytes; 0: it is none of ours."""
+        count, rest = divmod(length, self.token_bytes)
+        return count if rest == 0 and count <= self.chunk_tokens else 0
+
+
+class Pins:
+    """Values that look-ups found and that stay in memory until they are read. What is on disk alone starts to come."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._held = collections.OrderedDict()  # name: [count, future of a list of views, index, end in seconds]
+        self._fetcher = concurrent.futures.ThreadPoolExecutor(1, "sluice-pins")
+
+    @staticmethod
+    def _fetch(client, names, timeout):
+        try:
+            return client.get_pinned_batch(names, timeout=timeout)
+        except SluiceError:  # no slots are left, or one value cannot be read: they are read without pins
+            return [None] * len(names)
+
+    def _expire(self):
+        now = time.monotonic()
+        while self._held and next(iter(self._held.values()))[3] < now:
+            self._held.popitem(last=False)
+
+    def add(self, client, names, timeout):
+        with self._lock:
+            self._expire()
+            fresh = []
+            for name in names:
+                if name in self._held:
+                    self._held[name][0] += 1
+                elif len(self._held) + len(fresh) < PINS_MAX:
+                    fresh.append(name)
+            if fresh:
+                future = self._fetcher.submit(self._fetch, client, fresh, timeout)
+                end_s = time.monotonic() + self._seconds
+                self._held.update((name, [1, future, index, end_s]) for index, name in enumerate(fresh))
+
+    def drop(self, name):
+        with self._lock:
+            held = self._held.get(name)
+            if held is not None:
+                held[0] -= 1
+                if held[0] == 0:
+                    del self._held[name]
+            return held is not None
+
+    def views(self, names, timeout):
+        """A view for each, None where there is none."""
+        with self._lock:
+            held = [self._held.get(name) for name in names]
+        end_s, found = time.monotonic() + timeout, []
+        for one in held:
+            view = None
+            if one is not None:
+                try:
+                    view = one[1].result(max(0.0, end_s - time.monotonic()))[one[2]]
+                except concurrent.futures.TimeoutError:
+                    pass
+            found.append(view)
+        return found
+
+    def close(self):
+        with self._lock:
+            self._held.clear()
+        self._fetcher.shutdown(wait=False, cancel_futures=True)
+
+
+class SluiceBackend(StoragePluginInterface):
+    """LMCache's storage back end. Nothing raises because of the node: it is a miss, or not stored, and the log says so."""
+
+    def __init__(self, config=None, dst_device="cpu", metadata=None, local_cpu_backend=None, loop=None):
+        if config is None or metadata is None or loop is None:
+            raise ValueError("SluiceBackend: config, metadata and loop are needed")
+        if config.use_layerwise:
+            raise ValueError("SluiceBackend: use_layerwise is not supported")
+        super().__init__(dst_device=dst_device, config=config, metadata=metadata, local_cpu_backend=local_cpu_backend, loop=loop)
+        given = {name[len(OPTION):]: value for name, value in (config.extra_config or {}).items() if name.startswith(OPTION)}
+        self._options = Options(given, {"zero_copy": switch, "pin_timeout": lambda name, value: number(name, value, 1, 86400, float)},
+                                {"zero_copy": True, "pin_timeout": float(config.pin_timeout_sec)}, where="extra_config: " + OPTION)
+        # A GPU reads memory that its driver knows: LMCache's own, not the node's.
+        self._on_cpu = torch.device(dst_device).type == "cpu"
+        # All ranks have the same bytes: the first one stores them.
+        self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
+        self._said = Said(logging.getLogger("sluice.lmcache"))
+        self._views, self._pins = Views(), Pins(self._options.pin_timeout)
+        self._layout_now = None
+        self._lock = threading.Lock()  # of the two below
+        self._putting = set()
+        self._jobs = {}  # number: (keys, memory objects, callback, future)
+        self._watched = False  # by LMCache's loop
+        self._link = Link(self._options, opened=self._watch)
+
+    def __str__(self):
+        return type(self).__name__
+
+    # ---- names ----
+
+    def _layout(self):
+        if self._layout_now is None or self._layout_now.groups is not self.metadata.kv_layer_groups_manager:
+            self._layout_now = Layout(self.metadata, self.config)
+        return self._layout_now
+
+    def _names(self, keys):
+        begin, of_first = f"lmcache/{self._layout().name}/", self._of_first
+        return [self._name(begin, (key.with_new_worker_id(self.metadata.first_rank) if of_first else key).to_string()) for key in keys]
+
+    @staticmethod
+    def _name(begin, key):
+        name = begin + key
+        if len(name) > KEY_BYTES_MAX // 4 and len(name.encode()) > KEY_BYTES_MAX:
+            return begin + hashlib.sha256(key.encode()).hexdigest()
+        return name
+
+    # ---- look-ups ----
+
+    def _found(self, keys, pin):
+        """How many of the first ones are there."""
+        held = self._link.open()
+        if held is None or not keys:
+            return 0
+        client, batches = held
+        names = self._names(keys)
+        try:
+            there = batches.look(names, timeout=self._options.timeout)
+        except SluiceError as failure:
+            self._said.warn("look-ups fail and count as misses: %s", failure)
+            return 0
+        count = there.index(False) if False in there else len(there)
+        if pin and count:
+            self._pins.add(client, names[:count], self._options.timeout)
+        return count
+
+    def contains(self, key, pin=False):
+        return self._found([key], pin) == 1
+
+    def batched_contains(self, keys, pin=False):
+        return self._found(keys, pin)
+
+    async def batched_async_contains(self, lookup_id, keys, pin=False):
+        """Without pins: the values are read at once, and what was read pins itself."""
+        held = self._link.open()
+        if held is not None and held[1].has_peers:  # they are asked, which takes time
+            return await asyncio.get_running_loop().run_in_executor(None, self._found, keys, False)
+        return self._found(keys, False)
+
+    def pin(self, key):
+        return self._found([key], True) == 1
+
+    def unpin(self, key):
+        return self._pins.drop(self._names([key])[0])
+
+    # ---- reading ----
+
+    def _object(self, view, layout):
+        """A memory object over the view; None: the value is none of ours."""
+        tokens = layout.tokens(len(view))
+        if tokens == 0:
+            return None
+        shapes, raw = layout.shapes(tokens), torch.frombuffer(view, dtype=torch.uint8)
+        about = MemoryObjMetadata(shapes[0], layout.dtypes[0], raw.data_ptr(), len(view), 1, 0, layout.format, shapes=shapes,
+                                  dtypes=layout.dtypes)
+        return TensorMemoryObj(raw, about, self._views)
+
+    def _read_views(self, client, names, layout):
+        """A memory object for each, None where there is none; None for all: no more can be pinned."""
+        views = self._pins.views(names, self._options.timeout)
+        missing = [index for index, view in enumerate(views) if view is None]
+        if missing:
+            try:
+                fetched = client.get_pinned_batch([names[index] for index in missing], timeout=self._options.timeout)
+            except SluiceError:
+                return None
+            for index, view in zip(missing, fetched):
+                views[index] = view
+        return [None if view is None else self._object(view, layout) for view in views]
+
+    def _read_copies(self, client, names, layout):
+        """The same, copied into LMCache's memory: what it keeps, or hands to a GPU."""
+        objects = []
+        try:
+            for name in names:
+                tokens = layout.tokens(self._size(client, name, layout))
+                made = None if tokens == 0 or self.local_cpu_backend is None else self.local_cpu_backend.allocate(
+                    layout.shapes(tokens), layout.dtypes, layout.format, busy_loop=False)
+                if made is None:
+                    break  # what is behind it is of no use
+                objects.append(made)
+            into = [made.byte_array for made in objects]
+            lengths = client.get_batch_into(names[:len(into)], into, timeout=self._options.timeout) if into else []
+        except SluiceError:
+            for made in objects:
+                made.ref_count_down()
+            raise
+        found = []
+        for made, length in zip(objects, lengths):
+            found.append(made if length == made.get_size() else None)
+            if found[-1] is None:
+                made.ref_count_down()
+                self._miss(length)
+        return found + [None] * (len(names) - len(found))
+
+    @staticmethod
+    def _size(client, name, layout):
+        try:
+            return client.size(name)
+        except NotFoundError:  # a peer may have it
+            return layout.chunk_tokens * layout.token_bytes
+
+    def _miss(self, length):
+        if length < 0 and -length != Code.NOT_FOUND:
+            self._said.warn("values cannot be read and count as misses: %s", Code(-length).name)
+
+    def _read(self, keys, views):
+        held = self._link.open()
+        if held is None or not keys:
+            return [None] * len(keys)
+        names, layout, found = self._names(keys), self._layout(), None
+        try:
+            if views:
+                found = self._read_views(held[0], names, layout)
+            return self._read_copies(held[0], names, layout) if found is None else found
+        except SluiceError as failure:
+            self._said.warn("reads fail and count as misses: %s", failure)
+            return [None] * len(keys)
+
+    def batched_get_blocking(self, keys):
+        # What LMCache keeps in its own cache would stay pinned as long.
+        kept = self.local_cpu_backend is not None and self.local_cpu_backend.use_hot
+        return self._read(keys, self._options.zero_copy and self._on_cpu and not kept)
+
+    def get_blocking(self, key):
+        """Always a copy: LMCache puts what it reads this way into its own cache, whatever its settings say."""
+        return self._read([key], False)[0]
+
+    async def batched_get_non_blocking(self, lookup_id, keys, transfer_spec=None):
+        """The first ones up to a miss."""
+        found = await asyncio.get_running_loop().run_in_executor(None, self.batched_get_blocking, keys)
+        count = found.index(None) if None in found else len(found)
+        for extra in found[count:]:
+            if extra is not None:
+                extra.ref_count_down()
+        return found[:count]
+
+    def get_non_blocking(self, key, location=None):
+        async def read():
+            return await asyncio.get_running_loop().run_in_executor(None, self.get_blocking, key)
+
+        return asyncio.run_coroutine_threadsafe(read(), self.loop)
+
+    # ---- storing ----
+
+    def exists_in_put_tasks(self, key):
+        with self._lock:
+            return key in self._putting
+
+    def batched_submit_put_task(self, keys, objs, transfer_spec=None, on_complete_callback=None):
+        """A future of all of them, or None. Each object is held until it was stored, straight from where it lies."""
+        held, layout = self._link.open(), self._layout()
+        if held is None or self._of_first:
+            return None
+        pairs = [(key, one) for key, one in zip(keys, objs)
+                 if layout.tokens(one.get_size()) and not self.exists_in_put_tasks(key)]
+        if not pairs:
+            return None
+        keys, objs = [key for key, _ in pairs], [one for _, one in pairs]
+        future = concurrent.futures.Future()
+        for one in objs:
+            one.ref_count_up()
+        try:
+            with self._lock:  # it may end before it is noted
+                number_of_job = held[1].put(self._names(keys), [one.byte_array for one in objs])
+                self._jobs[number_of_job] = (keys, objs, on_complete_callback, future)
+                self._putting.update(keys)
+        except SluiceError as failure:
+            self._said.warn("nothing is stored: %s", failure)
+            for one in objs:
+                one.ref_count_down()
+            return None
+        return [future]
+
+    async def async_batched_submit_put_task(self, keys, objs, transfer_spec=None, on_complete_callback=None):
+        self.batched_submit_put_task(keys, objs, transfer_spec, on_complete_callback)
+
+    def _watch(self, client, batches):
+        """Ended jobs are taken by LMCache's own loop."""
+        def begin():
+            if not batches.closed:
+                self._watched = True
+                self.loop.add_reader(batches.event_fd(), self._drain, batches)
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def _drain(self, batches):
+        for number_of_job, ok, error, stored in batches.drain():
+            with self._lock:
+                keys, objs, callback, future = self._jobs.pop(number_of_job)
+                self._putting.difference_update(keys)
+            for one in objs:
+                one.ref_count_down()
+            if not ok:
+                self._said.warn("%d of %d chunks were not stored: %s", stored.count(False), len(stored), error)
+            self._tell(callback, [key for key, fine in zip(keys, stored) if fine])
+            future.set_result(stored)
+
+    def _tell(self, callback, keys):
+        for key in keys if callback is not None else ():
+            try:
+                callback(key)
+            except Exception as failure:  # the caller's, which LMCache says is logged
+                self._said.warn("a callback behind a store failed: %s", failure)
+
+    # ---- the rest ----
+
+    def remove(self, key, force=True):
+        return self.batched_remove([key], force) == 1
+
+    def batched_remove(self, keys, force=True):
+        held = self._link.open()
+        if held is None or not keys:
+            return 0
+        try:
+            return held[0].remove_batch(self._names(keys), timeout=self._options.timeout).count(0)
+        except SluiceError as failure:
+            self._said.warn("removals fail: %s", failure)
+            return 0
+
+    def get_allocator_backend(self):
+        """LMCache's own memory: it takes it before it says for which key, so what is stored cannot be written in place."""
+        return self.local_cpu_backend
+
+    def close(self):
+        """Puts that were submitted are waited for, by their deadlines."""
+        self._pins.close()
+        held = self._link.open()
+        if held is not None:
+            batches = held[1]
+            batches.wait(self._options.timeout + CLOSE_SECONDS)
+            if self._watched and self.loop.is_running():
+                ended = concurrent.futures.Future()
+                self.loop.call_soon_threadsafe(lambda: ended.set_result(self.loop.remove_reader(batches.event_fd())))
+                ended.result(CLOSE_SECONDS)
+            self._watched = False
+            self._drain(batches)
+        self._link.close()

@@ -1,0 +1,47 @@
+"""LMCache's multi-process server with a node of Sluice as its second level.
+
+    lmcache server ... --l2-adapter '{"type": "native_plugin", "module_path": "sluice.lmcache_l2", "class_name": "Connector"}'
+
+lmcache_howto.md has the options, and what happens on failures. All work is done by threads of C."""
+
+import time
+
+from . import Batches, Client, UnreachableError
+from .linking import Options, number
+
+WAIT_STEP_SECONDS = 0.2
+
+
+class Connector:
+    """What LMCache asks of a native connector. Submitting waits for nothing; each job ends by `timeout` seconds.
+
+    start_wait: seconds that a node may take to appear, 0 to 3600; UnreachableError then, and LMCache does not start."""
+
+    def __init__(self, **given):
+        options = Options(given, {"start_wait": lambda name, value: number(name, value, 0, 3600, float)}, {"start_wait": 10.0},
+                          where="adapter_params: ")
+        self._client = self._attach(options)
+        self._batches = Batches(self._client, threads=options.threads, depth=options.depth, timeout=options.timeout,
+                                prefix="lmcache-l2/")
+        self.event_fd = self._batches.event_fd
+        self.submit_batch_set = self._batches.put
+        self.submit_batch_get = self._batches.get
+        self.submit_batch_exists = self._batches.exists
+        self.submit_batch_delete = self._batches.remove
+        self.drain_completions = self._batches.drain
+
+    @staticmethod
+    def _attach(options):
+        end_s = time.monotonic() + options.start_wait
+        while True:
+            try:
+                return Client(options.instance, config=options.config)
+            except UnreachableError:
+                if time.monotonic() >= end_s:
+                    raise
+            time.sleep(WAIT_STEP_SECONDS)
+
+    def close(self):
+        """What waits is cancelled, what runs ends first."""
+        self._batches.close()
+        self._client.close()

@@ -1,0 +1,159 @@
+"""A node of Sluice as secondary tier of vLLM's TieringOffloadingSpec.
+
+    "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]
+
+vllm_tier_howto.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
+between vLLM's memory and the node's. Keys are vLLM's own, behind the name that vLLM's file tier would give the directory."""
+
+import collections
+import logging
+import time
+from typing import ClassVar
+
+import numpy
+from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent, RequestOffloadingContext
+from vllm.v1.kv_offload.file_mapper import FileMapper
+from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+
+from . import SluiceError
+from .linking import Link, Options, Said, switch
+
+FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
+FAILED_MAX = 65536
+
+
+class Lookups(AsyncLookupManager):
+    """Look-ups that ask other nodes, on a thread of vLLM's."""
+
+    def __init__(self, tier):
+        super().__init__(tier_type=tier.tier_type)
+        self._tier = tier
+
+    def batch_lookup(self, keys, req_context):
+        return self._tier.look(keys)
+
+
+class Job(collections.namedtuple("Job", "id keys load began")):
+    __slots__ = ()
+
+
+class SluiceTier(SecondaryTierManager):
+    """A tier that fails towards misses: what the node does not answer in time is not stored, or not found."""
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **given):
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        options = Options(given, {"enable_kv_events": switch, "locality": lambda name, value: None if value is None else Locality(value)},
+                          {"enable_kv_events": False, "locality": None}, where=f"secondary tier {tier_type}: ")
+        self.locality = options.locality
+        self._timeout = options.timeout
+        self._said = Said(logging.getLogger("sluice.vllm_tier"))
+        self._events = [] if options.enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None
+        named = FileMapper.from_offloading_spec("vllm-tier", offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
+                                                parallel_agnostic=True)
+        self._jobs = {}                            # number of the batch: Job
+        self._ended = []                           # results of what could not begin
+        self._failed = collections.OrderedDict()   # key: until when it is a miss
+        self._link = Link(options, prefix=f"{named.base_path}_r{named.rank}/")
+        self._lookups = Lookups(self)
+
+    # ---- look-ups ----
+
+    def look(self, keys):
+        """Whether this node or, where there are others, one of them has each. Any thread."""
+        held = self._link.open()
+        if held is None:
+            return [False] * len(keys)
+        try:
+            return held[1].look([key.hex() for key in keys], timeout=self._timeout)
+        except SluiceError as failure:
+            self._said.warn("look-ups fail and count as misses: %s", failure)
+            return [False] * len(keys)
+
+    def lookup(self, key, req_context):
+        until = self._failed.get(key)
+        if until is not None:
+            if time.monotonic() < until:
+                return LookupResult.MISS
+            del self._failed[key]
+        held = self._link.open()
+        if held is not None and held[1].has_peers:
+            found = self._lookups.lookup(key, req_context)
+            return LookupResult.RETRY if found is None else LookupResult.HIT if found else LookupResult.MISS
+        return LookupResult.HIT if self.look([key])[0] else LookupResult.MISS
+
+    def on_new_request(self, req_context):
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context):
+        self._lookups.cleanup(req_context.req_id)
+
+    def on_schedule_end(self, context):
+        self._lookups.flush()
+
+    # ---- jobs ----
+
+    def _submit(self, job, load):
+        held, keys, began = self._link.open(), list(job.keys), time.monotonic()
+        if held is None:
+            self._ended.append(JobResult(job.job_id, False))
+            self._fail(keys if load else ())
+            return
+        rows = numpy.ascontiguousarray(job.chunk_ids, dtype=numpy.uint32)
+        try:
+            begin = held[1].get_rows if load else held[1].put_rows
+            self._jobs[begin(keys, self._primary_kv_view, rows)] = Job(job.job_id, keys, load, began)
+        except SluiceError as failure:
+            self._said.warn("%s fail: %s", "loads" if load else "stores", failure)
+            self._ended.append(JobResult(job.job_id, False))
+            self._fail(keys if load else ())
+
+    def submit_store(self, job_metadata):
+        self._submit(job_metadata, False)
+
+    def submit_load(self, job_metadata):
+        self._submit(job_metadata, True)
+
+    def _fail(self, keys):
+        until = time.monotonic() + FAILED_SECONDS
+        self._lookups.mark_miss(keys)
+        for key in keys:
+            self._failed[key] = until
+        while len(self._failed) > FAILED_MAX:
+            self._failed.popitem(last=False)
+
+    def _result(self, job, error, fine):
+        good, bytes_each = [key for key, one in zip(job.keys, fine) if one], self.block_size_bytes
+        if len(good) < len(fine):
+            self._said.warn("%d of %d chunks were not %s: %s", len(fine) - len(good), len(fine), "loaded" if job.load else "stored",
+                            error or "not found")
+        if job.load and len(good) < len(fine):
+            self._fail([key for key, one in zip(job.keys, fine) if not one])
+        if self._events is not None and not job.load and good:
+            self._events.append(OffloadingEvent(keys=good, medium=self.medium, removed=False, locality=self.locality))
+        return JobResult(job.id, len(good) == len(fine), tuple(good) if job.load and good else None, time.monotonic() - job.began,
+                         len(good) * bytes_each)
+
+    def get_finished_jobs(self):
+        results, self._ended = self._ended, []
+        held = self._link.open()
+        for number, _, error, fine in held[1].drain() if held is not None and self._jobs else ():
+            results.append(self._result(self._jobs.pop(number), error, fine))
+        return results
+
+    def drain_jobs(self):
+        """Each job ends by its deadline."""
+        held = self._link.open()
+        while held is not None and not held[1].wait(self._timeout):
+            self._said.warn("jobs outlive their deadline, and are waited for")
+
+    def take_events(self):
+        if self._events:
+            taken, self._events = self._events, []
+            yield from taken
+
+    def shutdown(self):
+        self._lookups.shutdown()
+        self._link.close()

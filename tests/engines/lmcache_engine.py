@@ -29,6 +29,9 @@ VARIABLES = {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0", "HF_HUB_OFFL
 class Lmcache(Things):
     script, name, settings = WORKER, "lmcache", VARIABLES
 
+    def node_make(self, **options):
+        return Node(self.run, **options)
+
     def worker(self, name="first", **told):
         return self.shared(name, lambda: self.worker_start(self.node(), **told))
 
@@ -150,7 +153,7 @@ class Lmcache(Things):
 
     def no_node(self):
         """setup fails, which LMCache does not look at: nothing is a hit, stores and reads end, and nothing raises."""
-        node = Node(self.run, contribute=False)
+        node = self.node_make(contribute=False)
         node.stop()
         worker = self.worker_start(node)
         worker.ask(do="store", seed=20, count=COUNT, wait=False)
@@ -204,6 +207,8 @@ class Lmcache(Things):
 
 
 def scenarios(run):
+    import lmcache_native  # made of this
+
     engine = Lmcache(run)
     package = lmcache_package.Package(run, engine.node)
     return [
@@ -224,4 +229,5 @@ def scenarios(run):
         Scenario("restart of the node", engine.restart),
         *(Scenario(f"kill -9 {actor}", lambda actor=actor: engine.killed(actor)) for actor in kills.ACTORS),
         Scenario("kill -9 of the whole node", engine.master_killed),
+        *lmcache_native.scenarios(run),
     ]

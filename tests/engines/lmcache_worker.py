@@ -5,7 +5,9 @@ copies between CPU tensors and the engine's memory objects. The tokens of a prom
 a seed, so that every process knows them. Arguments: one JSON object, read in engine_make()."""
 
 import os
+import threading
 import time
+import types
 
 import prometheus_client
 import torch
@@ -76,7 +78,7 @@ def storage_of(told):
 def engine_make(told):
     config = LMCacheEngineConfig.from_defaults(
         chunk_size=told.get("chunk", CHUNK), local_cpu=told.get("hot", False), max_local_cpu_size=told.get("gib", 0.2),
-        save_unfull_chunk=told.get("unfull", False), pre_caching_hash_algorithm="sha256_cbor", blocking_timeout_secs=30,
+        save_unfull_chunk=told.get("unfull", False), enable_async_loading=told.get("asynchronous", False), pre_caching_hash_algorithm="sha256_cbor", blocking_timeout_secs=30,
         **storage_of(told))
     ranks = told.get("ranks", 1)
     metadata = LMCacheMetadata(model_name="engines/test", world_size=ranks, local_world_size=ranks, worker_id=told.get("rank", 0),
@@ -135,6 +137,34 @@ class Worker:
         want = cache_of(seed, count, self.rank)
         want[:, :, ~mask] = 0
         return self.counted(before, found=int(mask.sum()), right=same_bytes(pool, want))
+
+    def pinned(self, seed, count):
+        """A look-up that pins, a removal by another client, and a read; then all again, unpinned."""
+        import sluice  # the native plug-in's
+
+        looked = self.engine.lookup(tokens_of(seed, count), lookup_id="pinned", pin=True)
+        time.sleep(0.5)  # pins are taken behind the answer
+        with sluice.Client() as client:
+            client.remove_batch([info.key for info in client.list("lmcache/")])
+        answer = self.retrieve_pinned(seed, count, "pinned")
+        self.engine.lookup_unpin("pinned")
+        return {**answer, "looked": looked, "after": self.retrieve(seed, count)["found"]}
+
+    def retrieve_pinned(self, seed, count, lookup_id):
+        pool = torch.zeros(2, LAYERS, count, HEADS * HEAD, dtype=torch.float16)
+        mask = self.engine.retrieve(tokens_of(seed, count), kvcaches=pool, req_id=lookup_id)
+        want = cache_of(seed, count, self.rank)
+        want[:, :, ~mask] = 0
+        return {"found": int(mask.sum()), "right": same_bytes(pool, want)}
+
+    def prefetch(self, seed, count):
+        """Asynchronous loading: the look-up starts it and tells a scheduler when it is done, here one that only waits."""
+        answered = threading.Event()
+        self.engine.storage_manager.async_lookup_server = types.SimpleNamespace(send_response_to_scheduler=lambda *_: answered.set())
+        self.engine.async_lookup_and_prefetch(lookup_id="prefetch", tokens=tokens_of(seed, count), pin=True)
+        if not answered.wait(STORE_SECONDS):
+            return {"error": f"no answer to the look-up within {STORE_SECONDS} s"}
+        return self.retrieve_pinned(seed, count, "prefetch")
 
     def work(self, seeds, count, seconds):
         """Stores and retrieves prompts in turn for so long."""

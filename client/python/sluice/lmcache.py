@@ -60,7 +60,7 @@ class Layout:
         self._metadata = metadata
         self.groups = metadata.kv_layer_groups_manager
         self.format = MemoryFormat.KV_MLA_FMT if metadata.use_mla else MemoryFormat.KV_2LTD
-        self.chunk_tokens = config.chunk_size
+        self.chunk_tokens = max(config.chunk_size, metadata.kv_shape[2])
         self.dtypes = metadata.get_dtypes()
         one = metadata.get_shapes(1)
         self.token_bytes = sum(shape.numel() * dtype.itemsize for shape, dtype in zip(one, self.dtypes))

@@ -10,7 +10,6 @@ import logging
 import time
 from typing import ClassVar
 
-import numpy
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent, RequestOffloadingContext
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
@@ -101,10 +100,9 @@ class SluiceTier(SecondaryTierManager):
             self._ended.append(JobResult(job.job_id, False))
             self._fail(keys if load else ())
             return
-        rows = numpy.ascontiguousarray(job.chunk_ids, dtype=numpy.uint32)
         try:
             begin = held[1].get_rows if load else held[1].put_rows
-            self._jobs[begin(keys, self._primary_kv_view, rows)] = Job(job.job_id, keys, load, began)
+            self._jobs[begin(keys, self._primary_kv_view, job.chunk_ids.tolist())] = Job(job.job_id, keys, load, began)
         except SluiceError as failure:
             self._said.warn("%s fail: %s", "loads" if load else "stores", failure)
             self._ended.append(JobResult(job.job_id, False))

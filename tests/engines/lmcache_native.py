@@ -1,0 +1,257 @@
+"""Sluice's own back ends for LMCache and for vLLM's tiered offloading, in real LMCache and vLLM: the plug-in of LMCache's engine, the
+connector of its multi-process server, and the secondary tier. Every byte that comes back is compared."""
+
+import json
+import os
+import subprocess
+
+import kills
+import lmcache_package
+from harness import HERE, ROOT, Node, Outcome, Scenario, Worker, check, progress, wait_until
+from lmcache_engine import COUNT, VARIABLES, WORK_SECONDS, Lmcache
+from reasons import Skipped
+
+TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
+TIER_CHUNKS = 64       # of 64 KiB in vLLM's own memory
+TIER_COUNT = 32
+TIMEOUT = 5            # seconds that a job may take: what a failure costs at most
+SCHEDULER_SECONDS = 0.25  # of one call in a scheduler; a machine that does other things takes its time
+ENGINES_KILLED = 6
+PLUGIN = {"storage_plugin.sluice.module_path": "sluice.lmcache", "storage_plugin.sluice.class_name": "SluiceBackend",
+          "sluice.timeout": TIMEOUT}
+
+
+def package_of(run):
+    """Sluice's wheel, unpacked for PYTHONPATH."""
+    target = os.path.join(run.directory, "sluice")
+    if not os.path.isdir(target):
+        made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "sluice"], stdout=subprocess.PIPE, text=True)
+        if made.returncode != 0:
+            raise Skipped("deploy/wheel sluice failed (above)")
+        run.pip_target(target, made.stdout.strip().splitlines()[-1])
+    return target
+
+
+class NativeNode(Node):
+    """A node whose clients have the package sluice, and not mooncake."""
+
+    def client_variables(self):
+        return {**self.settings, "PYTHONPATH": package_of(self.run)}
+
+
+class Native(Lmcache):
+    name = "lmcache-native"
+
+    def node(self):
+        return self.shared("node", lambda: self.node_make(disk_bytes=2 << 30))
+
+    def node_make(self, **options):
+        return NativeNode(self.run, **options)
+
+    def worker_start(self, node, **told):
+        return super().worker_start(node, **{"native": {"timeout": TIMEOUT}, **told})
+
+    # ---- the engine's plug-in ----
+
+    def kept(self):
+        """LMCache's own cache is on: what it keeps is a copy, and pins nothing in the node."""
+        self.worker().ask(do="store", seed=50, count=COUNT)
+        worker = self.worker("hot", hot=True)
+        outcome = self.hit(worker, 50)
+        again = worker.ask(do="retrieve", seed=50, count=COUNT)
+        check(again["found"] == COUNT and again["right"], f"a second time: {again}")
+        return outcome
+
+    def async_loading(self):
+        worker = self.worker("async", asynchronous=True)
+        worker.ask(do="store", seed=51, count=COUNT)
+        answer = worker.ask(do="prefetch", seed=51, count=COUNT)
+        check(answer["found"] == COUNT and answer["right"], f"asynchronous loading: {answer}")
+        return Outcome(answer["found"], COUNT)
+
+    def pinned(self):
+        """What a look-up pinned is read though it was removed since; what was unpinned is gone."""
+        worker = self.worker()
+        worker.ask(do="store", seed=52, count=COUNT)
+        answer = worker.ask(do="pinned", seed=52, count=COUNT)
+        check(answer["looked"] == COUNT and answer["found"] == COUNT and answer["right"], f"pinned and removed: {answer}")
+        check(answer["after"] == 0, f"removed and unpinned: {answer}")
+        return Outcome(answer["found"], COUNT)
+
+    def from_disk(self):
+        """A node that was started anew has its values on disk alone."""
+        node, worker = self.node(), self.worker()
+        worker.ask(do="store", seed=53, count=COUNT)
+        node.settled()
+        node.flush()
+        node.stop()
+        node.start()
+        wait_until(lambda: worker.ask(do="lookup", seed=53, count=COUNT)["found"] == COUNT, 60, "all is there again")
+        return self.hit(worker, 53)
+
+    def late_node(self):
+        """LMCache starts before the node: nothing is found, and then all is."""
+        node = self.node_make(contribute=False)
+        node.stop()
+        worker = self.worker_start(node)
+        for what in ("lookup", "retrieve"):
+            answer = worker.ask(do=what, seed=54, count=COUNT)
+            check(answer["found"] == 0, f"a hit without a node: {what} says {answer}")
+        node.contribute = True
+        node.start()
+
+        def stored():
+            worker.ask(do="store", seed=54, count=COUNT, wait=False)
+            return worker.ask(do="lookup", seed=54, count=COUNT)["found"] == COUNT
+
+        wait_until(stored, 60, "the node was found")
+        outcome = self.hit(worker, 54)
+        worker.stop()
+        node.stop()
+        return outcome
+
+    def engine_killed(self):
+        """SIGKILL for an engine that stores: what another one finds is right, and the killed one's pins are gone."""
+        for turn in range(ENGINES_KILLED):
+            worker = self.worker_start(self.node())
+            worker.tell(do="work", seeds=[60, 61, 62 + turn], count=COUNT, seconds=WORK_SECONDS)
+            worker.has_answer(0.4 + 0.3 * turn)
+            worker.process.kill()
+        answer = self.worker().ask(do="work", seeds=list(range(60, 62 + ENGINES_KILLED)), count=COUNT, seconds=WORK_SECONDS)
+        check(answer["wrong"] == 0 and answer["found"] > 0, f"behind a killed engine: {answer}")
+        return Outcome(note=f"{answer['rounds']} rounds, {answer['found']} tokens then")
+
+    def basic_check(self):
+        """What LMCache carries to test a storage manager, reads one by one among it."""
+        path = os.path.join(self.run.directory, "lmcache-native.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"chunk_size": 256, "local_cpu": False, "max_local_cpu_size": 0.1, "storage_plugins": ["sluice"],
+                       "extra_config": PLUGIN}, file)
+        tests = lmcache_package.Package(self.run, self.node)
+        rows, _ = tests.check_mode("test_storage_manager", f"--settle-time={lmcache_package.SETTLE_SECONDS}", LMCACHE_CONFIG_FILE=path)
+        check(rows and all(passed == of for passed, of in rows.values()), f"{rows}")
+        return Outcome(note=", ".join(rows))
+
+    # ---- the multi-process server's connector ----
+
+    @staticmethod
+    def adapter():
+        return json.dumps({"type": "native_plugin", "module_path": "sluice.lmcache_l2", "class_name": "Connector",
+                           "adapter_params": {"timeout": TIMEOUT, "threads": 2}})
+
+    def mp_start(self, node):
+        server = ["--l1-size-gb", "0.125", "--no-l1-use-lazy", "--eviction-policy", "LRU", "--l2-adapter", self.adapter()]
+        worker = Worker(self.run, os.path.join(HERE, "lmcache_mp_worker.py"), name="lmcache-native-mp",
+                        environment=self.run.variables(**node.client_variables(), **VARIABLES), arguments={"server": server})
+        worker.answer(180)
+        return worker
+
+    def mp_check(self):
+        tests = lmcache_package.Package(self.run, self.node)
+        rows, _ = tests.check_mode("test_l2_adapter", "--l2-adapter", self.adapter())
+        check(len(rows) == 4 and all(passed == of for passed, of in rows.values()), f"{rows}")
+        return Outcome(note=", ".join(rows))
+
+    # ---- vLLM's secondary tier ----
+
+    def tier(self, name="tier", **options):
+        return self.shared(name, lambda: self.tier_start(self.node(), **options))
+
+    def tier_start(self, node, **options):
+        worker = Worker(self.run, TIER_WORKER, name="vllm-tier", environment=self.run.variables(**node.client_variables(), **VARIABLES),
+                        arguments={"chunks": TIER_CHUNKS, "tier": {"timeout": TIMEOUT, **options}})
+        worker.answer(180)
+        return worker
+
+    @staticmethod
+    def tier_hit(worker, seed):
+        answer = worker.ask(do="load", seed=seed, count=TIER_COUNT)
+        check(answer["right"] and answer["found"] == TIER_COUNT, f"{answer} of {TIER_COUNT} chunks")
+        return Outcome(answer["found"], TIER_COUNT)
+
+    @staticmethod
+    def tier_never_waited(worker):
+        seconds = worker.ask(do="slowest")["seconds"]
+        check(seconds < SCHEDULER_SECONDS, f"a call held the scheduler up for {seconds:.3f} s")
+        return f"the longest call took {seconds * 1000:.1f} ms"
+
+    def tier_alone(self):
+        answer = self.tier().ask(do="load", seed=70, count=TIER_COUNT)
+        check(answer["found"] == 0, f"an empty node: {answer}")
+        self.tier().ask(do="store", seed=70, count=TIER_COUNT)
+        more = self.tier().ask(do="load", seed=70, count=TIER_COUNT + 1)
+        check(more["found"] == TIER_COUNT and more["right"], f"a longer prompt: {more}")
+        outcome = self.tier_hit(self.tier(), 70)
+        return Outcome(outcome.hits, outcome.queried, self.tier_never_waited(self.tier()))
+
+    def tier_processes(self):
+        self.tier().ask(do="store", seed=71, count=TIER_COUNT)
+        return self.tier_hit(self.tier("other tier"), 71)
+
+    def tier_killed(self, actor):
+        node, worker = self.node(), self.tier()
+        worker.ask(do="slowest")
+        seeds = list(range(80 + 10 * kills.ACTORS.index(actor), 84 + 10 * kills.ACTORS.index(actor)))
+        worker.tell(do="work", seeds=seeds, count=TIER_COUNT, seconds=WORK_SECONDS)
+        count, answer = kills.while_it_works(node, actor, worker)
+        check(answer["wrong"] == 0, f"other bytes in {answer['wrong']} of {answer['rounds']} rounds")
+        said = self.tier_never_waited(worker)
+
+        def served():
+            worker.ask(do="store", seed=seeds[0], count=TIER_COUNT)
+            return worker.ask(do="load", seed=seeds[0], count=TIER_COUNT)["found"] == TIER_COUNT
+
+        wait_until(served, 30, "all is served again")
+        outcome = self.tier_hit(worker, seeds[0])
+        return Outcome(outcome.hits, outcome.queried, f"{count} kills, {answer['rounds']} rounds, {answer['found']} chunks then; {said}")
+
+    def tier_no_node(self):
+        node = self.node_make(contribute=False)
+        node.stop()
+        worker = self.tier_start(node)
+        worker.ask(do="store", seed=79, count=TIER_COUNT)
+        answer = worker.ask(do="load", seed=79, count=TIER_COUNT)
+        check(answer["found"] == 0, f"a hit without a node: {answer}")
+        note = self.tier_never_waited(worker)
+        worker.stop()
+        return Outcome(0, TIER_COUNT, note)
+
+    def node_dead(self):
+        """The node dies as a whole under all three, and starts again: they end what they were asked, and then find all."""
+        node, engine, tier = self.node(), self.worker(), self.tier()
+        engine.ask(do="store", seed=55, count=COUNT)
+        tier.ask(do="store", seed=72, count=TIER_COUNT)
+        node.settled()
+        node.flush()
+        for process in (node.client, node.master):
+            progress(f"SIGKILL for {process.args[0]}")
+            process.kill()
+            process.wait(10)
+        check(engine.ask(do="retrieve", seed=55, count=COUNT)["right"], "other bytes of a dead node")
+        check(tier.ask(do="load", seed=72, count=TIER_COUNT)["right"], "other bytes of a dead node")
+        engine.ask(do="store", seed=56, count=COUNT, wait=False)
+        node.stop()
+        node.start()
+        wait_until(lambda: engine.ask(do="lookup", seed=55, count=COUNT)["found"] == COUNT, 60, "all is there again")
+        outcome = self.hit(engine, 55)
+        wait_until(lambda: tier.ask(do="load", seed=72, count=TIER_COUNT)["found"] == TIER_COUNT, 60, "the tier finds all again")
+        return outcome
+
+
+def scenarios(run):
+    native = Native(run)
+    rows = [
+        ("empty node", native.cold), ("stored and read", native.warm), ("prefix of a longer prompt", native.prefix),
+        ("another process reads", native.other_process), ("two ranks", native.ranks), ("short last chunk", native.unfull),
+        ("LMCache's own cache, too", native.kept), ("asynchronous loading", native.async_loading), ("pinned by a look-up", native.pinned),
+        ("from disk alone", native.from_disk), ("basic_check", native.basic_check),
+        ("multi-process: stored and read", native.mp_alone), ("multi-process: another process reads", native.mp_processes),
+        ("multi-process: kill -9 registrar", native.mp_killed), ("multi-process: basic_check", native.mp_check),
+        ("tier: stored and read", native.tier_alone), ("tier: another process reads", native.tier_processes),
+        ("no node: no hit", native.no_node), ("the node comes later", native.late_node), ("tier: no node", native.tier_no_node),
+        ("restart of the node", native.restart), ("kill -9 of an engine", native.engine_killed),
+        *((f"kill -9 {actor}", lambda actor=actor: native.killed(actor)) for actor in kills.ACTORS),
+        *((f"tier: kill -9 {actor}", lambda actor=actor: native.tier_killed(actor)) for actor in kills.ACTORS),
+        ("kill -9 of the whole node", native.node_dead),
+    ]
+    return [Scenario(f"native {name}", action) for name, action in rows]

@@ -1,0 +1,198 @@
+"""The secondary tier for vLLM on a real node, with stubs in the place of vLLM: no call waits, and failures become misses.
+tests/engines runs vLLM's own manager."""
+
+import array
+import ctypes
+import os
+import signal
+import sys
+import time
+import types
+import unittest
+from unittest import mock
+
+import engine_stubs as stubs
+from python_support import client
+from node_support import PACE, Node, main, wait_until
+
+from sluice import vllm_tier
+
+ROW_BYTES, ROWS = 16 << 10, 64
+QUICK_SECONDS = 0.2 * PACE  # of a call that waits for nothing, on a loaded machine
+
+
+def spec(events=True):
+    return types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=events))
+
+
+def keys_of(count, salt=0):
+    return [bytes([salt, at, 0, 255]) + bytes(4) for at in range(count)]
+
+
+def job(number, keys, rows):
+    return types.SimpleNamespace(job_id=number, keys=keys, chunk_ids=array.array("I", rows))
+
+
+class Tier(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(ranks=1, memory="64MiB")
+        cls.node.__enter__()
+        cls.addClassCleanup(cls.node.__exit__)
+
+    def setUp(self):
+        self.node.wait_ready()
+        where = {"SLUICE_INSTANCE": self.node.instance, "SLUICE_RUNTIME_DIR": self.node.directory + "/run", "SLUICE_SHM_DIR": self.node.shm}
+        patched = mock.patch.dict(os.environ, where)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.client = client(self.node)
+        self.addCleanup(self.client.close)
+        self.client.remove_all()
+        self.request = types.SimpleNamespace(req_id="r")
+
+    def tier(self, **options):
+        memory = (ctypes.c_byte * ROW_BYTES * ROWS)()
+        made = vllm_tier.SluiceTier(offloading_spec=spec(), primary_kv_view=memoryview(memory), tier_type="SluiceTier", **options)
+        self.addCleanup(made.shutdown)
+        return made, memoryview(memory).cast("B")
+
+    @staticmethod
+    def row(flat, at):
+        return flat[at * ROW_BYTES:(at + 1) * ROW_BYTES]
+
+    def finished(self, tier, count=1, seconds=10):
+        found = []
+
+        def enough():
+            found.extend(tier.get_finished_jobs())
+            return len(found) >= count
+
+        wait_until(enough, seconds, f"{count} jobs end")
+        self.assertEqual(len(found), count)
+        return {one.job_id: one for one in found}
+
+    def test_what_was_stored_is_found_and_loaded_into_its_rows(self):
+        tier, flat = self.tier(enable_kv_events=True, locality="LOCAL")
+        keys = keys_of(8)
+        flat[:] = os.urandom(len(flat))
+        wanted = [bytes(self.row(flat, at)) for at in range(10, 18)]
+        self.assertEqual([tier.lookup(one, self.request) for one in keys], [stubs.LookupResult.MISS] * 8)
+        tier.submit_store(job(1, keys, range(10, 18)))
+        stored = self.finished(tier)[1]
+        self.assertEqual((stored.success, stored.transfer_bytes), (True, 8 * ROW_BYTES))
+        event, = tier.take_events()
+        self.assertEqual((event.keys, event.removed, event.locality), (keys, False, stubs.Locality.LOCAL))
+        self.assertEqual(list(tier.take_events()), [])
+        self.assertEqual({info.key for info in self.client.list()}, {f"vllm-tier/model_0123456789ab_r0/{one.hex()}" for one in keys})
+        self.assertEqual([tier.lookup(one, self.request) for one in keys], [stubs.LookupResult.HIT] * 8)
+        before = bytes(flat)
+        tier.submit_load(job(2, keys, range(8)))
+        loaded = self.finished(tier)[2]
+        self.assertEqual((loaded.success, loaded.successful_keys), (True, tuple(keys)))
+        self.assertEqual([bytes(self.row(flat, at)) for at in range(8)], wanted)
+        self.assertEqual(bytes(flat[8 * ROW_BYTES:]), before[8 * ROW_BYTES:], "other rows were touched")
+        self.assertIsInstance(tier.on_new_request(self.request), types.SimpleNamespace)
+
+    def test_what_is_missing_is_named_and_a_miss_for_a_while(self):
+        tier, _ = self.tier()
+        keys = keys_of(4)
+        tier.submit_store(job(1, keys[:2], [0, 1]))
+        self.assertTrue(self.finished(tier)[1].success)
+        tier.submit_load(job(2, keys, [0, 1, 2, 3]))
+        loaded = self.finished(tier)[2]
+        self.assertEqual((loaded.success, loaded.successful_keys), (False, tuple(keys[:2])))
+        tier.submit_store(job(3, keys, [0, 1, 2, 3]))
+        self.assertTrue(self.finished(tier)[3].success)
+        miss, hit = stubs.LookupResult.MISS, stubs.LookupResult.HIT
+        self.assertEqual([tier.lookup(one, self.request) for one in keys], [hit, hit, miss, miss])
+        self.assertEqual(tier._lookups.missed, keys[2:])
+        with mock.patch.object(vllm_tier.time, "monotonic", return_value=time.monotonic() + vllm_tier.FAILED_SECONDS + 1):
+            self.assertEqual([tier.lookup(one, self.request) for one in keys], [hit] * 4)
+
+    def test_a_chunk_of_another_size_is_no_hit(self):
+        tier, _ = self.tier()
+        one, = keys_of(1)
+        self.client.put(f"vllm-tier/model_0123456789ab_r0/{one.hex()}", bytes(ROW_BYTES - 1))
+        tier.submit_load(job(1, [one], [0]))
+        loaded = self.finished(tier)[1]
+        self.assertEqual((loaded.success, loaded.successful_keys), (False, None))
+        self.assertIs(tier.lookup(one, self.request), stubs.LookupResult.MISS)
+
+    def test_no_call_waits_while_the_registrar_stands_still(self):
+        tier, flat = self.tier(timeout=0.5 * PACE)
+        there, fresh = keys_of(1), keys_of(4, salt=1)
+        self.row(flat, 0)[:] = b"x" * ROW_BYTES
+        tier.submit_store(job(1, there, [0]))
+        self.finished(tier)
+        with open(self.node.directory + "/run/supervisor.pid", encoding="utf-8") as file:
+            pids = [int(file.read().split()[0]), self.node.pid("registrar")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            tier.submit_store(job(2, fresh, [1, 2, 3, 4]))
+            self.assertIs(tier.lookup(there[0], self.request), stubs.LookupResult.HIT)
+            self.assertIs(tier.lookup(fresh[0], self.request), stubs.LookupResult.MISS)
+            tier.submit_load(job(3, there, [9]))
+            early = list(tier.get_finished_jobs())
+            self.assertLess(time.monotonic() - began, QUICK_SECONDS)
+            tier.drain_jobs()
+            self.assertLess(time.monotonic() - began, 3 * PACE)
+            results = {one.job_id: one for one in [*early, *tier.get_finished_jobs()]}
+            self.assertEqual((results[2].success, results[3].success), (False, True))
+            self.assertEqual(bytes(self.row(flat, 9)), b"x" * ROW_BYTES)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def test_no_bytes_are_wrong_while_the_registrar_is_killed(self):
+        tier, flat = self.tier(timeout=1 * PACE)
+        values = {one: bytes([at]) * ROW_BYTES for at, one in enumerate(keys_of(16))}
+        for at, value in enumerate(values.values()):
+            self.row(flat, at)[:] = value
+        old, hits = self.node.pid("registrar"), 0
+        for turn in range(30):
+            if turn == 5:
+                os.kill(old, signal.SIGKILL)
+            tier.submit_store(job(2 * turn, list(values), range(16)))
+            tier.submit_load(job(2 * turn + 1, list(values), range(32, 48)))
+            tier.drain_jobs()
+            results = {one.job_id: one for one in tier.get_finished_jobs()}
+            self.assertEqual(set(results), {2 * turn, 2 * turn + 1})
+            for at, (one, value) in enumerate(values.items()):
+                if one in (results[2 * turn + 1].successful_keys or ()):
+                    hits += 1
+                    self.assertEqual(bytes(self.row(flat, 32 + at)), value)
+        self.assertGreater(hits, 0)
+        self.node.wait_restarted("registrar", old)
+
+    def test_without_a_node_all_is_a_miss_and_ends(self):
+        with mock.patch.dict(os.environ, {"SLUICE_RUNTIME_DIR": self.node.directory + "/none", "SLUICE_SHM_DIR": self.node.shm + "-none"}):
+            tier, _ = self.tier()
+            keys = keys_of(2)
+            self.assertIs(tier.lookup(keys[0], self.request), stubs.LookupResult.MISS)
+            tier.submit_store(job(1, keys, [0, 1]))
+            tier.submit_load(job(2, keys, [0, 1]))
+            tier.drain_jobs()
+            self.assertEqual({number: one.success for number, one in self.finished(tier, 2).items()}, {1: False, 2: False})
+
+    def test_it_lets_go_of_vllms_memory(self):
+        memory = (ctypes.c_byte * ROW_BYTES * ROWS)()
+        view = memoryview(memory)
+        tier = vllm_tier.SluiceTier(offloading_spec=spec(), primary_kv_view=view, tier_type="SluiceTier")
+        tier.submit_store(job(1, keys_of(ROWS), range(ROWS)))
+        tier.on_request_finished(self.request)
+        tier.on_schedule_end(None)
+        tier.shutdown()
+        view.release()  # BufferError if a job had it still
+        self.assertEqual((tier._lookups.cleaned, tier._lookups.down), (["r"], True))
+
+    def test_options_are_strict(self):
+        for given in ({"root_dir": "/x"}, {"timeout": -1}, {"enable_kv_events": "perhaps"}, {"locality": "NEAR"}):
+            with self.assertRaises(ValueError, msg=given):
+                self.tier(**given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

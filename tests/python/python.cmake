@@ -1,6 +1,7 @@
 # The Python package, as it was built here.
 foreach(suite objects pages batches backend sglang cold engines package)
 foreach(suite objects batches lmcache_native vllm_tier cold engines package)
+foreach(suite objects pages batches backend cold engines package vllm_native)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
 # A sanitized wheel would be of no use to anybody.

@@ -1,0 +1,85 @@
+"""What the connector needs to know of a vLLM, taken from its configuration and its tensors."""
+
+import hashlib
+import json
+
+import sluice
+
+from .layout import Cache, Group
+
+KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window", "sliding_window_mla": "window"}
+
+
+def groups_of(vllm_config, kv_cache_config, kind_of):
+    """[Group] of the groups that can be found by hashes. kind_of: vLLM's get_kv_cache_spec_kind. Raises ValueError for what is
+    not served: then nothing of the model could be loaded."""
+    parallel = vllm_config.parallel_config
+    for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) > 1:
+            raise ValueError(f"SluiceConnector: {name} {getattr(parallel, name)} is not served")
+    ranks = parallel.tensor_parallel_size
+    groups = []
+    for index in kv_cache_config.prefix_cacheable_group_ids:
+        group = kv_cache_config.kv_cache_groups[index]
+        spec = group.kv_cache_spec
+        layers = getattr(spec, "kv_cache_specs", None)
+        specs = [layers[name] for name in group.layer_names] if layers else [spec]
+        kind = KINDS.get(getattr(kind_of(spec), "value", kind_of(spec)))
+        if kind is None:
+            raise ValueError(f"SluiceConnector: caches of the kind {kind_of(spec)} are not served")
+        heads = {one.num_heads for one in specs}
+        if len(heads) != 1:
+            raise ValueError(f"SluiceConnector: layers of {sorted(heads)} heads in one group are not served")
+        window = getattr(specs[0], "sliding_window", None) or 0
+        extra = getattr(specs[0], "extra_retained_tokens", 0)
+        groups.append(Group(index, kind, spec.block_size, window + extra if kind == "window" else 0, tuple(group.layer_names), heads.pop(),
+                            shards_of(specs[0], ranks, vllm_config.model_config.get_total_num_kv_heads())))
+    return groups
+
+
+def shards_of(spec, ranks, model_heads):
+    """Ranks with bytes of their own: where there are fewer KV heads than ranks, several have the same."""
+    if spec.max_tp_shards is not None:
+        return min(ranks, spec.max_tp_shards)
+    if spec.num_heads == 1 and model_heads < ranks:
+        return model_heads
+    return ranks
+
+
+def caches_of(groups, tensors):
+    """{name: Cache} of torch's tensors [blocks, heads, states, content]."""
+    caches = {}
+    for group in groups:
+        for name in group.layers:
+            tensor = tensors[name]
+            if tensor.dim() != 4 or tensor.stride(3) != 1:
+                raise ValueError(f"{name}: a cache of the shape {tuple(tensor.shape)}, strides {tensor.stride()}, is not served")
+            item = tensor.element_size()
+            storage = tensor.untyped_storage()
+            caches[name] = Cache(name, storage.data_ptr(), storage.nbytes(), tensor.data_ptr() - storage.data_ptr(),
+                                 (*tensor.shape[:3], tensor.shape[3] * item), tuple(stride * item for stride in tensor.stride()[:3]))
+    return caches
+
+
+def model_of(vllm_config, settings, group, parts, interiors):
+    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    stored = [[one.kind, one.window, len(one.layers), one.heads * one.shards, parts[one.index], interiors[one.index]] for one in group.groups]
+    says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored], sort_keys=True)
+    shape = getattr(model, "hf_text_config", None) or model.hf_config
+    rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None)],
+                      sort_keys=True, default=str)
+    return {"name": settings.model or model.model, "revision": model.revision or "", "dtype": str(model.dtype), "layout": digest("vllm", says),
+            "rope": digest(rope), "quantisation": str(model.quantization or "")}
+
+
+def digest(*texts):
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def pool_name(group):
+    return f"{group.kind}-{group.index}"
+
+
+def pool_kind():
+    return sluice.POOL_ATTENTION

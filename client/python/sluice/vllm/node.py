@@ -1,0 +1,133 @@
+"""The node as scheduler and workers see it: attached to when it is there, asked again when it was not, and no error of theirs."""
+
+import logging
+import select
+import time
+
+import sluice
+
+from .layout import Class
+
+OPEN_SECONDS = 0.5
+NUDGE_SECONDS = 1.0
+log = logging.getLogger("sluice.vllm")
+
+
+class Registered:
+    """The registrations of this process, one a class of pools, of a team that its engine's id names. make(at, class) gives the
+    pools. first_rank and rank_count: the ranks that are in this process."""
+
+    def __init__(self, settings, engine_id, now=time.monotonic):
+        self.settings, self.engine_id, self.now = settings, engine_id, now
+        self.client = None
+        self.wanted = None  # arguments of register()
+        self.engines = []
+        self.retry_at = 0.0
+        self.said = None
+
+    def register(self, classes, make, model_of, block_count, world, first_rank=0, rank_count=0):
+        self.wanted = (classes, make, model_of, block_count, world, first_rank, rank_count)
+        return self.ready
+
+    @property
+    def ready(self):
+        """Whether all is registered; tries it, at most once in the setting `retry`."""
+        if self.wanted is None:
+            return False
+        if len(self.engines) == len(self.wanted[0]):
+            return True
+        if self.now() < self.retry_at:
+            return False
+        try:
+            self.register_all()
+        except (sluice.UnreachableError, sluice.DeadlineError, sluice.NotFoundError, sluice.BusyError) as error:
+            self.retry_at = self.now() + self.settings.retry
+            self.say(error)
+            return False
+        log.info("registered %s at the node %s", ", ".join(self.names()), self.client.instance)
+        return True
+
+    def say(self, error):
+        if str(error) != self.said:  # once
+            self.said = str(error)
+            log.warning("no node, nothing is loaded or stored: %s", error)
+
+    def names(self):
+        return [group.name for group in self.wanted[0]]
+
+    def register_all(self):
+        classes, make, model_of, block_count, world, first_rank, rank_count = self.wanted
+        if self.client is None:
+            self.client = self.open()
+        for at in range(len(self.engines), len(classes)):
+            group: Class = classes[at]
+            self.engines.append(self.client.engine(
+                f"vllm-{self.engine_id[:8]}-{group.name}", pools=make(at, group), block_tokens=group.block_tokens, block_count=block_count,
+                world=world, model=model_of(group), key_format="sluice", team=sluice.team_number(f"{self.engine_id} {group.name}"),
+                first_rank=first_rank, rank_count=rank_count, timeout=OPEN_SECONDS * 4))
+
+    def open(self):
+        return self.settings.open()  # embedded ranks lend memory
+
+    def nudge(self):
+        """A node that was started anew hears of the registrations with the next op: one that finds nothing."""
+        for engine in self.engines:
+            try:
+                engine.load(hashes=[bytes(32)], blocks=[[0]] * self.pools(engine), timeout=NUDGE_SECONDS).release()
+            except sluice.SluiceError as error:
+                self.say(error)
+
+    def pools(self, engine):
+        return len(self.wanted[0][self.engines.index(engine)].groups)
+
+    def close(self):
+        for engine in self.engines:
+            engine.end()
+        self.engines = []
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+        self.wanted = None
+
+
+class Node(Registered):
+    """What the scheduler asks of it. `at` is the number of a class; hashes a list of keys, tables a list of blocks a pool."""
+
+    def open(self):
+        return sluice.Client(self.settings.instance, config=self.settings.config, settings=self.settings.settings, timeout=OPEN_SECONDS)
+
+    def look(self, at, hashes, window, hold):
+        return self.engines[at].look(hashes, window=window, hold=hold)
+
+    def look_there(self, at, hashes, window):
+        return self.engines[at].look_there(hashes, window=window)[1]
+
+    def store(self, at, hashes, tables, timeout):
+        return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout)
+
+    def load(self, at, hashes, tables, timeout):
+        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout)
+
+    def ended(self):
+        return self.client.ended_ops() if self.client is not None else ()
+
+    def wait(self, seconds):
+        """Until an op has ended, perhaps, or so long."""
+        if self.client is None:
+            time.sleep(seconds)
+        else:
+            select.select([self.client.event_fd()], [], [], seconds)
+
+    def fenced(self, op):
+        try:
+            op.wait_fenced(timeout=0.01)
+            return True
+        except sluice.SluiceError:
+            return False
+
+    def forget(self):
+        """Removes all blocks of these models from the node."""
+        for engine in self.engines:
+            keys = [info.key for info in self.client.list(engine.model_identity + "/")]
+            if keys:
+                self.client.remove_batch(keys)

@@ -1,0 +1,429 @@
+"""The connector in vLLM's scheduler: what is loaded and stored, and when. Knows requests and the block pool of vLLM by the few
+attributes that it uses, and Sluice by `node` (node.py).
+
+A block that is stored or loaded is referenced until nothing of Sluice touches it any more: so neither preemption, nor an abort,
+nor a sliding window gives it to another request meanwhile."""
+
+import dataclasses
+import time
+from typing import Any, Optional
+
+import sluice
+
+FENCE_PAUSE_SECONDS = 0.2
+IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
+NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
+
+
+@dataclasses.dataclass
+class Tracker:
+    """A request from its first look-up to its end."""
+
+    request: Any
+    computed: int = 0           # tokens that the engine itself had at the last look-up
+    failed: bool = False        # a load of it failed: nothing more is loaded
+    next: Optional[list] = None  # a class: the first block that has not been thought of to be stored
+
+
+@dataclasses.dataclass
+class Chunk:
+    """Blocks [first, first + count) of a class that a step fills; referenced."""
+
+    at: int       # of the class
+    first: int
+    tables: list  # a group: blocks, NULL_BLOCK where a window left one
+    held: list    # vLLM's blocks
+
+    @property
+    def count(self):
+        return len(self.tables[0])
+
+
+@dataclasses.dataclass
+class Filled:
+    """A request in a step."""
+
+    tracker: Tracker
+    end: int  # tokens that it has when the step is over
+    preemptions: int
+    chunks: list
+
+
+@dataclasses.dataclass
+class Step:
+    number: int
+    filled: list
+
+
+@dataclasses.dataclass
+class Load:
+    request_id: str
+    tracker: Tracker
+    chunks: list
+    start: int    # tokens
+    end: int
+    step: int     # the last one that was scheduled before
+    sync: bool = False
+    ops: int = 0  # under way
+    good: Optional[list] = None  # a chunk: blocks that came, from its first on
+    unfenced: bool = False
+    began: float = 0.0
+
+
+@dataclasses.dataclass
+class Store:
+    chunk: Chunk
+    began: float = 0.0
+
+
+@dataclasses.dataclass
+class Told:
+    """For the workers: what they hand back, so that it reaches vLLM's scheduler where it looks for it."""
+
+    finished: set = dataclasses.field(default_factory=set)
+    failed: set = dataclasses.field(default_factory=set)    # requests, of finished
+    invalid: set = dataclasses.field(default_factory=set)   # blocks
+    pending: bool = False   # loads are under way: a step without work is told, too
+    register: bool = False  # the node does not know the ranks
+
+
+class Scheduler:
+    """One of an engine; one thread. Times in seconds."""
+
+    def __init__(self, classes, hash_tokens, settings, node, window_blocks_move=False, now=time.monotonic):
+        self.classes, self.hash_tokens, self.settings, self.node, self.now = classes, hash_tokens, settings, node, now
+        # Blocks that a window left are given away while a step that reads them is under way: only then loads wait for it.
+        self.ordered = window_blocks_move
+        self.pool = None
+        self.trackers = {}
+        self.steps = []           # scheduled, their output not processed
+        self.scheduled = 0
+        self.loads_new = []       # not started
+        self.ops = {}             # op -> (Store or Load, chunk index)
+        self.store_count = self.load_count = 0
+        self.unfenced = []        # (op, blocks, when it is asked again)
+        self.told = Told()
+        self.finished = set()     # loads that ended well, not told to vLLM
+        self.paused_until = 0.0
+        self.register_at = 0.0
+        self.stats = {}
+
+    # ---- look-up ----
+
+    def hashes(self, at, request, first, last):
+        """Keys of the blocks [first, last) of a class: the hash of a block's last tokens stands for all before."""
+        step = self.classes[at].block_tokens // self.hash_tokens
+        return request.block_hashes[(first + 1) * step - 1:last * step:step]
+
+    def match(self, request, computed, wanted=True):
+        """(tokens beyond `computed` that may be loaded, whether that goes on beside other requests). Not wanted: none, but the
+        request is known from now on."""
+        tracker = self.trackers.get(request.request_id)
+        if tracker is None:
+            tracker = self.trackers[request.request_id] = Tracker(request)
+        tracker.request, tracker.computed = request, computed
+        if not wanted or tracker.failed or not self.node.ready:
+            return 0, False
+        began = self.now()
+        tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token is computed: it gives the next one
+        if tracker.next is None:
+            before = 0 if computed == 0 else self.prefix(request, 0, computed)
+            there = computed + tokens if before == computed else before
+            tracker.next = [there // group.block_tokens for group in self.classes]
+        self.count(lookups=1, lookup_seconds=self.now() - began, queried_tokens=max(0, request.num_tokens - 1 - computed), hit_tokens=tokens)
+        return tokens, tokens > 0 and self.settings.load == "async"
+
+    def prefix(self, request, start, end):
+        """Tokens from `start` on, up to `end`, that all classes have."""
+        looked = []
+        for at, group in enumerate(self.classes):
+            first, last = start // group.block_tokens, min(end, len(request.block_hashes) * self.hash_tokens) // group.block_tokens
+            if start % group.block_tokens or last <= first:
+                return 0
+            looked.append((group, first, self.hashes(at, request, first, last)))
+        try:
+            if len(looked) == 1 and not looked[0][0].window_blocks:
+                group, _, hashes = looked[0]
+                return self.node.look(0, hashes, 0, self.settings.hold) * group.block_tokens
+            return self.prefix_of_all(looked)
+        except sluice.SluiceError:
+            self.count(lookup_errors=1)
+            return 0
+
+    def prefix_of_all(self, looked):
+        """The longest that suits all classes; what it needs is held."""
+        there = [self.node.look_there(at, hashes, group.window_blocks) for at, (group, _, hashes) in enumerate(looked)]
+        if len({group.block_tokens for group, _, _ in looked}) == 1:
+            count = min(len(hashes) for _, _, hashes in looked)
+            tokens = sluice.look_prefix([(bits, group.window_blocks) for bits, (group, _, _) in zip(there, looked)], count) * looked[0][0].block_tokens
+        else:
+            tokens = hit_tokens([(bits_text(bits, len(hashes)), group.window_blocks, group.block_tokens)
+                                 for bits, (group, _, hashes) in zip(there, looked)])
+        for at, (group, _, hashes) in enumerate(looked):
+            count = tokens // group.block_tokens
+            first = max(0, count - group.window_blocks) if group.window_blocks else 0
+            if count > first and self.node.look(at, hashes[first:count], 0, self.settings.hold) < count - first:
+                return 0  # evicted since
+        return tokens
+
+    def allocated(self, request, tables, tokens):
+        """vLLM gave blocks for `tokens` beyond the computed ones; tables: a list of blocks for each of its groups."""
+        if tokens == 0:
+            return
+        tracker = self.trackers[request.request_id]
+        start, end = tracker.computed, tracker.computed + tokens
+        load = Load(request.request_id, tracker, [], start, end, self.scheduled, self.settings.load == "sync")
+        for at, group in enumerate(self.classes):
+            first, last = start // group.block_tokens, end // group.block_tokens
+            if group.window_blocks:
+                first = max(first, last - group.window_blocks)
+            load.chunks.append(self.chunk(at, tables, first, last))
+            if tracker.next is not None:
+                tracker.next[at] = max(tracker.next[at], last)
+        self.loads_new.append(load)
+
+    def chunk(self, at, tables, first, last):
+        cut = [tables[group.index][first:last] for group in self.classes[at].groups]
+        held = [self.pool.blocks[block] for table in cut for block in table if block != NULL_BLOCK]
+        self.pool.touch(held)
+        return Chunk(at, first, cut, held)
+
+    def let_go(self, held):
+        self.pool.free_blocks(reversed(held))
+
+    # ---- steps ----
+
+    def step_begin(self, tokens_of, tables_of):
+        """A step was scheduled. tokens_of: {request: tokens that it computes in it}; tables_of(request): its blocks, a list a group.
+        Gives what the workers are told."""
+        self.scheduled += 1
+        filled = []
+        if self.settings.save and self.node.ready:
+            for request_id, count in tokens_of.items():
+                tracker = self.trackers.get(request_id)
+                if tracker is not None:
+                    self.fill(filled, tracker, tracker.request.num_computed_tokens + count, tables_of)
+        self.steps.append(Step(self.scheduled, filled))
+        self.loads_start()
+        if not tokens_of and self.ops:
+            self.node.wait(IDLE_WAIT_SECONDS)
+        self.poll()
+        told, self.told = self.told, Told()
+        told.pending = self.load_count > 0 or bool(self.loads_new) or bool(self.finished)
+        return told
+
+    def fill(self, filled, tracker, end, tables_of):
+        if tracker.next is None:
+            tracker.next = [0] * len(self.classes)
+        tables, chunks = None, []
+        for at, group in enumerate(self.classes):
+            last = min(end, len(tracker.request.block_hashes) * self.hash_tokens) // group.block_tokens
+            if last > tracker.next[at]:
+                tables = tables or tables_of(tracker.request.request_id)
+                chunks.append(self.chunk(at, tables, tracker.next[at], last))
+                tracker.next[at] = last
+        if chunks:
+            filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
+
+    def step_end(self):
+        """The output of the oldest step was processed: what it computed is there."""
+        if not self.steps:
+            return
+        for filled in self.steps.pop(0).filled:
+            request = filled.tracker.request
+            end = filled.end
+            if request.num_preemptions == filled.preemptions:  # tokens may have been taken back: drafts, loads that failed
+                end = min(end, request.num_computed_tokens - request.num_in_flight_tokens)
+            for chunk in filled.chunks:
+                self.store(filled.tracker, chunk, max(0, end // self.classes[chunk.at].block_tokens - chunk.first))
+        self.loads_start()
+        self.poll()
+
+    def store(self, tracker, chunk, count):
+        if count < chunk.count:  # what was taken back is computed and thought of again
+            tracker.next[chunk.at] = min(tracker.next[chunk.at], chunk.first + count)
+        gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # left by the window before they were full
+        if count <= gone or self.store_count >= self.settings.stores_max or self.now() < self.paused_until:
+            self.let_go(chunk.held)
+            self.count(dropped_blocks=max(0, count - gone))
+            return
+        hashes = self.hashes(chunk.at, tracker.request, chunk.first + gone, chunk.first + count)
+        op = self.start(self.node.store, chunk.at, hashes, [table[gone:count] for table in chunk.tables], self.settings.store_timeout)
+        if op is None:
+            self.let_go(chunk.held)
+            return
+        self.ops[op] = (Store(chunk, self.now()), 0)
+        self.store_count += 1
+
+    def start(self, call, at, hashes, tables, timeout):
+        """The op, or None."""
+        try:
+            return call(at, hashes, tables, timeout)
+        except sluice.SluiceError as error:
+            self.count(start_errors=1)
+            self.node_lost(error.code)
+            return None
+
+    def node_lost(self, code):
+        if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
+            if self.now() >= self.register_at:
+                self.told.register = True
+                self.register_at = self.now() + self.settings.retry
+        elif code != sluice.Code.LIMIT:
+            self.paused_until = self.now() + self.settings.retry
+
+    # ---- loads ----
+
+    def loads_start(self):
+        waiting = []
+        for load in self.loads_new:
+            if self.ordered and self.steps and self.steps[0].number <= load.step:
+                waiting.append(load)
+            else:
+                self.load_start(load)
+        self.loads_new = waiting
+
+    def load_start(self, load):
+        load.began, load.good = self.now(), [0] * len(load.chunks)
+        self.load_count += 1
+        for i, chunk in enumerate(load.chunks):
+            if chunk.count == 0:
+                continue
+            hashes = self.hashes(chunk.at, load.tracker.request, chunk.first, chunk.first + chunk.count)
+            op = self.start(self.node.load, chunk.at, hashes, chunk.tables, self.settings.timeout)
+            if op is None:
+                break
+            self.ops[op] = (load, i)
+            load.ops += 1
+        if load.ops == 0:
+            self.load_ended(load)
+        while load.sync and load.ops > 0:  # each op ends by its deadline
+            self.node.wait(self.settings.timeout)
+            self.poll()
+
+    def load_ended(self, load):
+        self.load_count -= 1
+        whole = all(good == chunk.count for good, chunk in zip(load.good, load.chunks))
+        self.count(loads=1, load_seconds=self.now() - load.began, load_failures=not whole)
+        held = [block for chunk in load.chunks for block in chunk.held]
+        if whole:
+            if not load.sync:
+                self.finished.add(load.request_id)
+        else:
+            load.tracker.failed = True
+            if load.tracker.next is not None:
+                load.tracker.next = [min(at, load.start // group.block_tokens) for at, group in zip(load.tracker.next, self.classes)]
+            one = load.chunks[0].tables
+            if len(load.chunks) == 1 and len(one) == 1 and not load.unfenced:
+                self.told.invalid.update(one[0][load.good[0]:])
+            else:
+                self.told.failed.add(load.request_id)
+            if not load.sync:
+                self.told.finished.add(load.request_id)
+        self.let_go(held)
+
+    # ---- ends of ops ----
+
+    def poll(self):
+        for op, result in self.node.ended():
+            what, at = self.ops.pop(op, (None, 0))
+            if what is None:
+                continue
+            if isinstance(what, Store):
+                self.store_ended(op, what, result)
+            else:
+                self.load_op_ended(op, what, at, result)
+        self.fences_ask()
+
+    def store_ended(self, op, store, result):
+        self.store_count -= 1
+        self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
+                   stored_bytes=result.bytes, store_failures=result.code != sluice.Code.OK)
+        if result.code != sluice.Code.OK:
+            self.node_lost(result.code)
+        self.fenced_or_later(op, store.chunk.held, result)
+
+    def load_op_ended(self, op, load, at, result):
+        load.ops -= 1
+        load.good[at] = min(result.block_count, load.chunks[at].count) if result.code == sluice.Code.OK else 0
+        self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
+        if result.code not in (sluice.Code.OK, sluice.Code.NOT_FOUND):
+            self.node_lost(result.code)
+        if not result.fenced:  # still written to, perhaps: the request gets other blocks
+            load.unfenced = True
+            held = load.chunks[at].held
+            self.pool.touch(held)
+            self.fenced_or_later(op, held, result)
+        if load.ops == 0:
+            self.load_ended(load)
+
+    def fenced_or_later(self, op, held, result):
+        if result.fenced:
+            self.let_go(held)
+        else:
+            self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS))
+
+    def fences_ask(self):
+        """One question a call: each may take as long as a round trip."""
+        if self.unfenced and self.now() >= self.unfenced[0][2]:
+            op, held, _ = self.unfenced.pop(0)
+            if self.node.fenced(op):
+                self.let_go(held)
+            else:
+                self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS))
+
+    def take_finished(self):
+        self.poll()
+        finished, self.finished = self.finished, set()
+        return finished
+
+    # ---- the rest ----
+
+    @property
+    def busy(self):
+        """Blocks are referenced that nothing but a step would let go of."""
+        return bool(self.ops)
+
+    def request_end(self, request_id):
+        self.trackers.pop(request_id, None)
+
+    def count(self, **more):
+        for name, value in more.items():
+            self.stats[name] = self.stats.get(name, 0) + value
+
+    def take_stats(self):
+        stats, self.stats = self.stats, {}
+        return stats
+
+
+def leading(table, value):
+    """How many entries at the front are this value."""
+    count = 0
+    while count < len(table) and table[count] == value:
+        count += 1
+    return count
+
+
+def bits_text(bits, count):
+    """A bitmap as text of 0 and 1, block 0 first."""
+    return format(int.from_bytes(bits, "little"), f"0{count}b")[::-1][:count]
+
+
+def hit_tokens(classes):
+    """[(text of bits, window in blocks or 0, tokens of a block)]: the longest prefix, in tokens, that suits all."""
+    tokens = min(len(text) * size for text, _, size in classes)
+    while True:
+        before = tokens
+        for text, window, size in classes:
+            tokens = min(tokens, prefix_blocks(text, window, tokens // size) * size)
+        if tokens == before:
+            return tokens
+
+
+def prefix_blocks(text, window, most):
+    """The longest prefix of at most so many blocks: all of it is there, or its last blocks."""
+    whole = min(most, len(text) - len(text.lstrip("1")))
+    if window == 0 or whole == most:
+        return whole
+    found = text.rfind("1" * window, 0, most)
+    return max(whole, found + window if found >= 0 else 0)

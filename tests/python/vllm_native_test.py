@@ -1,0 +1,528 @@
+"""The native back end of vLLM without vLLM: where blocks lie, and what its scheduler loads and stores, against a node that is
+played. Requests and the block pool have the attributes of vLLM's."""
+
+import types
+import unittest
+
+import python_support  # noqa: F401  the package that was built
+from node_support import main
+
+import sluice
+from sluice.vllm import layout, scheduler, settings
+from sluice.vllm.layout import Cache, Class, Group
+
+NHD, HND = (2, 1), (1, 2)
+
+
+def cache(name, blocks, heads, states, state_bytes, order="HN", offset=0, block_stride=None):
+    """A layer's cache, dense within a block. order: what lies outside of what there."""
+    inner = {"HN": (states * state_bytes, state_bytes), "NH": (state_bytes, heads * state_bytes)}[order]
+    stride = block_stride or heads * states * state_bytes
+    return Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner))
+
+
+def stored_bytes(memory, layers, block):
+    """What a swapper would store of a block, for each part."""
+    parts = {}
+    for layer in layers:
+        at = layer.offset + block * layer.block_stride
+        run = layer.fragment or layer.piece
+        for i in range(layer.piece // run):
+            parts.setdefault(layer.part, []).append(memory[at + i * layer.fragment_stride:][:run])
+    return {part: b"".join(runs) for part, runs in parts.items()}
+
+
+class Layout(unittest.TestCase):
+    def test_heads_outside_of_tokens_are_one_run(self):
+        group = Group(0, "full", 16, 0, ("a", "b"), 4, 1)
+        caches = {name: cache(name, 8, 4, 16, 64, "HN") for name in group.layers}
+        layers, addresses = layout.layers_of(group, 4, caches, 8)
+        self.assertEqual(len(layers), 8)
+        self.assertEqual({layer[3:] for layer in layers if layer.part == 0}, {(1024, 0, 0, 0)})
+        self.assertEqual(addresses, [1 << 20] * 8)
+
+    def test_heads_side_by_side_are_runs_of_a_token(self):
+        group = Group(0, "full", 16, 0, ("a",), 4, 1)
+        layers, _ = layout.layers_of(group, 4, {"a": cache("a", 8, 4, 16, 64, "NH")}, 8)
+        self.assertEqual(layers[1], sluice.Layer(64, 7 * 4096 + 15 * 256 + 64, 4096, 1024, 1, 64, 256))
+
+    def test_stored_bytes_do_not_depend_on_layout_or_ranks(self):
+        heads, states, size, blocks = 4, 8, 4, 6
+
+        def byte(block, head, state, i):
+            return (block * 101 + head * 31 + state * 7 + i) % 251
+
+        def parts_on(order, kernel, shards, parts):
+            """{part: bytes} of block 3 over all ranks. kernel: blocks of the kernel in one."""
+            found = {}
+            for rank in range(shards):
+                here = heads // shards
+                one = cache("a", blocks * kernel, here, states // kernel, size, order)
+                memory = bytearray(one.base_bytes)
+                for block in range(blocks):
+                    for head in range(here):
+                        for state in range(states):
+                            at = (one.strides[0] * (block * kernel + state // (states // kernel)) + one.strides[1] * head +
+                                  one.strides[2] * (state % (states // kernel)))
+                            memory[at:at + size] = bytes(byte(block, rank * here + head, state, i) for i in range(size))
+                group = Group(0, "full", states, 0, ("a",), here, shards)
+                layers, _ = layout.layers_of(group, parts, {"a": one}, blocks)
+                first = layout.first_part(group, parts, rank, shards)
+                found.update({first + part: run for part, run in stored_bytes(memory, layers, 3).items()})
+            return found
+
+        for parts in (4, 2):
+            want = parts_on("HN", 1, 1, parts)
+            self.assertEqual(len(want), parts)
+            for order in ("HN", "NH"):
+                for kernel in (1, 2):
+                    for shards in (1, 2):
+                        with self.subTest(parts=parts, order=order, kernel=kernel, shards=shards):
+                            self.assertEqual(parts_on(order, kernel, shards, parts), want)
+
+    def test_blocks_behind_the_memory_are_refused(self):
+        group = Group(0, "full", 16, 0, ("a",), 1, 1)
+        short = cache("a", 8, 1, 16, 64)._replace(base_bytes=8 * 1024 - 1)
+        with self.assertRaisesRegex(ValueError, "1 bytes behind its memory"):
+            layout.layers_of(group, 1, {"a": short}, 8)
+
+    def test_parts_are_the_heads_of_the_model(self):
+        for heads, shards, wanted, want in ((8, 1, 0, 8), (2, 4, 0, 8), (1, 1, 0, 1), (1, 8, 0, 8), (128, 1, 0, 64), (6, 1, 3, 3),
+                                            (96, 1, 0, 48), (1, 1, 4, 1)):
+            with self.subTest(heads=heads, shards=shards, wanted=wanted):
+                self.assertEqual(layout.parts_of(Group(0, "full", 16, 0, (), heads, shards), wanted), want)
+
+    def test_parts_that_no_rank_can_have_are_refused(self):
+        for heads, shards, wanted in ((8, 1, 3), (2, 4, 2)):
+            with self.assertRaisesRegex(ValueError, "parts"):
+                layout.parts_of(Group(0, "full", 16, 0, (), heads, shards), wanted)
+
+    def test_ranks_with_the_same_heads_have_the_same_parts(self):
+        group = Group(0, "full", 16, 0, (), 1, 2)
+        self.assertEqual([layout.first_part(group, 2, rank, 8) for rank in range(8)], [0] * 4 + [1] * 4)
+        latent = Group(0, "full", 16, 0, (), 1, 1)
+        self.assertEqual([layout.first_part(latent, 1, rank, 4) for rank in range(4)], [0] * 4)
+
+    def test_groups_of_one_rule_are_a_class(self):
+        groups = [Group(i, "window" if i else "full", 16, 256 if i else 0, (), 1, 1) for i in range(10)]
+        self.assertEqual([(one.name, one.window_blocks, len(one.groups)) for one in layout.classes_of(groups)],
+                         [("full16", 0, 1), ("window16x16", 16, 8), ("window16x16-1", 16, 1)])
+
+
+class Settings(unittest.TestCase):
+    def test_what_is_half_right_is_refused(self):
+        for given in ({"part": 1}, {"parts": -1}, {"load": "later"}, {"save": "maybe"}, {"stores_max": 0}):
+            with self.subTest(given=given), self.assertRaisesRegex(ValueError, "kv_connector_extra_config: " + next(iter(given))):
+                settings.parse(given)
+
+    def test_defaults(self):
+        parsed = settings.parse({"save": "no"})
+        self.assertEqual((parsed.load, parsed.save, parsed.parts), ("async", False, 0))
+
+
+# ---- the scheduler ----
+
+class Block:
+    def __init__(self, number):
+        self.block_id, self.ref_cnt = number, 0
+
+
+class Pool:
+    def __init__(self, count):
+        self.blocks = [Block(i) for i in range(count)]
+
+    def touch(self, blocks):
+        for block in blocks:
+            block.ref_cnt += 1
+
+    def free_blocks(self, blocks):
+        for block in blocks:
+            block.ref_cnt -= 1
+            assert block.ref_cnt >= 0
+
+    @property
+    def held(self):
+        return {block.block_id for block in self.blocks if block.ref_cnt}
+
+
+class Node:
+    """Keys that are there, a set a class; ops end when a test says so."""
+
+    ready = True
+
+    def __init__(self, class_count=1):
+        self.keys = [set() for _ in range(class_count)]
+        self.stores, self.loads, self.over, self.fence = [], [], [], set()
+        self.refuse = None
+        self.waited = 0
+
+    def bits(self, at, hashes):
+        return "".join("1" if key in self.keys[at] else "0" for key in hashes)
+
+    def look(self, at, hashes, window, hold):
+        return scheduler.prefix_blocks(self.bits(at, hashes), window, len(hashes))
+
+    def look_there(self, at, hashes, window):
+        bits = self.bits(at, hashes)
+        return int(bits[::-1] or "0", 2).to_bytes((len(bits) + 7) // 8, "little")
+
+    def start(self, kept, at, hashes, tables, timeout):
+        if self.refuse:
+            raise self.refuse
+        op = types.SimpleNamespace(at=at, hashes=list(hashes), tables=[list(table) for table in tables], timeout=timeout)
+        op = Op(op)
+        kept.append(op)
+        return op
+
+    def store(self, *told):
+        return self.start(self.stores, *told)
+
+    def load(self, *told):
+        return self.start(self.loads, *told)
+
+    def end(self, op, blocks=None, code=sluice.Code.OK, fenced=True):
+        count = len(op.hashes) if blocks is None else blocks
+        if op in self.stores and code == sluice.Code.OK:
+            self.keys[op.at].update(op.hashes)
+        self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced)))
+
+    def ended(self):
+        over, self.over = self.over, []
+        return over
+
+    def wait(self, seconds):
+        self.waited += 1
+        for op in self.loads:
+            if getattr(op, "at_wait", None):
+                self.end(op, **op.at_wait)
+                op.at_wait = None
+
+    def fenced(self, op):
+        return op in self.fence
+
+
+class Op:
+    def __init__(self, told):
+        self.__dict__.update(told.__dict__)
+
+
+def request(name, tokens, hash_tokens=16):
+    return types.SimpleNamespace(request_id=name, num_tokens=tokens, num_computed_tokens=0, num_in_flight_tokens=0, num_preemptions=0,
+                                 block_hashes=[f"{name} {i}".encode() for i in range(tokens // hash_tokens)])
+
+
+FULL = [Class("full16", 16, 0, (Group(0, "full", 16, 0, ("a",), 1, 1),))]
+HYBRID = FULL + [Class("window4x16", 16, 4, (Group(1, "window", 16, 64, ("b",), 1, 1),))]
+
+
+class Stage:
+    """A scheduler, and vLLM's order of calls."""
+
+    def __init__(self, classes=FULL, node=None, **more):
+        self.clock = 0.0
+        self.node = node or Node(len(classes))
+        self.pool = Pool(1000)
+        self.told = []
+        self.scheduler = scheduler.Scheduler(classes, 16, settings.parse(more), self.node, len(classes) > 1, lambda: self.clock)
+        self.scheduler.pool = self.pool
+        self.tables = {}
+        self.used = 1
+        self.groups = sum(len(one.groups) for one in classes)
+
+    def allocate(self, one, tokens):
+        tables = self.tables.setdefault(one.request_id, [[] for _ in range(self.groups)])
+        for table in tables:
+            while len(table) < -(-tokens // 16):
+                table.append(self.used)
+                self.used += 1
+        return tables
+
+    def match(self, one, computed=0):
+        return self.scheduler.match(one, computed)
+
+    def load(self, one, computed=0):
+        """Matched and allocated; gives the tokens."""
+        tokens, later = self.match(one, computed)
+        self.scheduler.allocated(one, self.allocate(one, computed + tokens), tokens)
+        one.num_computed_tokens = computed + tokens
+        return tokens
+
+    def begin(self, tokens=None):
+        """{request: tokens} are scheduled."""
+        tokens = tokens or {}
+        for one, count in tokens.items():
+            self.allocate(one, one.num_computed_tokens + count)
+        told = self.scheduler.step_begin({one.request_id: count for one, count in tokens.items()}, lambda name: self.tables[name])
+        for one, count in tokens.items():
+            one.num_computed_tokens += count
+            one.num_in_flight_tokens += count
+        self.told.append(tokens)
+        return told
+
+    def end(self):
+        """The output of the oldest step is processed. Gives the loads that are finished."""
+        for one, count in self.told.pop(0).items():
+            one.num_in_flight_tokens -= count
+        finished = self.scheduler.take_finished()
+        self.scheduler.step_end()
+        return finished
+
+
+class One:
+    """Hashable requests, for {request: tokens}."""
+
+
+def hashable(name, tokens):
+    one = One()
+    one.__dict__.update(request(name, tokens).__dict__)
+    return one
+
+
+class Stores(unittest.TestCase):
+    def test_blocks_are_stored_when_their_step_was_processed(self):
+        stage, one = Stage(), hashable("a", 100)
+        self.assertEqual(stage.match(one), (0, False))
+        stage.begin({one: 64})
+        self.assertEqual(stage.node.stores, [])
+        self.assertEqual(stage.pool.held, {1, 2, 3, 4})
+        stage.end()
+        (op,) = stage.node.stores
+        self.assertEqual((op.hashes, op.tables), (one.block_hashes[:4], [[1, 2, 3, 4]]))
+        stage.node.end(op)
+        stage.begin({one: 36})
+        self.assertEqual(stage.pool.held, {5, 6})
+        stage.end()
+        self.assertEqual(stage.node.stores[1].hashes, one.block_hashes[4:6])
+
+    def test_blocks_are_held_until_the_store_is_fenced_whatever_becomes_of_the_request(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.scheduler.request_end("a")
+        stage.end()
+        stage.node.end(stage.node.stores[0], code=sluice.Code.TIMEOUT, fenced=False)
+        stage.begin()
+        self.assertEqual(stage.pool.held, {1, 2})
+        stage.clock += 1
+        stage.node.fence.add(stage.node.stores[0])
+        stage.end()
+        self.assertEqual(stage.pool.held, set())
+        self.assertFalse(stage.scheduler.busy)
+
+    def test_tokens_that_were_taken_back_are_not_stored(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.match(one)
+        stage.begin({one: 64})
+        one.num_computed_tokens -= 20  # as a failed load, or drafts that were refused
+        stage.end()
+        self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[:2])
+        stage.begin({one: 20})
+        stage.end()
+        self.assertEqual(stage.node.stores[1].hashes, one.block_hashes[2:4])
+
+    def test_what_is_preempted_while_its_step_runs_is_stored(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.match(one)
+        stage.begin({one: 64})
+        one.num_preemptions, one.num_computed_tokens = 1, 0
+        stage.end()
+        self.assertEqual(len(stage.node.stores[0].hashes), 4)
+
+    def test_two_steps_ahead_each_stores_its_own(self):
+        stage, one = Stage(), hashable("a", 96)
+        stage.match(one)
+        stage.begin({one: 48})
+        stage.begin({one: 48})
+        stage.end()
+        stage.end()
+        self.assertEqual([op.hashes for op in stage.node.stores], [one.block_hashes[:3], one.block_hashes[3:6]])
+
+    def test_no_more_stores_than_allowed(self):
+        stage = Stage(stores_max=1)
+        for name in ("a", "b"):
+            one = hashable(name, 32)
+            stage.match(one)
+            stage.begin({one: 32})
+            stage.end()
+        self.assertEqual(len(stage.node.stores), 1)
+        self.assertEqual(len(stage.pool.held), 2)
+
+    def test_a_node_that_refuses_is_left_alone_for_a_while(self):
+        stage = Stage()
+        for name, refuse, stored in (("a", sluice.UnreachableError("gone"), 0), ("b", None, 0), ("c", None, 1)):
+            if name == "c":
+                stage.clock += 1.0
+            stage.node.refuse = refuse
+            if refuse is not None:
+                refuse.code = sluice.Code.UNREACHABLE
+            one = hashable(name, 32)
+            stage.match(one)
+            stage.begin({one: 32})
+            stage.end()
+            self.assertEqual(len(stage.node.stores), stored)
+        self.assertEqual(stage.pool.held, {5, 6})
+
+    def test_a_node_that_knows_no_ranks_makes_them_register(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[0], code=sluice.Code.NOT_FOUND)
+        self.assertTrue(stage.begin().register)
+
+    def test_what_is_there_is_not_stored_again(self):
+        stage, one = Stage(), hashable("a", 100)
+        stage.node.keys[0].update(one.block_hashes[:3])
+        stage.match(one, 64)  # the engine has four blocks itself
+        one.num_computed_tokens = 64
+        stage.begin({one: 36})
+        stage.end()
+        self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[3:6])
+
+
+class Loads(unittest.TestCase):
+    def filled(self, tokens=100, there=6, **more):
+        stage, one = Stage(**more), hashable("a", tokens)
+        stage.node.keys[0].update(one.block_hashes[:there])
+        return stage, one
+
+    def test_the_last_token_is_left_to_the_engine(self):
+        for tokens, want in ((96, 80), (97, 96), (100, 96)):
+            stage, one = self.filled(tokens)
+            self.assertEqual(stage.match(one), (want, True))
+
+    def test_a_load_is_told_when_it_has_ended(self):
+        stage, one = self.filled()
+        self.assertEqual(stage.load(one), 96)
+        self.assertTrue(stage.begin().pending)
+        (op,) = stage.node.loads
+        self.assertEqual((op.hashes, op.tables), (one.block_hashes[:6], [[1, 2, 3, 4, 5, 6]]))
+        self.assertEqual(stage.end(), set())
+        stage.node.end(op)
+        stage.begin()
+        self.assertEqual(stage.end(), {"a"})
+        self.assertEqual(stage.pool.held, set())
+        self.assertFalse(stage.begin().pending)
+
+    def test_behind_what_the_engine_has(self):
+        stage, one = self.filled()
+        stage.allocate(one, 32)
+        self.assertEqual(stage.load(one, 32), 64)
+        stage.begin()
+        self.assertEqual((stage.node.loads[0].hashes, stage.node.loads[0].tables), (one.block_hashes[2:6], [[3, 4, 5, 6]]))
+
+    def test_blocks_that_did_not_come_are_named_and_not_asked_for_again(self):
+        stage, one = self.filled()
+        stage.load(one)
+        stage.begin()
+        stage.node.end(stage.node.loads[0], blocks=2)
+        self.assertEqual(stage.end(), set())
+        told = stage.begin()
+        self.assertEqual((told.finished, told.failed, told.invalid), ({"a"}, set(), {3, 4, 5, 6}))
+        self.assertEqual(stage.match(one), (0, False))
+
+    def test_a_load_that_cannot_start_fails_at_once(self):
+        stage, one = self.filled()
+        stage.node.refuse = sluice.UnreachableError("gone")
+        stage.node.refuse.code = sluice.Code.UNREACHABLE
+        stage.load(one)
+        told = stage.begin()
+        self.assertEqual((told.finished, told.invalid), ({"a"}, {1, 2, 3, 4, 5, 6}))
+        self.assertEqual(stage.pool.held, set())
+
+    def test_blocks_of_a_load_that_may_still_be_written_are_not_given_away(self):
+        stage, one = self.filled()
+        stage.load(one)
+        stage.begin()
+        stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.TIMEOUT, fenced=False)
+        stage.end()
+        told = stage.begin()
+        self.assertEqual((told.failed, told.invalid), ({"a"}, set()))
+        self.assertEqual(stage.pool.held, {1, 2, 3, 4, 5, 6})
+        stage.node.fence.add(stage.node.loads[0])
+        stage.clock += 1
+        stage.end()
+        self.assertEqual(stage.pool.held, set())
+
+    def test_a_synchronous_load_has_ended_when_the_step_begins(self):
+        stage, one = self.filled(load="sync")
+        self.assertEqual(stage.match(one), (96, False))
+        stage.load(one)
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.loads[0], blocks=1)
+        told = stage.begin()
+        self.assertEqual((told.finished, told.invalid), (set(), {2, 3, 4, 5, 6}))
+
+    def test_what_was_loaded_is_not_stored_again(self):
+        stage, one = self.filled(tokens=128, there=4)
+        stage.load(one)
+        stage.begin()
+        stage.node.end(stage.node.loads[0])
+        stage.end()
+        stage.begin({one: 64})
+        stage.end()
+        self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[4:8])
+
+    def test_a_look_up_that_fails_is_a_miss(self):
+        stage, one = self.filled()
+
+        def look(*_):
+            raise sluice.UnreachableError("gone")
+
+        stage.node.look = look
+        self.assertEqual(stage.match(one), (0, False))
+
+
+class Hybrid(unittest.TestCase):
+    def filled(self, full, window):
+        stage, one = Stage(HYBRID), hashable("a", 200)
+        stage.node.keys[0].update(one.block_hashes[:full])
+        stage.node.keys[1].update(one.block_hashes[i] for i in window)
+        return stage, one
+
+    def test_the_window_needs_its_last_blocks_alone(self):
+        for full, window, want in ((12, range(8, 12), 12), (12, range(9, 12), 0), (10, range(2, 12), 10), (12, range(2), 2), (12, (), 0)):
+            with self.subTest(full=full, window=window):
+                stage, one = self.filled(full, window)
+                self.assertEqual(stage.match(one)[0], want * 16)
+
+    def test_both_are_loaded_and_one_failure_is_the_request_s(self):
+        stage, one = self.filled(12, range(8, 12))
+        stage.load(one)
+        stage.begin()
+        full, window = stage.node.loads
+        self.assertEqual((len(full.hashes), window.hashes), (12, one.block_hashes[8:12]))
+        stage.node.end(full)
+        self.assertEqual(stage.end(), set())
+        stage.node.end(window, blocks=3)
+        told = stage.begin()
+        self.assertEqual((told.finished, told.failed, told.invalid), ({"a"}, {"a"}, set()))
+
+    def test_a_load_waits_for_steps_that_were_scheduled_before(self):
+        stage, one = self.filled(12, range(8, 12))
+        other = hashable("b", 16)
+        stage.match(other)
+        stage.begin({other: 16})
+        stage.load(one)
+        self.assertTrue(stage.begin().pending)
+        self.assertEqual(stage.node.loads, [])
+        stage.end()
+        self.assertEqual(len(stage.node.loads), 2)
+
+    def test_blocks_that_a_window_left_are_not_stored(self):
+        stage, one = self.filled(0, ())
+        stage.match(one)
+        stage.allocate(one, 96)
+        stage.tables["a"][1][:2] = [0, 0]
+        stage.begin({one: 96})
+        stage.end()
+        full, window = stage.node.stores
+        self.assertEqual((len(full.hashes), window.hashes), (6, one.block_hashes[2:6]))
+
+    def test_blocks_of_two_sizes(self):
+        self.assertEqual(scheduler.hit_tokens([("1111", 0, 32), ("00111101", 2, 16)]), 96)
+        self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00110000", 2, 16)]), 64)
+        self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00010000", 2, 16)]), 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,5 @@
 # The Python package, as it was built here.
-foreach(suite objects pages batches backend sglang cold engines package)
-foreach(suite objects batches lmcache_native vllm_tier cold engines package)
-foreach(suite objects pages batches backend cold engines package vllm_native)
+foreach(suite objects pages batches backend sglang lmcache_native vllm_tier vllm_native cold engines package)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
 # A sanitized wheel would be of no use to anybody.

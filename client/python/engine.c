@@ -63,6 +63,8 @@ struct plan {
     const struct sl_pool *from[POOLS_MAX][WORLD_MAX];
     uint64_t *addresses[POOLS_MAX]; /* [world][layers] */
     const uint64_t *device[POOLS_MAX][WORLD_MAX];
+    uint32_t first_parts[POOLS_MAX][WORLD_MAX];
+    uint32_t ranks_here;
     PyObject *held; /* a list */
     PyObject *lent; /* a list of DevicePools, each lent; the engine's once it is registered */
 };
@@ -98,15 +100,22 @@ static bool layer_take(PyObject *object, struct sl_engine_layer *out)
 {
     PyObject *numbers = PySequence_Tuple(object);
     bool fine = numbers != NULL;
-    if (fine && PyTuple_Size(numbers) != 4) {
+    Py_ssize_t count = fine ? PyTuple_Size(numbers) : 0;
+    if (fine && count != 4 && count != 7) {
         PyErr_SetString(PyExc_TypeError,
-                        "a layer is (offset, length, block_stride, piece), in bytes");
+                        "a layer is (offset, length, block_stride, piece), in bytes, and perhaps "
+                        "(part, fragment, fragment_stride)");
         fine = false;
     }
     fine = fine && sl_glue_u64(PyTuple_GetItem(numbers, 0), &out->offset_bytes) &&
            sl_glue_u64(PyTuple_GetItem(numbers, 1), &out->length_bytes) &&
            sl_glue_u64(PyTuple_GetItem(numbers, 2), &out->block_stride_bytes) &&
            sl_glue_u64(PyTuple_GetItem(numbers, 3), &out->piece_bytes);
+    if (fine && count == 7) {
+        fine = sl_py_u32(PyTuple_GetItem(numbers, 4), &out->part) &&
+               sl_glue_u64(PyTuple_GetItem(numbers, 5), &out->fragment_bytes) &&
+               sl_glue_u64(PyTuple_GetItem(numbers, 6), &out->fragment_stride_bytes);
+    }
     Py_XDECREF(numbers);
     return fine;
 }
@@ -148,11 +157,11 @@ static bool fds_take(struct py_state *state, struct plan *plan, uint32_t number,
     }
     PyObject *items = sl_py_items(state, sequence, WORLD_MAX, "fds");
     bool fine = items != NULL;
-    if (fine && (uint64_t)PyTuple_Size(items) != plan->options.world) {
+    if (fine && (uint64_t)PyTuple_Size(items) != plan->ranks_here) {
         sl_py_raise_text(state, SL_ERR_INVALID, "a pool has one descriptor a rank");
         fine = false;
     }
-    for (uint32_t i = 0; fine && i < plan->options.world; i++) {
+    for (uint32_t i = 0; fine && i < plan->ranks_here; i++) {
         long fd = PyLong_AsLong(PyTuple_GetItem(items, (Py_ssize_t)i));
         fine = !(fd == -1 && PyErr_Occurred() != NULL);
         plan->fds[number][i] = fd < 0 || fd > INT32_MAX ? -1 : (int)fd;
@@ -170,11 +179,11 @@ static bool from_take(struct py_state *state, struct plan *plan, uint32_t number
     }
     PyObject *items = sl_py_items(state, sequence, WORLD_MAX, "pools of ranks");
     bool fine = items != NULL;
-    if (fine && (uint64_t)PyTuple_Size(items) != plan->options.world) {
+    if (fine && (uint64_t)PyTuple_Size(items) != plan->ranks_here) {
         sl_py_raise_text(state, SL_ERR_INVALID, "a pool has one DevicePool a rank");
         fine = false;
     }
-    for (uint32_t i = 0; fine && i < plan->options.world; i++) {
+    for (uint32_t i = 0; fine && i < plan->ranks_here; i++) {
         PyObject *lent = PyTuple_GetItem(items, (Py_ssize_t)i);
         plan->from[number][i] = sl_py_pool_lend(state, lent);
         fine = plan->from[number][i] != NULL;
@@ -209,7 +218,7 @@ static bool device_take(struct py_state *state, struct plan *plan, uint32_t numb
                         PyObject *sequence)
 {
     struct sl_engine_pool *pool = &plan->pools[number];
-    uint32_t world = plan->options.world;
+    uint32_t world = plan->ranks_here;
     if (sequence == Py_None) {
         return true;
     }
@@ -234,7 +243,28 @@ static bool device_take(struct py_state *state, struct plan *plan, uint32_t numb
     return fine;
 }
 
-/* (name, kind, layers, memory_bytes, fds, device_pools, device), as sluice.Pool is. */
+static bool first_parts_take(struct py_state *state, struct plan *plan, uint32_t number,
+                             PyObject *sequence)
+{
+    struct py_u32s parts;
+    if (sequence == Py_None) {
+        return true;
+    }
+    bool fine = sl_py_u32s_take(state, sequence, WORLD_MAX, "first parts", &parts);
+    if (fine && parts.count != plan->options.world) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "first_parts: one for each rank of the world");
+        fine = false;
+    }
+    for (uint32_t i = 0; fine && i < parts.count; i++) {
+        plan->first_parts[number][i] = parts.at[i];
+    }
+    plan->pools[number].first_parts = plan->first_parts[number];
+    sl_py_u32s_release(&parts);
+    return fine;
+}
+
+/* (name, kind, layers, memory_bytes, fds, device_pools, device), and perhaps (part_count,
+ * first_parts), as sluice.Pool is. */
 static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number, PyObject *object)
 {
     struct sl_engine_pool *pool = &plan->pools[number];
@@ -244,11 +274,13 @@ static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number
     }
     uint32_t kind = 0;
     uint64_t memory_bytes = 0;
-    bool fine = PyTuple_Size(fields) == 7;
+    Py_ssize_t field_count = PyTuple_Size(fields);
+    bool fine = field_count == 7 || field_count == 9;
     if (!fine) {
         PyErr_SetString(
             PyExc_TypeError,
-            "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds, device_pools, device)");
+            "a pool is sluice.Pool(name, kind, layers, memory_bytes, fds, device_pools, device, "
+            "part_count, first_parts)");
     }
     fine = fine && text_take(plan, PyTuple_GetItem(fields, 0), &pool->name) &&
            sl_py_u32(PyTuple_GetItem(fields, 1), &kind) &&
@@ -257,6 +289,10 @@ static bool pool_take(struct py_state *state, struct plan *plan, uint32_t number
            fds_take(state, plan, number, PyTuple_GetItem(fields, 4)) &&
            from_take(state, plan, number, PyTuple_GetItem(fields, 5)) &&
            device_take(state, plan, number, PyTuple_GetItem(fields, 6));
+    if (fine && field_count == 9) {
+        fine = sl_py_u32(PyTuple_GetItem(fields, 7), &pool->part_count) &&
+               first_parts_take(state, plan, number, PyTuple_GetItem(fields, 8));
+    }
     pool->kind = (enum sl_pool_kind)kind;
     pool->memory_bytes = memory_bytes != 0 ? memory_bytes : pool->memory_bytes;
     Py_DECREF(fields);
@@ -363,18 +399,32 @@ static PyObject *plan_register(struct py_state *state, struct py_client *client,
     return sl_py_raise(state, err, &why);
 }
 
+/* Before tables of ranks are filled: libsluice checks more. */
+static bool ranks_here(struct py_state *state, struct plan *plan)
+{
+    plan->ranks_here = plan->options.team == 0 ? plan->options.world : plan->options.rank_count;
+    if (plan->ranks_here > WORLD_MAX || plan->options.world > WORLD_MAX) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "an engine has at most 64 ranks");
+        return false;
+    }
+    return true;
+}
+
 PyObject *sl_py_engine_register(PyObject *object, PyObject *args, PyObject *names)
 {
-    static char *words[] = {"name",  "pools",      "block_tokens", "block_count", "world",
-                            "model", "key_format", "seed",         "timeout",     NULL};
+    static char *words[] = {
+        "name", "pools",   "block_tokens", "block_count", "world",      "model", "key_format",
+        "seed", "timeout", "team",         "first_rank",  "rank_count", NULL};
+    PyObject *team = NULL, *first_rank = NULL, *rank_count = NULL;
     struct py_state *state = sl_py_state(object);
     PyObject *name, *pools = NULL, *block_tokens = NULL, *block_count = NULL;
     PyObject *world = NULL, *model = NULL, *timeout = NULL, *result = NULL;
     struct plan plan = {.options = {.key_format = "sluice", .world = 1}};
     uint64_t timeout_ns;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "U|$OOOOOszO:engine", words, &name, &pools,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "U|$OOOOOszOOOO:engine", words, &name, &pools,
                                      &block_tokens, &block_count, &world, &model,
-                                     &plan.options.key_format, &plan.options.seed, &timeout)) {
+                                     &plan.options.key_format, &plan.options.seed, &timeout, &team,
+                                     &first_rank, &rank_count)) {
         return NULL;
     }
     if (pools == NULL || block_tokens == NULL || block_count == NULL) {
@@ -388,7 +438,11 @@ PyObject *sl_py_engine_register(PyObject *object, PyObject *args, PyObject *name
         sl_py_u32(block_tokens, &plan.options.block_tokens) &&
         sl_py_u32(block_count, &plan.options.block_count) &&
         (world == NULL || sl_py_u32(world, &plan.options.world)) &&
-        model_take(state, &plan, model) && pools_take(state, &plan, pools)) {
+        (team == NULL || sl_glue_u64(team, &plan.options.team)) &&
+        (first_rank == NULL || sl_py_u32(first_rank, &plan.options.first_rank)) &&
+        (rank_count == NULL || sl_py_u32(rank_count, &plan.options.rank_count)) &&
+        ranks_here(state, &plan) && model_take(state, &plan, model) &&
+        pools_take(state, &plan, pools)) {
         result = plan_register(state, (struct py_client *)object, name, &plan, timeout_ns);
     }
     plan_release(&plan);
@@ -522,18 +576,22 @@ static PyMethodDef engine_methods[] = {
            "memory_kind(rank=0, pool=0)\n--\n\nWhat the memory of a rank's pool is, for people: "
            "\"shared memory\", \"cuda ipc\", \"cuda descriptor\" or \"cuda memory of many "
            "handles\"."),
-    METHOD("store", sl_py_store, WORDS,
-           "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
-           "timeout=None, trace_id=0, "
-           "layer_count=0, events=None)\n--\n\n"
-           "Begins to store the blocks of tokens, counted from the start of the prompt, that lie "
-           "in device_blocks: an Op.\n\n"
-           "The swapper reads them on a stream of its own. Without events the engine has waited, "
-           "before this call, for the work that writes them. With events the blocks are read when "
-           "the event of their rank is over: events is one handle (rank 0) or a dict of handles by "
-           "rank, as torch.cuda.Event(interprocess=True).ipc_handle() gives them. An event is "
-           "recorded before this call, and neither deleted nor recorded anew until the op has "
-           "ended. Until it is fenced nobody writes the blocks."),
+    METHOD(
+        "store", sl_py_store, WORDS,
+        "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
+        "timeout=None, trace_id=0, "
+        "layer_count=0, events=None)\n--\n\n"
+        "Begins to store the blocks of tokens, counted from the start of the prompt, that lie "
+        "in device_blocks: an Op.\n\n"
+        "The swapper reads them on a stream of its own. Without events the engine has waited, "
+        "before this call, for the work that writes them. With events the blocks are read when "
+        "the event of their rank is over: events is one handle (rank 0) or a dict of handles by "
+        "rank, as torch.cuda.Event(interprocess=True).ipc_handle() gives them. An event is "
+        "recorded before this call, and neither deleted nor recorded anew until the op has "
+        "ended. Until it is fenced nobody writes the blocks.\n\n"
+        "Instead of tokens and device_blocks: hashes=..., blocks=..., keys that the engine made, "
+        "as a sequence of bytes of one length or as one buffer with hash_bytes, and their "
+        "blocks, in one table or a table for each pool."),
     METHOD("load", sl_py_load, WORDS,
            "load(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
@@ -542,7 +600,8 @@ static PyMethodDef engine_methods[] = {
            "Without events the engine has waited, before this call, for all work that touches "
            "these blocks; with events (as of store) they are written when that of their rank is "
            "over. When the op, or layer_wait, says that blocks are loaded, they are in place: work "
-           "that is submitted afterwards sees them, on every stream."),
+           "that is submitted afterwards sees them, on every stream. By hashes and blocks as "
+           "store."),
     METHOD("send", sl_py_send, WORDS,
            "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
            "ticket=None, hold=None, "

@@ -140,6 +140,31 @@ PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers);
 PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
 
+/* ---- hashes.c: keys of the engine, and its tables of blocks ---- */
+#define SL_PY_POOLS_MAX 8
+struct py_hashes {
+    const unsigned char *at; /* hash_bytes each */
+    uint32_t hash_bytes, count;
+    Py_buffer view;
+    bool viewed;
+    unsigned char *copied;
+};
+/* Of one run of bytes, or of a sequence of bytes of one length. hash_bytes may be NULL. Releases
+ * nothing: sl_py_hashes_release does, also after a failure. */
+bool sl_py_hashes_take(struct py_state *state, PyObject *object, PyObject *hash_bytes,
+                       struct py_hashes *out);
+void sl_py_hashes_release(struct py_hashes *hashes);
+struct py_tables {
+    struct py_u32s each[SL_PY_POOLS_MAX];
+    const uint32_t *at[SL_PY_POOLS_MAX]; /* of pools */
+    uint32_t count;                      /* to be released */
+    bool pools;                          /* one a pool; else one for all */
+};
+/* Of one table of blocks, or of a sequence of them, one a pool. Released likewise. */
+bool sl_py_tables_take(struct py_state *state, PyObject *object, struct py_tables *out);
+void sl_py_tables_release(struct py_tables *tables);
+PyObject *sl_py_team_number(PyObject *module, PyObject *name);
+
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);
 PyObject *sl_py_size(PyObject *self, PyObject *key);

@@ -230,6 +230,9 @@ static PyMethodDef module_methods[] = {
     {"handover_mode", sl_py_handover_mode, METH_NOARGS,
      "What FD_PD_TRANSFER_VIA_STORAGE says: HANDOVER_BY_STORAGE or HANDOVER_DIRECT. ConfigError: "
      "it says anything else."},
+    {"team_number", sl_py_team_number, METH_O,
+     "team_number(name)\n--\n\nThe number of a team, of what its processes have in common and "
+     "nobody else has: a str or bytes, 16 or more."},
     {"store_config", (PyCFunction)(void (*)(void))sl_py_store_config, METH_VARARGS | METH_KEYWORDS,
      "store_config(mode=None, global_segment_size=None, local_buffer_size=None, "
      "enable_offload=None)\n--\n\nChecks the texts of a connector's configuration, each and "

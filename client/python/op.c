@@ -72,12 +72,15 @@ static PyObject *result_give(struct py_state *state, const struct sl_op_result *
 struct request {
     struct sl_op_request request;
     struct py_u32s tokens, blocks;
+    struct py_hashes hashes;
+    struct py_tables tables;
     struct sl_op_event events[EVENTS_MAX];
 };
 
 struct words {
     PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
     PyObject *mode, *hold, *ticket, *receipt, *events;
+    PyObject *hashes, *hash_bytes, *tables;
     const char *extras;
     int partial;
 };
@@ -121,22 +124,51 @@ static bool events_take(PyObject *events, struct request *out)
     return true;
 }
 
+/* By tokens, or by the engine's own keys. */
+static bool blocks_take(struct py_state *state, const struct words *words, struct request *out)
+{
+    struct sl_op_request *request = &out->request;
+    bool hashed = words->hashes != NULL && words->tables != NULL;
+    if (hashed ? words->tokens != NULL || words->blocks != NULL
+               : words->tokens == NULL || words->blocks == NULL || words->hashes != NULL ||
+                     words->tables != NULL || words->hash_bytes != NULL) {
+        PyErr_SetString(PyExc_TypeError,
+                        "tokens and device_blocks, or hashes and blocks are needed");
+        return false;
+    }
+    if (!hashed) {
+        return sl_py_u32s_take(state, words->tokens, TOKENS_MAX, "tokens", &out->tokens) &&
+               sl_py_u32s_take(state, words->blocks, SL_PY_BATCH_MAX, "device blocks",
+                               &out->blocks);
+    }
+    if (!sl_py_hashes_take(state, words->hashes, words->hash_bytes, &out->hashes) ||
+        !sl_py_tables_take(state, words->tables, &out->tables)) {
+        return false;
+    }
+    if (out->hashes.count != out->tables.each[0].count) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "blocks: there is one for each hash");
+        return false;
+    }
+    request->hashes = out->hashes.count > 0 ? out->hashes.at : (const unsigned char *)"";
+    request->hash_bytes = out->hashes.hash_bytes;
+    request->pool_blocks = out->tables.pools ? out->tables.at : NULL;
+    return true;
+}
+
 static bool request_take(struct py_state *state, const struct words *words, struct request *out)
 {
     *out = (struct request){.request = {.extras = words->extras, .partial = words->partial != 0}};
     struct sl_op_request *request = &out->request;
-    bool fine =
-        sl_py_timeout(words->timeout, &request->timeout_ns) &&
-        optional_u32(words->first_block, &request->first_block) &&
-        optional_u32(words->layer_count, &request->layer_count) &&
-        (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
-        sl_py_u32s_take(state, words->tokens, TOKENS_MAX, "tokens", &out->tokens) &&
-        sl_py_u32s_take(state, words->blocks, SL_PY_BATCH_MAX, "device blocks", &out->blocks) &&
-        events_take(words->events, out);
+    bool fine = sl_py_timeout(words->timeout, &request->timeout_ns) &&
+                optional_u32(words->first_block, &request->first_block) &&
+                optional_u32(words->layer_count, &request->layer_count) &&
+                (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
+                blocks_take(state, words, out) && events_take(words->events, out);
     request->tokens = out->tokens.at;
     request->token_count = out->tokens.count;
-    request->device_blocks = out->blocks.at;
-    request->device_block_count = out->blocks.count;
+    bool hashed = request->hashes != NULL;
+    request->device_blocks = hashed ? out->tables.each[0].at : out->blocks.at;
+    request->device_block_count = hashed ? out->hashes.count : out->blocks.count;
     return fine;
 }
 
@@ -144,6 +176,8 @@ static void request_release(struct request *request)
 {
     sl_py_u32s_release(&request->tokens);
     sl_py_u32s_release(&request->blocks);
+    sl_py_hashes_release(&request->hashes);
+    sl_py_tables_release(&request->tables);
 }
 
 enum way { WAY_STORE, WAY_LOAD, WAY_SEND, WAY_RECEIVE };
@@ -236,25 +270,26 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
 static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, const char *format,
                              enum way way)
 {
-    static char *keywords[] = {"tokens",  "device_blocks", "first_block", "partial", "extras",
-                               "timeout", "trace_id",      "layer_count", "events",  NULL};
+    static char *keywords[] = {"tokens",     "device_blocks", "first_block", "partial", "extras",
+                               "timeout",    "trace_id",      "layer_count", "events",  "hashes",
+                               "hash_bytes", "blocks",        NULL};
     struct words words = {.partial = 0};
-    return PyArg_ParseTupleAndKeywords(args, names, format, keywords, &words.tokens, &words.blocks,
-                                       &words.first_block, &words.partial, &words.extras,
-                                       &words.timeout, &words.trace_id, &words.layer_count,
-                                       &words.events)
+    return PyArg_ParseTupleAndKeywords(
+               args, names, format, keywords, &words.tokens, &words.blocks, &words.first_block,
+               &words.partial, &words.extras, &words.timeout, &words.trace_id, &words.layer_count,
+               &words.events, &words.hashes, &words.hash_bytes, &words.tables)
                ? op_start(self, way, &words, NULL)
                : NULL;
 }
 
 PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "OO|$OpzOOOO:store", WAY_STORE);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOO:store", WAY_STORE);
 }
 
 PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "OO|$OpzOOOO:load", WAY_LOAD);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOO:load", WAY_LOAD);
 }
 
 /* ---- hand-over ---- */

@@ -233,6 +233,86 @@ class Ops(OnNode):
                 raise ZeroDivisionError
 
 
+class Keys(OnNode):
+    """Keys that the engine made, parts that are no ranks, ranks that register for themselves."""
+
+    def halves(self):
+        """One pool: a page is two parts side by side, in fragments of 8 bytes."""
+        layers = [sluice.Layer(8 * part, STRIDE * BLOCKS - 8 * part, STRIDE, 32, part, 8, 16) for part in range(2)]
+        return sluice.Pool("attention", sluice.POOL_ATTENTION, layers, memory_bytes=STRIDE * BLOCKS, part_count=2, first_parts=[0])
+
+    def test_every_form_of_keys_and_blocks(self):
+        engine = self.register(world=2)
+        for rank in range(2):
+            self.fill(engine, [0, 1, 2], rank)
+        keys = [bytes([i]) * 32 for i in range(3)]
+        stored = engine.store(hashes=keys, blocks=[0, 1, 2]).wait()
+        self.assertEqual((stored.stored_count, stored.block_count), (3, 3))
+        forms = [(keys, {}), (tuple(keys), {}), (b"".join(keys), {"hash_bytes": 32}), (bytearray(b"".join(keys)), {"hash_bytes": 32}),
+                 (keys, {"hash_bytes": 32})]
+        for number, (hashes, more) in enumerate(forms):
+            for blocks in ([5, 6, 7], array.array("I", [5, 6, 7]), [[5, 6, 7]], [array.array("I", [5, 6, 7])], ((5, 6, 7),)):
+                with self.subTest(form=number, blocks=blocks):
+                    self.fill(engine, [5, 6, 7])
+                    self.assertEqual(engine.load(hashes=hashes, blocks=blocks, **more).wait().block_count, 3)
+                    for rank in range(2):
+                        self.same(engine, [0, 1, 2], engine, [5, 6, 7], rank)
+        self.assertEqual(engine.load(hashes=[keys[0], b"x" * 32], blocks=[3, 4]).wait().block_count, 1)
+
+    def test_what_is_wrong_is_refused(self):
+        engine = self.register()
+        keys = [b"k" * 32] * 2
+        for error, words in [(TypeError, {}), (TypeError, {"hashes": keys}), (TypeError, {"blocks": [0]}), (TypeError, {"hash_bytes": 32}),
+                             (TypeError, {"hashes": keys, "blocks": [0, 1], "tokens": [1], "device_blocks": [0]}),
+                             (TypeError, {"hashes": ["text"], "blocks": [0]}), (TypeError, {"hashes": 5, "blocks": [0]}),
+                             (TypeError, {"hashes": keys, "blocks": 5}), (TypeError, {"hashes": keys, "blocks": ["a", "b"]}),
+                             (sluice.InvalidError, {"hashes": [b"ab", b"c"], "blocks": [0, 1]}),
+                             (sluice.InvalidError, {"hashes": [b""], "blocks": [0]}),
+                             (sluice.InvalidError, {"hashes": [b"x" * 65], "blocks": [0]}),
+                             (sluice.InvalidError, {"hashes": b"x" * 64, "blocks": [0, 1]}),
+                             (sluice.InvalidError, {"hashes": b"x" * 65, "hash_bytes": 32, "blocks": [0, 1]}),
+                             (sluice.InvalidError, {"hashes": keys, "hash_bytes": 16, "blocks": [0, 1]}),
+                             (sluice.InvalidError, {"hashes": keys, "blocks": [0]}),
+                             (sluice.InvalidError, {"hashes": keys, "blocks": [[0, 1], [0]]}),
+                             (sluice.InvalidError, {"hashes": keys, "blocks": [[0, 1]] * 9}),
+                             (sluice.InvalidError, {"hashes": keys, "blocks": [0, 1], "partial": True}),
+                             (OverflowError, {"hashes": keys, "blocks": [0, 1], "hash_bytes": -1})]:
+            with self.subTest(words=words):
+                self.assertRaises(error, engine.store, **words)
+
+    def test_one_rank_writes_what_two_read(self):
+        one = self.register("one", pools=[self.halves()])
+        two = [sluice.Layer(0, 32 * BLOCKS, 32, 32)]
+        two = self.register("two", world=2, pools=[sluice.Pool("attention", sluice.POOL_ATTENTION, two, part_count=2)])
+        self.assertEqual(one.model_identity, two.model_identity)
+        page = os.urandom(64)
+        one.memory()[STRIDE:STRIDE + 64] = page
+        self.assertEqual(one.store(hashes=[b"page"], blocks=[1]).wait().stored_count, 1)
+        self.assertEqual(two.load(hashes=[b"page"], blocks=[3]).wait().block_count, 1)
+        for rank in range(2):
+            want = b"".join(page[i:i + 8] for i in range(8 * rank, 64, 16))
+            self.assertEqual(bytes(two.memory(rank)[96:128]), want)
+
+    def test_ranks_of_a_team_register_for_themselves(self):
+        team = sluice.team_number(os.urandom(16))
+        self.assertGreaterEqual(team, 1 << 63)
+        self.assertEqual(sluice.team_number("team of sixteen!"), sluice.team_number(b"team of sixteen!"))
+        layers = [sluice.Layer(0, 32 * BLOCKS, 32, 32)]
+        words = {"world": 2, "team": team, "pools": [sluice.Pool("attention", sluice.POOL_ATTENTION, layers, part_count=2)]}
+        whole = self.register("scheduler", **{**words, "pools": [words["pools"][0]._replace(layers=())]})
+        with self.assertRaises(sluice.NotFoundError):
+            whole.store(hashes=[b"page"], blocks=[0]).wait()
+        ranks = [self.register("rank", first_rank=rank, rank_count=1, **words) for rank in range(2)]
+        self.assertEqual({engine.model_identity for engine in ranks}, {whole.model_identity})
+        for rank, engine in enumerate(ranks):
+            engine.memory(rank)[:32] = bytes([rank + 1]) * 32
+        self.assertEqual(whole.store(hashes=[b"page"], blocks=[0]).wait().stored_count, 1)
+        self.assertEqual(ranks[1].load(hashes=[b"page"], blocks=[2]).wait().block_count, 1)
+        for rank, engine in enumerate(ranks):
+            self.assertEqual(bytes(engine.memory(rank)[64:96]), bytes([rank + 1]) * 32)
+        self.assertRaises(sluice.ExistsError, self.register, "again", first_rank=1, rank_count=1, **words)
+
+
 class Handover(OnNode):
     def both(self, mode):
         decode_client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})

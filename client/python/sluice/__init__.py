@@ -28,18 +28,25 @@ HANDOVER_BY_ENVIRONMENT, HANDOVER_BY_STORAGE, HANDOVER_DIRECT = 0, 1, 2
 
 
 class Layer(_NamedTuple):
-    """Memory of one layer of one pool of one rank, in bytes: K and V of a layer are two layers of a pool."""
+    """Memory of one layer of one pool of one rank, in bytes: K and V of a layer are two layers of a pool. In a pool with
+    part_count: of one part of it, counted from the first one of the rank; layers of a part are in the order of the table.
+    fragment: a piece is runs of so many bytes, from one to the next fragment_stride; 0: it is one run."""
 
     offset: int
     length: int
     block_stride: int
     piece: int
+    part: int = 0
+    fragment: int = 0
+    fragment_stride: int = 0
 
 
 class Pool(_NamedTuple):
     """One kind of cache of every rank. memory_bytes 0: up to the end of the last layer. fds: a descriptor of shared
     memory per rank; device_pools: a DevicePool per rank; device: CUDA memory of this process, the address of each layer
-    for each rank (tensor.data_ptr()); none of them: libsluice allocates."""
+    for each rank (tensor.data_ptr()), or of plain memory; none of them: libsluice allocates. In a team these have a row for
+    each rank that is here. part_count: parts of a block, whatever the ranks; 0: one a rank. first_parts: the first part of
+    each rank of the world; None: ranks have equal shares."""
 
     name: str
     kind: int
@@ -48,6 +55,8 @@ class Pool(_NamedTuple):
     fds: _Optional[_Sequence[int]] = None
     device_pools: _Optional[_Sequence["_native.DevicePool"]] = None
     device: _Optional[_Sequence[_Sequence[int]]] = None
+    part_count: int = 0
+    first_parts: _Optional[_Sequence[int]] = None
 
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

@@ -1,11 +1,13 @@
 # What sluice offers, for type checkers. A buffer is anything with the buffer protocol.
 import enum
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
 # Python before 3.12 has no type for buffers.
 Buffer = Union[bytes, bytearray, memoryview, "View", Any]
 Key = Union[str, bytes]
 Numbers = Union[Sequence[int], Buffer]  # a buffer of unsigned 32-bit items is used in place
+Hashes = Union[Sequence[bytes], Buffer]  # keys of the engine, all of one length; of a buffer hash_bytes says which
+Tables = Union[Numbers, Sequence[Numbers]]  # blocks of all pools, or a table for each pool
 Timeout = Optional[float]  # seconds; None: the node's op_timeout
 # Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
 Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
@@ -152,6 +154,9 @@ class Layer(NamedTuple):
     length: int
     block_stride: int
     piece: int
+    part: int = 0
+    fragment: int = 0
+    fragment_stride: int = 0
 
 class Pool(NamedTuple):
     name: str
@@ -161,6 +166,8 @@ class Pool(NamedTuple):
     fds: Optional[Sequence[int]] = None
     device_pools: Optional[Sequence[DevicePool]] = None
     device: Optional[Sequence[Sequence[int]]] = None
+    part_count: int = 0
+    first_parts: Optional[Sequence[int]] = None
 
 class Client:
     def __new__(
@@ -229,6 +236,9 @@ class Client:
         key_format: str = "sluice",
         seed: Optional[str] = None,
         timeout: Timeout = None,
+        team: int = 0,
+        first_rank: int = 0,
+        rank_count: int = 0,
     ) -> Engine: ...
     def pool_create(self, deployment: str, rank: int, pool: str, length: int, *, timeout: Timeout = None) -> DevicePool: ...
     def pool_await(self, deployment: str, rank: int, pool: str, *, timeout: Timeout = None) -> DevicePool: ...
@@ -308,13 +318,25 @@ class Engine:
     def end(self) -> None: ...
     def memory(self, rank: int = 0, pool: Union[int, str] = 0) -> memoryview: ...
     def memory_kind(self, rank: int = 0, pool: Union[int, str] = 0) -> str: ...
+    @overload
     def store(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
+    @overload
+    def store(
+        self, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, timeout: Timeout = None,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None,
+    ) -> Op: ...
+    @overload
     def load(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
+    ) -> Op: ...
+    @overload
+    def load(
+        self, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, timeout: Timeout = None,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def send(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
@@ -346,6 +368,7 @@ class Op:
     def __exit__(self, *args: Any) -> None: ...
 
 def handover_mode() -> int: ...
+def team_number(name: Union[str, Buffer]) -> int: ...
 def store_config(
     mode: Optional[str] = None,
     global_segment_size: Optional[str] = None,

@@ -3,7 +3,6 @@
 #include "client/bench/engine.h"
 #include "client/bench/replay_content.h"
 #include "ipc/sl_arena.h"
-#include "runtime/keys/sl_keys.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
@@ -17,6 +16,7 @@
 #define BLOCK_TOKENS  16u
 #define POOL_NAME     "kv"
 #define KEY_FORMAT    "sluice"
+#define HASH_BYTES    32u
 #define KEY_BYTES     160u /* MODEL/BLOCK/0/kv */
 #define WALK_CACHES   4u   /* last-level caches that a walk exceeds */
 #define WARM_UP_NS    (2 * SL_NS_PER_S)
@@ -69,10 +69,12 @@ static uint64_t rank_bytes(const struct engine_bench *bench)
     return bench->blocks * bench->part_bytes;
 }
 
-static void tokens_make(struct engine_bench *bench, uint64_t number)
+/* Keys as an engine makes them: of an op's blocks, new in every run. */
+static void hashes_make(struct engine_bench *bench, uint64_t number)
 {
-    for (uint32_t i = 0; i < bench->blocks * BLOCK_TOKENS; i++) {
-        bench->tokens[i] = replay_token(bench->seed + number, i);
+    for (uint64_t i = 0; i < bench->blocks; i++) {
+        const uint64_t words[HASH_BYTES / sizeof(uint64_t)] = {bench->seed, number, i, ~i};
+        memcpy(&bench->hashes[i * HASH_BYTES], words, HASH_BYTES);
     }
 }
 
@@ -146,9 +148,9 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
 {
     struct sl_op *op = NULL;
     struct sl_op_result result = {0};
-    tokens_make(bench, number);
-    const struct sl_op_request request = {.tokens = bench->tokens,
-                                          .token_count = (uint32_t)(bench->blocks * BLOCK_TOKENS),
+    hashes_make(bench, number);
+    const struct sl_op_request request = {.hashes = bench->hashes,
+                                          .hash_bytes = HASH_BYTES,
                                           .device_blocks = set_blocks(bench, set),
                                           .device_block_count = (uint32_t)bench->blocks};
     if (kind == ENGINE_STORE) {
@@ -180,54 +182,32 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
 
 /* ---- keys that go again ---- */
 
-struct removal {
-    char (*texts)[KEY_BYTES];
-    struct sl_object_key *keys;
-    const char *model;
-    uint32_t count;
-};
-
-static sl_err removal_add(void *context, uint64_t block, const char *text, uint32_t length)
+/* MODEL/BLOCK/0/kv: the parts of a block go together. */
+static void key_make(const struct engine_bench *bench, uint64_t block, char to[KEY_BYTES],
+                     struct sl_object_key *out)
 {
-    struct removal *removal = context;
-    char *to = removal->texts[block];
-    (void)length;
-    int written = snprintf(to, KEY_BYTES, "%s/%s/0/%s", removal->model, text, POOL_NAME);
-    removal->keys[block] = (struct sl_object_key){.at = to, .length = (uint32_t)written};
-    removal->count = (uint32_t)block + 1;
-    return SL_OK;
+    int length = snprintf(to, KEY_BYTES, "%s/", sl_engine_model_identity(bench->engine));
+    for (uint32_t i = 0; i < HASH_BYTES; i++) {
+        length += snprintf(to + length, KEY_BYTES - (size_t)length, "%02x",
+                           bench->hashes[block * HASH_BYTES + i]);
+    }
+    length += snprintf(to + length, KEY_BYTES - (size_t)length, "/0/%s", POOL_NAME);
+    *out = (struct sl_object_key){.at = to, .length = (uint32_t)length};
 }
 
-/* The parts of a block go together. */
 static sl_err op_remove(struct engine_bench *bench, uint64_t number, struct sl_error *why)
 {
-    sl_err *codes = calloc(bench->blocks, sizeof *codes);
-    struct removal removal = {.texts = calloc(bench->blocks, KEY_BYTES),
-                              .keys = calloc(bench->blocks, sizeof *removal.keys),
-                              .model = sl_engine_model_identity(bench->engine)};
-    sl_err err = SL_OK;
-    if (codes == NULL || removal.texts == NULL || removal.keys == NULL) {
-        err = sl_fail(why, SL_ERR_NO_MEMORY, "bench of %" PRIu64 " blocks", bench->blocks);
+    uint32_t count = (uint32_t)bench->blocks;
+    hashes_make(bench, number);
+    for (uint32_t i = 0; i < count; i++) {
+        key_make(bench, i, &bench->key_texts[i * KEY_BYTES], &bench->keys[i]);
     }
-    if (err == SL_OK) {
-        tokens_make(bench, number);
-        const struct sl_keys_request form = {.format = KEY_FORMAT,
-                                             .tokens = bench->tokens,
-                                             .token_count = bench->blocks * BLOCK_TOKENS,
-                                             .block_tokens = BLOCK_TOKENS};
-        err = sl_keys_derive(bench->keys, &form, removal_add, &removal, why);
-    }
-    if (err == SL_OK) {
-        err = sl_remove_batch(bench->client, removal.keys, removal.count, codes, 0, why);
-    }
-    for (uint32_t i = 0; err == SL_OK && i < removal.count; i++) {
-        if (codes[i] != SL_OK && codes[i] != SL_ERR_NOT_FOUND) {
-            err = sl_fail(why, codes[i], "remove: %s", sl_err_text(codes[i]));
+    sl_err err = sl_remove_batch(bench->client, bench->keys, count, bench->codes, 0, why);
+    for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+        if (bench->codes[i] != SL_OK && bench->codes[i] != SL_ERR_NOT_FOUND) {
+            err = sl_fail(why, bench->codes[i], "remove: %s", sl_err_text(bench->codes[i]));
         }
     }
-    free(codes);
-    free(removal.texts);
-    free(removal.keys);
     return err;
 }
 
@@ -383,9 +363,13 @@ static sl_err sizes_choose(const struct ctl *ctl, struct engine_bench *bench, st
 static sl_err arrays_make(struct engine_bench *bench, struct sl_error *why)
 {
     uint64_t block_count = bench->sets * bench->blocks;
-    bench->tokens = calloc(bench->blocks * BLOCK_TOKENS, sizeof *bench->tokens);
+    bench->hashes = calloc(bench->blocks, HASH_BYTES);
+    bench->key_texts = calloc(bench->blocks, KEY_BYTES);
+    bench->keys = calloc(bench->blocks, sizeof *bench->keys);
+    bench->codes = calloc(bench->blocks, sizeof *bench->codes);
     bench->device_blocks = calloc(block_count, sizeof *bench->device_blocks);
-    bool all = bench->tokens != NULL && bench->device_blocks != NULL;
+    bool all = bench->hashes != NULL && bench->key_texts != NULL && bench->keys != NULL &&
+               bench->codes != NULL && bench->device_blocks != NULL;
     for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
         for (uint32_t side = 0; side < BENCH_SIDES; side++) {
             bench->rows[i].rates[side] = calloc(BENCH_ROUNDS_MAX, sizeof(double));
@@ -453,14 +437,16 @@ static void bench_close(struct engine_bench *bench)
 {
     sl_engine_end(&bench->engine);
     sl_client_close(&bench->client);
-    sl_keys_destroy(&bench->keys);
     bench_limit_close(&bench->rows[ENGINE_STORE].limit); /* the other rows borrow it */
     for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
         for (uint32_t side = 0; side < BENCH_SIDES; side++) {
             free(bench->rows[i].rates[side]);
         }
     }
-    free(bench->tokens);
+    free(bench->hashes);
+    free(bench->key_texts);
+    free(bench->keys);
+    free(bench->codes);
     free(bench->device_blocks);
     free(bench->layers);
     free(bench);
@@ -474,9 +460,6 @@ static sl_err bench_open(const struct ctl *ctl, struct engine_bench *bench, stru
     }
     if (err == SL_OK) {
         err = arrays_make(bench, why);
-    }
-    if (err == SL_OK) {
-        err = sl_keys_create(&bench->keys, why);
     }
     if (err == SL_OK) {
         err = limits_open(bench, why);

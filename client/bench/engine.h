@@ -42,8 +42,10 @@ struct engine_bench {
     struct sl_client *client;
     struct sl_engine *engine;
     struct sl_engine_layer *layers;
-    struct sl_keys *keys;
-    uint32_t *tokens;        /* of one op */
+    unsigned char *hashes; /* of one op's blocks */
+    char *key_texts;       /* of one op's blocks, to remove them */
+    struct sl_object_key *keys;
+    sl_err *codes;
     uint32_t *device_blocks; /* [sets][blocks] */
 
     uint64_t first, next;          /* numbers of the ops whose blocks are stored */

@@ -42,6 +42,7 @@ static void engine_end(struct swapper *self, struct sw_engine *engine, sl_err co
                        const struct sl_error *why)
 {
     uint32_t cursor = 0;
+    sw_served_end(self, engine);
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         if (job->engine_id == engine->engine_id) {
             sw_job_answer(self, job, code, why);
@@ -111,7 +112,10 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
         err = sw_gpu_check(self->memory.device, body, self->rank, &why);
     }
     if (err == SL_OK) {
-        err = sw_engine_map(self->memory.device, env->metrics, body, self->rank, engine, &why);
+        struct sw_mapper mapper = {.device = self->memory.device,
+                                   .metrics = env->metrics,
+                                   .runtime_dir = env->paths->runtime_dir};
+        err = sw_engine_map(&mapper, body, self->rank, engine, &why);
     }
     bool watched = false;
     for (uint32_t i = 0; i < self->engine_count; i++) {
@@ -135,8 +139,9 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     engine->used_ns = env->now_ns;
     sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
     sl_log_write(env->log, SL_LOG_INFO, 0,
-                 "engine %" PRIu64 " of process %u mapped: %u memory handles", engine->engine_id,
-                 proc.pid, engine->mapping_count);
+                 "engine %" PRIu64 " of process %u mapped: %u memory handles%s", engine->engine_id,
+                 proc.pid, engine->mapping_count,
+                 engine->served != NULL ? ", which its process copies for us" : "");
     return SL_OK;
 }
 

@@ -31,9 +31,8 @@ struct sl_digest_span sw_item_span(const struct sw_engine *engine, const struct 
 
 /* ---- the beginning ---- */
 
-/* Picks the moves of one slice: what may still be written, up to the bounds. Gives their bytes. */
-static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
-                           const struct sw_engine *engine)
+uint64_t sw_slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
+                       const struct sw_engine *engine)
 {
     const struct sl_device *device = self->memory.device;
     uint64_t bytes = 0, runs = 0;
@@ -143,7 +142,7 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
     SL_ASSERT(self->slice_count < SL_DEVICE_SLICES_MAX + 1);
     struct sw_slice *slice =
         &self->slices[(self->first_slice + self->slice_count) % SL_COUNT(self->slices)];
-    *bytes = slice_pick(self, slice, job, engine);
+    *bytes = sw_slice_pick(self, slice, job, engine);
     if (slice->count == 0) {
         return SL_OK;
     }
@@ -182,8 +181,7 @@ static void chunks_hash(struct sw_job *job, const struct sw_slice_part *part,
     }
 }
 
-/* Gives the job what was done. */
-static void slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
+void sw_slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
 {
     struct sw_job *job = slice->job;
     uint32_t done_count = 0;
@@ -222,7 +220,7 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
         if (slice->number > self->memory.device->slices_done) {
             break;
         }
-        slice_over(slice, err, why);
+        sw_slice_over(slice, err, why);
         self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
         self->slice_count--;
     }

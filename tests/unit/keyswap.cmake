@@ -20,3 +20,4 @@ sl_test(keyer_test LABEL unit SOURCES unit/keyer_test.c unit/stepped_env.c LIBS 
 sl_test(transporter_test LABEL unit SOURCES unit/transporter_test.c unit/stepped_env.c LIBS sluice_transporter)
 sl_test(swapper_test LABEL unit SOURCES unit/swapper_test.c unit/stepped_env.c LIBS sluice_swapper)
 sl_test(swapper_parts_test LABEL unit SOURCES unit/swapper_parts_test.c unit/stepped_env.c LIBS sluice_swapper)
+sl_test(swapper_process_test LABEL unit SOURCES unit/swapper_process_test.c unit/stepped_env.c LIBS sluice_swapper)

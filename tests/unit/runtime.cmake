@@ -8,4 +8,5 @@ sl_test(config_file_test LABEL unit SOURCES unit/config_file_test.c support/tmpd
 sl_test(parse_test LABEL unit SOURCES unit/parse_test.c LIBS sluice_runtime)
 sl_test(priority_test LABEL unit SOURCES unit/priority_test.c LIBS sluice_runtime)
 sl_test(disk_place_test LABEL unit SOURCES unit/disk_place_test.c support/tmpdir.c LIBS sluice_runtime PkgConfig::URING)
+sl_test(copier_test LABEL unit SOURCES unit/copier_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(descriptors_test LABEL unit SOURCES unit/descriptors_test.c support/tmpdir.c LIBS sluice_runtime)

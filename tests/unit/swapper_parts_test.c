@@ -463,7 +463,8 @@ START_TEST(regions_that_do_not_fit_are_refused_by_name)
         struct sl_body_engine_get_reply body = engine_body();
         ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
 
-        sl_err err = sw_engine_map(device, NULL, &body, RANK, &engine, &why);
+        sl_err err =
+            sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine, &why);
 
         ck_assert_int_eq(err, SL_ERR_INVALID);
         ck_assert_msg(strstr(why.text, bad_regions[_i].names) != NULL, "%s", why.text);
@@ -482,8 +483,9 @@ START_TEST(only_the_parts_of_the_rank_are_there)
         regions[REGIONS - 1].rank = RANK + 1; /* pool 1 is another rank's */
         ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
 
-        ck_assert_msg(sw_engine_map(device, NULL, &body, RANK, &engine, &why) == SL_OK, "%s",
-                      why.text);
+        ck_assert_msg(sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine,
+                                    &why) == SL_OK,
+                      "%s", why.text);
 
         for (uint64_t part = 0; part < SW_PARTS_MAX + 1; part++) {
             const struct sw_part *found = sw_engine_part(&engine, 0, part);

@@ -1001,7 +1001,8 @@ START_TEST(regions_that_do_not_fit_are_refused)
         struct sl_error why = {0};
         ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
 
-        sl_err err = sw_engine_map(device, NULL, &body, RANK, &engine, &why);
+        sl_err err =
+            sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine, &why);
 
         ck_assert_msg(err == bad_regions[_i].want, "%s", why.text);
         ck_assert_uint_eq(engine.mapping_count, err == SL_OK ? 1 : 0);

@@ -1,0 +1,600 @@
+/* runtime/sl_copier.c - see sl_copier.h. */
+#include "runtime/sl_copier.h"
+
+#include "runtime/sl_clock.h"
+#include "runtime/sl_door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DOOR_KIND  "copier"
+#define ASKERS_MAX 4u /* a swapper, its successor, and those of a node that ends */
+#define CONNECT_NS (20 * SL_NS_PER_MS)
+#define HEAD_BYTES 4096u
+#define PAUSE_NS   (100 * SL_NS_PER_MS)
+
+static const char hello_magic[8] = "slcphel1", ask_magic[8] = "slcpask1",
+                  answer_magic[8] = "slcpans1";
+
+/* The first page of an area; runs follow, then data on a page of its own. */
+struct area_head {
+    /* Requests up to this number are not wanted any more. Written by who asks (release), read by
+     * the copier before each step (acquire). */
+    _Atomic uint64_t cancelled;
+};
+struct hello_packet {
+    char magic[8];
+    uint64_t data_bytes;
+    uint32_t run_count;
+    uint32_t reserved;
+};
+struct ask_packet {
+    char magic[8];
+    uint64_t number; /* grows */
+    uint32_t run_count;
+    uint32_t to_process;
+};
+struct answer_packet {
+    char magic[8];
+    uint64_t number;
+    uint32_t code;
+    uint32_t reserved;
+    char text[SL_ERROR_TEXT_BYTES];
+};
+
+/* An area as it is mapped on one side. */
+struct area {
+    unsigned char *base; /* NULL: none */
+    uint64_t length_bytes, data_bytes, data_offset_bytes;
+    uint32_t run_count;
+};
+
+static struct area area_shape(uint64_t data_bytes, uint32_t run_count)
+{
+    uint64_t runs_bytes = sl_align_up(run_count * sizeof(struct sl_copier_run), HEAD_BYTES);
+    return (struct area){.data_bytes = data_bytes,
+                         .run_count = run_count,
+                         .data_offset_bytes = HEAD_BYTES + runs_bytes,
+                         .length_bytes = HEAD_BYTES + runs_bytes + data_bytes};
+}
+
+static struct area_head *area_head(const struct area *area)
+{
+    return (struct area_head *)(void *)area->base;
+}
+
+static const volatile struct sl_copier_run *area_runs(const struct area *area)
+{
+    return (const volatile struct sl_copier_run *)(const void *)(area->base + HEAD_BYTES);
+}
+
+static bool area_map(struct area *area, int fd)
+{
+    void *base = mmap(NULL, area->length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    area->base = base == MAP_FAILED ? NULL : base;
+    return base != MAP_FAILED;
+}
+
+static void area_unmap(struct area *area)
+{
+    if (area->base != NULL) {
+        (void)munmap(area->base, area->length_bytes);
+        area->base = NULL;
+    }
+}
+
+/* ---- the copier ---- */
+
+struct asker {
+    int fd; /* -1: free */
+    struct area area;
+};
+
+struct sl_copier {
+    struct sl_door door;
+    int stop_fd;
+    struct sl_copier_range *ranges; /* owned; by address */
+    uint32_t range_count;
+    struct asker askers[ASKERS_MAX];
+    pthread_t thread;
+    bool started;
+};
+
+static bool run_allowed(const struct sl_copier *copier, const struct sl_copier_run *run)
+{
+    uint32_t low = 0, high = copier->range_count;
+    while (high - low > 1) { /* the last range that does not begin behind it */
+        uint32_t middle = low + (high - low) / 2;
+        if (copier->ranges[middle].address <= run->address) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    const struct sl_copier_range *range = &copier->ranges[low];
+    return run->address >= range->address && run->length_bytes <= range->length_bytes &&
+           run->address - range->address <= range->length_bytes - run->length_bytes;
+}
+
+/* What was asked for so far is still wanted. */
+static bool asker_wants(const struct asker *asker, uint64_t number, int stop_fd)
+{
+    struct pollfd polled[2] = {{.fd = asker->fd}, {.fd = stop_fd, .events = POLLIN}};
+    return atomic_load_explicit(&area_head(&asker->area)->cancelled, memory_order_acquire) <
+               number &&
+           poll(polled, 2, 0) == 0;
+}
+
+/* A step of a run. The addresses were checked. */
+static void step_copy(const struct sl_copier_run *run, uint64_t at, unsigned char *data,
+                      uint64_t length_bytes, bool to_process)
+{
+    unsigned char *memory = (unsigned char *)(uintptr_t)run->address + at;
+    memcpy(to_process ? memory : data, to_process ? data : memory, length_bytes);
+}
+
+static sl_err ask_serve(const struct sl_copier *copier, const struct asker *asker,
+                        const struct ask_packet *ask, struct sl_error *why)
+{
+    const struct area *area = &asker->area;
+    unsigned char *data = area->base + area->data_offset_bytes;
+    uint64_t done_bytes = 0, step_bytes = SL_COPIER_STEP_BYTES; /* asks before the first */
+    if (ask->run_count > area->run_count) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "%u runs of %u", ask->run_count, area->run_count);
+    }
+    for (uint32_t i = 0; i < ask->run_count; i++) {
+        struct sl_copier_run run = {.address = area_runs(area)[i].address,
+                                    .length_bytes = area_runs(area)[i].length_bytes};
+        if (run.length_bytes > area->data_bytes - done_bytes || !run_allowed(copier, &run)) {
+            return sl_fail(why, SL_ERR_STALE,
+                           "run %u, %" PRIu64 " bytes at 0x%" PRIx64 ", is not registered", i,
+                           run.length_bytes, run.address);
+        }
+        for (uint64_t at = 0; at < run.length_bytes;) {
+            if (step_bytes >= SL_COPIER_STEP_BYTES) {
+                step_bytes = 0;
+                if (!asker_wants(asker, ask->number, copier->stop_fd)) {
+                    return sl_fail(why, SL_ERR_CANCELLED, "the copy was cancelled");
+                }
+            }
+            uint64_t part = SL_MIN(run.length_bytes - at, SL_COPIER_STEP_BYTES - step_bytes);
+            step_copy(&run, at, data + done_bytes, part, ask->to_process != 0);
+            at += part;
+            done_bytes += part;
+            step_bytes += part;
+        }
+    }
+    return SL_OK;
+}
+
+static void asker_end(struct asker *asker)
+{
+    area_unmap(&asker->area);
+    (void)close(asker->fd);
+    asker->fd = -1;
+}
+
+/* The area that the first packet brings. It may not shrink: a byte that is gone would end this
+ * process. */
+static bool asker_hello(struct asker *asker)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct hello_packet hello;
+    struct iovec bytes = {.iov_base = &hello, .iov_len = sizeof(hello)};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct stat status;
+    SL_AUTO(close) int fd = -1;
+    ssize_t got = recvmsg(asker->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *head = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+        head->cmsg_len == CMSG_LEN(sizeof(int))) {
+        memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+    }
+    if (fd < 0 || got != (ssize_t)sizeof(hello) ||
+        memcmp(hello.magic, hello_magic, sizeof(hello.magic)) != 0 ||
+        hello.data_bytes > SL_COPIER_AREA_MAX || fstat(fd, &status) != 0) {
+        return false;
+    }
+    struct area area = area_shape(hello.data_bytes, hello.run_count);
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (area.length_bytes > SL_COPIER_AREA_MAX || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+        (uint64_t)status.st_size < area.length_bytes || !area_map(&area, fd)) {
+        return false;
+    }
+    asker->area = area;
+    return true;
+}
+
+/* A packet of an asker. False: it is left. */
+static bool asker_packet(const struct sl_copier *copier, struct asker *asker)
+{
+    struct ask_packet ask;
+    struct answer_packet answer = {.code = SL_OK};
+    struct sl_error why = {0};
+    if (asker->area.base == NULL) {
+        return asker_hello(asker);
+    }
+    ssize_t got = recv(asker->fd, &ask, sizeof(ask), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return true;
+    }
+    if (got != (ssize_t)sizeof(ask) || memcmp(ask.magic, ask_magic, sizeof(ask.magic)) != 0) {
+        return false;
+    }
+    memcpy(answer.magic, answer_magic, sizeof(answer.magic));
+    answer.number = ask.number;
+    answer.code = (uint32_t)ask_serve(copier, asker, &ask, &why);
+    memcpy(answer.text, why.text, sizeof(answer.text));
+    return send(asker->fd, &answer, sizeof(answer), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+           (ssize_t)sizeof(answer);
+}
+
+/* False: descriptors ran out, and it would be ready again at once. */
+static bool asker_accept(struct sl_copier *copier)
+{
+    int fd = accept4(copier->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        return errno != EMFILE && errno != ENFILE;
+    }
+    for (uint32_t i = 0; i < ASKERS_MAX && sl_door_same_user(fd); i++) {
+        if (copier->askers[i].fd < 0) {
+            copier->askers[i] = (struct asker){.fd = fd};
+            return true;
+        }
+    }
+    (void)close(fd);
+    return true;
+}
+
+static void *copier_run(void *at)
+{
+    struct sl_copier *copier = at;
+    for (;;) {
+        struct pollfd polled[ASKERS_MAX + 2] = {{.fd = copier->stop_fd, .events = POLLIN},
+                                                {.fd = copier->door.fd, .events = POLLIN}};
+        for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+            polled[i + 2] = (struct pollfd){.fd = copier->askers[i].fd, .events = POLLIN};
+        }
+        if (poll(polled, SL_COUNT(polled), -1) < 0 && errno != EINTR) {
+            break;
+        }
+        if (polled[0].revents != 0) {
+            break;
+        }
+        for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+            if (polled[i + 2].revents != 0 && !asker_packet(copier, &copier->askers[i])) {
+                asker_end(&copier->askers[i]);
+            }
+        }
+        if (polled[1].revents != 0 && !asker_accept(copier)) {
+            (void)sl_door_wait(-1, 0, copier->stop_fd,
+                               sl_deadline_ns(sl_clock_monotonic_ns(), PAUSE_NS));
+        }
+    }
+    return NULL;
+}
+
+static int range_order(const void *a, const void *b)
+{
+    const struct sl_copier_range *left = a, *right = b;
+    return (left->address > right->address) - (left->address < right->address);
+}
+
+/* By address, and those that meet or overlap as one, so that a run may lie in both. */
+static sl_err ranges_copy(struct sl_copier *copier, const struct sl_copier_range *ranges,
+                          uint32_t range_count, struct sl_error *why)
+{
+    if (range_count == 0 || range_count > SL_COPIER_RANGES_MAX) {
+        return sl_fail(why, range_count == 0 ? SL_ERR_INVALID : SL_ERR_LIMIT,
+                       "%u ranges of memory: 1..%u are possible", range_count,
+                       SL_COPIER_RANGES_MAX);
+    }
+    copier->ranges = calloc(range_count, sizeof(*ranges));
+    if (copier->ranges == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u ranges", range_count);
+    }
+    memcpy(copier->ranges, ranges, range_count * sizeof(*ranges));
+    qsort(copier->ranges, range_count, sizeof(*ranges), range_order);
+    for (uint32_t i = 0; i < range_count; i++) {
+        struct sl_copier_range range = copier->ranges[i];
+        uint64_t end = 0;
+        if (range.length_bytes == 0 ||
+            __builtin_add_overflow((uint64_t)range.address, range.length_bytes, &end)) {
+            return sl_fail(why, SL_ERR_INVALID, "range of %" PRIu64 " bytes at 0x%" PRIxPTR,
+                           range.length_bytes, range.address);
+        }
+        struct sl_copier_range *last =
+            copier->range_count == 0 ? NULL : &copier->ranges[copier->range_count - 1];
+        if (last != NULL && range.address - last->address <= last->length_bytes) {
+            last->length_bytes =
+                SL_MAX(last->length_bytes, range.address - last->address + range.length_bytes);
+        } else {
+            copier->ranges[copier->range_count++] = range;
+        }
+    }
+    return SL_OK;
+}
+
+sl_err sl_copier_start(const char *runtime_dir, const struct sl_copier_range *ranges,
+                       uint32_t range_count, struct sl_copier **out, struct sl_error *why)
+{
+    struct sl_copier *copier = calloc(1, sizeof(*copier));
+    sigset_t all, before;
+    if (copier == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a copier");
+    }
+    copier->door.fd = -1;
+    for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+        copier->askers[i].fd = -1;
+    }
+    copier->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sl_err err = copier->stop_fd < 0 ? sl_fail_os(why, errno, "eventfd for a copier")
+                                     : ranges_copy(copier, ranges, range_count, why);
+    if (err == SL_OK) {
+        err = sl_door_open(runtime_dir, DOOR_KIND, &copier->door, why);
+    }
+    if (err == SL_OK) { /* the process's signals are not this thread's */
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        int os_code = pthread_create(&copier->thread, NULL, copier_run, copier);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        copier->started = os_code == 0;
+        err = os_code == 0 ? SL_OK : sl_fail_os(why, os_code, "thread for a copier");
+    }
+    if (err != SL_OK) {
+        sl_copier_stop(&copier);
+        return err;
+    }
+    *out = copier;
+    return SL_OK;
+}
+
+uint64_t sl_copier_number(const struct sl_copier *copier)
+{
+    return copier->door.number;
+}
+
+void sl_copier_stop(struct sl_copier **copier)
+{
+    struct sl_copier *gone = *copier;
+    if (gone == NULL) {
+        return;
+    }
+    if (gone->started) {
+        (void)eventfd_write(gone->stop_fd, 1);
+        (void)pthread_join(gone->thread, NULL);
+    }
+    for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+        if (gone->askers[i].fd >= 0) {
+            asker_end(&gone->askers[i]);
+        }
+    }
+    sl_door_close(&gone->door);
+    if (gone->stop_fd >= 0) {
+        (void)close(gone->stop_fd);
+    }
+    free(gone->ranges);
+    free(gone);
+    *copier = NULL;
+}
+
+/* ---- who asks ---- */
+
+struct sl_copier_link {
+    int fd;
+    uint32_t pid;
+    uint64_t number; /* of the last request */
+    struct area area;
+};
+
+static sl_err peer_check(int fd, struct sl_proc_id proc, struct sl_error *why)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    struct sl_proc_id id = {0};
+    if (!sl_door_same_user(fd)) {
+        return sl_fail(why, SL_ERR_PERMISSION, "the copier of process %u is another user's",
+                       proc.pid);
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return sl_fail_os(why, errno, "ask who the copier is");
+    }
+    sl_err err = sl_proc_id_of((uint32_t)peer.pid, &id, why);
+    if (err == SL_OK && !sl_proc_id_equal(id, proc)) {
+        err = sl_fail(why, SL_ERR_NOT_FOUND, "the copier of process %u is process %u's", proc.pid,
+                      (uint32_t)peer.pid);
+    }
+    return err;
+}
+
+/* Shared memory that nobody can shrink. */
+static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room *room, int *fd,
+                        struct sl_error *why)
+{
+    link->area = area_shape(room->data_bytes, room->run_count);
+    if (room->data_bytes > SL_COPIER_AREA_MAX || link->area.length_bytes > SL_COPIER_AREA_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "a copier takes up to %" PRIu64 " bytes at a time, not %" PRIu64,
+                       SL_COPIER_AREA_MAX, room->data_bytes);
+    }
+    *fd = memfd_create("sluice-copier", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0 || ftruncate(*fd, (off_t)link->area.length_bytes) != 0 ||
+        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+        !area_map(&link->area, *fd)) {
+        return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", link->area.length_bytes);
+    }
+    return SL_OK;
+}
+
+static sl_err hello_send(const struct sl_copier_link *link, int area_fd, struct sl_error *why)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {.bytes = {0}};
+    struct hello_packet hello = {.data_bytes = link->area.data_bytes,
+                                 .run_count = link->area.run_count};
+    struct iovec bytes = {.iov_base = &hello, .iov_len = sizeof(hello)};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    memcpy(hello.magic, hello_magic, sizeof(hello.magic));
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &area_fd, sizeof(int));
+    return sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(hello)
+               ? SL_OK
+               : sl_fail_os(why, errno, "greet the copier of process %u", link->pid);
+}
+
+static sl_err link_connect(struct sl_copier_link *link, const char *path, struct sl_error *why)
+{
+    link->fd = sl_door_socket();
+    if (link->fd < 0) {
+        return sl_fail_os(why, errno, "socket for '%s'", path);
+    }
+    int os_code =
+        sl_door_connect(link->fd, path, sl_deadline_ns(sl_clock_monotonic_ns(), CONNECT_NS));
+    switch (os_code) {
+    case 0:
+        return SL_OK;
+    case EAGAIN:
+        return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not copy: too many have asked it",
+                       link->pid);
+    case ENOENT:
+    case ECONNREFUSED:
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u does not copy: nobody at '%s'", link->pid,
+                       path);
+    default:
+        return sl_fail_os(why, os_code, "connect to '%s'", path);
+    }
+}
+
+sl_err sl_copier_connect(const char *runtime_dir, struct sl_proc_id proc, uint64_t number,
+                         const struct sl_copier_room *room, struct sl_copier_link **out,
+                         struct sl_error *why)
+{
+    char path[SL_DOOR_PATH_BYTES];
+    int area_fd = -1;
+    struct sl_copier_link *link = calloc(1, sizeof(*link));
+    if (link == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a link to process %u", proc.pid);
+    }
+    *link = (struct sl_copier_link){.fd = -1, .pid = proc.pid};
+    sl_err err = sl_door_path(runtime_dir, DOOR_KIND, proc.pid, number, path, why);
+    if (err == SL_OK) {
+        err = link_connect(link, path, why);
+    }
+    if (err == SL_OK) {
+        err = peer_check(link->fd, proc, why);
+    }
+    if (err == SL_OK) {
+        err = area_make(link, room, &area_fd, why);
+    }
+    if (err == SL_OK) {
+        err = hello_send(link, area_fd, why);
+    }
+    if (area_fd >= 0) {
+        (void)close(area_fd);
+    }
+    if (err != SL_OK) {
+        sl_copier_disconnect(&link);
+        return err;
+    }
+    *out = link;
+    return SL_OK;
+}
+
+struct sl_copier_run *sl_copier_runs(struct sl_copier_link *link)
+{
+    return (struct sl_copier_run *)(void *)(link->area.base + HEAD_BYTES);
+}
+
+unsigned char *sl_copier_data(struct sl_copier_link *link)
+{
+    return link->area.base + link->area.data_offset_bytes;
+}
+
+sl_err sl_copier_ask(struct sl_copier_link *link, uint32_t run_count, bool to_process,
+                     struct sl_error *why)
+{
+    struct ask_packet ask = {
+        .number = ++link->number, .run_count = run_count, .to_process = to_process};
+    memcpy(ask.magic, ask_magic, sizeof(ask.magic));
+    if (send(link->fd, &ask, sizeof(ask), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(ask)) {
+        return SL_OK;
+    }
+    return errno == EPIPE || errno == ECONNRESET
+               ? sl_fail(why, SL_ERR_NOT_FOUND, "process %u copies no more", link->pid)
+               : sl_fail_os(why, errno, "ask process %u to copy", link->pid);
+}
+
+sl_err sl_copier_poll(struct sl_copier_link *link, bool *over, struct sl_error *why)
+{
+    struct answer_packet answer;
+    *over = false;
+    ssize_t got = recv(link->fd, &answer, sizeof(answer), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return SL_OK;
+    }
+    *over = true;
+    if (got <= 0) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone, or copies no more", link->pid);
+    }
+    if (got != (ssize_t)sizeof(answer) || answer.number != link->number ||
+        memcmp(answer.magic, answer_magic, sizeof(answer.magic)) != 0) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "process %u answers something else", link->pid);
+    }
+    if (answer.code == SL_OK) {
+        return SL_OK;
+    }
+    answer.text[sizeof(answer.text) - 1] = '\0';
+    sl_err code = sl_err_received(answer.code);
+    if (code != SL_ERR_STALE && code != SL_ERR_CANCELLED) {
+        code = SL_ERR_PROTOCOL;
+    }
+    return sl_fail(why, code, "process %u: %s", link->pid, answer.text);
+}
+
+void sl_copier_cancel(struct sl_copier_link *link)
+{
+    atomic_store_explicit(&area_head(&link->area)->cancelled, link->number, memory_order_release);
+}
+
+void sl_copier_disconnect(struct sl_copier_link **link)
+{
+    struct sl_copier_link *gone = *link;
+    if (gone == NULL) {
+        return;
+    }
+    if (gone->area.base != NULL) {
+        sl_copier_cancel(gone);
+    }
+    area_unmap(&gone->area);
+    if (gone->fd >= 0) {
+        (void)close(gone->fd);
+    }
+    free(gone);
+    *link = NULL;
+}

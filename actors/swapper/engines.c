@@ -21,7 +21,8 @@ static bool handle_equal(const struct sl_memory_handle *a, const struct sl_memor
            a->start_time == b->start_time && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
-static struct sl_memory_handle handle_of(const struct sl_item_region *region, uint64_t rank)
+static struct sl_memory_handle handle_of(const struct sl_body_engine_get_reply *body,
+                                         const struct sl_item_region *region, uint64_t rank)
 {
     struct sl_memory_handle handle = {
         .kind = (enum sl_memory_kind)region->handle_kind,
@@ -30,7 +31,7 @@ static struct sl_memory_handle handle_of(const struct sl_item_region *region, ui
         .device_index = (uint32_t)rank,
     };
     if (handle.kind == SL_MEMORY_PROCESS) {
-        handle.start_time = region->start_time;
+        handle.start_time = body->start_time; /* region_check: it is that process */
         handle.offset_bytes = region->offset_bytes;
     }
     if (region->handle.length > 0) {
@@ -83,6 +84,15 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
     if (region->pool >= body->pools.count || region->pool >= SW_POOLS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": pool %" PRIu64 " of %" PRIu64,
                        number, region->pool, body->pools.count);
+    }
+    /* Nobody registers what he could not read himself. */
+    if (region->handle_kind == SL_MEMORY_PROCESS &&
+        (region->pid != body->pid ||
+         (region->start_time != 0 && region->start_time != body->start_time))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "region %" PRIu64 ": pid: plain memory of process %" PRIu64
+                       ", registered by process %" PRIu64,
+                       number, region->pid, body->pid);
     }
     uint64_t part_count = body->pools.at[region->pool].part_count;
     if (part_count > SW_PARTS_MAX || region->part >= SL_MAX(part_count, UINT64_C(1))) {
@@ -143,7 +153,7 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
         if (err != SL_OK) {
             return err;
         }
-        struct sl_memory_handle handle = handle_of(region, rank);
+        struct sl_memory_handle handle = handle_of(body, region, rank);
         uint32_t at = 0;
         while (at < plan->mapped_count && !handle_equal(&plan->mapped[at].handle, &handle)) {
             at++;

@@ -418,6 +418,16 @@ static void part_of_none(void)
 {
     regions[REGIONS - 1].part = 1;
 }
+static void memory_of_another(void)
+{
+    regions[1].handle_kind = SL_MEMORY_PROCESS;
+    regions[1].pid = (uint64_t)getppid();
+}
+static void memory_of_a_former(void)
+{
+    regions[1].handle_kind = SL_MEMORY_PROCESS;
+    regions[1].start_time = sl_proc_id_self().start_time - 1;
+}
 static void too_many_parts(void)
 {
     pool_items[0].part_count = SW_PARTS_MAX + 1;
@@ -450,6 +460,8 @@ static const struct {
     {other_part, "region 3: layer 3 is double, or one of 3 is missing"},
     {no_such_part, "region 1: part 8 of pool 0 with 8"},
     {part_of_none, "region 13: part 1 of pool 1 with 0"},
+    {memory_of_another, "region 1: pid: plain memory of process"},
+    {memory_of_a_former, "region 1: pid: plain memory of process"},
     {too_many_parts, "of pool 0 with 65"},
     {too_many_runs, "pool 0, part 2: fragment_bytes"},
 };

@@ -351,6 +351,8 @@ class Vllm(Things):
 
 
 def scenarios(run):
+    import vllm_native  # made of this
+
     vllm = Vllm(run)
     return [
         Scenario("off", vllm.off), Scenario("cold", vllm.cold), Scenario("warm", vllm.warm),
@@ -363,5 +365,6 @@ def scenarios(run):
         Scenario("load fails: silent tierer", vllm.silent),
         Scenario("TP=2", vllm.ranks, 900), Scenario("TP=1 and TP=2, store_tp_size", vllm.share, 900),
         Scenario("TP=1 and TP=2, same keys", vllm.collide, 900), Scenario("hybrid", vllm.hybrid, 900),
+        *vllm_native.scenarios(run, vllm),
         *vllm_speed.scenarios(run, vllm),
     ]

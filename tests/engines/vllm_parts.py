@@ -22,13 +22,14 @@ def prompts_make(seed, count, length):
 class Engine:
     """One vLLM. node: what its connector uses; without one it has no connector."""
 
-    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None):
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144):
         variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks == 2 else "0-1",
                      "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
         if node is not None:
             variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
+        connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
-                             {"model": model, "connector": node is not None, "ranks": ranks, "extra": extra or {}})
+                             {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length})
         self.start_s = self.worker.answer(START_SECONDS)["seconds"]
 
     def config_write(self, run, node, segment_bytes):

@@ -1,4 +1,5 @@
-"""How fast vLLM answers without a connector, on Mooncake's wheel and on Sluice's: the same engine, the same prompts."""
+"""How fast vLLM answers without a connector, on Mooncake's wheel, on Sluice's, and with Sluice's own connector: the same engine, the
+same prompts."""
 
 import os
 import statistics
@@ -13,7 +14,7 @@ import sides as peers  # noqa: E402  how Mooncake's wheel is run there
 
 SEGMENT_BYTES = 2 * GIB
 ROUNDS = 5                    # prompts of each length
-LENGTHS = (2000, 4000)
+LENGTHS = (2000, 4000, 8000)
 BATCH, BATCH_LENGTH = 16, 1500
 SLOWEST = 4                   # requests of the first seconds, told with their time
 FIRST_SECONDS, FIRST_LENGTH, FIRST_PROMPTS = 15, 500, 1500
@@ -69,7 +70,7 @@ class MooncakeNode:
 class Speed:
     def __init__(self, run, vllm):
         self.run, self.vllm = run, vllm
-        self.table = Table(f"vLLM, embedded stores: ms to the first token (median of {ROUNDS}); thousand tokens/s of {BATCH} prompts "
+        self.table = Table(f"vLLM: ms to the first token (median of {ROUNDS}); thousand tokens/s of {BATCH} prompts "
                            f"of {BATCH_LENGTH}; ms of a request in the first {FIRST_SECONDS} s",
                            ("store", *(f"{length} {what}" for length in LENGTHS for what in ("cold", "warm")),
                             "kilotokens/s cold", "warm", "first seconds p50", "p99"))
@@ -96,8 +97,14 @@ class Speed:
     def sluice(self):
         return Node(self.run, memory_bytes=SEGMENT_BYTES, contribute=False)
 
+    def native(self):
+        import vllm_native
+
+        return vllm_native.NativeNode(self.run, memory_bytes=SEGMENT_BYTES)
+
     def measure(self, node):
-        engine = Engine(self.run, self.vllm.model("llama"), node, segment_bytes=SEGMENT_BYTES if node else 0)
+        segment_bytes = SEGMENT_BYTES if node and not hasattr(node, "connector") else 0  # the native one has a standalone store
+        engine = Engine(self.run, self.vllm.model("llama"), node, segment_bytes=segment_bytes, length=LENGTHS[-1] + 64)
         prompts = prompts_make("first seconds", FIRST_PROMPTS, FIRST_LENGTH)
         first = engine.worker.ask(120, do="first_seconds", prompts=prompts, lasting_s=FIRST_SECONDS)
         check(not first["all"], "the prompts did not last: more of them are needed")
@@ -146,4 +153,5 @@ def scenarios(run, vllm):
     speed = Speed(run, vllm)
     return [Scenario("speed: no store", speed.side("none", speed.none)),
             Scenario("speed: Mooncake's wheel", speed.side("Mooncake", speed.mooncake)),
-            Scenario("speed: Sluice", speed.side("Sluice", speed.sluice))]
+            Scenario("speed: Sluice", speed.side("Sluice", speed.sluice)),
+            Scenario("speed: Sluice native", speed.side("Sluice native", speed.native))]

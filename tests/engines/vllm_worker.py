@@ -10,7 +10,9 @@ import time
 from serve import serve
 
 HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
-                "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys"}
+                "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys",
+                "vllm:sluice_load_failures": "failed_keys", "vllm:sluice_stored_blocks": "stored_blocks", "vllm:sluice_loaded_blocks": "loaded_blocks",
+                "vllm:sluice_dropped_blocks": "dropped_blocks"}
 RESET_SECONDS = 30
 VOCABULARY = 1000
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -46,6 +48,8 @@ def engine_make(told):
         transfer = {"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both",
                     "kv_load_failure_policy": told.get("policy", "recompute"),
                     "kv_connector_extra_config": told.get("extra", {})}
+    if told.get("connector") == "native":
+        transfer.update(kv_connector="SluiceConnector", kv_connector_module_path="sluice.vllm")
     # float32 and greedy: a prefix that was loaded gives the tokens of one that was computed.
     return LLM(model=told["model"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=told.get("length", 6144),
                max_num_seqs=16, tensor_parallel_size=told.get("ranks", 1), kv_transfer_config=transfer, disable_log_stats=False,

@@ -1,0 +1,147 @@
+"""vLLM with Sluice's own connector: the scenarios of the other one, and those that only it has."""
+
+import os
+import signal
+import subprocess
+import time
+
+from harness import GIB, ROOT, Node, Outcome, Scenario, check, wait_until
+from reasons import Skipped
+from vllm_engine import KILLS, Vllm, prompts_of
+from vllm_parts import Engine
+
+STOPPED_SECONDS = 60  # that answers may take while a part of the node stands still or is gone
+
+
+def package_of(run):
+    """Sluice's wheel, unpacked for PYTHONPATH."""
+    target = os.path.join(run.directory, "sluice")
+    if not os.path.isdir(target):
+        made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "sluice"], stdout=subprocess.PIPE, text=True)
+        if made.returncode != 0:
+            raise Skipped("deploy/wheel sluice failed (above)")
+        run.pip_target(target, made.stdout.strip().splitlines()[-1])
+    return target
+
+
+class NativeNode(Node):
+    """A node whose clients have the package sluice, and not mooncake. One swapper a rank."""
+
+    connector = "native"
+
+    def __init__(self, run, **options):
+        super().__init__(run, **{"SLUICE_RANKS": 2, **options})
+
+    def client_variables(self):
+        return {**self.settings, "PYTHONPATH": package_of(self.run)}
+
+
+class Native(Vllm):
+    def __init__(self, run, other):
+        super().__init__(run)
+        self.other = other  # has the answers of engines without a connector, and the models
+
+    def model(self, kind):
+        return self.other.model(kind)
+
+    def want(self, model="llama", ranks=1):
+        return self.other.want(model, ranks)
+
+    def node(self, name="node"):
+        return self.shared(name, lambda: NativeNode(self.run, disk_bytes=2 * GIB))
+
+    def sync(self):
+        """Loads before the step instead of beside it."""
+        self.filled("base", self.engine())
+        found = self.hit("base", self.engine("sync", extra={"load": "sync"}))
+        self.engine("sync").worker.stop()
+        del self.things["engine sync"]
+        return found
+
+    def share(self):
+        """What one rank stored two read, and the other way round."""
+        which = {"model": "llama", "ranks": 2}
+        one = self.engine("one", "node to share")
+        self.filled("base", one, "node to share")
+        two = self.engine("two", "node to share", **which)
+        there = self.hit("base", two, **which)
+        self.filled("disk", two, "node to share", **which)
+        two.worker.stop()
+        back = self.hit("disk", one)
+        one.worker.stop()
+        self.node("node to share").stop()
+        del self.things["engine one"], self.things["engine two"], self.things["node to share"]
+        return Outcome(there.hits + back.hits, there.queried + back.queried, f"TP=1 to 2 {there.note}, 2 to 1 {back.note}")
+
+    def node_gone(self):
+        """The node is stopped while the engine answers, and started again: the same tokens, and hits again."""
+        engine, node = self.engine(), self.node()
+        self.filled("base", engine)
+        engine.reset()
+        engine.generate_start(prompts_of("base") + prompts_of("master"))
+        time.sleep(0.2)
+        node.stop()
+        answer = engine.generate_end()
+        self.same(["base", "master"], answer)
+        without = engine.generate(prompts_of("pair"))
+        self.same(["pair"], without)
+        check(without["seconds"] < STOPPED_SECONDS, f"without a node the answers took {without['seconds']:.1f} s")
+        engine.reset()
+        node.start()
+        self.filled("master", engine)
+        self.filled("master", engine)  # the first ops told the node of the ranks
+        return self.hit("master", engine)
+
+    def late(self):
+        """The engine is there before the node."""
+        node = self.shared("late node", lambda: NativeNode(self.run))
+        node.stop()
+        engine = self.engine("late", "late node")
+        answer = engine.generate(prompts_of("base"))
+        self.same(["base"], answer)
+        node.start()
+        time.sleep(1.5)
+        self.filled("base", engine, "late node")
+        self.filled("base", engine, "late node")
+        found = self.hit("base", engine, "late node")
+        engine.worker.stop()
+        del self.things["engine late"], self.things["late node"]
+        return found
+
+    def standing(self, actor):
+        """An actor stands still (SIGSTOP) for a while: answers come all the same."""
+
+        def scenario():
+            engine, node = self.engine(), self.node()
+            self.filled("base", engine)
+            engine.reset()
+            pids = [pid for name, pid in node.actors().items() if name.split(".")[0] == actor]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                answer = engine.generate(prompts_of("base"))
+            finally:
+                for pid in pids:
+                    if os.path.exists(f"/proc/{pid}"):
+                        os.kill(pid, signal.SIGCONT)
+            self.same(["base"], answer)
+            check(answer["seconds"] < STOPPED_SECONDS, f"the answers took {answer['seconds']:.1f} s")
+            wait_until(node.ready, 30, "the node is ready again")
+            self.filled("base", engine)
+            found = self.hit("base", engine)
+            return Outcome(found.hits, found.queried, f"answered in {answer['seconds']:.1f} s")
+
+        return scenario
+
+
+def scenarios(run, vllm):
+    native = Native(run, vllm)
+    rows = [
+        ("cold", native.cold), ("warm", native.warm), ("other process", native.other_process), ("two engines", native.two_engines),
+        ("load before the step", native.sync), *[(f"kill {actor}", native.kill(actor)) for actor in KILLS],
+        ("kill engine", native.kill_engine), ("node stopped and started", native.node_gone),
+        *[(f"{actor} stands still", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
+        ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),
+        ("the node comes later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share), ("hybrid", native.hybrid),
+    ]
+    return [Scenario("native " + name, action, 900) for name, action in rows]

@@ -8,10 +8,8 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import layout, scheduler, settings
+from sluice.vllm import facts, layout, scheduler, settings
 from sluice.vllm.layout import Cache, Class, Group
-
-NHD, HND = (2, 1), (1, 2)
 
 
 def cache(name, blocks, heads, states, state_bytes, order="HN", offset=0, block_stride=None):
@@ -118,6 +116,53 @@ class Settings(unittest.TestCase):
     def test_defaults(self):
         parsed = settings.parse({"save": "no"})
         self.assertEqual((parsed.load, parsed.save, parsed.parts), ("async", False, 0))
+
+
+def spec(kind="full_attention", heads=2, window=None, max_tp_shards=None):
+    return types.SimpleNamespace(kind=kind, block_size=16, num_heads=heads, sliding_window=window, max_tp_shards=max_tp_shards)
+
+
+def configuration(ranks=1, model_heads=4, specs=None, **parallel):
+    """(vllm_config, kv_cache_config) as far as they are looked at."""
+    groups = [types.SimpleNamespace(kv_cache_spec=one, layer_names=[f"{i}.a", f"{i}.b"]) for i, one in enumerate(specs or [spec(heads=4 // ranks)])]
+    model = types.SimpleNamespace(model="tiny", revision=None, dtype="float32", quantization=None, get_total_num_kv_heads=lambda: model_heads,
+                                  hf_config=types.SimpleNamespace(rope_theta=1e4))
+    return (types.SimpleNamespace(parallel_config=types.SimpleNamespace(tensor_parallel_size=ranks, **parallel), model_config=model,
+                                  cache_config=types.SimpleNamespace(cache_dtype="auto", prefix_caching_hash_algo="sha256")),
+            types.SimpleNamespace(kv_cache_groups=groups, prefix_cacheable_group_ids=range(len(groups))))
+
+
+def groups_of(*configurations):
+    return facts.groups_of(*configurations, lambda one: one.kind)
+
+
+class Facts(unittest.TestCase):
+    def test_heads_and_shards(self):
+        for ranks, model_heads, one, want in ((1, 4, spec(heads=4), (4, 1)), (4, 4, spec(heads=1), (1, 4)), (8, 4, spec(heads=1), (1, 4)),
+                                              (8, 1, spec("mla_attention", heads=1, max_tp_shards=1), (1, 1))):
+            with self.subTest(ranks=ranks, heads=model_heads):
+                (group,) = groups_of(*configuration(ranks, model_heads, [one]))
+                self.assertEqual((group.heads, group.shards), want)
+
+    def test_windows_are_a_rule_of_their_own(self):
+        full, window = groups_of(*configuration(specs=[spec(), spec("sliding_window", window=100)]))
+        self.assertEqual([(one.name, one.window_blocks) for one in layout.classes_of([full, window])], [("full16", 0), ("window7x16", 7)])
+
+    def test_what_is_not_served_is_refused(self):
+        for configured, said in ((configuration(specs=[spec("mamba")]), "mamba"), (configuration(pipeline_parallel_size=2), "pipeline"),
+                                 (configuration(decode_context_parallel_size=2), "decode_context")):
+            with self.assertRaisesRegex(ValueError, said):
+                groups_of(*configured)
+
+    def test_the_model_does_not_name_the_ranks(self):
+        def model(ranks=1, interior="CPU 16 512", **given):
+            configured = configuration(ranks)
+            groups = groups_of(*configured)
+            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0], {0: layout.parts_of(groups[0])}, {0: interior})
+
+        self.assertEqual(model(1), model(2))
+        self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
+        self.assertEqual(model(model="other")["name"], "other")
 
 
 # ---- the scheduler ----
@@ -362,6 +407,39 @@ class Stores(unittest.TestCase):
             self.assertEqual(len(stage.node.stores), stored)
         self.assertEqual(stage.pool.held, {5, 6})
 
+    def test_a_full_node_is_not_left_alone(self):
+        stage = Stage()
+        for name in ("a", "b"):
+            one = hashable(name, 32)
+            stage.match(one)
+            stage.begin({one: 32})
+            stage.end()
+            stage.node.end(stage.node.stores[-1], code=sluice.Code.NO_SPACE)
+            stage.begin()
+            stage.end()
+        self.assertEqual(len(stage.node.stores), 2)
+
+    def test_what_was_stored_is_told_to_who_wants_events(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.scheduler.events = []
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[0])
+        stage.begin()
+        self.assertEqual(stage.scheduler.events, [(0, one.block_hashes[:2])])
+
+    def test_a_drained_scheduler_stores_nothing_of_before(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.begin({one: 32})
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.stores[0])
+        self.assertTrue(stage.scheduler.drain(1))
+        stage.end()
+        self.assertEqual((len(stage.node.stores), stage.pool.held), (1, set()))
+
     def test_a_node_that_knows_no_ranks_makes_them_register(self):
         stage, one = Stage(), hashable("a", 32)
         stage.match(one)
@@ -461,6 +539,18 @@ class Loads(unittest.TestCase):
         stage.begin({one: 64})
         stage.end()
         self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[4:8])
+
+    def test_behind_a_load_that_took_its_deadline_nothing_is_asked_for_a_while(self):
+        stage, one = self.filled()
+        stage.load(one)
+        stage.begin()
+        stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.TIMEOUT)
+        stage.end()
+        other = hashable("a", 100)
+        other.request_id = "other"
+        self.assertEqual(stage.match(other), (0, False))
+        stage.clock += 10
+        self.assertEqual(stage.match(other), (96, True))
 
     def test_a_look_up_that_fails_is_a_miss(self):
         stage, one = self.filled()

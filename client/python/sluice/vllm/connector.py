@@ -6,7 +6,8 @@ import logging
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole, KVConnectorTransferResults,
     KVConnectorWorkerMetadata, SupportsHMA)
-from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+from vllm.distributed.kv_events import BlockStored
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash, resolve_kv_cache_block_sizes
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
 import sluice
@@ -127,6 +128,9 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node, any(group.kind == "window" for group in self.groups))
+        events = self._vllm_config.kv_events_config
+        if events is not None and events.enable_kv_cache_events:
+            self.scheduler.events = []
 
     def set_xfer_handshake_metadata(self, metadata):
         interiors = metadata[min(metadata)].of
@@ -167,7 +171,12 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_events(self):
         self.scheduler.step_end()  # the last call of each step whose output was processed
-        return ()
+        if not self.scheduler.events:
+            return ()
+        events, self.scheduler.events = self.scheduler.events, []
+        return [BlockStored(block_hashes=[maybe_convert_block_hash(key) for key in hashes], parent_block_hash=None, token_ids=[],
+                            block_size=self.classes[at].block_tokens, lora_id=None, medium="SLUICE", lora_name=None, group_idx=group.index)
+                for at, hashes in events for group in self.classes[at].groups]
 
     def has_pending_push_work(self):
         return self.scheduler.busy
@@ -178,6 +187,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
     def reset_cache(self):
         """Forgets all blocks of this model, for every engine: its weights have changed."""
         try:
+            if not self.scheduler.drain(self.settings.timeout):
+                return False
             self.node.forget()
         except sluice.SluiceError as error:
             log.warning("reset_cache: %s", error)

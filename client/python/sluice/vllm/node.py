@@ -10,6 +10,7 @@ from .layout import Class
 
 OPEN_SECONDS = 0.5
 NUDGE_SECONDS = 1.0
+BATCH_MAX = 65536
 log = logging.getLogger("sluice.vllm")
 
 
@@ -129,5 +130,5 @@ class Node(Registered):
         """Removes all blocks of these models from the node."""
         for engine in self.engines:
             keys = [info.key for info in self.client.list(engine.model_identity + "/")]
-            if keys:
-                self.client.remove_batch(keys)
+            for first in range(0, len(keys), BATCH_MAX):
+                self.client.remove_batch(keys[first:first + BATCH_MAX])

@@ -11,8 +11,11 @@ from typing import Any, Optional
 import sluice
 
 FENCE_PAUSE_SECONDS = 0.2
+FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
 IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
 NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
+# The node is left alone for a while after these, since each costs its caller a deadline.
+AWAY = (sluice.Code.UNREACHABLE, sluice.Code.TIMEOUT, sluice.Code.PEER_DIED, sluice.Code.DRAINING)
 
 
 @dataclasses.dataclass
@@ -73,7 +76,8 @@ class Load:
 @dataclasses.dataclass
 class Store:
     chunk: Chunk
-    began: float = 0.0
+    hashes: list
+    began: float
 
 
 @dataclasses.dataclass
@@ -101,7 +105,8 @@ class Scheduler:
         self.loads_new = []       # not started
         self.ops = {}             # op -> (Store or Load, chunk index)
         self.store_count = self.load_count = 0
-        self.unfenced = []        # (op, blocks, when it is asked again)
+        self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
+        self.events = None        # [(class, hashes)] of what was stored, when a list
         self.told = Told()
         self.finished = set()     # loads that ended well, not told to vLLM
         self.paused_until = 0.0
@@ -122,7 +127,7 @@ class Scheduler:
         if tracker is None:
             tracker = self.trackers[request.request_id] = Tracker(request)
         tracker.request, tracker.computed = request, computed
-        if not wanted or tracker.failed or not self.node.ready:
+        if not wanted or tracker.failed or self.now() < self.paused_until or not self.node.ready:
             return 0, False
         began = self.now()
         tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token is computed: it gives the next one
@@ -205,7 +210,7 @@ class Scheduler:
                     self.fill(filled, tracker, tracker.request.num_computed_tokens + count, tables_of)
         self.steps.append(Step(self.scheduled, filled))
         self.loads_start()
-        if not tokens_of and self.ops:
+        if not tokens_of and self.busy:
             self.node.wait(IDLE_WAIT_SECONDS)
         self.poll()
         told, self.told = self.told, Told()
@@ -252,7 +257,7 @@ class Scheduler:
         if op is None:
             self.let_go(chunk.held)
             return
-        self.ops[op] = (Store(chunk, self.now()), 0)
+        self.ops[op] = (Store(chunk, hashes, self.now()), 0)
         self.store_count += 1
 
     def start(self, call, at, hashes, tables, timeout):
@@ -269,8 +274,9 @@ class Scheduler:
             if self.now() >= self.register_at:
                 self.told.register = True
                 self.register_at = self.now() + self.settings.retry
-        elif code != sluice.Code.LIMIT:
-            self.paused_until = self.now() + self.settings.retry
+        elif code in AWAY:
+            pause = self.settings.timeout if code == sluice.Code.TIMEOUT else self.settings.retry
+            self.paused_until = max(self.paused_until, self.now() + pause)
 
     # ---- loads ----
 
@@ -339,16 +345,16 @@ class Scheduler:
         self.store_count -= 1
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
                    stored_bytes=result.bytes, store_failures=result.code != sluice.Code.OK)
-        if result.code != sluice.Code.OK:
-            self.node_lost(result.code)
+        self.node_lost(result.code)
+        if self.events is not None and result.code == sluice.Code.OK:
+            self.events.append((store.chunk.at, store.hashes))
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):
         load.ops -= 1
         load.good[at] = min(result.block_count, load.chunks[at].count) if result.code == sluice.Code.OK else 0
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
-        if result.code not in (sluice.Code.OK, sluice.Code.NOT_FOUND):
-            self.node_lost(result.code)
+        self.node_lost(result.code)
         if not result.fenced:  # still written to, perhaps: the request gets other blocks
             load.unfenced = True
             held = load.chunks[at].held
@@ -361,16 +367,16 @@ class Scheduler:
         if result.fenced:
             self.let_go(held)
         else:
-            self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS))
+            self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS, self.now() + FENCE_STEP_SECONDS))
 
     def fences_ask(self):
         """One question a call: each may take as long as a round trip."""
         if self.unfenced and self.now() >= self.unfenced[0][2]:
-            op, held, _ = self.unfenced.pop(0)
+            op, held, _, until = self.unfenced.pop(0)
             if self.node.fenced(op):
                 self.let_go(held)
             else:
-                self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS))
+                self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS, until))
 
     def take_finished(self):
         self.poll()
@@ -382,7 +388,20 @@ class Scheduler:
     @property
     def busy(self):
         """Blocks are referenced that nothing but a step would let go of."""
-        return bool(self.ops)
+        return bool(self.ops) or any(until > self.now() for _, _, _, until in self.unfenced)
+
+    def drain(self, seconds):
+        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""
+        for step in self.steps:
+            for filled in step.filled:
+                for chunk in filled.chunks:
+                    self.let_go(chunk.held)
+            step.filled = []
+        end = self.now() + seconds
+        while self.store_count > 0 and self.now() < end:
+            self.node.wait(IDLE_WAIT_SECONDS)
+            self.poll()
+        return self.store_count == 0
 
     def request_end(self, request_id):
         self.trackers.pop(request_id, None)

@@ -3,6 +3,7 @@
  * tested here is what a GPU runs. */
 #include "cuda/host_internal.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,9 @@
  * ns. */
 #define HOST_PIECE_COPY_BYTES 512u
 #define HOST_SLICE_BYTES      (8 * SL_MIB)
+/* A load of so much in one slice goes past the caches, which it would sweep: what is read first of
+ * it would be gone. */
+#define HOST_PAST_CACHES_BYTES (4 * SL_MIB)
 
 /* ---- mapping ---- */
 
@@ -184,11 +188,16 @@ static void host_layers_remove(struct sl_device *device, uint32_t layers_index)
 
 /* ---- moving ---- */
 
-static void copy_value(struct sl_move *move, unsigned char *value, unsigned char *device,
-                       uint64_t length_bytes, bool to_host, bool digest)
+static void copy_cached(void *to, const void *from, uint64_t length_bytes)
+{
+    memcpy(to, from, length_bytes);
+}
+
+static void copy_value(const struct host_device *host, struct sl_move *move, unsigned char *value,
+                       unsigned char *device, uint64_t length_bytes, bool to_host, bool digest)
 {
     if (!to_host) {
-        memcpy(device, value, length_bytes);
+        host->copy_in(device, value, length_bytes);
     } else if (digest) {
         move->digest = sl_digest_copy(value, device, length_bytes);
     } else {
@@ -197,8 +206,9 @@ static void copy_value(struct sl_move *move, unsigned char *value, unsigned char
     move->done = 1;
 }
 
-static void host_move_runs(const struct sl_layer_table *table, const struct sl_plan_range *range,
-                           struct sl_move *moves, uint32_t count, bool to_host, bool digests)
+static void host_move_runs(const struct host_device *host, const struct sl_layer_table *table,
+                           const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
+                           bool to_host, bool digests)
 {
     const struct sl_swap_layer *layer = &table->layers[0];
     bool whole = range->length_bytes == table->value_bytes;
@@ -207,7 +217,7 @@ static void host_move_runs(const struct sl_layer_table *table, const struct sl_p
         uint32_t run = alone ? 1 : sl_plan_run(table, moves + i, count - i);
         unsigned char *device =
             layer->base + moves[i].device_block * layer->stride_bytes + range->offset_bytes;
-        copy_value(&moves[i], moves[i].host + range->offset_bytes, device,
+        copy_value(host, &moves[i], moves[i].host + range->offset_bytes, device,
                    run * range->length_bytes, to_host, digests);
         for (uint32_t k = 1; k < run; k++) {
             moves[i + k].done = 1;
@@ -217,8 +227,9 @@ static void host_move_runs(const struct sl_layer_table *table, const struct sl_p
 }
 
 /* Bytes [from, from + length) of a piece, between `flat`, where they lie together, and its block. */
-static void piece_copy(const struct sl_swap_layer *layer, unsigned char *block, unsigned char *flat,
-                       uint64_t from, uint64_t length_bytes, bool to_flat)
+static void piece_copy(const struct host_device *host, const struct sl_swap_layer *layer,
+                       unsigned char *block, unsigned char *flat, uint64_t from,
+                       uint64_t length_bytes, bool to_flat)
 {
     struct sl_swap_cursor at = sl_swap_cursor_of(layer, from);
     for (uint64_t done = 0; done < length_bytes;) {
@@ -227,7 +238,7 @@ static void piece_copy(const struct sl_swap_layer *layer, unsigned char *block, 
         if (to_flat) {
             memcpy(flat + done, device, run);
         } else {
-            memcpy(device, flat + done, run);
+            host->copy_in(device, flat + done, run);
         }
         done += run;
         sl_swap_cursor_next(layer, &at, run);
@@ -236,7 +247,8 @@ static void piece_copy(const struct sl_swap_layer *layer, unsigned char *block, 
 
 /* Bytes [from, from + length) of a block's value, which begin in layer *l: puts them together at
  * `flat`, or gives where they lie as one run. Leaves *l at the layer of the byte behind. */
-static const unsigned char *value_gather(const struct sl_layer_table *table, uint32_t *l,
+static const unsigned char *value_gather(const struct host_device *host,
+                                         const struct sl_layer_table *table, uint32_t *l,
                                          uint64_t device_block, unsigned char *flat, uint64_t from,
                                          uint64_t length_bytes)
 {
@@ -250,7 +262,7 @@ static const unsigned char *value_gather(const struct sl_layer_table *table, uin
         if (part == length_bytes && cursor.left_bytes >= part) {
             return block + cursor.offset_bytes;
         }
-        piece_copy(layer, block, flat + done, at, part, true);
+        piece_copy(host, layer, block, flat + done, at, part, true);
         done += part;
     }
     return flat;
@@ -266,7 +278,7 @@ static void host_digest_pieces(struct host_device *host, const struct sl_layer_t
     for (uint64_t at = 0; at < range->length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
         uint64_t part = SL_MIN(range->length_bytes - at, SL_DIGEST_CHUNK_BYTES);
         sl_digest_copy_piece(&copying,
-                             value_gather(table, &l, move->device_block, host->staging,
+                             value_gather(host, table, &l, move->device_block, host->staging,
                                           range->offset_bytes + at, part),
                              part);
     }
@@ -283,7 +295,7 @@ static void host_move_pieces(struct host_device *host, const struct sl_layer_tab
         }
         for (uint32_t l = range->first_layer; !digests && l < range->layer_end; l++) {
             const struct sl_swap_layer *layer = &table->layers[l];
-            piece_copy(layer, layer->base + moves[i].device_block * layer->stride_bytes,
+            piece_copy(host, layer, layer->base + moves[i].device_block * layer->stride_bytes,
                        moves[i].host + layer->value_offset_bytes, 0, layer->piece_bytes, to_host);
         }
         moves[i].done = 1;
@@ -306,7 +318,7 @@ static void host_move_batch(struct host_device *host, const struct sl_layer_tabl
         sl_gather_body(&swap, 0, 1);
     }
     for (uint32_t i = 0; i < count; i++) {
-        copy_value(&moves[i], moves[i].host + range->offset_bytes,
+        copy_value(host, &moves[i], moves[i].host + range->offset_bytes,
                    host->staging + i * range->length_bytes, range->length_bytes, to_host, digests);
     }
     if (!to_host) {
@@ -392,6 +404,19 @@ static sl_err host_moves_check(const struct host_device *host, const struct sl_m
     return SL_OK;
 }
 
+/* Of moves that were checked. */
+static uint64_t moves_bytes(const struct host_device *host, const struct sl_move *moves,
+                            uint32_t count)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_plan_range range = {0};
+        (void)sl_plan_range_of(&host->tables[moves[i].layers_index], &moves[i], &range, NULL);
+        sum += range.length_bytes;
+    }
+    return sum;
+}
+
 static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_t count,
                         bool to_host, bool digests, struct sl_error *why)
 {
@@ -401,6 +426,10 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
         moves[i].done = 0;
     }
     sl_err err = host_moves_check(host, moves, count, why);
+    host->copy_in =
+        err == SL_OK && !to_host && moves_bytes(host, moves, count) >= HOST_PAST_CACHES_BYTES
+            ? sl_copy_past
+            : copy_cached;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
         const struct sl_layer_table *table = &host->tables[moves[i].layers_index];
         uint32_t same = sl_plan_same(moves + i, count - i);
@@ -416,7 +445,7 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
         }
         switch (table->path) {
         case SL_PLAN_RUNS:
-            host_move_runs(table, &range, moves + i, same, to_host, digests);
+            host_move_runs(host, table, &range, moves + i, same, to_host, digests);
             break;
         case SL_PLAN_PIECES:
             host_move_pieces(host, table, &range, moves + i, same, to_host, digests);

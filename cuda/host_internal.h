@@ -26,7 +26,9 @@ struct host_device {
     unsigned char *staging; /* half of staging_bytes is used at a time, as a GPU's two halves are */
     uint64_t half_bytes;
     uint64_t block_ids[HOST_BATCH_BLOCKS]; /* of the batch in the staging */
-    struct host_process *processes;        /* number n of a mapping is n - 1 here */
+    /* Copies of this move into device blocks. */
+    void (*copy_in)(void *to, const void *from, uint64_t length_bytes);
+    struct host_process *processes; /* number n of a mapping is n - 1 here */
     uint32_t process_count, process_capacity;
     struct host_batch *batch; /* NULL until a process is opened */
 };

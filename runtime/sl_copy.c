@@ -246,8 +246,19 @@ const struct sl_copy_routine *sl_copy_streaming(void)
 
 void sl_copy(void *to, const void *from, uint64_t length_bytes)
 {
+    if (length_bytes < SL_COPY_STREAM_BYTES) {
+        memcpy(to, from, length_bytes);
+    } else {
+        sl_copy_past(to, from, length_bytes);
+    }
+}
+
+void sl_copy_past(void *to, const void *from, uint64_t length_bytes)
+{
     const struct sl_copy_routine *routine =
-        length_bytes < SL_COPY_STREAM_BYTES ? NULL : sl_copy_streaming();
+        length_bytes < 2 * SL_COPY_ALIGN_BYTES
+            ? NULL
+            : sl_copy_streaming(); /* less has no whole line for sure */
     if (routine == NULL) {
         memcpy(to, from, length_bytes);
         return;

@@ -18,6 +18,9 @@
  * thread. Any alignment, any thread. */
 void sl_copy(void *to, const void *from, uint64_t length_bytes);
 
+/* The same, past the caches whatever the length: for pieces of something large. */
+void sl_copy_past(void *to, const void *from, uint64_t length_bytes);
+
 /* One way to go past the caches. The functions of a routine whose usable() is false must not be
  * called. */
 struct sl_copy_routine {

@@ -330,6 +330,21 @@ static const struct shape shapes[] = {
      .fragment_gap = 2,
      .block_count = 300,
      .move_count = 300},
+    /* loads that go past the caches: runs, pieces, fragments, batches */
+    {.layer_count = 1, .piece_bytes = 70000, .base_skew = 3, .block_count = 64, .move_count = 64},
+    {.layer_count = 3,
+     .piece_bytes = 40001,
+     .gap_bytes = 5,
+     .base_skew = 7,
+     .block_count = 48,
+     .move_count = 48},
+    {.layer_count = 2,
+     .piece_bytes = 65536,
+     .fragments = 32,
+     .fragment_gap = 17,
+     .block_count = 40,
+     .move_count = 40},
+    {.layer_count = 61, .piece_bytes = 300, .block_count = 256, .move_count = 256},
 };
 
 START_TEST(planned_paths_equal_the_plain_loop)

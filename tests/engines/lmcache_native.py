@@ -117,7 +117,8 @@ class Native(Lmcache):
             worker.tell(do="work", seeds=[60, 61, 62 + turn], count=COUNT, seconds=WORK_SECONDS)
             worker.has_answer(0.4 + 0.3 * turn)
             worker.process.kill()
-        answer = self.worker().ask(do="work", seeds=list(range(60, 62 + ENGINES_KILLED)), count=COUNT, seconds=WORK_SECONDS)
+        self.worker().tell(do="work", seeds=list(range(60, 62 + ENGINES_KILLED)), count=COUNT, seconds=WORK_SECONDS)
+        answer = self.worker().answer()
         check(answer["wrong"] == 0 and answer["found"] > 0, f"behind a killed engine: {answer}")
         return Outcome(note=f"{answer['rounds']} rounds, {answer['found']} tokens then")
 

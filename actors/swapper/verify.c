@@ -92,6 +92,7 @@ static sl_err item_check(struct swapper *self, const struct sw_engine *engine,
 void sw_verify(struct swapper *self, struct sw_job *job)
 {
     const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
+    engine = engine != NULL && engine->served != NULL ? NULL : engine; /* not mapped here */
     for (uint32_t i = 0; engine != NULL && i < job->item_count && self->fatal == SL_OK; i++) {
         bool done = (job->done[i >> 3] >> (i & 7) & 1u) != 0;
         if (!done || !item_is_due(self, &job->items[i])) {

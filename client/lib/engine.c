@@ -396,9 +396,12 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         memcpy(row->name, &name, sizeof name);
     }
     if (row->kind == SL_MEMORY_PROCESS) {
+        const struct sl_memory_name name = {.number = sl_copier_number(engine->copier)};
+        memcpy(row->name, &name, sizeof name);
         *region = (struct sl_item_region){.handle_kind = row->kind,
                                           .pid = engine->client->self.pid,
                                           .start_time = engine->client->self.start_time,
+                                          .handle = {.at = row->name, .length = sizeof row->name},
                                           .offset_bytes = row->address};
         return SL_OK;
     }
@@ -410,6 +413,35 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         .offset_bytes = row->address - row->base,
     };
     return SL_OK;
+}
+
+/* The thread that copies plain memory for swappers which the kernel does not let reach in. */
+static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
+{
+    uint32_t count = 0, memory_count = engine->rank_count * engine->pool_count;
+    for (uint32_t i = 0; i < memory_count; i++) {
+        count += engine->memories[i].row_count;
+    }
+    struct sl_copier_range *ranges = calloc((size_t)count + 1, sizeof *ranges);
+    if (ranges == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %u ranges of memory", count);
+    }
+    uint32_t plain = 0;
+    for (uint32_t i = 0; i < memory_count; i++) {
+        const struct sl_engine_memory *memory = &engine->memories[i];
+        for (uint32_t l = 0; l < memory->row_count; l++) {
+            const struct sl_engine_row *row = &memory->rows[l];
+            if (row->kind == SL_MEMORY_PROCESS) {
+                ranges[plain++] = (struct sl_copier_range){.address = (uintptr_t)row->address,
+                                                           .length_bytes = row->length_bytes};
+            }
+        }
+    }
+    sl_err err = plain == 0 ? SL_OK
+                            : sl_copier_start(engine->client->paths.runtime_dir, ranges, plain,
+                                              &engine->copier, why);
+    free(ranges);
+    return err;
 }
 
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
@@ -577,6 +609,7 @@ static void engine_free(struct sl_engine *engine)
 {
     if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
         sl_descriptors_stop(&engine->hands);
+        sl_copier_stop(&engine->copier);
     }
     memories_close(engine);
     free(engine->regions);
@@ -627,6 +660,9 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %zu bytes", sizeof *engine);
     }
     err = memories_open(engine, options, why);
+    if (err == SL_OK) {
+        err = copier_start(engine, why);
+    }
     if (err == SL_OK) {
         err = regions_fill(engine, options, why);
     }

@@ -3,6 +3,7 @@
  *
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix        all ranks of an engine in one process
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR closed        the same, and nobody may look into it
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,7 +51,7 @@ struct shape {
     enum layout layout;
     uint64_t team;
     uint32_t first_rank, rank_count;
-    bool plain;
+    bool plain, closed;
 };
 struct side {
     struct shape shape;
@@ -313,6 +315,7 @@ static void rank_main(struct shape shape, int order, int done)
 {
     struct side side;
     unsigned char asked[3]; /* what, seed, first block */
+    CHECK(!shape.closed || prctl(PR_SET_DUMPABLE, 0) == 0);
     side_open(&side, client_open(), shape);
     poison(&side);
     CHECK(write(done, "r", 1) == 1);
@@ -375,21 +378,24 @@ static void ranks_end(struct rank *ranks, uint32_t count)
     }
 }
 
-static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout, bool plain)
+enum memory { SHARED, PLAIN, CLOSED };
+static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
+                               enum memory memory)
 {
     char name[64];
     int length = snprintf(name, sizeof name, "%s team %u", instance, number);
     return (struct shape){.world = world,
                           .layout = layout,
-                          .plain = plain,
+                          .plain = memory != SHARED,
+                          .closed = memory == CLOSED,
                           .team = sl_team_number(name, (uint64_t)length)};
 }
 
 /* Children before threads: each team is forked before this process has a client. */
-static void team(bool plain)
+static void team(enum memory memory)
 {
     struct rank writers[2], readers[4];
-    struct shape from = team_shape(1, 2, BY_TOKEN, plain), to = team_shape(2, 4, BY_HEAD, plain);
+    struct shape from = team_shape(1, 2, BY_TOKEN, memory), to = team_shape(2, 4, BY_HEAD, memory);
     for (uint32_t i = 0; i < 2; i++) {
         writers[i] = rank_start(from, i);
     }
@@ -420,7 +426,7 @@ static void team(bool plain)
 /* A rank that is gone costs its blocks; a load says so at once, and a new one in its place serves. */
 static void death(void)
 {
-    struct shape shape = team_shape(3, 2, BY_TOKEN, true);
+    struct shape shape = team_shape(3, 2, BY_TOKEN, PLAIN);
     struct rank ranks[2] = {rank_start(shape, 0), rank_start(shape, 1)};
     int status = 0;
     int order[2];
@@ -465,8 +471,9 @@ int main(int argc, char **argv)
 {
     static char texts[3][4200];
     if (argc != 5) {
-        (void)fprintf(stderr,
-                      "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix|team|plain|death\n");
+        (void)fprintf(
+            stderr,
+            "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix|team|plain|closed|death\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -481,7 +488,9 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[4], "death") == 0) {
         death();
     } else {
-        team(strcmp(argv[4], "plain") == 0);
+        team(strcmp(argv[4], "closed") == 0  ? CLOSED
+             : strcmp(argv[4], "plain") == 0 ? PLAIN
+                                             : SHARED);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import unittest
 
 from node_support import BIN, PATIENCE, Node, main
@@ -26,6 +27,23 @@ class Parts(unittest.TestCase):
 
     def test_one_process_a_rank_in_plain_memory(self):
         self.probe("plain", ranks=4)
+
+    def test_one_process_a_rank_into_which_nobody_may_look(self):
+        """The ranks copy by themselves then. Root may look into every process: so all of it is another user's."""
+        if os.getuid() != 0:
+            self.probe("closed", ranks=4)
+            return
+        other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        try:
+            reached = subprocess.run([*other, "test", "-x", PROBE], check=False).returncode == 0
+        except FileNotFoundError:
+            self.skipTest("there is no setpriv")
+        if not reached:
+            self.skipTest("another user cannot run what was built here")
+        done = subprocess.run([*other, sys.executable, __file__, "Parts." + self._testMethodName], capture_output=True, text=True,
+                              timeout=90 * PATIENCE, env={**os.environ, "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("OK", done.stderr)
 
     def test_a_rank_dies_and_comes_back(self):
         self.probe("death", ranks=2)

@@ -34,7 +34,7 @@ struct sl_index {
     bool recovered, starved; /* starved: the system had no memory for the last growth */
     bool made;               /* in this life, not opened */
     struct index_leases leases;
-    uint64_t lease_ttl_ns;
+    struct sl_lease_times lease_times;
     bool contributed; /* every object's record has the words of its terms */
 };
 

@@ -44,9 +44,10 @@ struct index_header {
     index_word slab_count; /* populated; 0: a dead index, ask the registrar */
     index_word key_count, group_count, record_units_used;
     index_word remote; /* 1: what is not here may be had from other nodes; 0 in older indexes */
-    index_word lease_ttl_ns; /* of a look-up that leases; 0: it does not; 0 in older indexes */
+    index_word lease_ttl_ns;   /* of a look-up that leases; 0: it does not; 0 in older indexes */
+    index_word lease_block_ns; /* the longest that one of blocks may hold them; 0 likewise */
 };
-static_assert(sizeof(struct index_header) == 88, "format of the index header");
+static_assert(sizeof(struct index_header) == 96, "format of the index header");
 
 struct index_bucket {
     index_word overflow;

@@ -71,6 +71,11 @@ uint64_t sl_index_view_lease_ttl(const struct sl_index_view *view)
     return word_get(&view->header->lease_ttl_ns);
 }
 
+uint64_t sl_index_view_lease_blocks(const struct sl_index_view *view)
+{
+    return word_get(&view->header->lease_block_ns);
+}
+
 sl_err sl_leases_open(const char *shm_dir, const struct sl_index_view *view, struct sl_leases **out,
                       struct sl_error *why)
 {
@@ -103,9 +108,9 @@ sl_err sl_leases_current(const struct sl_leases *leases, const char *shm_dir)
     return sl_segment_current(&leases->map.segment, shm_dir, LEASES_FILE);
 }
 
-bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct leasing *out)
+bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64_t ttl_ns,
+                         struct leasing *out)
 {
-    uint64_t ttl_ns = sl_index_view_lease_ttl(leases->view);
     *out = (struct leasing){
         .map = &leases->map,
         .want = lease_units(sl_deadline_ns(now_ns, ttl_ns)),
@@ -184,11 +189,12 @@ sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_cou
     return err;
 }
 
-sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_t ttl_ns,
-                            struct sl_error *why)
+sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
+                            struct sl_lease_times times, struct sl_error *why)
 {
-    if (ttl_ns == 0) {
+    if (times.object_ns == 0 && times.block_ns == 0) {
         word_set(&index->view.header->lease_ttl_ns, 0);
+        word_set(&index->view.header->lease_block_ns, 0);
         return SL_OK;
     }
     sl_err err = leases_open(shm_dir, &index->view, &index->leases, why);
@@ -203,12 +209,13 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_
     if (err != SL_OK) {
         return err;
     }
-    index->lease_ttl_ns = ttl_ns;
-    word_publish(&index->view.header->lease_ttl_ns, ttl_ns);
+    index->lease_times = times;
+    word_publish(&index->view.header->lease_ttl_ns, times.object_ns);
+    word_publish(&index->view.header->lease_block_ns, times.block_ns);
     return SL_OK;
 }
 
-/* 0: no leases, or the record is in no slot. */
+/* NULL: no leases, or the record is in no slot. */
 static index_word *lease_of(const struct sl_index *index, sl_ref ref, uint64_t *tag)
 {
     struct index_place place;
@@ -230,7 +237,8 @@ static bool word_counts(uint64_t found, uint64_t tag)
 static uint64_t word_end(const struct sl_index *index, index_word *word, uint64_t tag,
                          uint64_t now_ns)
 {
-    uint64_t longest_ns = sl_deadline_ns(now_ns, index->lease_ttl_ns);
+    uint64_t ttl_ns = SL_MAX(index->lease_times.object_ns, index->lease_times.block_ns);
+    uint64_t longest_ns = sl_deadline_ns(now_ns, ttl_ns);
     uint64_t limit = lease_units(sl_deadline_ns(longest_ns, CLOCK_SLACK_NS));
     uint64_t found = word == NULL ? 0 : word_get_acquire(word);
     if (word_counts(found, tag) && (found & LEASE_END_MASK) > limit) {

@@ -54,8 +54,9 @@ struct leasing {
     uint64_t enough_of_bundle; /* likewise */
     uint64_t end_ns;           /* of the last one taken; 0: it was closed */
 };
-/* False: there are no leases. */
-bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, struct leasing *out);
+/* False: ttl_ns is 0, there are no leases. */
+bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64_t ttl_ns,
+                         struct leasing *out);
 /* Leases a key by the place of its slot among the words of the table, or its whole bundle when it
  * has one. Gives until when; 0: it is closed. */
 uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t hash,

@@ -318,28 +318,47 @@ sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t
     return err;
 }
 
-sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length)
+/* leasing may be NULL. */
+static inline __attribute__((always_inline)) sl_err
+group_find(const struct sl_index_view *view, const struct wanted *wanted, struct leasing *leasing)
 {
     struct found found;
-    if (!key_length_good(key_length)) {
-        return SL_ERR_NOT_FOUND;
+    found.terms[TERMS_BUNDLE] = 0;
+    for (uint32_t i = 0; i < SHUT_TRIES_MAX; i++) {
+        sl_err err = table_find(view, wanted, RECORD_HASH + 1, &found);
+        if (err != SL_OK) {
+            return err;
+        }
+        switch (group_state(view, found.ref, found.words[RECORD_VERSION])) {
+        case SL_GROUP_COMMITTED:
+            break;
+        case SL_GROUP_PENDING:
+            return SL_ERR_BUSY;
+        default:
+            return SL_ERR_NOT_FOUND;
+        }
+        if (leasing == NULL || found_lease(view, &found, leasing)) {
+            return SL_OK;
+        }
+        relax();
     }
-    struct wanted wanted = {.key = key,
-                            .key_length = key_length,
-                            .group = true,
-                            .hash = index_hash(view, key, key_length)};
-    sl_err err = table_find(view, &wanted, RECORD_GROUP_VERSION + 1, &found);
-    if (err != SL_OK) {
-        return err;
+    return SL_ERR_NOT_FOUND; /* closed all the time: the registrar was stopped as it evicts it */
+}
+
+static struct wanted group_wanted(const struct sl_index_view *view, const struct sl_key *key)
+{
+    struct wanted wanted = {.key = key->at, .key_length = key->length, .group = true};
+    if (key_length_good(key->length)) {
+        wanted.hash = index_hash(view, key->at, key->length);
     }
-    switch (group_state(view, found.ref, found.words[RECORD_VERSION])) {
-    case SL_GROUP_COMMITTED:
-        return SL_OK;
-    case SL_GROUP_PENDING:
-        return SL_ERR_BUSY;
-    default:
-        return SL_ERR_NOT_FOUND;
-    }
+    return wanted;
+}
+
+sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length)
+{
+    const struct sl_key asked = {.at = key, .length = key_length};
+    struct wanted wanted = group_wanted(view, &asked);
+    return key_length_good(key_length) ? group_find(view, &wanted, NULL) : SL_ERR_NOT_FOUND;
 }
 
 /* ---- batches: each step asks for the lines that the next one needs, for all keys in flight ----
@@ -474,7 +493,7 @@ void sl_leases_find_batch(const struct sl_leases *leases, const struct sl_key *k
                           sl_err *codes)
 {
     struct leasing leasing;
-    if (index_leasing_begin(leases, now_ns, &leasing)) {
+    if (index_leasing_begin(leases, now_ns, sl_index_view_lease_ttl(leases->view), &leasing)) {
         find_batch(leases->view, keys, count, out, &leasing, lease_ends, codes);
         return;
     }
@@ -496,10 +515,86 @@ sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, 
                             .key_length = key->length,
                             .object = true,
                             .hash = index_hash(leases->view, key->at, key->length)};
-    bool leased = index_leasing_begin(leases, now_ns, &leasing);
+    uint64_t ttl_ns = sl_index_view_lease_ttl(leases->view);
+    bool leased = index_leasing_begin(leases, now_ns, ttl_ns, &leasing);
     sl_err err = object_find(leases->view, &wanted, out, leased ? &leasing : NULL);
     *lease_end_ns = err == SL_OK ? leasing.end_ns : 0;
     return err;
+}
+
+/* ---- batches of blocks: a probe reads bucket, record and key, whatever parts there are ---- */
+
+static void batch_fetch_block(const struct sl_index_view *view, const struct wanted *wanted)
+{
+    struct index_bucket *bucket = &view->buckets[hash_bucket(view, wanted->hash)];
+    for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+        uint64_t word = word_get(&bucket->slots[i]);
+        uint32_t units = record_units(SL_RECORD_GROUP, wanted->key_length);
+        if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) &&
+            ref_in_bounds(view, (sl_ref)word, units)) {
+            const char *record = (const char *)(const void *)record_at(view, (sl_ref)word);
+            prefetch(record);
+            for (uint32_t line = GROUP_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
+                prefetch(record + line * INDEX_UNIT_BYTES);
+            }
+            return;
+        }
+    }
+    if (word_get(&bucket->overflow) != 0) {
+        prefetch(&view->buckets[bucket_after(view, hash_bucket(view, wanted->hash))]);
+    }
+}
+
+/* Gives when the first lease taken ends; 0: none was. */
+static inline __attribute__((always_inline)) uint64_t
+find_group_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t count,
+                 struct leasing *leasing, sl_err *codes)
+{
+    struct wanted wanted[BATCH_WIDTH];
+    uint64_t end_ns = 0;
+    for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
+        uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
+        for (uint32_t i = 0; i < width; i++) {
+            wanted[i] = group_wanted(view, &keys[from + i]);
+            uint64_t bucket = hash_bucket(view, wanted[i].hash);
+            prefetch(&view->buckets[bucket]);
+            if (leasing != NULL) {
+                const index_word *word = lease_at(leasing->map, (struct index_place){bucket, 0});
+                __builtin_prefetch(word, 1, 3);
+            }
+        }
+        for (uint32_t i = 0; i < width; i++) {
+            batch_fetch_block(view, &wanted[i]);
+        }
+        for (uint32_t i = 0; i < width; i++) {
+            codes[from + i] = key_length_good(wanted[i].key_length)
+                                  ? group_find(view, &wanted[i], leasing)
+                                  : SL_ERR_NOT_FOUND;
+            if (leasing != NULL && codes[from + i] == SL_OK) {
+                end_ns = end_ns == 0 ? leasing->end_ns : SL_MIN(end_ns, leasing->end_ns);
+            }
+        }
+    }
+    return end_ns;
+}
+
+void sl_index_find_group_batch(const struct sl_index_view *view, const struct sl_key *keys,
+                               uint32_t count, sl_err *codes)
+{
+    (void)find_group_batch(view, keys, count, NULL, codes);
+}
+
+uint64_t sl_leases_find_group_batch(const struct sl_leases *leases, const struct sl_key *keys,
+                                    uint32_t count, uint64_t now_ns, uint64_t hold_ns,
+                                    sl_err *codes)
+{
+    struct leasing leasing;
+    uint64_t ttl_ns = SL_MIN(hold_ns, sl_index_view_lease_blocks(leases->view));
+    if (!index_leasing_begin(leases, now_ns, ttl_ns, &leasing)) {
+        (void)find_group_batch(leases->view, keys, count, NULL, codes);
+        return 0;
+    }
+    return find_group_batch(leases->view, keys, count, &leasing, codes);
 }
 
 /* ---- re-checks ---- */

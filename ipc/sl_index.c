@@ -173,12 +173,13 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
         return sl_fail(why, SL_ERR_OS, "no random seed for the index");
     }
     plan->arena_birth = sl_arena_birth_generation(options->arena);
-    if (options->lease_ttl_ns != 0) {
+    if (options->leases.object_ns != 0 || options->leases.block_ns != 0) {
         sl_err err = index_leases_make(options->shm_dir, plan->seed, plan->bucket_count, why);
         if (err != SL_OK) {
             return err;
         }
-        plan->lease_ttl_ns = options->lease_ttl_ns;
+        plan->lease_ttl_ns = options->leases.object_ns;
+        plan->lease_block_ns = options->leases.block_ns;
     }
     want.prepare = index_prepare;
     want.prepare_context = plan;

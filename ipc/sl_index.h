@@ -109,6 +109,9 @@ bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry 
 bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_t generation);
 /* State of a block: SL_OK visible, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND. */
 sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length);
+/* A batch of these with prefetching. */
+void sl_index_find_group_batch(const struct sl_index_view *view, const struct sl_key *keys,
+                               uint32_t count, sl_err *codes);
 /* Walks visible objects in no order; cursor starts at 0 and ends at UINT64_MAX. key_out needs
  * SL_KEY_BYTES_MAX + 1 bytes and receives a stable copy, zero-terminated; out->key points at it.
  * An object that stays in the table during the whole walk is given exactly once. False: the end. */
@@ -125,14 +128,19 @@ void sl_index_view_stats(const struct sl_index_view *view, struct sl_index_stats
 /* ------------------------------------------------- writer
  * ------------------------------------------------- */
 struct sl_index; /* opaque; the registrar; one thread */
+/* How long leases last (sl_leases.h); both 0: there are none. */
+struct sl_lease_times {
+    uint64_t object_ns; /* of a look-up that leases what it finds */
+    uint64_t block_ns;  /* the longest that a look-up of blocks may hold them */
+};
 struct sl_index_options {
     const char *shm_dir;
     uint64_t index_bytes_max; /* ceiling of buckets and records together */
     uint64_t
         key_count; /* the bucket table is sized for; 0: from index_bytes_max at 320 bytes a key */
-    struct sl_arena *arena; /* source of versions; borrowed */
-    uint64_t lease_ttl_ns;  /* of an index that is made: its readers lease from the first one on;
-                               then sl_index_leases_open */
+    struct sl_arena *arena;       /* source of versions; borrowed */
+    struct sl_lease_times leases; /* of an index that is made: its readers lease from the first one
+                                     on; then sl_index_leases_open */
 };
 /* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
  * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,

@@ -1,5 +1,5 @@
-/* ipc/sl_leases.h - leases: a key that a look-up found stays for a while. Readers write them, the
- * registrar heeds them.
+/* ipc/sl_leases.h - leases: a key that a look-up found stays for a while, and so does a block.
+ * Readers write them, the registrar heeds them.
  *
  * The segment `leases` in the shm directory has one word for each slot of the index's table (a key
  * never changes its slot) and SL_LEASE_BUNDLES words for bundles, by the low bits of their hash:
@@ -24,6 +24,9 @@ struct sl_leases; /* opaque; a writable mapping; any number of threads */
 
 /* How long a lease lasts; 0: this node has none. May change with a new registrar. */
 uint64_t sl_index_view_lease_ttl(const struct sl_index_view *view);
+/* The longest that a look-up of blocks may hold what it finds; 0: it may not. May change likewise.
+ */
+uint64_t sl_index_view_lease_blocks(const struct sl_index_view *view);
 /* Maps the leases of this view's index, which must outlive them. Errors: those of segments,
  * SL_ERR_STALE (they are another index's). */
 sl_err sl_leases_open(const char *shm_dir, const struct sl_index_view *view, struct sl_leases **out,
@@ -40,14 +43,21 @@ void sl_leases_find_batch(const struct sl_leases *leases, const struct sl_key *k
                           uint64_t now_ns, struct sl_entry *out, uint64_t *lease_ends,
                           sl_err *codes);
 
+/* As sl_index_find_group_batch, holding from now_ns (monotonic) on what is SL_OK, for hold_ns at
+ * most: until the end that is given it is not evicted. 0: nothing is held, as the node holds no
+ * blocks. What is being evicted at this moment is SL_ERR_NOT_FOUND. */
+uint64_t sl_leases_find_group_batch(const struct sl_leases *leases, const struct sl_key *keys,
+                                    uint32_t count, uint64_t now_ns, uint64_t hold_ns,
+                                    sl_err *codes);
+
 /* ---- the registrar ---- */
 
-/* After open, before recover. ttl_ns 0: readers lease nothing from now on, and no memory is taken.
- * A segment that does not fit the index is made anew. Errors: those of segments. */
-sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir, uint64_t ttl_ns,
-                            struct sl_error *why);
-/* Until when a COMMITTED record is leased by its own word; 0: it is not. An end that lies too far
- * ahead is cut. */
+/* After open, before recover. Without any time readers lease nothing from now on, and no memory is
+ * taken. A segment that does not fit the index is made anew. Errors: those of segments. */
+sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
+                            struct sl_lease_times times, struct sl_error *why);
+/* Until when a COMMITTED record or a GROUP is leased by its own word; 0: it is not. An end that
+ * lies too far ahead is cut. */
 uint64_t sl_index_lease_end(struct sl_index *index, sl_ref ref, uint64_t now_ns);
 uint64_t sl_index_bundle_lease_end(struct sl_index *index, uint64_t bundle, uint64_t now_ns);
 /* Nobody leases it any more, until it is opened again or its slot gets another key. False: it is

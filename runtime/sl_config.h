@@ -61,6 +61,8 @@ enum sl_setting_kind {
       "how long a reservation is kept for its owner")                                             \
     X(lease_ttl, DURATION, "0", 0, 86400000000000,                                                \
       "how long a look-up of a client with leases keeps what it finds; 0: no leases")             \
+    X(block_lease, DURATION, "5s", 0, 3600000000000,                                              \
+      "longest that a look-up of blocks keeps them from being evicted; 0: they may go at once")   \
     X(soft_pin_max, DURATION, "24h", 0, 31536000000000000,                                        \
       "longest soft pin that a put may ask for")                                                  \
     X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                        \

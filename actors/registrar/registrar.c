@@ -37,7 +37,8 @@ static void settings_read(struct registrar *self)
     set->index_memory = sl_config_u64(config, SL_SET_index_memory);
     set->index_keys = sl_config_u64(config, SL_SET_index_keys);
     set->reservation_ttl_ns = sl_config_u64(config, SL_SET_reservation_ttl);
-    set->lease_ttl_ns = sl_config_u64(config, SL_SET_lease_ttl);
+    set->leases.object_ns = sl_config_u64(config, SL_SET_lease_ttl);
+    set->leases.block_ns = sl_config_u64(config, SL_SET_block_lease);
     set->fence_timeout_ns = sl_config_u64(config, SL_SET_fence_timeout);
     set->message_bytes_max = sl_config_u64(config, SL_SET_message_bytes_max);
     set->reservations_max = (uint32_t)sl_config_u64(config, SL_SET_reservations_max);
@@ -93,14 +94,13 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .index_bytes_max = self->set.index_memory,
         .key_count = self->set.index_keys,
         .arena = self->arena,
-        .lease_ttl_ns = self->set.lease_ttl_ns,
+        .leases = self->set.leases,
     };
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
     if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */
         sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
-        err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.lease_ttl_ns,
-                                   why);
+        err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.leases, why);
     }
     return err;
 }

@@ -135,7 +135,8 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
     if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
     }
-    if (err == SL_OK && client->leases) {
+    if (err == SL_OK &&
+        (client->leases || atomic_load_explicit(&client->holds, memory_order_relaxed))) {
         pthread_mutex_lock(&client->lock);
         err = sl_client_leases_follow(client, at, why);
         pthread_mutex_unlock(&client->lock);
@@ -358,6 +359,7 @@ void sl_client_close(struct sl_client **client)
     for (uint32_t i = 0; i < gone->attachment_count; i++) {
         sl_attachment_close(gone->attachments[i]);
     }
+    sl_client_ends_close(gone);
     if (gone->kick_fd >= 0) {
         (void)close(gone->kick_fd);
     }

@@ -125,6 +125,9 @@ static void call_end(struct sl_client *client, struct sl_client_call *call)
     }
     call->next = NULL;
     call->done = true;
+    if (call->op != NULL) {
+        sl_client_ends_add(client, call);
+    }
     call_wake(client, call);
 }
 
@@ -407,16 +410,32 @@ static void sleep_once(struct sl_client *client, const struct sl_client_call *ca
 }
 
 /* The mailbox was used while another thread may be at its descriptors: it is armed for that thread
- * again, which is woken only if it would sleep too long. */
+ * again, which is woken only if it would sleep too long. So is whoever sleeps at the descriptor of
+ * ends, as long as there are calls that may end. */
 static void poller_keep(struct sl_client *client)
 {
-    if (!client->polling) {
+    bool outside = client->ends != NULL && client->call_count > 0;
+    if (!client->polling && !outside) {
         return; /* whoever waits next looks before it sleeps */
     }
     uint64_t due_ns = sl_mailbox_sleep(client->mailbox, sl_clock_monotonic_ns());
-    if (SL_MIN(due_ns, next_due(client, SL_NEVER_NS)) < client->polled_until_ns) {
+    due_ns = SL_MIN(due_ns, next_due(client, SL_NEVER_NS));
+    if (client->polling && due_ns < client->polled_until_ns) {
         kick(client);
     }
+    if (outside) {
+        sl_client_ends_wake_at(client, due_ns);
+    }
+}
+
+bool sl_client_pump(struct sl_client *client)
+{
+    return pump(client);
+}
+
+void sl_client_keep(struct sl_client *client)
+{
+    poller_keep(client);
 }
 
 /* Somebody polls as long as somebody waits. */
@@ -452,6 +471,7 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {
         err = call->code; /* could not be encoded */
+        sl_client_ends_forget(client, call);
         if (why != NULL) {
             *why = call->why;
         }

@@ -81,6 +81,7 @@ struct sl_client_call {
     bool ever_sent, silenced, done;
     bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
     uint64_t connects; /* ... connections came to stand since it was first sent */
+    struct sl_op *op;  /* whose end is told (ends.c), once; NULL: of none */
     sl_err code;
     struct sl_error why;
 };
@@ -94,6 +95,7 @@ struct sl_client {
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
     bool read_only, leases;
+    _Atomic bool holds; /* look-ups of blocks hold what they find */
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
@@ -118,6 +120,8 @@ struct sl_client {
     struct sl_codec *codec;
     struct sl_client_call *calls;
     uint32_t call_count;
+    struct sl_client_call *ended_first, *ended_last; /* of ops, not told yet; by next */
+    struct sl_client_ends *ends; /* NULL: nobody asked for the descriptor of ends */
     uint64_t next_seq, next_op_id;
     uint64_t given_up[SL_CLIENT_GIVEN_UP_MAX]; /* seq of reserves, a ring */
     uint32_t given_up_next;
@@ -151,6 +155,10 @@ void sl_attachment_close(struct sl_attachment *attachment);
 sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
                                struct sl_error *why);
 void sl_client_leases_close(struct sl_attachment *at);
+/* Look-ups of this client hold blocks from now on. */
+void sl_client_holds_begin(struct sl_client *client);
+/* What they hold them with; NULL: the node has nothing for it. */
+const struct sl_leases *sl_client_holds(const struct sl_attachment *at);
 /* sl_index_find and sl_index_find_batch (entries may be NULL), leasing what they find. */
 sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment *at,
                       struct sl_object_key key, struct sl_entry *entry);
@@ -196,6 +204,21 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
 sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
 void sl_client_sleep(uint64_t ns);
+
+/* Under the client's lock: takes what has arrived, sends again what is due, ends what is over,
+ * without waiting. True: more may be there. */
+bool sl_client_pump(struct sl_client *client);
+/* Then, before the lock is given up: arms the mailbox again for whoever sleeps. */
+void sl_client_keep(struct sl_client *client);
+
+/* ---- ends.c: the descriptor of ends; under the client's lock but for the last one ---- */
+/* The call of an op ended: sl_client_ended will give it. */
+void sl_client_ends_add(struct sl_client *client, struct sl_client_call *call);
+/* It is not to be given any more. */
+void sl_client_ends_forget(struct sl_client *client, struct sl_client_call *call);
+/* Whoever sleeps at the descriptor wakes at due_ns; 0: at once. */
+void sl_client_ends_wake_at(struct sl_client *client, uint64_t due_ns);
+void sl_client_ends_close(struct sl_client *client);
 
 /* ---- ahead.c ---- */
 /* A value of this size was put. */

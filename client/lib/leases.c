@@ -13,7 +13,10 @@ sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *a
                                struct sl_error *why)
 {
     const char *shm_dir = client->paths.shm_dir;
-    if (!client->leases || client->read_only || sl_index_view_lease_ttl(at->view) == 0) {
+    bool blocks = atomic_load_explicit(&client->holds, memory_order_relaxed) &&
+                  sl_index_view_lease_blocks(at->view) != 0;
+    bool objects = client->leases && sl_index_view_lease_ttl(at->view) != 0;
+    if (client->read_only || (!objects && !blocks)) {
         return SL_OK;
     }
     struct sl_leases *old = atomic_load_explicit(&at->leases, memory_order_acquire);
@@ -36,6 +39,24 @@ sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *a
     }
     atomic_store_explicit(&at->leases, fresh, memory_order_release);
     return SL_OK;
+}
+
+void sl_client_holds_begin(struct sl_client *client)
+{
+    struct sl_attachment *at = sl_client_attachment(client);
+    bool begun = atomic_load_explicit(&client->holds, memory_order_relaxed);
+    if (begun && (sl_client_holds(at) != NULL || sl_index_view_lease_blocks(at->view) == 0)) {
+        return; /* from now on they come with the attachment */
+    }
+    pthread_mutex_lock(&client->lock);
+    atomic_store_explicit(&client->holds, true, memory_order_relaxed);
+    (void)sl_client_leases_follow(client, at, NULL); /* those that failed are tried again soon */
+    pthread_mutex_unlock(&client->lock);
+}
+
+const struct sl_leases *sl_client_holds(const struct sl_attachment *at)
+{
+    return atomic_load_explicit(&at->leases, memory_order_acquire);
 }
 
 void sl_client_leases_close(struct sl_attachment *at)

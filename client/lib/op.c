@@ -96,6 +96,7 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     }
     op->engine = engine;
     op->store = store;
+    op->context = request->context;
     op->block_count = request->device_block_count;
     op->bitmap_bytes = (uint64_t)request->device_block_count / 8 + 1;
     op->tokens = malloc((size_t)request->token_count * sizeof *op->tokens);
@@ -314,6 +315,7 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
     op->call.deadline_ns = deadline_ns;
     op->call.answered = op_answered;
     op->call.context = op;
+    op->call.op = op;
     op_message(op, request, side);
     err = sl_client_call_start(engine->client, &op->call, why);
     if (err != SL_OK) {
@@ -542,6 +544,16 @@ bool sl_op_block_existed(const struct sl_op *op, uint32_t block)
     return bit_of(op, op->existed, block);
 }
 
+bool sl_op_block_loaded(const struct sl_op *op, uint32_t block)
+{
+    return !op->store && op->settled && block < op->result.block_count;
+}
+
+void *sl_op_context(const struct sl_op *op)
+{
+    return op->context;
+}
+
 /* CANCEL and OP_FENCED: both say whether the op's blocks are free. */
 static void fence_answered(void *context, const struct sl_msg *reply)
 {
@@ -620,6 +632,7 @@ void sl_op_release(struct sl_op **op)
     struct sl_client *client = gone->engine->client;
     pthread_mutex_lock(&client->lock);
     bool running = !gone->call.done;
+    sl_client_ends_forget(client, &gone->call);
     pthread_mutex_unlock(&client->lock);
     if (running) {
         struct sl_msg cancel = {

@@ -25,6 +25,7 @@ struct sl_op {
     unsigned char *hashes;
     uint32_t hash_bytes; /* 0: tokens */
     char *extras;
+    void *context; /* the caller's */
     uint32_t block_count;
     bool store, cancelled;
     uint64_t handover_id;           /* 0: none */

@@ -690,6 +690,7 @@ struct sl_op_request {
     /* With hashes, [pools]: a table of device blocks for each pool, device_block_count entries.
      * NULL: device_blocks is that of all pools. */
     const uint32_t *const *pool_blocks;
+    void *context; /* the caller's own (sl_op_context) */
 };
 struct sl_op_result {
     sl_err code;
@@ -714,6 +715,11 @@ sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *re
  * from 0 = first_block. */
 bool sl_op_block_stored(const struct sl_op *op, uint32_t block);
 bool sl_op_block_existed(const struct sl_op *op, uint32_t block);
+/* Of an ended load: whether the block is in its device block. The others are as they were, or partly
+ * written. */
+bool sl_op_block_loaded(const struct sl_op *op, uint32_t block);
+/* As the request said. */
+void *sl_op_context(const struct sl_op *op);
 /* Asks for an early end; the op then ends with SL_ERR_CANCELLED unless it was faster. Waits 200 ms
  * at most. */
 sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why);
@@ -726,6 +732,60 @@ void sl_op_release(struct sl_op **op);
 
 /* The same without waiting: SL_ERR_BUSY while it runs. For a loop that must not stop. */
 sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result);
+
+/* ---- ends of ops, for a loop that waits for other things as well ---- */
+
+/* A descriptor that polls readable (POLLIN, EPOLLIN) when ops of this client may have ended, by
+ * their deadlines, too: also when no other thread waits, and of all its engines. Whoever finds it
+ * readable calls sl_client_ended, which makes it unreadable again. There is no thread behind it. It
+ * belongs to the client, is the same for each call, and is only polled. A fork has no use of it.
+ * Errors: SL_ERR_OS, SL_ERR_PERMISSION (read-only), SL_ERR_INVALID (of another process). */
+sl_err sl_client_event_fd(struct sl_client *client, int *fd, struct sl_error *why);
+/* Gives at most `room` ops that have ended, each of them once, in the order in which they ended;
+ * those that were released are not given. Never waits. Of what is given sl_op_poll has the result.
+ * Any number of threads. */
+uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t room);
+
+/* ---- looking blocks up, by the engine's keys ----
+ *
+ * What a scheduler asks before it gives a request its device blocks. The index in shared memory
+ * answers: nobody is asked, nothing is waited for, and each block costs one probe, whatever its
+ * ranks and pools. A block counts when all its parts are in memory or on disk; what other nodes
+ * have does not. The process needs no memory in the engine (rank_count 0). Any number of threads.
+ *
+ * What was found may be evicted before its load begins, unless the look-up holds it. A hold is a
+ * lease in shared memory. It costs no message, and ends by its time alone; the process may die
+ * meanwhile, and so may the registrar. Until then the block is not evicted. Where there is a disk
+ * it may leave memory for it when nothing else can; a disk that is full may still let go of it, and
+ * whoever removes it does. What is on disk alone stays there. */
+struct sl_look {
+    const unsigned char *hashes; /* as of sl_op_request: hash_bytes (1 to 64) each, one a block */
+    uint32_t hash_bytes;
+    uint32_t count; /* of blocks, at most 65,536 */
+    /* 0: a prefix is there when all its blocks are. Else when its last `window` blocks are, or all
+     * of a shorter one. So it is for sliding windows, and with 1 for states (Mamba). */
+    uint32_t window;
+    uint64_t hold_ns; /* 0: none. Else what the prefix needs is held so long; the node's setting
+                         block_lease cuts it */
+};
+struct sl_looked {
+    uint32_t prefix_count;  /* of blocks: the longest prefix that is there */
+    uint64_t held_until_ns; /* CLOCK_MONOTONIC; 0: nothing is held */
+};
+/* there: NULL, or (count + 7) / 8 bytes that say of each block whether it is there, bit i & 7 of
+ * byte i >> 3; with holds, whether it is there and stays. Errors: SL_ERR_INVALID,
+ * SL_ERR_UNREACHABLE (the node was stopped). */
+sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, struct sl_looked *out,
+                      unsigned char *there, struct sl_error *why);
+/* Where the pools of a model are registered apart, by what a prefix needs of them: what was found of
+ * one such class. */
+struct sl_look_class {
+    const unsigned char *there; /* as sl_engine_look gives it */
+    uint32_t window;
+};
+/* The longest prefix of at most count blocks that is there in all classes. To hold it, the blocks
+ * it needs are looked up again, with hold_ns. Pure. */
+uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count);
 
 /* ---- by layers ----
  *

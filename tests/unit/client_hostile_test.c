@@ -199,9 +199,12 @@ START_TEST(memory_of_another_layout_is_refused_at_once_and_by_name)
         struct sl_index_options index = {.shm_dir = node.dir.path,
                                          .index_bytes_max = SL_MIB,
                                          .arena = node.arena,
-                                         .lease_ttl_ns = SL_NS_PER_S};
+                                         .leases.object_ns = SL_NS_PER_S};
         ck_assert_int_eq(sl_index_open(&index, &created, &node.index, NULL), SL_OK);
-        ck_assert_int_eq(sl_index_leases_open(node.index, node.dir.path, SL_NS_PER_S, &why), SL_OK);
+        ck_assert_int_eq(sl_index_leases_open(node.index, node.dir.path,
+                                              (struct sl_lease_times){.object_ns = SL_NS_PER_S},
+                                              &why),
+                         SL_OK);
         /* A registrar that seems to be starting must not make it wait. */
         sl_tmpdir_write(sl_tmpdir_at(&node.dir, "registrar.sock", path, sizeof path), "", 0);
         int fd = open(sl_tmpdir_at(&node.dir, forged[_i], path, sizeof path), O_RDWR);

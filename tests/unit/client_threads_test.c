@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +51,19 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     struct timespec later = *at;
     later.tv_sec += never_by_time ? ENDLESS_S : 0;
     return __real_pthread_cond_timedwait(cond, mutex, &later);
+}
+
+/* The timer of the descriptor of ends, likewise. */
+static _Atomic bool no_timers;
+
+int __real_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old)
+{
+    uint64_t at_ns =
+        (uint64_t)at->it_value.tv_sec * SL_NS_PER_S + (uint64_t)at->it_value.tv_nsec;
+    bool looks_again = at_ns > sl_clock_monotonic_ns() + SHORT_WAIT_NS;
+    return no_timers && looks_again ? 0 : __real_timerfd_settime(fd, flags, at, old);
 }
 
 static void pause_us(uint32_t us)
@@ -158,6 +172,7 @@ static void bed_close(struct bed *bed)
 {
     atomic_store_explicit(&bed->stop, true, memory_order_relaxed);
     (void)pthread_join(bed->actor_thread, NULL);
+    sl_client_ends_close(&bed->client);
     sl_mailbox_close(&bed->client.mailbox);
     sl_mailbox_close(&bed->actor);
     sl_codec_destroy(&bed->client.codec);
@@ -298,6 +313,198 @@ START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
         for (uint32_t i = 0; i < THREADS_MAX; i++) {
             ck_assert_int_eq(workers[i].first, SL_OK);
         }
+        bed_close(&bed);
+    }
+END_TEST
+
+/* ---- ends of ops, told at the descriptor ---- */
+
+#define OPS_PER_THREAD 40u
+#define OPS_AT_ONCE    4u
+
+/* Stands for an op: its end is told with its own address. */
+struct paper_op {
+    struct sl_client_call call;
+    _Atomic uint32_t told;
+    sl_err code;
+};
+
+static struct sl_op *told_as(struct paper_op *paper)
+{
+    return (struct sl_op *)(void *)paper;
+}
+
+static sl_err paper_start(struct sl_client *client, struct paper_op *paper, uint64_t timeout_ns)
+{
+    *paper = (struct paper_op){
+        .call = {.to = "registrar",
+                 .deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns),
+                 .msg.type = SL_MSG_PING,
+                 .op = told_as(paper)}};
+    return sl_client_call_start(client, &paper->call, NULL);
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    return poll(&polled, 1, timeout_ms) == 1;
+}
+
+/* Starts ops, OPS_AT_ONCE at a time, and has nothing to do with their ends. */
+struct submitter {
+    struct bed *bed;
+    pthread_t thread;
+    struct paper_op ops[OPS_PER_THREAD];
+    sl_err first;
+};
+
+static void *submitter_run(void *context)
+{
+    struct submitter *self = context;
+    for (uint32_t i = 0; i < OPS_PER_THREAD && self->first == SL_OK; i++) {
+        while (i >= OPS_AT_ONCE && self->ops[i - OPS_AT_ONCE].told == 0) {
+            pause_us(ANSWER_PAUSE_US / 2);
+        }
+        self->first = paper_start(&self->bed->client, &self->ops[i], DEADLINE_NS);
+    }
+    return NULL;
+}
+
+static const struct {
+    uint32_t submitting, waiting;
+    uint64_t ring_bytes;
+    uint32_t room;
+} loops[] = {
+    {.submitting = 1, .ring_bytes = 65536, .room = 16},
+    {.submitting = 2, .ring_bytes = 65536, .room = 1},
+    {.submitting = 4, .ring_bytes = 65536, .room = 16},
+    {.submitting = 8, .ring_bytes = 65536, .room = 3},
+    {.submitting = 1, .waiting = 1, .ring_bytes = 65536, .room = 16},
+    {.submitting = 2, .waiting = 2, .ring_bytes = 65536, .room = 1},
+    {.submitting = 4, .waiting = 4, .ring_bytes = 65536, .room = 16},
+    {.submitting = 8, .waiting = 8, .ring_bytes = 65536, .room = 2},
+    {.submitting = 1, .room = 16}, /* ZeroMQ alone */
+    {.submitting = 8, .room = 1},
+    {.submitting = 4, .waiting = 4, .room = 16},
+};
+
+START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
+    {
+        static struct bed bed;
+        static struct submitter submitters[THREADS_MAX];
+        struct worker waiters[THREADS_MAX];
+        uint32_t told = 0, submitting = loops[_i].submitting;
+        int fd = -1;
+        bed_open(&bed, loops[_i].ring_bytes);
+        ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
+        bed.pause_us = ANSWER_PAUSE_US / 4;
+        no_timers = true;
+        for (uint32_t i = 0; i < loops[_i].waiting; i++) {
+            waiters[i] = (struct worker){.bed = &bed, .habit = WAITS, .count = 2 * OPS_PER_THREAD};
+            ck_assert_int_eq(pthread_create(&waiters[i].thread, NULL, worker_run, &waiters[i]), 0);
+        }
+        for (uint32_t i = 0; i < submitting; i++) {
+            submitters[i] = (struct submitter){.bed = &bed};
+            ck_assert_int_eq(
+                pthread_create(&submitters[i].thread, NULL, submitter_run, &submitters[i]), 0);
+        }
+
+        while (told < submitting * OPS_PER_THREAD) {
+            struct sl_op *ops[16];
+            ck_assert_msg(readable(fd, (int)(DEADLINE_NS / SL_NS_PER_MS) / 2), "lost after %u",
+                          told);
+            uint32_t count = sl_client_ended(&bed.client, ops, loops[_i].room);
+            ck_assert_uint_le(count, loops[_i].room);
+            for (uint32_t i = 0; i < count; i++) {
+                struct paper_op *paper = (struct paper_op *)(void *)ops[i];
+                ck_assert(paper->call.done);
+                ck_assert_int_eq(paper->call.code, SL_OK);
+                ck_assert_uint_eq(atomic_fetch_add(&paper->told, 1), 0);
+            }
+            told += count;
+        }
+
+        for (uint32_t i = 0; i < submitting; i++) {
+            (void)pthread_join(submitters[i].thread, NULL);
+            ck_assert_int_eq(submitters[i].first, SL_OK);
+        }
+        for (uint32_t i = 0; i < loops[_i].waiting; i++) {
+            (void)pthread_join(waiters[i].thread, NULL);
+            ck_assert_int_eq(waiters[i].first, SL_OK);
+        }
+        struct sl_op *none[1];
+        ck_assert_uint_eq(sl_client_ended(&bed.client, none, 1), 0);
+        ck_assert(!readable(fd, 0));
+        ck_assert_ptr_null(bed.client.ended_first);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(the_descriptor_says_when_an_op_ends_by_its_deadline)
+    {
+        static struct bed bed;
+        struct paper_op paper;
+        struct sl_op *ops[2];
+        int fd = -1, again = -2;
+        bed_open(&bed, 65536);
+        ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
+        ck_assert_int_eq(sl_client_event_fd(&bed.client, &again, NULL), SL_OK);
+        ck_assert_int_eq(fd, again);
+        (void)sl_client_ended(&bed.client, ops, 2);
+        ck_assert(!readable(fd, 0));
+        atomic_store_explicit(&bed.stop, true, memory_order_relaxed); /* nobody answers */
+        (void)pthread_join(bed.actor_thread, NULL);
+        uint64_t started_ns = sl_clock_monotonic_ns();
+        ck_assert_int_eq(paper_start(&bed.client, &paper, 200 * SL_NS_PER_MS), SL_OK);
+
+        uint32_t count = 0, rounds = 0;
+        while (count == 0 && sl_clock_monotonic_ns() - started_ns < DEADLINE_NS / 2) {
+            ck_assert(readable(fd, (int)(DEADLINE_NS / SL_NS_PER_MS)));
+            count = sl_client_ended(&bed.client, ops, 2);
+            rounds++;
+        }
+
+        ck_assert_uint_eq(count, 1);
+        ck_assert_ptr_eq(ops[0], told_as(&paper));
+        ck_assert_int_eq(paper.call.code, SL_ERR_TIMEOUT);
+        ck_assert_uint_ge(sl_clock_monotonic_ns() - started_ns, 200 * SL_NS_PER_MS);
+        ck_assert_uint_lt(rounds, 100); /* it sleeps in between */
+        ck_assert_int_eq(pthread_create(&bed.actor_thread, NULL, actor_run, &bed), 0);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(an_op_that_was_let_go_is_not_told)
+    {
+        static struct bed bed;
+        struct paper_op papers[3];
+        struct sl_op *ops[4];
+        int fd = -1;
+        bed_open(&bed, 65536);
+        ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_int_eq(paper_start(&bed.client, &papers[i], DEADLINE_NS), SL_OK);
+        }
+        for (uint32_t i = 0; i < 3; i++) { /* ended, and nobody was told yet */
+            ck_assert(sl_client_call_wait(&bed.client, &papers[i].call, SL_NEVER_NS));
+        }
+        ck_assert(readable(fd, 0));
+
+        pthread_mutex_lock(&bed.client.lock);
+        sl_client_ends_forget(&bed.client, &papers[2].call); /* the last, then the first */
+        sl_client_ends_forget(&bed.client, &papers[0].call);
+        sl_client_ends_forget(&bed.client, &papers[0].call);
+        pthread_mutex_unlock(&bed.client.lock);
+
+        ck_assert_uint_eq(sl_client_ended(&bed.client, ops, 4), 1);
+        ck_assert_ptr_eq(ops[0], told_as(&papers[1]));
+        ck_assert(!readable(fd, 0));
+        ck_assert_int_eq(paper_start(&bed.client, &papers[0], DEADLINE_NS), SL_OK);
+        pthread_mutex_lock(&bed.client.lock);
+        sl_client_ends_forget(&bed.client, &papers[0].call); /* while it runs */
+        pthread_mutex_unlock(&bed.client.lock);
+        ck_assert(sl_client_call_wait(&bed.client, &papers[0].call, SL_NEVER_NS));
+        ck_assert_uint_eq(sl_client_ended(&bed.client, ops, 4), 0);
         bed_close(&bed);
     }
 END_TEST

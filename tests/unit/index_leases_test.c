@@ -11,6 +11,10 @@
 #define NOW   (1000 * SL_NS_PER_S)
 #define GRAIN 65536u /* of a lease's end */
 #define KEYS  2000u
+/* Of blocks: half as long. */
+#define HOLD (TTL / 2)
+
+static const struct sl_lease_times no_times = {0};
 
 struct lease_bed {
     struct bed bed;
@@ -20,7 +24,9 @@ struct lease_bed {
 static void leases_attach(struct lease_bed *at, uint64_t ttl_ns)
 {
     struct sl_error why = {0};
-    ck_assert_sl_ok(sl_index_leases_open(at->bed.index, at->bed.dir, ttl_ns, &why), why);
+    ck_assert_sl_ok(sl_index_leases_open(at->bed.index, at->bed.dir,
+                                         (struct sl_lease_times){ttl_ns, ttl_ns / 2}, &why),
+                    why);
     sl_index_recover(at->bed.index, NULL, NULL);
     if (ttl_ns != 0) {
         ck_assert_sl_ok(sl_leases_open(at->bed.dir, at->bed.view, &at->leases, &why), why);
@@ -218,7 +224,7 @@ START_TEST(a_node_without_leases_gives_none)
         (void)bed_insert(&at.bed, "key", 1);
         struct sl_leases *kept = at.leases;
         at.leases = NULL;
-        ck_assert_int_eq(sl_index_leases_open(at.bed.index, at.bed.dir, 0, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_leases_open(at.bed.index, at.bed.dir, no_times, NULL), SL_OK);
 
         ck_assert_int_eq(sl_leases_find(kept, &key, NOW, &entry, &end_ns), SL_OK);
         ck_assert_uint_eq(end_ns, 0);
@@ -240,7 +246,7 @@ START_TEST(an_index_is_made_with_its_leases)
                                            .index_bytes_max = at.bed.index_bytes,
                                            .key_count = at.bed.key_count,
                                            .arena = at.bed.arena,
-                                           .lease_ttl_ns = TTL};
+                                           .leases = {TTL, HOLD}};
         struct sl_error why = {0};
         bool created = false;
         sl_leases_close(&at.leases);
@@ -253,10 +259,11 @@ START_TEST(an_index_is_made_with_its_leases)
         ck_assert(created); /* a reader of this moment leases */
         ck_assert_sl_ok(sl_index_view_open(at.bed.dir, &at.bed.view, &why), why);
         ck_assert_uint_eq(sl_index_view_lease_ttl(at.bed.view), TTL);
+        ck_assert_uint_eq(sl_index_view_lease_blocks(at.bed.view), HOLD);
         ck_assert_sl_ok(sl_leases_open(at.bed.dir, at.bed.view, &at.leases, &why), why);
         sl_ref ref = bed_insert(&at.bed, "key", 1);
         uint64_t end_ns = look(&at, "key", NOW);
-        ck_assert_sl_ok(sl_index_leases_open(at.bed.index, at.bed.dir, TTL, &why), why);
+        ck_assert_sl_ok(sl_index_leases_open(at.bed.index, at.bed.dir, options.leases, &why), why);
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), end_ns);
         leases_remove(&at);
     }
@@ -443,6 +450,119 @@ START_TEST(a_key_is_leased_or_gone_and_never_both)
     }
 END_TEST
 
+/* ---- blocks ---- */
+
+static sl_ref block_insert(struct lease_bed *at, const char *key, uint64_t number)
+{
+    char part[64];
+    (void)snprintf(part, sizeof part, "%s/0", key);
+    sl_ref group = bed_group(&at->bed, key, 1);
+    sl_ref ref = bed_claim_part(&at->bed, part, number, group, 0);
+    ck_assert_int_eq(sl_index_commit(at->bed.index, ref, (struct sl_digest){1, 2}), SL_OK);
+    ck_assert(sl_index_group_fill(at->bed.index, group, 0));
+    return group;
+}
+
+/* Gives until when; 0: not held. */
+static uint64_t hold(const struct lease_bed *at, const char *key, uint64_t hold_ns, sl_err want)
+{
+    const struct sl_key text = {key, (uint32_t)strlen(key)};
+    sl_err code = SL_ERR_INTERNAL;
+    uint64_t end_ns = sl_leases_find_group_batch(at->leases, &text, 1, NOW, hold_ns, &code);
+    ck_assert_int_eq(code, want);
+    return code == SL_OK ? end_ns : 0;
+}
+
+START_TEST(a_block_that_was_found_is_held)
+    {
+        struct lease_bed at = leases_make(TTL);
+        sl_ref ref = block_insert(&at, "m/a", 1);
+        (void)bed_group(&at.bed, "m/pending", 1);
+        ck_assert_uint_eq(hold(&at, "m/a", 0, SL_OK), 0);
+        ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), 0);
+
+        uint64_t end_ns = hold(&at, "m/a", HOLD / 2, SL_OK);
+
+        ck_assert(near(end_ns, NOW + HOLD / 2));
+        ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), end_ns);
+        ck_assert(!sl_index_lease_close(at.bed.index, ref, NOW + HOLD / 2 - 1));
+        ck_assert(sl_index_lease_close(at.bed.index, ref, end_ns));
+        (void)hold(&at, "m/pending", HOLD, SL_ERR_BUSY);
+        (void)hold(&at, "m/b", HOLD, SL_ERR_NOT_FOUND);
+        (void)hold(&at, "m/a/0", HOLD, SL_ERR_NOT_FOUND); /* a part is no block */
+        leases_remove(&at);
+    }
+END_TEST
+
+START_TEST(blocks_are_held_as_long_as_the_node_allows)
+    {
+        struct lease_bed at = leases_make(TTL);
+        sl_ref ref = block_insert(&at, "m/a", 1);
+
+        ck_assert(near(hold(&at, "m/a", UINT64_MAX, SL_OK), NOW + HOLD));
+
+        ck_assert(near(sl_index_lease_end(at.bed.index, ref, NOW), NOW + HOLD));
+        struct sl_leases *kept = at.leases;
+        ck_assert_int_eq(sl_index_leases_open(at.bed.index, at.bed.dir, no_times, NULL), SL_OK);
+        at.leases = kept;
+        ck_assert_uint_eq(hold(&at, "m/a", HOLD, SL_OK), 0);
+        leases_remove(&at);
+    }
+END_TEST
+
+/* Closed for good, as by a registrar that was stopped there: a look-up without a hold sees it. */
+START_TEST(a_block_that_is_being_evicted_is_not_held)
+    {
+        struct lease_bed at = leases_make(TTL);
+        sl_ref ref = block_insert(&at, "m/a", 1);
+        ck_assert(sl_index_lease_close(at.bed.index, ref, NOW));
+
+        (void)hold(&at, "m/a", HOLD, SL_ERR_NOT_FOUND);
+        (void)hold(&at, "m/a", 0, SL_OK);
+
+        sl_index_lease_reopen(at.bed.index, ref);
+        ck_assert(near(hold(&at, "m/a", HOLD, SL_OK), NOW + HOLD));
+        leases_remove(&at);
+    }
+END_TEST
+
+START_TEST(a_batch_of_blocks_answers_as_single_look_ups_do)
+    {
+        static char names[300][16];
+        static struct sl_key keys[300];
+        static sl_err codes[300], held[300];
+        static sl_ref refs[300];
+        struct lease_bed at = leases_make(TTL);
+        for (uint32_t i = 0; i < 300; i++) {
+            snprintf(names[i], sizeof names[i], "m/%u", i);
+            keys[i] = (struct sl_key){names[i], (uint32_t)strlen(names[i])};
+            if (i % 3 == 0) {
+                refs[i] = block_insert(&at, names[i], i + 1);
+            } else if (i % 3 == 1) {
+                (void)bed_group(&at.bed, names[i], 2);
+            }
+        }
+        keys[299].length = SL_KEY_BYTES_MAX + 1;
+        keys[298].length = 0;
+
+        sl_index_find_group_batch(at.bed.view, keys, 300, codes);
+        uint64_t end_ns = sl_leases_find_group_batch(at.leases, keys, 300, NOW, HOLD, held);
+
+        ck_assert(near(end_ns, NOW + HOLD));
+        for (uint32_t i = 0; i < 300; i++) {
+            ck_assert_int_eq(codes[i],
+                             sl_index_find_group(at.bed.view, keys[i].at, keys[i].length));
+            ck_assert_int_eq(held[i], codes[i]);
+            ck_assert_int_eq(codes[i], i >= 298     ? SL_ERR_NOT_FOUND
+                                       : i % 3 == 0 ? SL_OK
+                                       : i % 3 == 1 ? SL_ERR_BUSY
+                                                    : SL_ERR_NOT_FOUND);
+            ck_assert(refs[i] == 0 || sl_index_lease_end(at.bed.index, refs[i], NOW) == end_ns);
+        }
+        leases_remove(&at);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_leases");
@@ -461,5 +581,9 @@ int main(void)
     tcase_add_loop_test(tcase, damaged_leases_are_made_anew, 0, SL_COUNT(damages));
     tcase_add_test(tcase, a_batch_answers_and_leases_as_single_look_ups_do);
     tcase_add_test(tcase, a_key_is_leased_or_gone_and_never_both);
+    tcase_add_test(tcase, a_block_that_was_found_is_held);
+    tcase_add_test(tcase, blocks_are_held_as_long_as_the_node_allows);
+    tcase_add_test(tcase, a_block_that_is_being_evicted_is_not_held);
+    tcase_add_test(tcase, a_batch_of_blocks_answers_as_single_look_ups_do);
     return suite_run(tcase, "index_leases");
 }

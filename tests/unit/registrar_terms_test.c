@@ -504,6 +504,122 @@ START_TEST(bundles_of_many_members_come_and_go)
     }
 END_TEST
 
+/* ---- blocks that a look-up holds; by default nodes let it ---- */
+
+#define BLOCK_PARTS 2u
+
+/* Gives until when it is held by this look-up; 0: it is not there. */
+static uint64_t hold(struct node *node, const struct sl_leases *leases, const char *block)
+{
+    struct sl_key text = {block, (uint32_t)strlen(block)};
+    sl_err code = SL_ERR_INTERNAL;
+    uint64_t end_ns =
+        sl_leases_find_group_batch(leases, &text, 1, node->fake.env.now_ns, 2 * SL_NS_PER_S, &code);
+    ck_assert(code == SL_OK || code == SL_ERR_NOT_FOUND);
+    return code == SL_OK ? end_ns : 0;
+}
+
+/* Four blocks fill the memory. */
+static void blocks_put(struct node *node, const char *prefix, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char block[32];
+        snprintf(block, sizeof(block), "m/%s%u", prefix, i);
+        node_put_block(node, "client.1", block, BLOCK_PARTS, BIG / BLOCK_PARTS, 0);
+    }
+}
+
+static bool block_there(struct node *node, const char *block)
+{
+    return sl_index_find_group(node->view, block, (uint32_t)strlen(block)) == SL_OK;
+}
+
+START_TEST(a_block_that_a_look_up_holds_is_passed_by_until_its_time_ends)
+    {
+        struct node *node = start(NULL);
+        struct sl_leases *leases = leases_of(node);
+        blocks_put(node, "a", 4);
+        ck_assert_uint_ge(hold(node, leases, "m/a0"), node->fake.env.now_ns + 2 * SL_NS_PER_S);
+
+        blocks_put(node, "b", 3);
+
+        ck_assert(block_there(node, "m/a0"));
+        ck_assert(!block_there(node, "m/a1") && !block_there(node, "m/a3"));
+        ck_assert_uint_eq(node_metric(node, "leased_count"), 1);
+        fake_pass(&node->fake, 2 * SL_NS_PER_S + MARGIN);
+        ck_assert_uint_eq(node_metric(node, "leased_count"), 0);
+        blocks_put(node, "c", 4);
+        ck_assert(!block_there(node, "m/a0"));
+        ck_assert_uint_eq(hold(node, leases, "m/a0"), 0);
+        sl_leases_close(&leases);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_killed_registrar_keeps_held_blocks)
+    {
+        struct node *node = start(NULL);
+        struct sl_leases *leases = leases_of(node);
+        blocks_put(node, "a", 4);
+        (void)hold(node, leases, "m/a0");
+
+        restart(node);
+        blocks_put(node, "b", 2);
+
+        ck_assert(block_there(node, "m/a0") && !block_there(node, "m/a1"));
+        sl_leases_close(&leases);
+        node_end(node);
+    }
+END_TEST
+
+/* Where objects are leased, too, parts count as before. */
+START_TEST(a_part_that_is_leased_keeps_its_block_open)
+    {
+        struct node *node = start(with_leases);
+        struct sl_leases *leases = leases_of(node);
+        blocks_put(node, "a", 4);
+        (void)look(node, leases, "m/a0/1");
+
+        blocks_put(node, "b", 1);
+
+        ck_assert(block_there(node, "m/a0") && !block_there(node, "m/a1"));
+        ck_assert_uint_ne(hold(node, leases, "m/a0"), 0);
+        sl_leases_close(&leases);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_removal_takes_what_a_look_up_holds)
+    {
+        struct node *node = start(NULL);
+        struct sl_leases *leases = leases_of(node);
+        blocks_put(node, "a", 1);
+        (void)hold(node, leases, "m/a0");
+
+        ck_assert_int_eq(node_remove(node, "client.1", "m/a0"), SL_OK);
+
+        ck_assert(!block_there(node, "m/a0"));
+        sl_leases_close(&leases);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_node_may_hold_no_blocks)
+    {
+        static const char *const without[] = {"block_lease", "0", "lease_ttl", "2s", NULL};
+        struct node *node = start(without);
+        struct sl_leases *leases = leases_of(node);
+        blocks_put(node, "a", 4);
+        ck_assert_uint_eq(hold(node, leases, "m/a0"), 0);
+
+        blocks_put(node, "b", 1);
+
+        ck_assert(!block_there(node, "m/a0"));
+        sl_leases_close(&leases);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- with a disk ---- */
 
 static const char *const with_disk[] = {"lease_ttl", "2s", "disk", "64MiB", NULL};
@@ -587,6 +703,11 @@ int main(void)
     tcase_add_test(tcase, bundles_of_many_members_come_and_go);
     tcase_add_test(tcase, on_disk_too_what_is_leased_may_leave_memory_last);
     tcase_add_test(tcase, a_killed_registrar_keeps_leases);
+    tcase_add_test(tcase, a_block_that_a_look_up_holds_is_passed_by_until_its_time_ends);
+    tcase_add_test(tcase, a_killed_registrar_keeps_held_blocks);
+    tcase_add_test(tcase, a_part_that_is_leased_keeps_its_block_open);
+    tcase_add_test(tcase, a_removal_takes_what_a_look_up_holds);
+    tcase_add_test(tcase, a_node_may_hold_no_blocks);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -32,7 +32,8 @@ struct reg_space {
 
 struct reg_settings { /* that several parts go by */
     uint64_t memory, memory_chunk, disk, index_memory, index_keys, reservation_ttl_ns,
-        fence_timeout_ns, lease_ttl_ns, message_bytes_max;
+        fence_timeout_ns, message_bytes_max;
+    struct sl_lease_times leases;
     uint32_t reservations_max, clients_max, ranks, queue_messages;
 };
 

@@ -14,12 +14,25 @@
 
 /* ---- leases of units ---- */
 
+/* The record of a block whose look-ups may hold it; 0: a unit of another kind, or they may not. */
+static sl_ref held_block(const struct registrar *self, sl_ref unit)
+{
+    struct sl_entry entry;
+    if (self->set.leases.block_ns == 0) {
+        return 0;
+    }
+    sl_index_read(self->index, unit, &entry);
+    return entry.kind == SL_RECORD_GROUP ? unit : 0;
+}
+
+/* Its parts are looked up as objects by those who know their keys. */
 uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
-    uint64_t end_ns = 0;
-    if (self->set.lease_ttl_ns == 0) {
-        return 0;
+    sl_ref block = held_block(self, unit);
+    uint64_t end_ns = block != 0 ? sl_index_lease_end(self->index, block, self->env->now_ns) : 0;
+    if (self->set.leases.object_ns == 0) {
+        return end_ns;
     }
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
@@ -42,11 +55,22 @@ static void parts_reopen(struct registrar *self, const struct reg_unit_parts *pa
     }
 }
 
+static void block_reopen(struct registrar *self, sl_ref block)
+{
+    if (block != 0) {
+        sl_index_lease_reopen(self->index, block);
+    }
+}
+
 bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
     struct sl_entry entry;
-    if (self->set.lease_ttl_ns == 0) {
+    sl_ref block = held_block(self, unit);
+    if (block != 0 && !sl_index_lease_close(self->index, block, self->env->now_ns)) {
+        return false;
+    }
+    if (self->set.leases.object_ns == 0) {
         return true;
     }
     sl_index_read(self->index, unit, &entry);
@@ -57,6 +81,7 @@ bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
     for (uint32_t i = 0; i < parts.count; i++) {
         if (!sl_index_lease_close(self->index, parts.refs[i], self->env->now_ns)) {
             parts_reopen(self, &parts, i);
+            block_reopen(self, block);
             return false;
         }
     }
@@ -66,7 +91,8 @@ bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
 void reg_unit_lease_reopen(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
-    if (self->set.lease_ttl_ns != 0) {
+    block_reopen(self, held_block(self, unit));
+    if (self->set.leases.object_ns != 0) {
         reg_unit_parts(self, unit, &parts);
         parts_reopen(self, &parts, parts.count);
     }

@@ -1,0 +1,209 @@
+/* client/lib/blocks.c - which blocks are there, by the keys that the engine made.
+ *
+ * A block is a GROUP record under MODEL/BLOCK, where BLOCK is its hash in lower-case hex. Keys are
+ * made a few at a time and looked up side by side, so that memory's latency is paid once for many.
+ * An entry that changes under the look-up is looked at again (index_reader.c). What is still busy
+ * then is being written or removed, and is not there. Groups never move to another record, so no
+ * block is missed that was there all the time. */
+#include "client/lib/engine.h"
+
+#include <string.h>
+
+#define LOOK_KEYS      64u /* keys at a time: they stay in the first-level cache */
+#define HASH_BYTES_MAX 64u
+#define MODEL_BYTES    33u /* identity and '/' */
+#define KEY_BYTES      (MODEL_BYTES + 2 * HASH_BYTES_MAX + 7u)
+
+struct look_keys {
+    char texts[LOOK_KEYS][KEY_BYTES];
+    struct sl_key keys[LOOK_KEYS];
+    sl_err codes[LOOK_KEYS];
+};
+
+/* What one pass over some of the blocks goes by. */
+struct look_pass {
+    const struct sl_attachment *at;
+    const struct sl_leases *leases; /* NULL: nothing is held */
+    uint64_t now_ns, hold_ns;
+    bool until_miss; /* what comes behind the first missing block does not matter */
+    bool busy;       /* out: something was being written, or the index was dead */
+    uint64_t held_until_ns;
+};
+
+static void hex_write(char *to, const unsigned char *from, uint32_t bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (uint32_t i = 0; i < bytes; i++) {
+        to[2 * i] = digits[from[i] >> 4];
+        to[2 * i + 1] = digits[from[i] & 15];
+    }
+}
+
+static void keys_begin(const struct sl_engine *engine, const struct sl_look *look,
+                       struct look_keys *keys)
+{
+    for (uint32_t i = 0; i < SL_MIN(look->count, LOOK_KEYS); i++) {
+        memcpy(keys->texts[i], engine->identity, MODEL_BYTES - 1);
+        keys->texts[i][MODEL_BYTES - 1] = '/';
+        keys->keys[i] =
+            (struct sl_key){.at = keys->texts[i], .length = MODEL_BYTES + 2 * look->hash_bytes};
+    }
+}
+
+static bool bit_get(const unsigned char *bits, uint32_t at)
+{
+    return ((uint32_t)bits[at >> 3] >> (at & 7) & 1u) != 0;
+}
+
+static void bit_put(unsigned char *bits, uint32_t at, bool value)
+{
+    unsigned char bit = (unsigned char)(1u << (at & 7));
+    bits[at >> 3] = (unsigned char)(value ? bits[at >> 3] | bit : bits[at >> 3] & ~bit);
+}
+
+/* Looks blocks [first, end) up; there may be NULL. Gives the first that is missing, or end. */
+static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t end,
+                            struct look_keys *keys, struct look_pass *pass, unsigned char *there)
+{
+    uint32_t missing = end;
+    for (uint32_t from = first; from < end && (missing == end || !pass->until_miss);
+         from += LOOK_KEYS) {
+        uint32_t share = SL_MIN(end - from, LOOK_KEYS);
+        for (uint32_t i = 0; i < share; i++) {
+            hex_write(&keys->texts[i][MODEL_BYTES],
+                      look->hashes + (size_t)(from + i) * look->hash_bytes, look->hash_bytes);
+        }
+        /* Behind the first that is missing nothing need stay. */
+        if (pass->leases != NULL && missing == end) {
+            uint64_t end_ns = sl_leases_find_group_batch(pass->leases, keys->keys, share,
+                                                         pass->now_ns, pass->hold_ns, keys->codes);
+            pass->held_until_ns = pass->held_until_ns == 0 || end_ns == 0
+                                      ? SL_MAX(pass->held_until_ns, end_ns)
+                                      : SL_MIN(pass->held_until_ns, end_ns);
+        } else {
+            sl_index_find_group_batch(pass->at->view, keys->keys, share, keys->codes);
+        }
+        for (uint32_t i = 0; i < share; i++) {
+            bool found = keys->codes[i] == SL_OK;
+            pass->busy = pass->busy || keys->codes[i] == SL_ERR_BUSY;
+            missing = found || missing != end ? missing : from + i;
+            if (there != NULL) {
+                bit_put(there, from + i, found);
+            }
+        }
+    }
+    return missing;
+}
+
+/* ---- prefixes ---- */
+
+/* The longest prefix of at most count blocks. */
+static uint32_t prefix_of(const struct sl_look_class *class, uint32_t count)
+{
+    uint32_t end = count;
+    for (uint32_t at = count; class->window != 0 && at > 0 && end - at < class->window; at--) {
+        end = bit_get(class->there, at - 1) ? end : at - 1;
+    }
+    for (uint32_t at = 0; class->window == 0 && at < end; at++) {
+        end = bit_get(class->there, at) ? end : at;
+    }
+    return end;
+}
+
+uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count)
+{
+    uint32_t before;
+    do { /* each class gives its longest within what the others leave */
+        before = count;
+        for (uint32_t i = 0; i < class_count; i++) {
+            count = prefix_of(&classes[i], count);
+        }
+    } while (count != before);
+    return count;
+}
+
+/* ---- look-ups ---- */
+
+static sl_err look_check(const struct sl_look *look, struct sl_error *why)
+{
+    if (look->count > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "look-up of %u blocks, at most %d", look->count,
+                       SL_BATCH_MAX);
+    }
+    if (look->hash_bytes == 0 || look->hash_bytes > HASH_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "look-up: hashes of %u bytes, 1 to %u",
+                       look->hash_bytes, HASH_BYTES_MAX);
+    }
+    if (look->hashes == NULL && look->count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "look-up: %u hashes at no address", look->count);
+    }
+    return SL_OK;
+}
+
+/* Of a prefix with a window. What was found and is gone when it is to be held makes it shorter. */
+static uint32_t window_hold(const struct sl_look *look, struct look_keys *keys,
+                            struct look_pass *pass, unsigned char *there)
+{
+    const struct sl_look_class class = {.there = there, .window = look->window};
+    uint32_t prefix = prefix_of(&class, look->count);
+    for (uint32_t held = UINT32_MAX; pass->leases != NULL && held != prefix;) {
+        uint32_t first = prefix - SL_MIN(prefix, look->window);
+        held = prefix;
+        pass->held_until_ns = 0;
+        (void)blocks_look(look, first, prefix, keys, pass, there);
+        prefix = prefix_of(&class, prefix);
+    }
+    return prefix;
+}
+
+static void look_up(const struct sl_look *look, struct look_keys *keys, struct look_pass *pass,
+                    struct sl_looked *out, unsigned char *there)
+{
+    unsigned char bits[SL_BATCH_MAX / 8];
+    if (look->window == 0) {
+        pass->until_miss = there == NULL;
+        out->prefix_count = blocks_look(look, 0, look->count, keys, pass, there);
+    } else {
+        struct look_pass all = {.at = pass->at};
+        unsigned char *found = there != NULL ? there : bits;
+        (void)blocks_look(look, 0, look->count, keys, &all, found);
+        pass->busy = all.busy;
+        out->prefix_count = window_hold(look, keys, pass, found);
+    }
+    out->held_until_ns = out->prefix_count == 0 ? 0 : pass->held_until_ns;
+}
+
+sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, struct sl_looked *out,
+                      unsigned char *there, struct sl_error *why)
+{
+    struct sl_client *client = engine->client;
+    struct look_keys keys;
+    sl_err err = look_check(look, why);
+    if (err == SL_OK) {
+        err = sl_client_reattach(client, !sl_index_view_linked(sl_client_attachment(client)->view),
+                                 why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (look->hold_ns != 0) {
+        sl_client_holds_begin(client);
+    }
+    keys_begin(engine, look, &keys);
+    /* Twice at most: what is busy may be an index that was replaced meanwhile. */
+    for (uint32_t i = 0; i < 2; i++) {
+        struct look_pass pass = {.at = sl_client_attachment(client), .hold_ns = look->hold_ns};
+        struct sl_looked looked = {0};
+        if (look->hold_ns != 0) {
+            pass.leases = sl_client_holds(pass.at);
+            pass.now_ns = sl_clock_monotonic_ns();
+        }
+        look_up(look, &keys, &pass, &looked, there);
+        *out = looked;
+        if (!pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
+            sl_client_attachment(client) == pass.at) {
+            break;
+        }
+    }
+    return SL_OK;
+}

@@ -576,6 +576,10 @@ int main(void)
     tcase_add_test(tcase, the_last_call_of_a_thread_that_polls_leaves_nobody_behind);
     tcase_add_test(tcase, a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs);
     tcase_add_test(tcase, each_call_ends_by_its_own_deadline);
+    tcase_add_loop_test(tcase, a_loop_at_the_descriptor_learns_of_every_end_once, 0,
+                        SL_COUNT(loops));
+    tcase_add_test(tcase, the_descriptor_says_when_an_op_ends_by_its_deadline);
+    tcase_add_test(tcase, an_op_that_was_let_go_is_not_told);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -413,6 +413,13 @@ static PyMethodDef client_methods[] = {
            "prefetch(keys, *, timeout=None)\n--\n\nBrings values from this node's disk into memory "
            "and waits. A code for "
            "each: 0 came, EXISTS was there, NOT_FOUND, NO_SPACE, ..."),
+    METHOD("event_fd", sl_py_event_fd, METH_NOARGS,
+           "event_fd()\n--\n\nA descriptor that polls readable when ops of this client may have "
+           "ended: then ended_ops() says which. It is the client's: it is only polled."),
+    METHOD("ended_ops", sl_py_ended_ops, METH_NOARGS,
+           "ended_ops()\n--\n\nA list of (Op, OpResult) of ops that have ended, each of them once; "
+           "never waits, and raises nothing for an op that failed (result.code, result.why). An op "
+           "that was released, or is not kept by anybody, is not told of."),
     METHOD("contribute", sl_py_contribute, WORDS,
            "contribute(name, length, *, timeout=None)\n--\n\nLends so many bytes of memory to the "
            "node, under a name of its own, as long as the client is open. UnsupportedError: the "

@@ -602,6 +602,15 @@ static PyMethodDef engine_methods[] = {
            "over. When the op, or layer_wait, says that blocks are loaded, they are in place: work "
            "that is submitted afterwards sees them, on every stream. By hashes and blocks as "
            "store."),
+    METHOD(
+        "look", sl_py_look_blocks, WORDS,
+        "look(hashes, *, hash_bytes=0, window=0, hold=None)\n--\n\nHow many blocks from the first "
+        "one on are there, in memory or on disk, by the engine's own keys (as of store). Asks "
+        "nobody and waits for nobody. window: a prefix needs its last so many blocks alone. "
+        "hold: seconds for which what it needs is not evicted."),
+    METHOD("look_there", sl_py_look_there, WORDS,
+           "look_there(hashes, *, hash_bytes=0, window=0, hold=None)\n--\n\nThe same number, and a "
+           "bitmap of all blocks: bit i & 7 of byte i >> 3."),
     METHOD("send", sl_py_send, WORDS,
            "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
            "ticket=None, hold=None, "

@@ -133,6 +133,14 @@ PyObject *sl_py_unregister_memory(PyObject *self, PyObject *args);
 /* ---- batches.c ---- */
 extern PyType_Spec sl_py_batches_spec;
 
+/* ---- blocks.c: methods of the engine, of the module, of the client ---- */
+PyObject *sl_py_look_blocks(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_look_there(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_look_prefix(PyObject *module, PyObject *args);
+PyObject *sl_py_event_fd(PyObject *self, PyObject *none);
+/* op.c: a method of the client */
+PyObject *sl_py_ended_ops(PyObject *self, PyObject *none);
+
 /* ---- rules.c: functions of the module; methods of the client ---- */
 PyObject *sl_py_store_config(PyObject *module, PyObject *args, PyObject *names);
 PyObject *sl_py_pool_creator(PyObject *module, PyObject *args, PyObject *names);

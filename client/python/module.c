@@ -230,6 +230,9 @@ static PyMethodDef module_methods[] = {
     {"handover_mode", sl_py_handover_mode, METH_NOARGS,
      "What FD_PD_TRANSFER_VIA_STORAGE says: HANDOVER_BY_STORAGE or HANDOVER_DIRECT. ConfigError: "
      "it says anything else."},
+    {"look_prefix", sl_py_look_prefix, METH_VARARGS,
+     "look_prefix(classes, count)\n--\n\nThe longest prefix of at most count blocks that is there in "
+     "all classes of pools, pairs of a bitmap of Engine.look_there and a window."},
     {"team_number", sl_py_team_number, METH_O,
      "team_number(name)\n--\n\nThe number of a team, of what its processes have in common and "
      "nobody else has: a str or bytes, 16 or more."},

@@ -8,11 +8,13 @@
 #define SLICE_NS   (NS_PER_S / 10) /* how late a signal is seen while waiting */
 #define TOKENS_MAX 4194304
 #define EVENTS_MAX 64 /* ranks */
+#define ENDED_MAX  256
 
 struct py_op {
     struct py_life life;
     struct py_engine *engine; /* a use of it, until released */
     struct sl_op *op;
+    bool starting; /* it has no life yet, though it may have ended */
 };
 
 /* ---- results ---- */
@@ -210,9 +212,7 @@ static void op_end(PyObject *object)
         return;
     }
     if (!sl_py_foreign(self->engine->client)) {
-        PyThreadState *unlocked = PyEval_SaveThread();
-        sl_op_release(&gone);
-        PyEval_RestoreThread(unlocked);
+        sl_op_release(&gone); /* with the GIL, which sl_py_ended_ops has; it waits for nobody */
     }
     sl_py_leave(self->engine);
 }
@@ -249,11 +249,14 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
     bool started = false;
     if (request_take(state, words, &request) && sl_py_enter(engine)) {
         started = true;
+        self->starting = true;
+        request.request.context = self; /* borrowed: the op ends with it */
         PyThreadState *unlocked = PyEval_SaveThread();
         err = way_start(way, engine->engine, &request.request, handover, &self->op, &why);
         PyEval_RestoreThread(unlocked);
     }
     request_release(&request);
+    self->starting = false;
     if (err == SL_OK) {
         self->engine = (struct py_engine *)Py_NewRef(object); /* with the use that was taken */
         sl_py_begin(self, &op_kind);
@@ -349,6 +352,65 @@ PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
         options.receipt = &receipt;
     }
     return op_start(self, WAY_RECEIVE, &words, &options);
+}
+
+/* ---- ends of ops ---- */
+
+/* An op that another thread has started and not given to its caller yet. The caller holds it. */
+static void op_settle(const struct py_op *self)
+{
+    while (self->starting) {
+        PyThreadState *unlocked = PyEval_SaveThread();
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        PyEval_RestoreThread(unlocked);
+    }
+}
+
+/* Appends the op and its result; false: an exception is set. */
+static bool ended_add(struct py_state *state, struct py_op *self, PyObject *list)
+{
+    struct sl_op_result result;
+    op_settle(self);
+    if (!self->life.open) {
+        return true; /* released meanwhile */
+    }
+    if (sl_op_poll(self->op, &result) != SL_OK) { /* waits for nobody */
+        return true;
+    }
+    PyObject *told = result_of(state, &result);
+    PyObject *pair = told == NULL ? NULL : PyTuple_Pack(2, (PyObject *)self, told);
+    bool fine = pair != NULL && PyList_Append(list, pair) == 0;
+    Py_XDECREF(told);
+    Py_XDECREF(pair);
+    return fine;
+}
+
+/* The GIL is kept from when an op is given until its object is held: no op is released then. */
+PyObject *sl_py_ended_ops(PyObject *object, PyObject *none)
+{
+    struct py_client *client = (struct py_client *)object;
+    struct sl_op *ops[ENDED_MAX];
+    PyObject *held[ENDED_MAX];
+    (void)none;
+    if (!sl_py_enter(client)) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    uint32_t count = list == NULL ? 0 : sl_client_ended(client->client, ops, ENDED_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        held[i] = Py_NewRef((PyObject *)sl_op_context(ops[i]));
+    }
+    bool fine = list != NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        fine = fine && ended_add(sl_py_state(object), (struct py_op *)held[i], list);
+        Py_DECREF(held[i]);
+    }
+    sl_py_leave(client);
+    if (!fine) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    return list;
 }
 
 /* ---- an op under way ---- */
@@ -551,6 +613,11 @@ static PyObject *op_block_existed(PyObject *self, PyObject *block)
     return block_ask(self, block, sl_op_block_existed);
 }
 
+static PyObject *op_block_loaded(PyObject *self, PyObject *block)
+{
+    return block_ask(self, block, sl_op_block_loaded);
+}
+
 static PyObject *op_layer_ready(PyObject *object, PyObject *layer)
 {
     struct py_op *self = (struct py_op *)object;
@@ -652,6 +719,9 @@ static PyMethodDef op_methods[] = {
            "first_block)."),
     METHOD("block_existed", op_block_existed, METH_O,
            "block_existed(block)\n--\n\nOf an ended store: whether the block was there already."),
+    METHOD("block_loaded", op_block_loaded, METH_O,
+           "block_loaded(block)\n--\n\nOf an ended load: whether the block is in its device block. "
+           "Blocks count from first_block."),
     METHOD("layer_ready", op_layer_ready, METH_O,
            "layer_ready(layer)\n--\n\nOf a store by layers (layer_count): this layer is computed. "
            "In order."),

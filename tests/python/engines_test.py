@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import os
+import select
 import signal
 import sys
 import threading
@@ -279,6 +280,107 @@ class Keys(OnNode):
                              (OverflowError, {"hashes": keys, "blocks": [0, 1], "hash_bytes": -1})]:
             with self.subTest(words=words):
                 self.assertRaises(error, engine.store, **words)
+
+    def test_looking_blocks_up(self):
+        engine = self.register()
+        keys = [bytes([i]) * 16 for i in range(20)]
+        self.assertEqual(engine.look(keys), 0)
+        for first, count in ((0, 5), (6, 3)):
+            engine.store(hashes=keys[first:first + count], blocks=list(range(count))).wait()
+        bits = 0b1_1101_1111
+        self.assertEqual(engine.look(keys), 5)
+        self.assertEqual(engine.look(b"".join(keys), hash_bytes=16, hold=1.5), 5)
+        self.assertEqual(engine.look_there(keys), (5, bits.to_bytes(3, "little")))
+        self.assertEqual([engine.look(keys, window=window) for window in (1, 2, 3, 4, 5, 6)], [9, 9, 9, 5, 5, 5])
+        self.assertEqual(engine.look_there(keys, window=1, hold=1)[0], 9)
+        self.assertEqual((engine.look([]), engine.look(b"", hash_bytes=8), engine.look_there([])), (0, 0, (0, b"")))
+        there = engine.look_there(keys)[1]
+        self.assertEqual([sluice.look_prefix([(there, 0), (there, window)], 20) for window in (0, 1)], [5, 5])
+        self.assertEqual(sluice.look_prefix([(there, 1), (b"\xff\xff\xff", 0)], 20), 9)
+        self.assertEqual(sluice.look_prefix([(there, 1)], 3), 3)
+        for error, words in [(TypeError, [5, 20]), (TypeError, [[5], 20]), (ValueError, [[], 20]), (ValueError, [[(b"", 0)], 20]),
+                             (TypeError, [[("text", 0)], 4])]:
+            self.assertRaises(error, sluice.look_prefix, *words)
+        self.assertRaises(sluice.InvalidError, engine.look, b"x" * 17, hash_bytes=16)
+        self.assertRaises(TypeError, engine.look, 5)
+        self.assertRaises(TypeError, engine.look)
+        self.assertRaises(ValueError, engine.look, keys, hold=-1)
+
+    def test_what_is_held_is_not_evicted(self):
+        with Node(ranks=1, memory="16MiB", settings=["--block-lease", "60s"]) as node, client(node) as one:
+            layers = [sluice.Layer(0, 64 << 20, 1 << 20, 1 << 20)]
+            engine = one.engine("e", pools=[sluice.Pool("p", 0, layers, memory_bytes=64 << 20)], block_tokens=4, block_count=64)
+            keys = [bytes([i]) * 8 for i in range(40)]
+            self.assertEqual(engine.store(hashes=keys[:4], blocks=range(4)).wait().stored_count, 4)
+            self.assertEqual(engine.look(keys[:4], hold=60), 4)
+            for i in range(4, 40):
+                engine.store(hashes=keys[i:i + 1], blocks=[i]).wait()
+            self.assertEqual(engine.look(keys[:4]), 4)
+            self.assertLess(engine.look_there(keys)[1].count(b"\xff"), 4)
+            self.assertEqual(engine.load(hashes=keys[:4], blocks=range(40, 44)).wait().block_count, 4)
+
+    def test_ends_of_ops_at_a_descriptor(self):
+        engine, fd = self.register(), self.client.event_fd()
+        self.assertEqual(fd, self.client.event_fd())
+        self.assertEqual(self.client.ended_ops(), [])
+        keys, kept, told = [bytes([i]) * 8 for i in range(200)], {}, []
+        for number in (1, 2, 4, 8):
+            def submit(first, count, number=number):
+                for i in range(first, first + count):
+                    op = engine.store(hashes=[bytes([i, number]) * 8], blocks=[i % BLOCKS])
+                    kept[id(op)] = op
+            threads = [threading.Thread(target=submit, args=(i * 20, 20)) for i in range(number)]
+            for thread in threads:
+                thread.start()
+            told, ends = [], time.monotonic() + 30
+            while len(told) < 20 * number and time.monotonic() < ends:
+                self.assertTrue(select.select([fd], [], [], 10)[0])
+                for op, result in self.client.ended_ops():
+                    self.assertIs(kept[id(op)], op)
+                    self.assertEqual((result.code, result.stored_count), (0, 1))
+                    self.assertTrue(op.block_stored(0) and not op.block_loaded(0))
+                    told.append(id(op))
+            for thread in threads:
+                thread.join()
+            self.assertEqual(sorted(told), sorted(kept))
+            kept.clear()
+        gone = engine.store(hashes=keys[:1], blocks=[0])
+        gone.wait()
+        gone.release()
+        engine.store(hashes=keys[1:2], blocks=[0])  # kept by nobody
+        load = engine.load(hashes=[bytes([0, 1]) * 8, b"none" * 4], blocks=[1, 2])
+        wait_until(lambda: load.poll() is not None, 10, "the load")
+        self.assertEqual([op for op, _ in self.client.ended_ops()], [load])
+        self.assertEqual([load.block_loaded(i) for i in range(3)], [True, False, False])
+        self.assertEqual(self.client.ended_ops(), [])
+
+    def test_threads_that_start_release_and_ask_for_ends(self):
+        """An op that is released while it is told is nobody's afterwards."""
+        engine, stop, seen = self.register(), threading.Event(), []
+        self.client.event_fd()
+
+        def churn(number):
+            for i in range(150):
+                op = engine.store(hashes=[bytes([number, i % 250]) * 8], blocks=[number])
+                if i % 3 == 0:
+                    op.wait()
+                op.release()
+
+        def ask():
+            while not stop.is_set():
+                for op, result in self.client.ended_ops():
+                    seen.append(result.stored_count)
+        asking = [threading.Thread(target=ask) for _ in range(2)]
+        churning = [threading.Thread(target=churn, args=(number,)) for number in range(4)]
+        for thread in asking + churning:
+            thread.start()
+        for thread in churning:
+            thread.join()
+        stop.set()
+        for thread in asking:
+            thread.join()
+        self.assertTrue(seen)
+        self.assertEqual(set(seen), {1})
 
     def test_one_rank_writes_what_two_read(self):
         one = self.register("one", pools=[self.halves()])

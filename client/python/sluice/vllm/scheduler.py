@@ -158,12 +158,8 @@ class Scheduler:
     def prefix_of_all(self, looked):
         """The longest that suits all classes; what it needs is held."""
         there = [self.node.look_there(at, hashes, group.window_blocks) for at, (group, _, hashes) in enumerate(looked)]
-        if len({group.block_tokens for group, _, _ in looked}) == 1:
-            count = min(len(hashes) for _, _, hashes in looked)
-            tokens = sluice.look_prefix([(bits, group.window_blocks) for bits, (group, _, _) in zip(there, looked)], count) * looked[0][0].block_tokens
-        else:
-            tokens = hit_tokens([(bits_text(bits, len(hashes)), group.window_blocks, group.block_tokens)
-                                 for bits, (group, _, hashes) in zip(there, looked)])
+        tokens = hit_tokens([(bits_text(bits, len(hashes)), group.window_blocks, group.block_tokens)
+                             for bits, (group, _, hashes) in zip(there, looked)])
         for at, (group, _, hashes) in enumerate(looked):
             count = tokens // group.block_tokens
             first = max(0, count - group.window_blocks) if group.window_blocks else 0

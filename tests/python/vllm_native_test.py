@@ -229,7 +229,7 @@ class Node:
         count = len(op.hashes) if blocks is None else blocks
         if op in self.stores and code == sluice.Code.OK:
             self.keys[op.at].update(op.hashes)
-        self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced)))
+        self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced, why="")))
 
     def ended(self):
         over, self.over = self.over, []

@@ -19,7 +19,7 @@ from .scheduler import Scheduler, Told
 from .settings import parse
 from .stats import SluicePromMetrics, SluiceStats
 
-log = logging.getLogger("sluice.vllm")
+log = logging.getLogger("vllm.sluice")
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ from .layout import Class
 OPEN_SECONDS = 0.5
 NUDGE_SECONDS = 1.0
 BATCH_MAX = 65536
-log = logging.getLogger("sluice.vllm")
+log = logging.getLogger("vllm.sluice")
 
 
 class Registered:

@@ -5,12 +5,15 @@ A block that is stored or loaded is referenced until nothing of Sluice touches i
 nor a sliding window gives it to another request meanwhile."""
 
 import dataclasses
+import logging
 import time
 from typing import Any, Optional
 
 import sluice
 
+log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
 FENCE_PAUSE_SECONDS = 0.2
+SAY_SECONDS = 10.0         # between two lines of failures
 FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
 IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
 NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
@@ -111,6 +114,7 @@ class Scheduler:
         self.finished = set()     # loads that ended well, not told to vLLM
         self.paused_until = 0.0
         self.register_at = 0.0
+        self.say_at = 0.0
         self.stats = {}
 
     # ---- look-up ----
@@ -262,10 +266,14 @@ class Scheduler:
             return call(at, hashes, tables, timeout)
         except sluice.SluiceError as error:
             self.count(start_errors=1)
-            self.node_lost(error.code)
+            self.node_lost(error.code, f"not started: {error}")
             return None
 
-    def node_lost(self, code):
+    def node_lost(self, code, why):
+        """An op has failed; nothing when it has not."""
+        if code != sluice.Code.OK and self.now() >= self.say_at:
+            log.warning("a load or store has failed (%s): %s", sluice.Code(code).name, why)
+            self.say_at = self.now() + SAY_SECONDS
         if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
             if self.now() >= self.register_at:
                 self.told.register = True
@@ -341,7 +349,7 @@ class Scheduler:
         self.store_count -= 1
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
                    stored_bytes=result.bytes, store_failures=result.code != sluice.Code.OK)
-        self.node_lost(result.code)
+        self.node_lost(result.code, result.why)
         if self.events is not None and result.code == sluice.Code.OK:
             self.events.append((store.chunk.at, store.hashes))
         self.fenced_or_later(op, store.chunk.held, result)
@@ -350,7 +358,7 @@ class Scheduler:
         load.ops -= 1
         load.good[at] = min(result.block_count, load.chunks[at].count) if result.code == sluice.Code.OK else 0
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
-        self.node_lost(result.code)
+        self.node_lost(result.code, result.why)
         if not result.fenced:  # still written to, perhaps: the request gets other blocks
             load.unfenced = True
             held = load.chunks[at].held

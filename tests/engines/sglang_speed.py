@@ -1,6 +1,7 @@
 """How fast pages go: 64 at a time between a host pool of SGLang and the node, by sluice.sglang, by SGLang's MooncakeStore, and as a
 plain copy of the same bytes. Each round stores other keys; what is read is what was stored just before."""
 
+import ctypes
 import resource
 import statistics
 import time
@@ -13,9 +14,10 @@ from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.storage import StorageBackendFactory
 
 import sglang_worker
+import sluice
 from sglang_worker import PAGE
 
-ROUNDS, WARM = 15, 3
+ROUNDS, WARM = 25, 3
 DIM, LAYERS = 64, 16
 
 
@@ -33,22 +35,26 @@ class Speed:
         with host_memory_budget_scope(1 << 30):
             self.pool = MHATokenToKVPoolHost(device.get_device_pool_infos()[0].buffer_info, 2, 0, PAGE, "page_first", pin_memory=False,
                                              device_capacity_tokens=device.size, start_layer=0, end_layer=LAYERS)
-        self.pool.kv_buffer.view(torch.uint8).random_(0, 256)
+        self.bytes = self.pool.kv_buffer.view(torch.uint8)
+        self.bytes.random_(0, 256)
         self.first = torch.arange(self.pages * PAGE)  # what is stored, and where it is read to
         self.second = self.first + self.pages * PAGE
-        self.stores = {"sluice.sglang": self.storage("dynamic", native), "MooncakeStore, our wheel": self.storage("mooncake", sglang_worker.store_config(told))}
+        self.client = sluice.Client()
+        cut = {"sluice.sglang, heads cut in two": self.storage("dynamic", native, tp_lcm_size=2)} if heads > 1 else {}
+        self.stores = {"sluice.sglang": self.storage("dynamic", native), **cut,
+                       "MooncakeStore, our wheel": self.storage("mooncake", sglang_worker.store_config(told))}
 
-    def storage(self, name, extra):
+    def storage(self, name, extra, **more):
         config = HiCacheStorageConfig(tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, is_mla_model=False,
                                       enable_storage_metrics=False, is_page_first_layout=True, model_name="engines/speed",
-                                      extra_config=extra)
+                                      extra_config=extra, **more)
         storage = StorageBackendFactory.create_backend(name, config, self.pool)
         storage.register_mem_pool_host(self.pool)
         return storage
 
     def measure(self):
         times = {path: ([], []) for path in ("memcpy", *self.stores)}
-        target = torch.zeros_like(self.pool.kv_buffer[:, :self.pages * PAGE])
+        target = torch.zeros(self.pages * self.page_bytes, dtype=torch.uint8)
         for number in range(WARM + ROUNDS):
             keep = number >= WARM
             self.copied(target, times["memcpy"] if keep else ([], []))
@@ -70,9 +76,15 @@ class Speed:
         return answer
 
     def copied(self, target, into):
-        source = self.pool.kv_buffer[:, :self.pages * PAGE]
-        self.timed(lambda: target.copy_(source), into[0])
-        self.timed(lambda: self.pool.kv_buffer[:, self.pages * PAGE:2 * self.pages * PAGE].copy_(target), into[1])
+        first, size, whole = self.bytes.data_ptr(), self.pages * self.page_bytes // 2, self.bytes[0].nbytes
+
+        def copy(to_pool):  # K and V of the pages, each in one run
+            for half in (0, 1):
+                ours, theirs = first + half * whole + to_pool * size, target.data_ptr() + half * size
+                ctypes.memmove(*((ours, theirs) if to_pool else (theirs, ours)), size)
+
+        self.timed(lambda: copy(False), into[0])
+        self.timed(lambda: copy(True), into[1])
 
     def round(self, storage, keys, into):
         if not all(self.timed(lambda: storage.batch_set_v1(keys, self.first), into[0])):
@@ -80,9 +92,11 @@ class Speed:
         if not all(self.timed(lambda: storage.batch_get_v1(keys, self.second), into[1])):
             raise RuntimeError("not all was read")
         half = self.pages * PAGE
-        if not torch.equal(self.pool.kv_buffer[:, :half], self.pool.kv_buffer[:, half:2 * half]):
+        if not torch.equal(self.bytes[:, :half], self.bytes[:, half:2 * half]):
             raise RuntimeError("other bytes than were stored")
+        self.client.remove_all()  # room for the next round, in memory that was used before
 
     def close(self):
         for storage in self.stores.values():
             storage.close()
+        self.client.close()

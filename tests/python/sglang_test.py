@@ -3,12 +3,13 @@ that fails is a miss. tests/engines/sglang_native.py drives the same with SGLang
 
 import logging
 import os
+import signal
 import time
 import unittest
 
 from python_support import client, sluice
 import sglang_standin as standin
-from node_support import Node, PATIENCE, main
+from node_support import Node, PATIENCE, free_port, main, wait_until
 
 standin.install()
 
@@ -255,6 +256,30 @@ class Hybrid(OnNode):
         self.assertEqual(store.batch_exists_v2(KEYS, [PoolTransfer(PoolName.INDEXER, keys=KEYS)]).kv_hit_pages, 2)
 
 
+class Peers(OnNode):
+    """Two nodes that are peers, here on one host."""
+
+    def peer(self, name, ports, other, other_ports):
+        node = Node(ranks=1, memory="64MiB", settings=[
+            "--node-name", name, "--peers", f"{other}@127.0.0.1:{other_ports[0]}", "--cluster-listen", f"127.0.0.1:{ports[0]}", "--fabric", "tcp",
+            "--fabric-address", f"127.0.0.1:{ports[1]}", "--cluster-plaintext", "true"])
+        node.__enter__()
+        self.addCleanup(node.__exit__)
+        return node
+
+    def test_pages_of_another_node_are_hits_where_peers_are_asked(self):
+        ports = [free_port() for _ in range(4)]
+        nodes = [self.peer("a", ports[:2], "b", ports[2:]), self.peer("b", ports[2:], "a", ports[:2])]
+        pools = [fill(mha()), fill(mha())]
+        stores = [self.store(pool, node=node) for pool, node in zip(pools, nodes)]
+        alone = self.store(mha(), {"peers": False}, node=nodes[1])
+        stores[0].batch_set_v1(KEYS[:3], indices(1, 2, 3))
+        wait_until(lambda: stores[1].batch_exists(KEYS) == 3, 20, "b hears of a's pages")
+        self.assertEqual(alone.batch_exists(KEYS), 0)
+        self.assertEqual(stores[1].batch_get_v1(KEYS[:4], indices(4, 5, 6, 7)), [True] * 3 + [False])
+        self.assertEqual([pools[1].page(page) for page in (4, 5, 6)], [pools[0].page(page) for page in (1, 2, 3)])
+
+
 class Failures(OnNode):
     def lines(self, call):
         with self.assertLogs(node_module.logger, logging.INFO) as caught:
@@ -281,6 +306,20 @@ class Failures(OnNode):
             time.sleep(1.1)  # it was left alone for `retry`
             said = self.lines(lambda: self.assertEqual(store.batch_set_v1(KEYS[1:2], indices(1)), [True]))
             self.assertIn("works again", said[-1])
+
+    def test_an_actor_that_stands_still_costs_a_deadline_at_most(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            pool = fill(mha())
+            store = self.store(pool, {"timeout": 1}, node=node)
+            store.batch_set_v1(KEYS[:1], indices(0))
+            os.kill(node.pid("registrar"), signal.SIGSTOP)
+            began = time.monotonic()
+            stored = store.batch_set_v1(KEYS[1:2], indices(1))[0]  # the supervisor may have replaced it by then
+            self.assertLess(time.monotonic() - began, 2 * PATIENCE)
+            self.assertEqual(store.batch_exists(KEYS), 1 + stored)
+            self.assertEqual(store.batch_get_v1(KEYS[:1], indices(5)), [True])
+            self.assertEqual(pool.page(5), pool.page(0))
+            wait_until(lambda: store.batch_set_v1(KEYS[2:3], indices(2)) == [True], 20, "pages are stored again")
 
     def test_no_room_is_said_once(self):
         with Node(ranks=1, memory="1MiB") as node:

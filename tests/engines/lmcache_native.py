@@ -3,15 +3,18 @@ connector of its multi-process server, and the secondary tier. Every byte that c
 
 import json
 import os
+import statistics
 import subprocess
 
 import kills
 import lmcache_package
-from harness import HERE, ROOT, Node, Outcome, Scenario, Worker, check, progress, wait_until
+from harness import HERE, ROOT, Node, Outcome, Scenario, Table, Worker, check, progress, wait_until
 from lmcache_engine import COUNT, VARIABLES, WORK_SECONDS, Lmcache
 from reasons import Skipped
 
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
+SPEED_CHUNKS = ((128, 32768), (2048, 32768))  # (tokens of a chunk, of a prompt): 256 KiB and 4 MiB, 64 MiB
+SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB, TOKEN_BYTES = 10, 3, 2, 2048
 TIER_CHUNKS = 64       # of 64 KiB in vLLM's own memory
 TIER_COUNT = 32
 TIMEOUT = 5            # seconds that a job may take: what a failure costs at most
@@ -217,6 +220,39 @@ class Native(Lmcache):
         worker.stop()
         return Outcome(0, TIER_COUNT, note)
 
+    # ---- figures ----
+
+    def speed(self):
+        """The plug-in and the drop-in connector, on one node, in turns."""
+        node = Node(self.run, memory_bytes=SPEED_GIB << 30)
+        sides = {"native": {**node.settings, "PYTHONPATH": package_of(self.run)}, "drop-in": node.client_variables()}
+        table = Table("LMCache's storage manager: GB/s (CPU seconds of the engine's process a GB)",
+                      ("chunk", "side", "put", "get, handed over", "get, copied on", "memcpy"))
+        for tokens, count in SPEED_CHUNKS:
+            answers = {name: [] for name in sides}
+            workers = {name: self.speed_worker(node, variables, tokens, name) for name, variables in sides.items()}
+            for _ in range(SPEED_TURNS):
+                for name, worker in workers.items():
+                    answers[name].append(worker.ask(do="speed", rounds=SPEED_ROUNDS, count=count))
+            for name, several in answers.items():
+                table.rows.append((f"{tokens * TOKEN_BYTES >> 10} KiB", name, *(
+                    f"{statistics.median(one[what][0] for one in several):.2f} ({statistics.median(one[what][1] for one in several):.3f})"
+                    for what in ("put", "handed", "get", "memcpy"))))
+            for worker in workers.values():
+                worker.stop()
+        node.stop()
+        self.run.tables.append(table)
+        return Outcome(note="figures below")
+
+    def speed_worker(self, node, variables, tokens, name):
+        told = {"native": {"timeout": TIMEOUT}} if name == "native" else {"master": node.address}
+        worker = Worker(self.run, self.script, f"speed-{name}", self.run.variables(**variables, **self.settings),
+                        {"chunk": tokens, "gib": 0.5, **told})
+        worker.answer(self.start_seconds)
+        return worker
+
+    # ---- all of them ----
+
     def node_dead(self):
         """The node dies as a whole under all three, and starts again: they end what they were asked, and then find all."""
         node, engine, tier = self.node(), self.worker(), self.tier()
@@ -253,6 +289,6 @@ def scenarios(run):
         ("restart of the node", native.restart), ("kill -9 of an engine", native.engine_killed),
         *((f"kill -9 {actor}", lambda actor=actor: native.killed(actor)) for actor in kills.ACTORS),
         *((f"tier: kill -9 {actor}", lambda actor=actor: native.tier_killed(actor)) for actor in kills.ACTORS),
-        ("kill -9 of the whole node", native.node_dead),
+        ("kill -9 of the whole node", native.node_dead), ("speed", native.speed),
     ]
     return [Scenario(f"native {name}", action) for name, action in rows]

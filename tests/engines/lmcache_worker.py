@@ -5,6 +5,7 @@ copies between CPU tensors and the engine's memory objects. The tokens of a prom
 a seed, so that every process knows them. Arguments: one JSON object, read in engine_make()."""
 
 import os
+import statistics
 import threading
 import time
 import types
@@ -175,6 +176,55 @@ class Worker:
             answer = self.retrieve(seed, count)
             rounds, found, wrong = rounds + 1, found + answer["found"], wrong + (not answer["right"])
         return {"rounds": rounds, "found": found, "wrong": wrong}
+
+    def speed(self, rounds, count):
+        """GB/s and seconds of this process's CPU for each GB, medians of the rounds: chunks stored until they are found, handed over by a
+        read, read and copied on as to an engine; and a copy of as many bytes alone."""
+        torch.set_num_threads(1)
+        manager = self.engine.storage_manager
+        location, = (name for name in manager.storage_backends if name != "LocalCPUBackend")
+        found = {"put": [], "handed": [], "get": [], "memcpy": []}
+        source, pool = cache_of(1, count, 0), torch.zeros(2, LAYERS, count, HEADS * HEAD, dtype=torch.float16)
+        gigabytes = source.nbytes / 1e9
+
+        def timed(name, call):
+            wall_s, cpu_s = time.monotonic(), time.process_time()
+            answer = call()
+            found[name].append((gigabytes / (time.monotonic() - wall_s), (time.process_time() - cpu_s) / gigabytes))
+            return answer
+
+        def put(keys, objects):
+            manager.batched_put(keys, objects)
+            while manager.batched_contains(keys)[0] < len(keys):
+                time.sleep(0.0002)
+
+        def get(keys, chunks):
+            objects = manager.batched_get(keys, location)
+            for one, (start, end, _) in zip(objects, chunks):
+                pool[:, :, start:end].copy_(one.tensor)
+            return objects
+
+        def let_go(objects):
+            for one in objects:
+                one.ref_count_down()
+
+        for turn in range(rounds + 1):
+            chunks = list(self.engine.token_database.process_tokens(tokens_of(1000 + turn, count)))
+            keys = [key for _, _, key in chunks]
+            objects = [manager.allocate(self.engine.metadata.get_shapes(end - start), self.engine.metadata.get_dtypes(), busy_loop=False)
+                       for start, end, _ in chunks]
+            for one, (start, end, _) in zip(objects, chunks):
+                one.tensor.copy_(source[:, :, start:end])
+            timed("put", lambda: put(keys, objects))
+            let_go(timed("handed", lambda: manager.batched_get(keys, location)))
+            pool.zero_()
+            objects = timed("get", lambda: get(keys, chunks))
+            let_go(objects)
+            if not same_bytes(pool, source):
+                return {"error": "other bytes than were stored"}
+            timed("memcpy", lambda: pool.copy_(source))
+            manager.batched_remove(keys)
+        return {name: [statistics.median(column) for column in zip(*figures[1:])] for name, figures in found.items()}
 
     def close(self):
         LMCacheEngineBuilder.destroy("worker")

@@ -17,7 +17,7 @@ import engine_stubs as stubs
 from python_support import client, sluice
 from node_support import PACE, PATIENCE, ROOT, Node, main, wait_until
 
-from sluice import linking, lmcache, lmcache_l2
+from sluice import lmcache, lmcache_l2
 
 TOKEN_SHAPE = (2, 4, 1, 8)  # of float16: 128 bytes
 TOKEN_BYTES, CHUNK = 128, 256
@@ -323,13 +323,6 @@ class WithoutNode(OnNode):
         with mock.patch.dict(os.environ, nowhere), self.assertRaises(sluice.UnreachableError):
             lmcache_l2.Connector(instance="nobody", start_wait=0.3)
         self.assertGreaterEqual(time.monotonic() - began, 0.3)
-
-    def test_numbers_are_numbers(self):
-        self.assertEqual((linking.number("n", "5", 1, 9), linking.number("n", 2.0, 1, 9), linking.number("n", "0.5", 0, 1, float)), (5, 2, 0.5))
-        for given in ("x", None, [], 10, 0, "1.5"):
-            with self.assertRaises(ValueError, msg=given):
-                linking.number("n", given, 1, 9)
-        self.assertEqual([linking.switch("s", one) for one in (True, "on", "FALSE", 0, "1")], [True, True, False, False, True])
 
 
 class SecondLevel(OnNode):

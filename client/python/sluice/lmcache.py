@@ -21,7 +21,8 @@ from lmcache.v1.memory_management import MemoryAllocatorInterface, MemoryFormat,
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 from . import Code, NotFoundError, SluiceError
-from .linking import Link, Options, Said, number, switch
+from .backend import Options, number, switch
+from .linking import ROWS, Link, Said
 
 OPTION = "sluice."
 KEY_BYTES_MAX = 1024
@@ -154,8 +155,8 @@ class SluiceBackend(StoragePluginInterface):
             raise ValueError("SluiceBackend: use_layerwise is not supported")
         super().__init__(dst_device=dst_device, config=config, metadata=metadata, local_cpu_backend=local_cpu_backend, loop=loop)
         given = {name[len(OPTION):]: value for name, value in (config.extra_config or {}).items() if name.startswith(OPTION)}
-        self._options = Options(given, {"zero_copy": switch, "pin_timeout": lambda name, value: number(name, value, 1, 86400, float)},
-                                {"zero_copy": True, "pin_timeout": float(config.pin_timeout_sec)}, where="extra_config: " + OPTION)
+        rows = {**ROWS, "zero_copy": (switch, True), "pin_timeout": (number(1, 86400, float), float(config.pin_timeout_sec))}
+        self._options = Options(given, rows, where="extra_config: " + OPTION)
         # A GPU reads memory that its driver knows: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
         # All ranks have the same bytes: the first one stores them.

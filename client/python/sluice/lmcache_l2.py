@@ -6,8 +6,9 @@ lmcache_howto.md has the options, and what happens on failures. All work is done
 
 import time
 
-from . import Batches, Client, UnreachableError
-from .linking import Options, number
+from . import Batches, UnreachableError
+from .backend import Options, number
+from .linking import ROWS
 
 WAIT_STEP_SECONDS = 0.2
 
@@ -18,8 +19,7 @@ class Connector:
     start_wait: seconds that a node may take to appear, 0 to 3600; UnreachableError then, and LMCache does not start."""
 
     def __init__(self, **given):
-        options = Options(given, {"start_wait": lambda name, value: number(name, value, 0, 3600, float)}, {"start_wait": 10.0},
-                          where="adapter_params: ")
+        options = Options(given, {**ROWS, "start_wait": (number(0, 3600, float), 10.0)}, where="adapter_params: ")
         self._client = self._attach(options)
         self._batches = Batches(self._client, threads=options.threads, depth=options.depth, timeout=options.timeout,
                                 prefix="lmcache-l2/")
@@ -35,7 +35,7 @@ class Connector:
         end_s = time.monotonic() + options.start_wait
         while True:
             try:
-                return Client(options.instance, config=options.config)
+                return options.open()
             except UnreachableError:
                 if time.monotonic() >= end_s:
                     raise

@@ -16,7 +16,8 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from . import SluiceError
-from .linking import Link, Options, Said, switch
+from .backend import Options, one_of, switch
+from .linking import ROWS, Link, Said
 
 FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
 FAILED_MAX = 65536
@@ -44,9 +45,9 @@ class SluiceTier(SecondaryTierManager):
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **given):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        options = Options(given, {"enable_kv_events": switch, "locality": lambda name, value: None if value is None else Locality(value)},
-                          {"enable_kv_events": False, "locality": None}, where=f"secondary tier {tier_type}: ")
-        self.locality = options.locality
+        rows = {**ROWS, "enable_kv_events": (switch, False), "locality": (one_of("LOCAL", "REMOTE"), None)}
+        options = Options(given, rows, where=f"secondary tier {tier_type}: ")
+        self.locality = None if options.locality is None else Locality(options.locality)
         self._timeout = options.timeout
         self._said = Said(logging.getLogger("sluice.vllm_tier"))
         self._events = [] if options.enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None

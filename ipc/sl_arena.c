@@ -263,11 +263,11 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
     return SL_OK;
 }
 
-sl_err sl_arena_current(const struct sl_arena *arena, const char *directory)
+sl_err sl_arena_current(struct sl_arena *arena, const char *directory)
 {
     char name[ARENA_NAME_BYTES];
     arena_name(arena->id, name);
-    return sl_segment_current(&arena->segment, directory, name);
+    return sl_segment_followed(&arena->segment, directory, name);
 }
 
 sl_err sl_arena_follow(const char *directory, uint32_t id, struct sl_arena **arena,

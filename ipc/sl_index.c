@@ -91,7 +91,8 @@ bool sl_index_view_linked(const struct sl_index_view *view)
 
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why)
 {
-    sl_err err = *view == NULL ? SL_ERR_STALE : sl_index_view_current(*view, shm_dir);
+    sl_err err =
+        *view == NULL ? SL_ERR_STALE : sl_segment_followed(&(*view)->segment, shm_dir, INDEX_FILE);
     if (err != SL_ERR_STALE) {
         return err == SL_OK ? SL_OK : sl_fail(why, err, "no index in %s", shm_dir);
     }

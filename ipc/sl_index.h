@@ -86,8 +86,8 @@ void sl_index_view_close(struct sl_index_view **view);
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
 /* The quick look: as sl_segment_linked. */
 bool sl_index_view_linked(const struct sl_index_view *view);
-/* Makes *view (NULL: not open yet) that of the index which shm_dir has now; a system call when it
- * is already. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
+/* Makes *view (NULL: not open yet) that of the index which shm_dir has now; when it is already, what
+ * sl_segment_followed costs. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
  * (*view is NULL). */
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why);
 /* Looks a key up among visible objects (COMMITTED, and its group, if any, committed).

@@ -1,6 +1,7 @@
 /* ipc/sl_segment.c - files in the shm directory: made unnamed and complete, checked when opened,
  * mapped. */
 #include "ipc/sl_segment.h"
+#include "runtime/sl_clock.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,6 +22,7 @@
 #define SEGMENT_BOOT_ID_BYTES 40u
 #define SEGMENT_HUGE_BYTES    (2u * SL_MIB)
 #define SEGMENT_MAKER_BYTES   16u
+#define SEGMENT_NAMED_NS      (100 * SL_NS_PER_MS) /* a name is not asked for again so long */
 #define SEGMENT_WAY_OUT \
     "use the sluice package of the node's version, or stop the node and start it with this one"
 
@@ -436,6 +438,17 @@ bool sl_segment_linked(const struct sl_segment *segment)
 {
     struct stat file;
     return fstat(segment->fd, &file) == 0 && file.st_nlink > 0;
+}
+
+sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name)
+{
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (now_ns < segment->named_ns && sl_segment_linked(segment)) {
+        return SL_OK;
+    }
+    sl_err err = sl_segment_current(segment, directory, name);
+    segment->named_ns = err == SL_OK ? now_ns + SEGMENT_NAMED_NS : 0;
+    return err;
 }
 
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)

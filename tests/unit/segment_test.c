@@ -59,15 +59,20 @@ START_TEST(mapped_file_is_told_from_its_successor)
         ck_assert_int_eq(sl_segment_open(&want, false, &mapped, NULL), SL_OK);
         ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_OK);
         ck_assert(sl_segment_linked(&mapped));
+        ck_assert_int_eq(sl_segment_followed(&mapped, dir, want.name), SL_OK);
+        ck_assert_uint_ne(mapped.named_ns, 0);
 
         ck_assert_int_eq(sl_segment_remove(dir, want.name, NULL), SL_OK);
         ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_ERR_NOT_FOUND);
         ck_assert(!sl_segment_linked(&mapped));
+        ck_assert_int_eq(sl_segment_followed(&mapped, dir, want.name), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_segment_create(&want, &successor, NULL), SL_OK);
 
         ck_assert_int_eq(sl_segment_current(&mapped, dir, want.name), SL_ERR_STALE);
         ck_assert_int_eq(sl_segment_current(&successor, dir, want.name), SL_OK);
         ck_assert(sl_segment_linked(&successor) && !sl_segment_linked(&mapped));
+        ck_assert_int_eq(sl_segment_followed(&mapped, dir, want.name), SL_ERR_STALE);
+        ck_assert_int_eq(sl_segment_followed(&successor, dir, want.name), SL_OK);
         sl_segment_close(&successor);
         sl_segment_close(&mapped);
         shm_dir_remove(dir);

@@ -15,7 +15,7 @@ bool tr_view(struct transporter *self)
 
 bool tr_arena_same(struct transporter *self, uint32_t id)
 {
-    const struct sl_arena *arena = self->arenas[id].arena;
+    struct sl_arena *arena = self->arenas[id].arena;
     bool same = arena != NULL && sl_arena_current(arena, self->env->paths->shm_dir) == SL_OK;
     self->memory_replaced = self->memory_replaced || (arena != NULL && !same);
     return same;

@@ -331,6 +331,8 @@ END_TEST
 static pid_t other_start(uint64_t *number)
 {
     int told[2];
+    sl_copier_disconnect(&asking);
+    sl_copier_stop(&copier); /* a fork takes no threads along */
     ck_assert_int_eq(pipe(told), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -355,6 +357,14 @@ static pid_t other_start(uint64_t *number)
     return pid;
 }
 
+static void other_stop(pid_t pid)
+{
+    int status = 0;
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
+    ck_assert(WIFSTOPPED(status));
+}
+
 static void other_ask(pid_t pid, uint64_t number)
 {
     struct sl_error why = {0};
@@ -372,7 +382,7 @@ START_TEST(a_stopped_process_keeps_nobody_waiting_and_is_cancelled_when_it_goes_
         uint64_t number = 0;
         bool over = true;
         pid_t pid = other_start(&number);
-        ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+        other_stop(pid);
         other_ask(pid, number); /* also the connection waits for nobody */
         memset(sl_copier_data(asking), 0xee, SL_MIB);
         unsigned char *before = malloc(MEMORY_BYTES);
@@ -403,7 +413,7 @@ START_TEST(a_killed_process_ends_the_request)
         uint64_t number = 0;
         pid_t pid = other_start(&number);
         other_ask(pid, number);
-        ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+        other_stop(pid);
         ck_assert_int_eq(sl_copier_ask(asking, 1, _i == 0, &why), SL_OK);
 
         ck_assert_int_eq(kill(pid, SIGKILL), 0);

@@ -33,7 +33,7 @@ def stored_bytes(memory, layers, block):
 class Layout(unittest.TestCase):
     def test_heads_outside_of_tokens_are_one_run(self):
         group = Group(0, "full", 16, 0, ("a", "b"), 4, 1)
-        caches = {name: cache(name, 8, 4, 16, 64, "HN") for name in group.layers}
+        caches = {name: cache(name, 8, 4, 16, 64, "HN", i * 32768) for i, name in enumerate(group.layers)}
         layers, addresses = layout.layers_of(group, 4, caches, 8)
         self.assertEqual(len(layers), 8)
         self.assertEqual({layer[3:] for layer in layers if layer.part == 0}, {(1024, 0, 0, 0)})
@@ -77,6 +77,12 @@ class Layout(unittest.TestCase):
                     for shards in (1, 2):
                         with self.subTest(parts=parts, order=order, kernel=kernel, shards=shards):
                             self.assertEqual(parts_on(order, kernel, shards, parts), want)
+
+    def test_layers_with_the_cache_of_another_one_are_left_out(self):
+        group = Group(0, "full", 16, 0, ("a", "b", "c"), 1, 1)
+        caches = {"a": cache("a", 8, 1, 16, 64), "b": cache("b", 8, 1, 16, 64), "c": cache("c", 8, 1, 16, 64, offset=8192)}
+        self.assertEqual(layout.layers_apart(group, caches), ["a", "c"])
+        self.assertEqual(len(layout.layers_of(group, 1, caches, 8)[0]), 2)
 
     def test_blocks_behind_the_memory_are_refused(self):
         group = Group(0, "full", 16, 0, ("a",), 1, 1)
@@ -158,7 +164,8 @@ class Facts(unittest.TestCase):
         def model(ranks=1, interior="CPU 16 512", **given):
             configured = configuration(ranks)
             groups = groups_of(*configured)
-            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0], {0: layout.parts_of(groups[0])}, {0: interior})
+            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0], {0: layout.parts_of(groups[0])}, {0: 2},
+                                  {0: interior})
 
         self.assertEqual(model(1), model(2))
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
@@ -507,6 +514,31 @@ class Loads(unittest.TestCase):
         told = stage.begin()
         self.assertEqual((told.finished, told.invalid), ({"a"}, {1, 2, 3, 4, 5, 6}))
         self.assertEqual(stage.pool.held, set())
+
+    def test_a_node_that_was_started_anew_is_told_of_the_ranks_and_asked_again(self):
+        stage, one = self.filled()
+        stage.load(one)
+        stage.begin()
+        stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.NOT_FOUND)
+        stage.end()
+        self.assertTrue(stage.begin().register)
+        stage.clock += scheduler.AGAIN_SECONDS
+        self.assertEqual(stage.end(), set())
+        first, again = stage.node.loads
+        self.assertEqual((again.hashes, again.tables), (first.hashes, first.tables))
+        stage.node.end(again)
+        stage.begin()
+        self.assertEqual(stage.end(), {"a"})
+
+    def test_blocks_that_were_evicted_are_not_asked_for_again(self):
+        stage, one = self.filled()
+        stage.load(one)
+        stage.begin()
+        stage.node.keys[0].clear()
+        stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.NOT_FOUND)
+        stage.end()
+        self.assertEqual(stage.begin().finished, {"a"})
+        self.assertEqual(len(stage.node.loads), 1)
 
     def test_blocks_of_a_load_that_may_still_be_written_are_not_given_away(self):
         stage, one = self.filled()

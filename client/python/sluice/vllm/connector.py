@@ -13,7 +13,7 @@ from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 import sluice
 
 from . import facts
-from .layout import classes_of, first_part, layers_of, parts_of
+from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
 from .settings import parse
@@ -23,8 +23,8 @@ log = logging.getLogger("vllm.sluice")
 
 
 @dataclasses.dataclass
-class Interiors(KVConnectorHandshakeMetadata):
-    """What a worker knows of the bytes of a state: {group: text}. The scheduler registers with it, too."""
+class Models(KVConnectorHandshakeMetadata):
+    """What workers register, {class: model}, and the scheduler, too: it does not see the tensors."""
 
     of: dict
 
@@ -56,10 +56,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler_begin(transfer)
         else:
             self.worker = Registered(self.settings, transfer.engine_id)
-            self.interiors = {}
-
-    def model_of(self, interiors):
-        return lambda group: facts.model_of(self._vllm_config, self.settings, group, self.parts, interiors)
+            self.models = {}
 
     def pool(self, group, layers=(), addresses=None, base_bytes=0):
         rank_parts = [first_part(group, self.parts[group.index], rank, self.ranks) for rank in range(self.ranks)]
@@ -72,14 +69,16 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         caches = facts.caches_of(self.groups, kv_caches)
         count = self._kv_cache_config.num_blocks
         made = {group.index: layers_of(group, self.parts[group.index], caches, count) for group in self.groups}
-        self.interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
+        interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
+        layers = {group.index: len(layers_apart(group, caches)) for group in self.groups}
+        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, layers, interiors) for group in self.classes}
         bytes_of = {group.index: caches[group.layers[0]].base_bytes for group in self.groups}
 
         def pools(_, members):
             return [self.pool(group, made[group.index][0], [made[group.index][1]], bytes_of[group.index]) for group in members.groups]
 
         from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
-        self.worker.register(self.classes, pools, self.model_of(self.interiors), count, self.ranks, get_tensor_model_parallel_rank(), 1)
+        self.worker.register(self.classes, pools, self.models, count, self.ranks, get_tensor_model_parallel_rank(), 1)
 
     def interior(self, group, cache):
         """The order of bytes within the states of a head, which its attention back end decides."""
@@ -88,7 +87,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return f"{backend} {getattr(getattr(layer, 'impl', None), 'isa', '')} {cache.shape[2]} {cache.shape[3]}"
 
     def get_handshake_metadata(self):
-        return Interiors(self.interiors)
+        return Models(self.models)
 
     def start_load_kv(self, forward_context, **kwargs):
         if self.worker.ready and self.has_connector_metadata() and self._get_connector_metadata().told.register:
@@ -133,12 +132,12 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler.events = []
 
     def set_xfer_handshake_metadata(self, metadata):
-        interiors = metadata[min(metadata)].of
+        models = metadata[min(metadata)].of
 
         def pools(_, members):
             return [self.pool(group) for group in members.groups]
 
-        self.node.register(self.classes, pools, self.model_of(interiors), self._kv_cache_config.num_blocks, self.ranks)
+        self.node.register(self.classes, pools, models, self._kv_cache_config.num_blocks, self.ranks)
 
     def bind_gpu_block_pool(self, gpu_block_pool):
         self.scheduler.pool = gpu_block_pool

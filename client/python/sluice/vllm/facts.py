@@ -61,10 +61,11 @@ def caches_of(groups, tensors):
     return caches
 
 
-def model_of(vllm_config, settings, group, parts, interiors):
-    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes."""
+def model_of(vllm_config, settings, group, parts, layers, interiors):
+    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes. layers: {group:
+    how many}; interiors: {group: the order of bytes within a head}."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
-    stored = [[one.kind, one.window, len(one.layers), one.heads * one.shards, parts[one.index], interiors[one.index]] for one in group.groups]
+    stored = [[one.kind, one.window, layers[one.index], one.heads * one.shards, parts[one.index], interiors[one.index]] for one in group.groups]
     says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored], sort_keys=True)
     shape = getattr(model, "hf_text_config", None) or model.hf_config
     rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None)],

@@ -112,13 +112,22 @@ def pieces_of(cache, block_count, first_head, head_count):
     return found
 
 
+def layers_apart(group, caches):
+    """The group's layers without those that show the cache of another one."""
+    first = {}
+    for name in group.layers:
+        first.setdefault((caches[name].base, caches[name].offset), name)
+    return list(first.values())
+
+
 def layers_of(group, parts, caches, block_count):
     """([Layer], [address]) of a group's pool on this rank: `parts` are those of all ranks, counted here from the rank's first."""
     here = parts // group.shards
     heads = group.heads // here
     layers, addresses = [], []
+    names = layers_apart(group, caches)
     for part in range(here):
-        for name in group.layers:
+        for name in names:
             cache = caches[name]
             stride = cache.strides[0] * (cache.shape[0] // block_count)
             for offset, piece, fragment, fragment_stride in pieces_of(cache, block_count, part * heads, heads):

@@ -26,8 +26,8 @@ class Registered:
         self.retry_at = 0.0
         self.said = None
 
-    def register(self, classes, make, model_of, block_count, world, first_rank=0, rank_count=0):
-        self.wanted = (classes, make, model_of, block_count, world, first_rank, rank_count)
+    def register(self, classes, make, models, block_count, world, first_rank=0, rank_count=0):
+        self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
         return self.ready
 
     @property
@@ -57,14 +57,14 @@ class Registered:
         return [group.name for group in self.wanted[0]]
 
     def register_all(self):
-        classes, make, model_of, block_count, world, first_rank, rank_count = self.wanted
+        classes, make, models, block_count, world, first_rank, rank_count = self.wanted
         if self.client is None:
             self.client = self.open()
         for at in range(len(self.engines), len(classes)):
             group: Class = classes[at]
             self.engines.append(self.client.engine(
                 f"vllm-{self.engine_id[:8]}-{group.name}", pools=make(at, group), block_tokens=group.block_tokens, block_count=block_count,
-                world=world, model=model_of(group), key_format="sluice", team=sluice.team_number(f"{self.engine_id} {group.name}"),
+                world=world, model=models[group.name], key_format="sluice", team=sluice.team_number(f"{self.engine_id} {group.name}"),
                 first_rank=first_rank, rank_count=rank_count, timeout=OPEN_SECONDS * 4))
 
     def open(self):

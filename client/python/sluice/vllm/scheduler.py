@@ -13,6 +13,8 @@ import sluice
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
 FENCE_PAUSE_SECONDS = 0.2
+AGAIN_SECONDS = 0.05       # until a load is tried again whose ranks the node did not know
+AGAIN_MAX = 20
 SAY_SECONDS = 10.0         # between two lines of failures
 FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
 IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
@@ -73,6 +75,7 @@ class Load:
     ops: int = 0  # under way
     good: Optional[list] = None  # a chunk: blocks that came, from its first on
     unfenced: bool = False
+    again: int = 0  # how often it was started again
     began: float = 0.0
 
 
@@ -106,6 +109,7 @@ class Scheduler:
         self.steps = []           # scheduled, their output not processed
         self.scheduled = 0
         self.loads_new = []       # not started
+        self.loads_again = []     # (load, chunk index, when): the node was started anew and hears of its ranks only now
         self.ops = {}             # op -> (Store or Load, chunk index)
         self.store_count = self.load_count = 0
         self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
@@ -299,17 +303,45 @@ class Scheduler:
         for i, chunk in enumerate(load.chunks):
             if chunk.count == 0:
                 continue
-            hashes = self.hashes(chunk.at, load.tracker.request, chunk.first, chunk.first + chunk.count)
-            op = self.start(self.node.load, chunk.at, hashes, chunk.tables, self.settings.timeout)
-            if op is None:
+            if not self.chunk_load(load, i):
                 break
-            self.ops[op] = (load, i)
             load.ops += 1
         if load.ops == 0:
             self.load_ended(load)
         while load.sync and load.ops > 0:  # each op ends by its deadline
             self.node.wait(self.settings.timeout)
             self.poll()
+
+    def chunk_load(self, load, i):
+        chunk = load.chunks[i]
+        op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout)
+        if op is not None:
+            self.ops[op] = (load, i)
+        return op is not None
+
+    def chunk_hashes(self, load, i):
+        chunk = load.chunks[i]
+        return self.hashes(chunk.at, load.tracker.request, chunk.first, chunk.first + chunk.count)
+
+    def loads_try_again(self):
+        while self.loads_again and self.now() >= self.loads_again[0][2]:
+            load, i, _ = self.loads_again.pop(0)
+            if not self.chunk_load(load, i):
+                self.load_op_over(load)
+
+    def ranks_unknown(self, load, at, result):
+        """Whether the load found everything but the engine."""
+        if result.code != sluice.Code.NOT_FOUND or load.sync or load.again >= AGAIN_MAX or not result.fenced:
+            return False
+        try:
+            return self.node.look(load.chunks[at].at, self.chunk_hashes(load, at), 0, self.settings.hold) == load.chunks[at].count
+        except sluice.SluiceError:
+            return False
+
+    def load_op_over(self, load):
+        load.ops -= 1
+        if load.ops == 0:
+            self.load_ended(load)
 
     def load_ended(self, load):
         self.load_count -= 1
@@ -343,6 +375,7 @@ class Scheduler:
                 self.store_ended(op, what, result)
             else:
                 self.load_op_ended(op, what, at, result)
+        self.loads_try_again()
         self.fences_ask()
 
     def store_ended(self, op, store, result):
@@ -355,7 +388,11 @@ class Scheduler:
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):
-        load.ops -= 1
+        if self.ranks_unknown(load, at, result):
+            load.again += 1
+            self.loads_again.append((load, at, self.now() + AGAIN_SECONDS))
+            self.node_lost(result.code, result.why)
+            return
         load.good[at] = min(result.block_count, load.chunks[at].count) if result.code == sluice.Code.OK else 0
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
         self.node_lost(result.code, result.why)
@@ -364,8 +401,7 @@ class Scheduler:
             held = load.chunks[at].held
             self.pool.touch(held)
             self.fenced_or_later(op, held, result)
-        if load.ops == 0:
-            self.load_ended(load)
+        self.load_op_over(load)
 
     def fenced_or_later(self, op, held, result):
         if result.fenced:
@@ -392,7 +428,7 @@ class Scheduler:
     @property
     def busy(self):
         """Blocks are referenced that nothing but a step would let go of."""
-        return bool(self.ops) or any(until > self.now() for _, _, _, until in self.unfenced)
+        return bool(self.ops or self.loads_again) or any(until > self.now() for _, _, _, until in self.unfenced)
 
     def drain(self, seconds):
         """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""

@@ -94,7 +94,7 @@ void sw_verify(struct swapper *self, struct sw_job *job)
     const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
     engine = engine != NULL && engine->served != NULL ? NULL : engine; /* not mapped here */
     for (uint32_t i = 0; engine != NULL && i < job->item_count && self->fatal == SL_OK; i++) {
-        bool done = (job->done[i >> 3] >> (i & 7) & 1u) != 0;
+        bool done = ((uint32_t)job->done[i >> 3] >> (i & 7) & 1u) != 0;
         if (!done || !item_is_due(self, &job->items[i])) {
             continue;
         }
@@ -111,7 +111,7 @@ void sw_verify(struct swapper *self, struct sw_job *job)
             sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
             sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id, "%s", why.text);
         }
-        job->done[i >> 3] = (unsigned char)(job->done[i >> 3] & ~(1u << (i & 7)));
+        job->done[i >> 3] = (unsigned char)((uint32_t)job->done[i >> 3] & ~(1u << (i & 7)));
         job->done_count--;
         if (job->code == SL_OK) {
             job->code = err;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define DOOR_KIND  "copier"
-#define ASKERS_MAX 4u /* a swapper, its successor, and those of a node that ends */
+#define ASKERS_MAX 128u /* swappers of 64 ranks, and their successors */
 #define CONNECT_NS (20 * SL_NS_PER_MS)
 #define HEAD_BYTES 4096u
 #define PAUSE_NS   (100 * SL_NS_PER_MS)

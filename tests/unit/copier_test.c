@@ -327,6 +327,32 @@ START_TEST(askers_that_went_make_room_for_others)
     }
 END_TEST
 
+/* All ranks of an engine may be one process. */
+START_TEST(as_many_ask_as_an_engine_has_ranks)
+    {
+        struct sl_error why = {0};
+        struct sl_copier_link *ranks[64] = {NULL}, *kept = asking;
+        for (unsigned i = 0; i < SL_COUNT(ranks); i++) {
+            ck_assert_msg(sl_copier_connect(directory.path, sl_proc_id_self(),
+                                            sl_copier_number(copier), &room, &ranks[i],
+                                            &why) == SL_OK,
+                          "rank %u: %s", i, why.text);
+        }
+
+        for (unsigned i = 0; i < SL_COUNT(ranks); i++) {
+            asking = ranks[i];
+            sl_copier_runs(asking)[0] = (struct sl_copier_run){.address = address(70000 + i), 1};
+            ck_assert_msg(asked(1, false, &why) == SL_OK, "rank %u: %s", i, why.text);
+            ck_assert_uint_eq(sl_copier_data(asking)[0], memory[70000 + i]);
+        }
+
+        for (unsigned i = 0; i < SL_COUNT(ranks); i++) {
+            sl_copier_disconnect(&ranks[i]);
+        }
+        asking = kept;
+    }
+END_TEST
+
 /* A process of its own that has the memory, in place of this one. */
 static pid_t other_start(uint64_t *number)
 {
@@ -439,6 +465,7 @@ int main(void)
     tcase_add_test(cases, what_cannot_be_served_is_refused);
     tcase_add_test(cases, a_copier_that_stops_is_gone_for_those_who_ask);
     tcase_add_test(cases, askers_that_went_make_room_for_others);
+    tcase_add_test(cases, as_many_ask_as_an_engine_has_ranks);
     tcase_add_test(cases, a_stopped_process_keeps_nobody_waiting_and_is_cancelled_when_it_goes_on);
     tcase_add_loop_test(cases, a_killed_process_ends_the_request, 0, 2);
     suite_add_tcase(suite, cases);

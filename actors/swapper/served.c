@@ -30,29 +30,35 @@ static struct sl_copier_room room_of(const struct sl_device *device, const struc
     return room;
 }
 
+static sl_err served_connect(struct sw_served *served, const char *runtime_dir,
+                             struct sl_error *why)
+{
+    if (runtime_dir == NULL) {
+        return sl_fail(why, SL_ERR_PERMISSION, "process %u cannot be asked: no runtime directory",
+                       served->proc.pid);
+    }
+    return sl_copier_connect(runtime_dir, served->proc, served->number, &served->room,
+                             &served->link, why);
+}
+
 sl_err sw_served_open(const struct sw_mapper *mapper, const struct sw_engine *engine,
                       const struct sl_memory_handle *handle, struct sw_served **out,
                       struct sl_error *why)
 {
-    struct sl_copier_room room = room_of(mapper->device, engine);
-    struct sl_proc_id proc = {.pid = handle->pid, .start_time = handle->start_time};
     struct sl_memory_name name;
     struct sw_served *served = calloc(1, sizeof(*served));
     memcpy(&name, handle->ipc, sizeof(name));
     if (served != NULL) {
+        served->proc = (struct sl_proc_id){.pid = handle->pid, .start_time = handle->start_time};
+        served->number = name.number;
+        served->room = room_of(mapper->device, engine);
         served->slice = calloc(1, sizeof(*served->slice));
     }
     if (served == NULL || served->slice == NULL) {
         sw_served_close(&served);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for copies by process %u", proc.pid);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for copies by process %u", handle->pid);
     }
-    if (mapper->runtime_dir == NULL) {
-        sw_served_close(&served);
-        return sl_fail(why, SL_ERR_PERMISSION, "process %u cannot be asked: no runtime directory",
-                       proc.pid);
-    }
-    sl_err err =
-        sl_copier_connect(mapper->runtime_dir, proc, name.number, &room, &served->link, why);
+    sl_err err = served_connect(served, mapper->runtime_dir, why);
     if (err != SL_OK) {
         sw_served_close(&served);
         return err;
@@ -132,8 +138,10 @@ sl_err sw_served_begin(struct swapper *self, struct sw_job *job, struct sw_engin
     uint64_t at_bytes = 0;
     SL_ASSERT(!served->busy);
     if (served->link == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "the process of engine %llu copies no more",
-                       (unsigned long long)engine->engine_id);
+        sl_err err = served_connect(served, self->env->paths->runtime_dir, why);
+        if (err != SL_OK) {
+            return err;
+        }
     }
     slice->job = job;
     *bytes = sw_slice_pick(self, slice, job, engine);

@@ -13,9 +13,12 @@
 
 struct sw_slice;
 struct sw_served {
-    struct sl_copier_link *link; /* NULL: it is gone */
-    struct sw_slice *slice;      /* what was asked for; owned */
-    bool busy;                   /* a request is not over; slice->job NULL: it was given up */
+    struct sl_copier_link *link; /* NULL: it was lost; made anew for the next request */
+    struct sl_proc_id proc;      /* whose copier it is, and the number of its door */
+    uint64_t number;
+    struct sl_copier_room room;
+    struct sw_slice *slice; /* what was asked for; owned */
+    bool busy;              /* a request is not over; slice->job NULL: it was given up */
     bool out;
     uint64_t asked_ns, again_ns; /* when it was asked, and when to look at it again */
 };

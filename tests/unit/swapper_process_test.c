@@ -1,6 +1,7 @@
 /* tests/unit/swapper_process_test.c - a swapper and a rank whose memory is plain memory of its own
  * process: copied by the swapper where the kernel lets it, else by a copier of that process. The
  * memory is shared with this process at the same addresses, so that what arrived can be seen. */
+#include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
@@ -410,6 +411,20 @@ START_TEST(without_a_copier_the_reason_is_told)
     }
 END_TEST
 
+START_TEST(a_link_that_was_lost_is_made_anew)
+    {
+        struct swapper *swapper = bed.state;
+        rank_start(true, true);
+        reserve_many(4);
+        copied_out(ENGINE, 0, 2);
+        ck_assert_ptr_nonnull(swapper->engines[0].served);
+
+        sl_copier_disconnect(&swapper->engines[0].served->link);
+
+        copied_out(ENGINE, 2, 2);
+    }
+END_TEST
+
 /* ---- a rank that is stopped ---- */
 
 /* A COPY is with the copier, which does nothing. */
@@ -600,6 +615,7 @@ int main(void)
     tcase_add_loop_test(cases, blocks_go_out_and_in_by_either_way, 0, 2);
     tcase_add_loop_test(cases, layers_and_hashes_of_chunks_go_by_either_way, 0, 2);
     tcase_add_test(cases, without_a_copier_the_reason_is_told);
+    tcase_add_test(cases, a_link_that_was_lost_is_made_anew);
     tcase_add_test(cases, a_stopped_rank_costs_a_store_its_deadline);
     tcase_add_test(cases, a_stopped_rank_keeps_a_load_and_its_fence_open);
     tcase_add_test(cases, a_store_that_is_fenced_waits_for_nobody);

@@ -18,6 +18,7 @@ AGAIN_MAX = 20
 SAY_SECONDS = 10.0         # between two lines of failures
 FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
 IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
+SYNC_WAIT_SECONDS = 0.05
 NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
 # The node is left alone for a while after these, since each costs its caller a deadline.
 AWAY = (sluice.Code.UNREACHABLE, sluice.Code.TIMEOUT, sluice.Code.PEER_DIED, sluice.Code.DRAINING)
@@ -309,7 +310,7 @@ class Scheduler:
         if load.ops == 0:
             self.load_ended(load)
         while load.sync and load.ops > 0:  # each op ends by its deadline
-            self.node.wait(self.settings.timeout)
+            self.node.wait(SYNC_WAIT_SECONDS)
             self.poll()
 
     def chunk_load(self, load, i):

@@ -41,7 +41,9 @@ class Registered:
             return False
         try:
             self.register_all()
-        except (sluice.UnreachableError, sluice.DeadlineError, sluice.NotFoundError, sluice.BusyError) as error:
+        except (sluice.InvalidError, sluice.ConfigError, sluice.UnsupportedError):
+            raise  # no time makes it better
+        except sluice.SluiceError as error:
             self.retry_at = self.now() + self.settings.retry
             self.say(error)
             return False

@@ -1,0 +1,195 @@
+"""The native back end of vLLM on a real node, without vLLM: ranks with plain memory of this process, and the scheduler."""
+
+import ctypes
+import time
+import unittest
+
+import python_support  # noqa: F401  the package that was built
+from node_support import Node as RealNode
+from node_support import PATIENCE, main
+
+import sluice
+from sluice.vllm import layout, node, scheduler, settings
+from vllm_native_test import Pool, hashable
+
+HEADS, STATES, STATE_BYTES, BLOCKS, LAYERS = 4, 16, 8, 64, 3
+PAGE = HEADS * STATES * STATE_BYTES
+
+
+def told(real):
+    return settings.parse({"instance": real.instance, "settings": {"runtime_dir": real.directory + "/run", "shm_dir": real.shm}, "retry": 0.1})
+
+
+class Rank:
+    """A rank's caches: layers of [blocks][heads][states] or, side by side, [blocks][states][heads]."""
+
+    def __init__(self, rank, ranks, order):
+        self.rank, self.heads, self.order = rank, HEADS // ranks, order
+        self.page = PAGE // ranks
+        self.memory = ctypes.create_string_buffer(LAYERS * BLOCKS * self.page)
+        inner = {"HN": (STATES * STATE_BYTES, STATE_BYTES), "NH": (STATE_BYTES, self.heads * STATE_BYTES)}[order]
+        names = [f"layer {i}" for i in range(LAYERS)]
+        self.caches = {name: layout.Cache(name, ctypes.addressof(self.memory), len(self.memory.raw), i * BLOCKS * self.page,
+                                          (BLOCKS, self.heads, STATES, STATE_BYTES), (self.page, *inner)) for i, name in enumerate(names)}
+        self.group = layout.Group(0, "full", STATES, 0, tuple(names), self.heads, ranks)
+
+    def at(self, name, block, head, state):
+        cache = self.caches[name]
+        return cache.offset + block * cache.strides[0] + head * cache.strides[1] + state * cache.strides[2]
+
+    def cells(self, block):
+        """{(layer, head of the model, state): where}"""
+        return {(name, self.rank * self.heads + head, state): self.at(name, block, head, state)
+                for name in self.caches for head in range(self.heads) for state in range(STATES)}
+
+    def fill(self, block, key):
+        for cell, at in self.cells(block).items():
+            self.memory[at:at + STATE_BYTES] = value(cell, key)
+
+    def wrong(self, block, key):
+        return [cell for cell, at in self.cells(block).items() if self.memory[at:at + STATE_BYTES] != value(cell, key)]
+
+
+def value(cell, key):
+    return hash_of(f"{cell} {key}")
+
+
+def hash_of(text):
+    return (int.from_bytes(text.encode(), "little") * 0x9E3779B97F4A7C15 % (1 << 64)).to_bytes(STATE_BYTES, "little")
+
+
+class Played:
+    """One vLLM: its ranks and its scheduler, told of a node."""
+
+    def __init__(self, real, name, ranks, order="HN"):
+        self.ranks = [Rank(i, ranks, order) for i in range(ranks)]
+        self.classes = layout.classes_of([self.ranks[0].group])
+        models = {group.name: {"name": "played"} for group in self.classes}
+        self.registered = []
+        for rank in self.ranks:
+            layers, addresses = layout.layers_of(rank.group, HEADS, rank.caches, BLOCKS)
+            one = node.Registered(told(real), name)
+            one.register(self.classes, lambda *_, at=(layers, addresses, len(rank.memory.raw)): [self.pool(at[0], [at[1]], at[2])], models, BLOCKS,
+                         ranks, rank.rank, 1)
+            self.registered.append(one)
+        self.node = node.Node(told(real), name)
+        self.node.register(self.classes, lambda *_: [self.pool((), None, 0)], models, BLOCKS, ranks)
+        self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node)
+        self.scheduler.pool = Pool(BLOCKS)
+        self.next = 1
+
+    def pool(self, layers, addresses, memory_bytes):
+        group = self.ranks[0].group
+        return sluice.Pool("full-0", sluice.POOL_ATTENTION, layers, memory_bytes=memory_bytes, device=addresses, part_count=HEADS,
+                           first_parts=[layout.first_part(group, HEADS, rank, len(self.ranks)) for rank in range(len(self.ranks))])
+
+    def blocks(self, count):
+        self.next += count
+        return list(range(self.next - count, self.next))
+
+    def answer(self, one, until=10.0):
+        """vLLM's calls for a request alone: (tokens that were loaded, its blocks)."""
+        tokens, _ = self.scheduler.match(one, 0)
+        blocks = self.blocks(one.num_tokens // STATES)
+        self.scheduler.allocated(one, [blocks], tokens)
+        loaded, end = 0, time.monotonic() + until * PATIENCE
+        while tokens and time.monotonic() < end:
+            step = self.scheduler.step_begin({}, None)
+            if step.register:
+                for rank in self.registered:
+                    rank.nudge()
+            finished = self.scheduler.take_finished()
+            self.scheduler.step_end()
+            if one.request_id in finished:
+                loaded = tokens
+            if finished or step.finished:
+                break
+        for i in range(loaded // STATES, len(blocks)):
+            for rank in self.ranks:
+                rank.fill(blocks[i], one.block_hashes[i])
+        one.num_computed_tokens = loaded
+        self.scheduler.step_begin({one.request_id: one.num_tokens - loaded}, lambda _: [blocks])
+        one.num_computed_tokens = one.num_tokens
+        self.scheduler.step_end()
+        while self.scheduler.busy and time.monotonic() < end:
+            step = self.scheduler.step_begin({}, None)
+            if step.register:
+                for rank in self.registered:
+                    rank.nudge()
+            self.scheduler.step_end()
+        self.scheduler.request_end(one.request_id)
+        return loaded, blocks
+
+    def close(self):
+        for one in [*self.registered, self.node]:
+            one.close()
+
+
+def request(name, blocks=5):
+    one = hashable(name, blocks * STATES)
+    one.block_hashes = [f"{name} {i}".encode().ljust(32, b".") for i in range(blocks)]
+    return one
+
+
+class Ranks(unittest.TestCase):
+    def check(self, played, one, blocks, count):
+        for block, key in list(zip(blocks, one.block_hashes))[:count]:
+            for rank in played.ranks:
+                self.assertEqual(rank.wrong(block, key), [])
+
+    def played(self, real, *how, **more):
+        one = Played(real, *how, **more)
+        self.addCleanup(one.close)
+        return one
+
+    def test_what_some_ranks_wrote_others_read(self):
+        with RealNode(ranks=4, memory="64MiB") as real:
+            for writers, readers, order in ((1, 2, "NH"), (2, 1, "HN"), (4, 2, "HN"), (1, 4, "HN")):
+                with self.subTest(writers=writers, readers=readers, order=order):
+                    name = f"{writers} {readers}"
+                    writer = self.played(real, f"writer of {name}, 16 bytes", writers)
+                    self.assertEqual(writer.answer(request(name))[0], 0)
+                    self.assertEqual(writer.scheduler.stats["stored_blocks"], 5)
+                    reader = self.played(real, f"reader of {name}, 16 bytes", readers, order=order)
+                    one = request(name)
+                    loaded, blocks = reader.answer(one)
+                    self.assertEqual(loaded, 4 * STATES)  # the last block is computed
+                    self.check(reader, one, blocks, 4)
+                    self.assertEqual(reader.scheduler.pool.held, set())
+                    writer.close()
+                    reader.close()
+
+    def test_a_node_that_was_started_anew_has_what_is_on_disk(self):
+        with RealNode(ranks=1, memory="64MiB", disk="64MiB") as real:
+            played = self.played(real, "one engine, 16 bytes", 1)
+            played.answer(request("a"))
+            real.ctl("flush")
+            real.stop()
+            real.start()
+            one = request("a")
+            loaded, blocks = played.answer(one)
+            self.assertEqual(loaded, 4 * STATES)
+            self.check(played, one, blocks, 4)
+
+    def test_without_a_node_all_is_computed_and_a_late_one_is_used(self):
+        with RealNode(ranks=1, memory="64MiB") as real:
+            real.stop()
+            played = self.played(real, "early engine, 16 bytes", 1)
+            self.assertEqual(played.answer(request("a"))[0], 0)
+            real.start()
+            time.sleep(0.2)
+            self.assertTrue(played.registered[0].ready)
+            played.answer(request("a"))
+            self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
+
+    def test_a_reset_forgets_the_model(self):
+        with RealNode(ranks=1, memory="64MiB") as real:
+            played = self.played(real, "one engine, 16 bytes", 1)
+            played.answer(request("a"))
+            self.assertTrue(played.scheduler.drain(5))
+            played.node.forget()
+            self.assertEqual(played.scheduler.match(request("a"), 0), (0, False))
+
+
+if __name__ == "__main__":
+    main()

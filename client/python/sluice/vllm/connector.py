@@ -71,7 +71,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         made = {group.index: layers_of(group, self.parts[group.index], caches, count) for group in self.groups}
         interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
         layers = {group.index: len(layers_apart(group, caches)) for group in self.groups}
-        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, layers, interiors) for group in self.classes}
+        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, layers, interiors)
+                       for group in self.classes}
         bytes_of = {group.index: caches[group.layers[0]].base_bytes for group in self.groups}
 
         def pools(_, members):
@@ -120,13 +121,15 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             if group.block_tokens % hash_tokens:
                 raise ValueError(f"SluiceConnector: blocks of {group.block_tokens} tokens, hashes of {hash_tokens}")
         if transfer.kv_load_failure_policy != "recompute":
-            log.warning("kv_load_failure_policy is %r: a load that fails ends its request; 'recompute' does not", transfer.kv_load_failure_policy)
+            log.warning("kv_load_failure_policy is %r: a load that fails ends its request; 'recompute' does not",
+                        transfer.kv_load_failure_policy)
         if self.settings.load == "sync" and len(self.groups) > 1:
             raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone")
         self.settings.save = self.settings.save and transfer.is_kv_producer
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
-        self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node, any(group.kind == "window" for group in self.groups))
+        self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
+                                   any(group.kind == "window" for group in self.groups))
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:
             self.scheduler.events = []

@@ -7,7 +7,8 @@ import sluice
 
 from .layout import Cache, Group
 
-KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window", "sliding_window_mla": "window"}
+KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window",
+         "sliding_window_mla": "window"}
 
 
 def groups_of(vllm_config, kv_cache_config, kind_of):
@@ -65,13 +66,14 @@ def model_of(vllm_config, settings, group, parts, layers, interiors):
     """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes. layers: {group:
     how many}; interiors: {group: the order of bytes within a head}."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
-    stored = [[one.kind, one.window, layers[one.index], one.heads * one.shards, parts[one.index], interiors[one.index]] for one in group.groups]
+    stored = [[one.kind, one.window, layers[one.index], one.heads * one.shards, parts[one.index], interiors[one.index]]
+              for one in group.groups]
     says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored], sort_keys=True)
     shape = getattr(model, "hf_text_config", None) or model.hf_config
     rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None)],
                       sort_keys=True, default=str)
-    return {"name": settings.model or model.model, "revision": model.revision or "", "dtype": str(model.dtype), "layout": digest("vllm", says),
-            "rope": digest(rope), "quantisation": str(model.quantization or "")}
+    return {"name": settings.model or model.model, "revision": model.revision or "", "dtype": str(model.dtype),
+            "layout": digest("vllm", says), "rope": digest(rope), "quantisation": str(model.quantization or "")}
 
 
 def digest(*texts):

@@ -144,7 +144,8 @@ class Scheduler:
             before = 0 if computed == 0 else self.prefix(request, 0, computed)
             there = computed + tokens if before == computed else before
             tracker.next = [there // group.block_tokens for group in self.classes]
-        self.count(lookups=1, lookup_seconds=self.now() - began, queried_tokens=max(0, request.num_tokens - 1 - computed), hit_tokens=tokens)
+        queried = max(0, request.num_tokens - 1 - computed)
+        self.count(lookups=1, lookup_seconds=self.now() - began, queried_tokens=queried, hit_tokens=tokens)
         return tokens, tokens > 0 and self.settings.load == "async"
 
     def prefix(self, request, start, end):

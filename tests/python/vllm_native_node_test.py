@@ -1,6 +1,8 @@
 """The native back end of vLLM on a real node, without vLLM: ranks with plain memory of this process, and the scheduler."""
 
 import ctypes
+import os
+import signal
 import time
 import unittest
 
@@ -181,6 +183,25 @@ class Ranks(unittest.TestCase):
             self.assertTrue(played.registered[0].ready)
             played.answer(request("a"))
             self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
+
+    def test_killed_actors_cost_no_wrong_byte(self):
+        with RealNode(ranks=2, memory="64MiB", disk="64MiB") as real:
+            played = self.played(real, "one engine, 16 bytes", 2)
+            played.answer(request("a"))
+            for actor in ("registrar", "coordinator", "swapper.0", "swapper.1", "tierer.0"):
+                with self.subTest(actor=actor):
+                    pid = real.pid(actor)
+                    os.kill(pid, signal.SIGKILL)
+                    for name in ("a", f"while {actor} is away"):
+                        one = request(name)
+                        loaded, blocks = played.answer(one)
+                        self.check(played, one, blocks, loaded // STATES)
+                    real.wait_restarted(actor, pid, 10 * PATIENCE)
+                    real.wait_ready(10 * PATIENCE)
+                    played.scheduler.paused_until = 0.0
+                    played.next = 1
+                    self.assertEqual(played.scheduler.pool.held, set())
+                    self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
 
     def test_a_reset_forgets_the_model(self):
         with RealNode(ranks=1, memory="64MiB") as real:

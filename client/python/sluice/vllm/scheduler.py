@@ -383,7 +383,7 @@ class Scheduler:
     def store_ended(self, op, store, result):
         self.store_count -= 1
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
-                   stored_bytes=result.bytes, store_failures=result.code != sluice.Code.OK)
+                   store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
         if self.events is not None and result.code == sluice.Code.OK:
             self.events.append((store.chunk.at, store.hashes))

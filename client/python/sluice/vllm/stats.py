@@ -18,7 +18,6 @@ COUNTERS = {
     "store_failures": "Stores that failed.",
     "stored_blocks": "Blocks that were stored.",
     "existed_blocks": "Blocks that were stored already.",
-    "stored_bytes": "Bytes that were stored.",
     "dropped_blocks": "Blocks that were not stored: too many stores under way, or no node.",
     "start_errors": "Loads and stores that could not be started.",
 }

@@ -241,6 +241,8 @@ def work(jobs, do):
     while (job := jobs.get()) is not None:
         try:
             do(*job)
+        except Exception:  # the next job's engine waits for it
+            logger.exception("sluice: a transfer ends without an answer")
         finally:
             jobs.task_done()
     jobs.task_done()

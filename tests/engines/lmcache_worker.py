@@ -83,7 +83,8 @@ def engine_make(told):
         **storage_of(told))
     ranks = told.get("ranks", 1)
     metadata = LMCacheMetadata(model_name="engines/test", world_size=ranks, local_world_size=ranks, worker_id=told.get("rank", 0),
-                               local_worker_id=told.get("rank", 0), kv_dtype=torch.float16, kv_shape=(LAYERS, 2, config.chunk_size, HEADS, HEAD))
+                               local_worker_id=told.get("rank", 0), kv_dtype=torch.float16, kv_shape=(LAYERS, 2, config.chunk_size, HEADS, HEAD),
+                               chunk_size=config.chunk_size)
     engine = LMCacheEngineBuilder.get_or_create("worker", config, metadata, Pool(), mock_up_broadcast_fn, mock_up_broadcast_object_fn)
     engine.post_init()
     return engine

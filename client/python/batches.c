@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define TIMEOUT_NS_DEFAULT 10000000000ull
-#define THREADS_DEFAULT    2u
+#define THREADS_DEFAULT    3u
 #define DEPTH_DEFAULT      1024u
 
 struct py_batches {
@@ -632,7 +632,7 @@ static PyGetSetDef batches_attributes[] = {
 };
 static PyType_Slot batches_slots[] = {
     {Py_tp_doc,
-     "Batches(client, *, threads=2, depth=1024, timeout=10, prefix='')\n--\n\nMany objects in one "
+     "Batches(client, *, threads=3, depth=1024, timeout=10, prefix='')\n--\n\nMany objects in one "
      "job, in the background: submitting never waits, and each job ends by its timeout. With more "
      "than depth jobs at work a further one ends at once as failed. prefix goes before each key."},
     {Py_tp_new, (void *)batches_new},

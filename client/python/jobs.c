@@ -26,6 +26,7 @@ struct thread {
     struct py_jobs *jobs;
     pthread_t id;
     enum lane preferred;
+    bool alone; /* it takes nothing else: reads go on while all writes wait for an actor */
 };
 struct py_jobs {
     struct sl_client *client; /* borrowed */
@@ -261,7 +262,8 @@ static void *thread_main(void *context)
     (void)pthread_mutex_lock(&jobs->lock);
     while (!jobs->stopping) {
         lanes_expire(jobs);
-        if (!slice_take(jobs, self->preferred, &slice) && !slice_take(jobs, other, &slice)) {
+        if (!slice_take(jobs, self->preferred, &slice) &&
+            (self->alone || !slice_take(jobs, other, &slice))) {
             (void)pthread_cond_wait(&jobs->work, &jobs->lock);
             continue;
         }
@@ -302,8 +304,12 @@ static sl_err threads_start(struct py_jobs *jobs, uint32_t count, struct sl_erro
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (failed == 0 && jobs->thread_count < count) {
         struct thread *thread = &jobs->threads[jobs->thread_count];
-        bool writes = jobs->thread_count == 0 && count > 1;
-        *thread = (struct thread){.jobs = jobs, .preferred = writes ? LANE_WRITES : LANE_READS};
+        bool several = count > 1;
+        *thread = (struct thread){
+            .jobs = jobs,
+            .preferred = several && jobs->thread_count == 0 ? LANE_WRITES : LANE_READS,
+            .alone = several && jobs->thread_count == count - 1,
+        };
         failed = pthread_create(&thread->id, NULL, thread_main, thread);
         jobs->thread_count += failed == 0;
     }

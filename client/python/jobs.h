@@ -31,8 +31,9 @@ struct py_job {
 /* Any thread. Each job belongs to the pool from its submission until it is drained. */
 struct py_jobs;
 /* thread_count 1..PY_JOBS_THREADS_MAX. depth_max (1..PY_JOBS_DEPTH_MAX): jobs that wait or run.
- * Borrows the client until destroyed. With more than one thread one prefers puts and removals, the
- * others gets and looks. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_OS. */
+ * Borrows the client until destroyed. With more than one thread the first one prefers puts and
+ * removals, and the last one takes gets and looks alone: puts wait for actors, which gets from
+ * memory do not. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_py_jobs_create(struct sl_client *client, uint32_t thread_count, uint32_t depth_max,
                          struct py_jobs **out, struct sl_error *why);
 /* An eventfd that is readable while ended jobs were not drained; borrowed. */

@@ -78,6 +78,16 @@ class Working(OnNode):
             self.assertEqual(self.result(batches, batches.get(keys, buffers)), (True, "", [True] * 64))
             self.assertEqual([bytes(buffer) for buffer in buffers], values)
 
+    def test_a_job_of_many_keys_is_answered_in_their_order(self):
+        with self.batches(threads=3) as batches:
+            keys = [f"many{i}" for i in range(3000)]
+            self.assertEqual(self.result(batches, batches.put(keys[::2], [str(i).encode() for i in range(0, 3000, 2)]))[0], True)
+            self.assertEqual(self.result(batches, batches.exists(keys)), (True, "", [True, False] * 1500))
+            buffers = [bytearray(len(str(i))) for i in range(3000)]
+            self.assertEqual(self.result(batches, batches.get(keys, buffers)), (True, "", [True, False] * 1500))
+            self.assertEqual([int(buffer) for buffer in buffers[::2]], list(range(0, 3000, 2)))
+            self.assertEqual(batches.look(keys), [True, False] * 1500)
+
     def test_jobs_of_several_threads_come_back_each_with_its_own(self):
         with self.batches(threads=4, depth=10000) as batches:
             def work(at):
@@ -255,6 +265,22 @@ class Suffering(OnNode):
                 self.assertTrue(results[number][1])
             go_on()
             wait_until(lambda: self.result(batches, batches.put(["after"], [b"v"]))[0], 5, "puts work again")
+
+    def test_reads_do_not_wait_for_writes_that_stand_still(self):
+        self.client.put("there", b"value")
+        for threads in (2, 3):
+            with self.batches(threads=threads, timeout=3 * PACE) as batches:
+                go_on = self.stopped()
+                for i in range(10):
+                    batches.put([f"r{threads}/{i}"], [os.urandom(3 * MIB)])
+                began, buffer = time.monotonic(), bytearray(5)
+                for _ in range(5):
+                    self.assertEqual(self.result(batches, batches.get(["there"], [buffer])), (True, "", [True]))
+                self.assertLess(time.monotonic() - began, 1 * PACE, "reads waited for writes")
+                self.assertEqual(batches.pending, 10)
+                go_on()
+                self.results(batches, 10, 10)
+                self.node.wait_ready()
 
     def test_more_than_depth_end_at_once(self):
         with self.batches(depth=2, timeout=1 * PACE) as batches:

@@ -268,7 +268,7 @@ class Batches:
     """Jobs of many objects in the background: submitting never waits, each ends by its timeout. Gives numbers of jobs."""
 
     def __init__(
-        self, client: Client, *, threads: int = 2, depth: int = 1024, timeout: Timeout = None, prefix: str = "",
+        self, client: Client, *, threads: int = 3, depth: int = 1024, timeout: Timeout = None, prefix: str = "",
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -9,8 +9,8 @@ from . import Batches, SluiceError
 from .backend import number
 
 SAID_SECONDS = 30.0
-# Rows of backend.Options. threads: of C, that copy; depth: jobs that may be at work, further ones fail at once.
-ROWS = {"threads": (number(1, 64), 2), "depth": (number(1, 65536), 1024)}
+# Rows of backend.Options. threads: of C, that copy, the last one for reads alone; depth: jobs that may be at work, further ones fail at once.
+ROWS = {"threads": (number(1, 64), 3), "depth": (number(1, 65536), 1024)}
 
 
 class Said:

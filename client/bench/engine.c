@@ -142,20 +142,28 @@ static sl_err op_check(struct engine_bench *bench, enum engine_kind kind, const 
     return result->fenced ? SL_OK : sl_op_wait_fenced((struct sl_op *)op, 0, why);
 }
 
+static void op_count(struct engine_row *row, uint64_t took_ns, uint64_t cpu_ns)
+{
+    ctl_histogram_add(&row->ops_ns, took_ns);
+    row->ops++;
+    row->busy_ns += took_ns;
+    row->own_ns += cpu_ns;
+    row->least_ns = row->least_ns == 0 ? took_ns : SL_MIN(row->least_ns, took_ns);
+}
+
 /* One op and its time, from the start until its answer is here. */
 static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t number,
-                     uint64_t set, struct engine_row *row, struct sl_error *why)
+                     struct engine_row *row, struct sl_error *why)
 {
     struct sl_op *op = NULL;
     struct sl_op_result result = {0};
     hashes_make(bench, number);
     const struct sl_op_request request = {.hashes = bench->hashes,
                                           .hash_bytes = HASH_BYTES,
-                                          .device_blocks = set_blocks(bench, set),
+                                          .device_blocks = set_blocks(bench, number),
                                           .device_block_count = (uint32_t)bench->blocks};
-    if (kind == ENGINE_STORE) {
-        (void)stamps_walk(bench, number, set, stamp_write);
-    }
+    /* A load that brought nothing is seen: its blocks hold what belongs to no op. */
+    (void)stamps_walk(bench, kind == ENGINE_STORE ? number : ~number, number, stamp_write);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t started_ns = sl_clock_monotonic_ns();
     sl_err err = kind == ENGINE_STORE ? sl_store_start(bench->engine, &request, &op, why)
@@ -168,16 +176,33 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
         err = op_check(bench, kind, op, &result, why);
     }
     sl_op_release(&op);
-    if (err == SL_OK && kind == ENGINE_LOAD && stamps_walk(bench, number, set, stamp_wrong) != 0) {
+    if (err == SL_OK && kind == ENGINE_LOAD &&
+        stamps_walk(bench, number, number, stamp_wrong) != 0) {
         err =
             sl_fail(why, SL_ERR_CORRUPT, "load: wrong bytes in the blocks of op %" PRIu64, number);
     }
-    ctl_histogram_add(&row->ops_ns, took_ns);
-    row->ops++;
-    row->busy_ns += took_ns;
-    row->own_ns += cpu_ns;
-    row->least_ns = row->least_ns == 0 ? took_ns : SL_MIN(row->least_ns, took_ns);
+    op_count(row, took_ns, cpu_ns);
     return err;
+}
+
+/* The look-up in shared memory for the blocks of an op that are there. */
+static sl_err look_run(struct engine_bench *bench, uint64_t number, struct engine_row *row,
+                       struct sl_error *why)
+{
+    struct sl_looked looked = {0};
+    hashes_make(bench, number);
+    const struct sl_look look = {
+        .hashes = bench->hashes, .hash_bytes = HASH_BYTES, .count = (uint32_t)bench->blocks};
+    uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t started_ns = sl_clock_monotonic_ns();
+    sl_err err = sl_engine_look(bench->engine, &look, &looked, NULL, why);
+    uint64_t took_ns = sl_clock_monotonic_ns() - started_ns;
+    op_count(row, took_ns, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns);
+    return err != SL_OK || looked.prefix_count == bench->blocks
+               ? err
+               : sl_fail(why, SL_ERR_INCOMPLETE,
+                         "look: %u of %" PRIu64 " blocks; others evict what this bench stores",
+                         looked.prefix_count, bench->blocks);
 }
 
 /* ---- keys that go again ---- */
@@ -233,7 +258,7 @@ static sl_err op_next(struct engine_bench *bench, enum engine_kind kind, uint64_
         err = ops_remove(bench, bench->sets - 1, why);
         actors_count(bench, NULL);
         *number = bench->next++;
-    } else if (kind == ENGINE_LOAD) {
+    } else if (kind != ENGINE_MISS) {
         uint64_t at = bench->load_next++;
         bench->load_next =
             at < bench->first || at >= bench->next ? bench->first + 1 : bench->load_next;
@@ -254,7 +279,8 @@ static sl_err kind_turn(struct engine_bench *bench, enum engine_kind kind, struc
         uint64_t number = 0;
         err = op_next(bench, kind, &number, why);
         if (err == SL_OK) {
-            err = op_run(bench, kind, number, number, row, why);
+            err = kind == ENGINE_LOOK ? look_run(bench, number, row, why)
+                                      : op_run(bench, kind, number, row, why);
         }
     } while (err == SL_OK && row->busy_ns - busy_ns < BENCH_ROUND_NS);
     actors_count(bench, row);
@@ -297,11 +323,11 @@ static sl_err warm_up(struct engine_bench *bench, struct sl_error *why)
     sl_err err = SL_OK;
     for (uint64_t i = 0; err == SL_OK && i < bench->sets; i++) {
         uint64_t number = bench->next++;
-        err = op_run(bench, ENGINE_STORE, number, number, &bench->unmeasured, why);
+        err = op_run(bench, ENGINE_STORE, number, &bench->unmeasured, why);
     }
     for (uint64_t i = 0; err == SL_OK && i < bench->sets && sl_clock_monotonic_ns() < until_ns;
          i++) {
-        err = op_run(bench, ENGINE_LOAD, i, i, &bench->unmeasured, why);
+        err = op_run(bench, ENGINE_LOAD, i, &bench->unmeasured, why);
     }
     return err;
 }
@@ -385,6 +411,22 @@ static sl_err arrays_make(struct engine_bench *bench, struct sl_error *why)
     return SL_OK;
 }
 
+/* Of look-ups: a table of as many keys as blocks are stored. */
+static sl_err probe_open(struct engine_bench *bench, struct sl_error *why)
+{
+    struct bench *probe = &bench->rows[ENGINE_LOOK].limit;
+    *probe = (struct bench){
+        .kind = BENCH_EXISTS, .keys = bench->sets * bench->blocks, .walk_bytes = SL_PAGE_BYTES};
+    probe->key_texts = calloc(probe->keys, BENCH_KEY_BYTES);
+    if (probe->key_texts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %" PRIu64 " blocks", probe->keys);
+    }
+    for (uint64_t i = 0; i < probe->keys; i++) {
+        bench_key_write(i, &probe->key_texts[i * BENCH_KEY_BYTES]);
+    }
+    return bench_limit_open(probe, why);
+}
+
 /* Both directions walk over the same two mappings. */
 static sl_err limits_open(struct engine_bench *bench, struct sl_error *why)
 {
@@ -399,7 +441,7 @@ static sl_err limits_open(struct engine_bench *bench, struct sl_error *why)
     sl_err err = bench_limit_open(out, why);
     *in = *out;
     in->kind = BENCH_GET;
-    return err;
+    return err == SL_OK ? probe_open(bench, why) : err;
 }
 
 static sl_err engine_register(struct engine_bench *bench, struct sl_error *why)
@@ -437,7 +479,9 @@ static void bench_close(struct engine_bench *bench)
 {
     sl_engine_end(&bench->engine);
     sl_client_close(&bench->client);
-    bench_limit_close(&bench->rows[ENGINE_STORE].limit); /* the other rows borrow it */
+    bench_limit_close(&bench->rows[ENGINE_STORE].limit); /* ENGINE_LOAD borrows it */
+    bench_limit_close(&bench->rows[ENGINE_LOOK].limit);
+    free(bench->rows[ENGINE_LOOK].limit.key_texts);
     for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
         for (uint32_t side = 0; side < BENCH_SIDES; side++) {
             free(bench->rows[i].rates[side]);

@@ -15,8 +15,9 @@
 #define ENGINE_LAYERS_MAX 1024u
 #define ENGINE_ACTORS_MAX 128u
 
-/* MISS: a load of blocks that nobody stored, so a look-up alone, through the coordinator. */
-enum engine_kind { ENGINE_STORE, ENGINE_LOAD, ENGINE_MISS, ENGINE_KINDS };
+/* MISS: a load of blocks that nobody stored, so a look-up through the coordinator. LOOK: the look-up
+ * in shared memory, for blocks that are there. */
+enum engine_kind { ENGINE_STORE, ENGINE_LOAD, ENGINE_MISS, ENGINE_LOOK, ENGINE_KINDS };
 
 /* A process of the node whose CPU time counts. */
 struct engine_actor {
@@ -32,7 +33,7 @@ struct engine_row {
     uint64_t own_ns;                      /* CPU time of this process, within the ops */
     uint64_t actor_ns[ENGINE_ACTORS_MAX]; /* of the actors, within the turns */
     double *rates[BENCH_SIDES];           /* ops/s of each round; a copy's op is one rank's share */
-    struct bench limit;                   /* copies of one rank's share, in this direction */
+    struct bench limit; /* copies of one rank's share in this direction, or probes */
 };
 
 struct engine_bench {
@@ -58,7 +59,8 @@ struct engine_bench {
 };
 
 /* ---- engine_report.c ---- */
-/* Sides of a row's rounds: the ops, memcpy, the fastest copy where this CPU has one. */
+/* Sides of a row's rounds: the ops, memcpy or the bare probe, the fastest copy where this CPU has
+ * one. */
 uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind);
 void engine_print(const struct ctl *ctl, const struct engine_bench *bench);
 

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {
-    [ENGINE_STORE] = "store", [ENGINE_LOAD] = "load", [ENGINE_MISS] = "miss"};
+static const char *const kind_names[] = {[ENGINE_STORE] = "store",
+                                         [ENGINE_LOAD] = "load",
+                                         [ENGINE_MISS] = "miss",
+                                         [ENGINE_LOOK] = "look"};
 
 uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind)
 {
     if (kind == ENGINE_MISS) {
-        return BENCH_SIDE_OP + 1; /* moves no bytes */
+        return BENCH_SIDE_OP + 1;
     }
     return bench_copy_name(&bench->rows[kind].limit) != NULL ? BENCH_SIDES : BENCH_SIDE_COPY;
 }
@@ -50,7 +52,7 @@ static double quantile_us(const struct ctl_histogram *histogram, double share)
 
 static double op_bytes(const struct engine_bench *bench, enum engine_kind kind)
 {
-    return kind == ENGINE_MISS
+    return kind >= ENGINE_MISS
                ? 0
                : (double)bench->ranks * (double)bench->blocks * (double)bench->part_bytes;
 }
@@ -66,17 +68,20 @@ static double cpu_ns(const struct engine_bench *bench, const struct engine_row *
 
 struct side { /* what the ops are measured beside */
     const char *name;
-    double bytes_per_s, ratio, op_ratio, p50_us;
+    double ops_per_s, bytes_per_s, ratio, op_ratio, p50_us;
 };
 
 static struct side side_of(const struct engine_bench *bench, enum engine_kind kind,
                            enum bench_side side)
 {
     const struct engine_row *row = &bench->rows[kind];
-    double p50_us = quantile_us(&row->limit.calls_ns[side], 0.5);
+    /* A turn of the probe is no op. */
+    double turn_ops = kind == ENGINE_LOOK ? (double)BENCH_PROBES / (double)bench->blocks : 1;
+    double p50_us = quantile_us(&row->limit.calls_ns[side], 0.5) / turn_ops;
     return (struct side){
         .name =
             side == BENCH_SIDE_COPY ? bench_copy_name(&row->limit) : bench_limit_name(&row->limit),
+        .ops_per_s = median(bench, row, side, BENCH_SIDES),
         .bytes_per_s =
             median(bench, row, side, BENCH_SIDES) * op_bytes(bench, kind) / (double)bench->ranks,
         .ratio = median(bench, row, BENCH_SIDE_OP, side),
@@ -100,9 +105,9 @@ static json_t *cpu_json(const struct engine_bench *bench, const struct engine_ro
 
 static json_t *side_json(const struct side *side)
 {
-    return json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", side->name, "bytes_per_s",
-                     side->bytes_per_s, "p50_us", side->p50_us, "ratio", side->ratio, "op_ratio",
-                     side->op_ratio);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", side->name, "ops_per_s",
+                     side->ops_per_s, "bytes_per_s", side->bytes_per_s, "p50_us", side->p50_us,
+                     "ratio", side->ratio, "op_ratio", side->op_ratio);
 }
 
 static json_t *row_json(const struct engine_bench *bench, enum engine_kind kind)
@@ -117,8 +122,10 @@ static json_t *row_json(const struct engine_bench *bench, enum engine_kind kind)
         quantile_us(&row->ops_ns, 0.99), "least_us", (double)row->least_ns / 1e3, "cpu_us_per_op",
         cpu_ns(bench, row) / (double)SL_MAX(row->ops, 1) / 1e3, "cpu_us", cpu_json(bench, row));
     if (bytes > 0) {
-        struct side base = side_of(bench, kind, BENCH_SIDE_BASELINE);
         (void)json_object_set_new(out, "cpu_s_per_gb", json_real(cpu_ns(bench, row) / bytes));
+    }
+    if (engine_sides(bench, kind) > BENCH_SIDE_BASELINE) {
+        struct side base = side_of(bench, kind, BENCH_SIDE_BASELINE);
         (void)json_object_set_new(out, "baseline", side_json(&base));
     }
     if (engine_sides(bench, kind) == BENCH_SIDES) {
@@ -146,8 +153,14 @@ static void print_json(const struct ctl *ctl, const struct engine_bench *bench)
 
 /* ---- text ---- */
 
-static void print_side(const struct side *side)
+static void print_side(const struct engine_bench *bench, const struct side *side)
 {
+    if (side->bytes_per_s == 0) {
+        (void)printf("        %-32s %8.3f us a block   ratio %.3f, of single calls %.3f\n",
+                     side->name, 1e6 / SL_MAX(side->ops_per_s, 1e-9) / (double)bench->blocks,
+                     side->ratio, side->op_ratio);
+        return;
+    }
     (void)printf("        %-32s %8.2f GB/s   ratio a rank %.3f, of single ops %.3f\n", side->name,
                  side->bytes_per_s / 1e9, side->ratio, side->op_ratio);
 }
@@ -177,7 +190,7 @@ static void print_row(const struct engine_bench *bench, enum engine_kind kind)
     (void)printf("\n");
     for (uint32_t side = BENCH_SIDE_BASELINE; side < engine_sides(bench, kind); side++) {
         struct side beside = side_of(bench, kind, (enum bench_side)side);
-        print_side(&beside);
+        print_side(bench, &beside);
     }
 }
 

@@ -286,12 +286,16 @@ class ObjectApi(unittest.TestCase):
         report = json.loads(self.fine("bench", "engine", "--blocks", "3", "--part-bytes", "20000", "--layers", "7", "--ops", "20", "--json"))
         self.assertEqual((report["bench"], report["ranks"], report["blocks"], report["part_bytes"]), ("engine", 1, 3, 20000))
         rows = {row["op"]: row for row in report["rows"]}
-        self.assertEqual(set(rows), {"store", "load", "miss"})
+        self.assertEqual(set(rows), {"store", "load", "miss", "look"})
         for row in rows.values():
             self.assertGreaterEqual(row["ops"], 20)
             self.assertGreater(row["p50_us"], 0)
             self.assertLessEqual(row["least_us"], row["p99_us"])
-            self.assertGreater(row["cpu_us"]["coordinator"], 0)
+            self.assertGreater(row["cpu_us"]["client"], 0)
+        self.assertGreater(rows["look"]["baseline"]["ratio"], 0)
+        self.assertGreater(rows["look"]["baseline"]["ops_per_s"], 0)
+        for op in ("store", "load", "miss"):
+            self.assertGreater(rows[op]["cpu_us"]["coordinator"], 0)
         for op in ("store", "load"):
             self.assertGreater(rows[op]["baseline"]["ratio"], 0)
             self.assertGreater(rows[op]["baseline"]["bytes_per_s"], 0)

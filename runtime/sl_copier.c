@@ -11,28 +11,32 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define DOOR_KIND  "copier"
 #define ASKERS_MAX 128u /* swappers of 64 ranks, and their successors */
 #define CONNECT_NS (20 * SL_NS_PER_MS)
 #define HEAD_BYTES 4096u
+#define STEP_RUNS  1024u /* IOV_MAX */
 #define PAUSE_NS   (100 * SL_NS_PER_MS)
 
 static const char hello_magic[8] = "slcphel1", ask_magic[8] = "slcpask1",
                   answer_magic[8] = "slcpans1";
 
-/* The first page of an area; runs follow, then data on a page of its own. */
+/* The first page of an area; runs follow. All three are seq_cst: who writes one reads another. */
 struct area_head {
-    /* Requests up to this number are not wanted any more. Written by who asks (release), read by
-     * the copier before each step (acquire). */
-    _Atomic uint64_t cancelled;
+    _Atomic uint64_t
+        cancelled;            /* of who asks: requests up to this number are not wanted any more */
+    _Atomic uint64_t writing; /* of the copier: the request that it writes to its memory for; 0 */
+    _Atomic uint32_t thread;  /* of the copier: the number of its thread */
 };
 struct hello_packet {
     char magic[8];
@@ -54,11 +58,13 @@ struct answer_packet {
     char text[SL_ERROR_TEXT_BYTES];
 };
 
-/* An area as it is mapped on one side. */
+/* Head and runs as they are mapped on one side. The data is a file of its own, which the copier
+ * does not map: it may shrink at any time. */
 struct area {
     unsigned char *base; /* NULL: none */
-    uint64_t length_bytes, data_bytes, data_offset_bytes;
+    uint64_t length_bytes, data_bytes;
     uint32_t run_count;
+    int data_fd; /* -1: none */
 };
 
 static struct area area_shape(uint64_t data_bytes, uint32_t run_count)
@@ -66,8 +72,8 @@ static struct area area_shape(uint64_t data_bytes, uint32_t run_count)
     uint64_t runs_bytes = sl_align_up(run_count * sizeof(struct sl_copier_run), HEAD_BYTES);
     return (struct area){.data_bytes = data_bytes,
                          .run_count = run_count,
-                         .data_offset_bytes = HEAD_BYTES + runs_bytes,
-                         .length_bytes = HEAD_BYTES + runs_bytes + data_bytes};
+                         .length_bytes = HEAD_BYTES + runs_bytes,
+                         .data_fd = -1};
 }
 
 static struct area_head *area_head(const struct area *area)
@@ -92,6 +98,10 @@ static void area_unmap(struct area *area)
     if (area->base != NULL) {
         (void)munmap(area->base, area->length_bytes);
         area->base = NULL;
+    }
+    if (area->data_fd >= 0) {
+        (void)close(area->data_fd);
+        area->data_fd = -1;
     }
 }
 
@@ -128,55 +138,112 @@ static bool run_allowed(const struct sl_copier *copier, const struct sl_copier_r
            run->address - range->address <= range->length_bytes - run->length_bytes;
 }
 
-/* What was asked for so far is still wanted. */
+/* What was asked for is still wanted. */
 static bool asker_wants(const struct asker *asker, uint64_t number, int stop_fd)
 {
     struct pollfd polled[2] = {{.fd = asker->fd}, {.fd = stop_fd, .events = POLLIN}};
-    return atomic_load_explicit(&area_head(&asker->area)->cancelled, memory_order_acquire) <
-               number &&
-           poll(polled, 2, 0) == 0;
+    return atomic_load(&area_head(&asker->area)->cancelled) < number && poll(polled, 2, 0) == 0;
 }
 
-/* A step of a run. The addresses were checked. */
-static void step_copy(const struct sl_copier_run *run, uint64_t at, unsigned char *data,
-                      uint64_t length_bytes, bool to_process)
+/* Runs of a step. */
+struct step {
+    struct iovec rows[STEP_RUNS];
+    uint32_t count;
+    uint64_t bytes;
+};
+
+/* By the kernel, from and to the file: memory that is not there is an error and no signal, a file
+ * that was cut off gives nothing, and who is stopped is stopped before or behind a call. */
+static sl_err step_copy(struct step *step, int data_fd, uint64_t *at_bytes, bool to_process,
+                        struct sl_error *why)
 {
-    unsigned char *memory = (unsigned char *)(uintptr_t)run->address + at;
-    memcpy(to_process ? memory : data, to_process ? data : memory, length_bytes);
+    struct iovec *row = step->rows;
+    while (step->count > 0) {
+        ssize_t took = to_process ? preadv(data_fd, row, (int)step->count, (off_t)*at_bytes)
+                                  : pwritev(data_fd, row, (int)step->count, (off_t)*at_bytes);
+        if (took < 0 && errno == EINTR) {
+            continue;
+        }
+        if (took < 0) {
+            int os_code = errno;
+            step->count = 0;
+            return os_code == EFAULT
+                       ? sl_fail(why, SL_ERR_STALE, "memory at %p is gone", row->iov_base)
+                       : sl_fail_os(why, os_code, "copy %" PRIu64 " bytes", step->bytes);
+        }
+        if (took == 0) {
+            step->count = 0;
+            return sl_fail(why, SL_ERR_CANCELLED, "the copy was cancelled");
+        }
+        *at_bytes += (uint64_t)took;
+        for (uint64_t left = (uint64_t)took; left > 0;) {
+            uint64_t part = SL_MIN(left, (uint64_t)row->iov_len);
+            row->iov_base = (unsigned char *)row->iov_base + part;
+            row->iov_len -= part;
+            left -= part;
+            if (row->iov_len == 0) {
+                row++;
+                step->count--;
+            }
+        }
+    }
+    step->bytes = 0;
+    return SL_OK;
 }
 
-static sl_err ask_serve(const struct sl_copier *copier, const struct asker *asker,
-                        const struct ask_packet *ask, struct sl_error *why)
+static sl_err step_send(const struct sl_copier *copier, const struct asker *asker,
+                        const struct ask_packet *ask, struct step *step, uint64_t *at_bytes,
+                        struct sl_error *why)
+{
+    return asker_wants(asker, ask->number, copier->stop_fd)
+               ? step_copy(step, asker->area.data_fd, at_bytes, ask->to_process != 0, why)
+               : sl_fail(why, SL_ERR_CANCELLED, "the copy was cancelled");
+}
+
+static sl_err runs_serve(const struct sl_copier *copier, const struct asker *asker,
+                         const struct ask_packet *ask, struct sl_error *why)
 {
     const struct area *area = &asker->area;
-    unsigned char *data = area->base + area->data_offset_bytes;
-    uint64_t done_bytes = 0, step_bytes = SL_COPIER_STEP_BYTES; /* asks before the first */
+    struct step step = {.count = 0};
+    uint64_t added_bytes = 0, at_bytes = 0;
     if (ask->run_count > area->run_count) {
         return sl_fail(why, SL_ERR_PROTOCOL, "%u runs of %u", ask->run_count, area->run_count);
     }
     for (uint32_t i = 0; i < ask->run_count; i++) {
         struct sl_copier_run run = {.address = area_runs(area)[i].address,
                                     .length_bytes = area_runs(area)[i].length_bytes};
-        if (run.length_bytes > area->data_bytes - done_bytes || !run_allowed(copier, &run)) {
+        if (run.length_bytes > area->data_bytes - added_bytes || !run_allowed(copier, &run)) {
             return sl_fail(why, SL_ERR_STALE,
                            "run %u, %" PRIu64 " bytes at 0x%" PRIx64 ", is not registered", i,
                            run.length_bytes, run.address);
         }
-        for (uint64_t at = 0; at < run.length_bytes;) {
-            if (step_bytes >= SL_COPIER_STEP_BYTES) {
-                step_bytes = 0;
-                if (!asker_wants(asker, ask->number, copier->stop_fd)) {
-                    return sl_fail(why, SL_ERR_CANCELLED, "the copy was cancelled");
+        added_bytes += run.length_bytes;
+        for (uint64_t done = 0; done < run.length_bytes;) {
+            uint64_t part = SL_MIN(run.length_bytes - done, SL_COPIER_STEP_BYTES - step.bytes);
+            step.rows[step.count++] = (struct iovec){
+                .iov_base = (unsigned char *)(uintptr_t)run.address + done, .iov_len = part};
+            step.bytes += part;
+            done += part;
+            if (step.count == STEP_RUNS || step.bytes == SL_COPIER_STEP_BYTES) {
+                sl_err err = step_send(copier, asker, ask, &step, &at_bytes, why);
+                if (err != SL_OK) {
+                    return err;
                 }
             }
-            uint64_t part = SL_MIN(run.length_bytes - at, SL_COPIER_STEP_BYTES - step_bytes);
-            step_copy(&run, at, data + done_bytes, part, ask->to_process != 0);
-            at += part;
-            done_bytes += part;
-            step_bytes += part;
         }
     }
-    return SL_OK;
+    return step.count == 0 ? SL_OK : step_send(copier, asker, ask, &step, &at_bytes, why);
+}
+
+/* Who takes the request back looks at `writing` after that, so one of the two sees the other. */
+static sl_err ask_serve(const struct sl_copier *copier, const struct asker *asker,
+                        const struct ask_packet *ask, struct sl_error *why)
+{
+    struct area_head *head = area_head(&asker->area);
+    atomic_store(&head->writing, ask->to_process != 0 ? ask->number : 0);
+    sl_err err = runs_serve(copier, asker, ask, why);
+    atomic_store(&head->writing, 0);
+    return err;
 }
 
 static void asker_end(struct asker *asker)
@@ -186,12 +253,12 @@ static void asker_end(struct asker *asker)
     asker->fd = -1;
 }
 
-/* The area that the first packet brings. It may not shrink: a byte that is gone would end this
- * process. */
+/* What the first packet brings: the area, which may not shrink, since a page that is gone would end
+ * this process; and the data. */
 static bool asker_hello(struct asker *asker)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct hello_packet hello;
@@ -201,26 +268,34 @@ static bool asker_hello(struct asker *asker)
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof(control.bytes)};
     struct stat status;
-    SL_AUTO(close) int fd = -1;
+    int fds[2] = {-1, -1};
     ssize_t got = recvmsg(asker->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     struct cmsghdr *head = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
     if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-        head->cmsg_len == CMSG_LEN(sizeof(int))) {
-        memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+        head->cmsg_len >= CMSG_LEN(sizeof(int))) {
+        memcpy(fds, CMSG_DATA(head), SL_MIN(head->cmsg_len - CMSG_LEN(0), sizeof(fds)));
     }
-    if (fd < 0 || got != (ssize_t)sizeof(hello) ||
-        memcmp(hello.magic, hello_magic, sizeof(hello.magic)) != 0 ||
-        hello.data_bytes > SL_COPIER_AREA_MAX || fstat(fd, &status) != 0) {
-        return false;
+    bool whole = fds[1] >= 0 && got == (ssize_t)sizeof(hello) &&
+                 memcmp(hello.magic, hello_magic, sizeof(hello.magic)) == 0 &&
+                 hello.data_bytes <= SL_COPIER_AREA_MAX && fstat(fds[0], &status) == 0;
+    if (whole) {
+        struct area area = area_shape(hello.data_bytes, hello.run_count);
+        int seals = fcntl(fds[0], F_GET_SEALS);
+        whole = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+                (uint64_t)status.st_size >= area.length_bytes && area_map(&area, fds[0]);
+        if (whole) {
+            area.data_fd = fds[1];
+            fds[1] = -1;
+            asker->area = area;
+            atomic_store(&area_head(&area)->thread, (uint32_t)gettid());
+        }
     }
-    struct area area = area_shape(hello.data_bytes, hello.run_count);
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (area.length_bytes > SL_COPIER_AREA_MAX || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-        (uint64_t)status.st_size < area.length_bytes || !area_map(&area, fd)) {
-        return false;
+    for (unsigned i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
     }
-    asker->area = area;
-    return true;
+    return whole;
 }
 
 /* A packet of an asker. False: it is left. */
@@ -256,7 +331,7 @@ static bool asker_accept(struct sl_copier *copier)
     }
     for (uint32_t i = 0; i < ASKERS_MAX && sl_door_same_user(fd); i++) {
         if (copier->askers[i].fd < 0) {
-            copier->askers[i] = (struct asker){.fd = fd};
+            copier->askers[i] = (struct asker){.fd = fd, .area = {.data_fd = -1}};
             return true;
         }
     }
@@ -403,6 +478,8 @@ struct sl_copier_link {
     uint32_t pid;
     uint64_t number; /* of the last request */
     struct area area;
+    unsigned char *data; /* NULL: none, or it was taken back */
+    bool over;           /* the request that was taken back has ended, or the process */
 };
 
 static sl_err peer_check(int fd, struct sl_proc_id proc, struct sl_error *why)
@@ -425,12 +502,12 @@ static sl_err peer_check(int fd, struct sl_proc_id proc, struct sl_error *why)
     return err;
 }
 
-/* Shared memory that nobody can shrink. */
+/* The area, which nobody can shrink, and the data, which we shrink when we take it back. */
 static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room *room, int *fd,
                         struct sl_error *why)
 {
     link->area = area_shape(room->data_bytes, room->run_count);
-    if (room->data_bytes > SL_COPIER_AREA_MAX || link->area.length_bytes > SL_COPIER_AREA_MAX) {
+    if (room->data_bytes > SL_COPIER_AREA_MAX) {
         return sl_fail(why, SL_ERR_LIMIT,
                        "a copier takes up to %" PRIu64 " bytes at a time, not %" PRIu64,
                        SL_COPIER_AREA_MAX, room->data_bytes);
@@ -441,17 +518,28 @@ static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room
         !area_map(&link->area, *fd)) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", link->area.length_bytes);
     }
+    link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC);
+    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0) {
+        return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", room->data_bytes);
+    }
+    void *data =
+        mmap(NULL, room->data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, link->area.data_fd, 0);
+    if (data == MAP_FAILED) {
+        return sl_fail_os(why, errno, "map %" PRIu64 " bytes for a copier", room->data_bytes);
+    }
+    link->data = data;
     return SL_OK;
 }
 
 static sl_err hello_send(const struct sl_copier_link *link, int area_fd, struct sl_error *why)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;
     } control = {.bytes = {0}};
     struct hello_packet hello = {.data_bytes = link->area.data_bytes,
                                  .run_count = link->area.run_count};
+    const int fds[2] = {area_fd, link->area.data_fd};
     struct iovec bytes = {.iov_base = &hello, .iov_len = sizeof(hello)};
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
@@ -461,8 +549,8 @@ static sl_err hello_send(const struct sl_copier_link *link, int area_fd, struct 
     memcpy(hello.magic, hello_magic, sizeof(hello.magic));
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &area_fd, sizeof(int));
+    head->cmsg_len = CMSG_LEN(sizeof(fds));
+    memcpy(CMSG_DATA(head), fds, sizeof(fds));
     return sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(hello)
                ? SL_OK
                : sl_fail_os(why, errno, "greet the copier of process %u", link->pid);
@@ -501,7 +589,7 @@ sl_err sl_copier_connect(const char *runtime_dir, struct sl_proc_id proc, uint64
     if (link == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a link to process %u", proc.pid);
     }
-    *link = (struct sl_copier_link){.fd = -1, .pid = proc.pid};
+    *link = (struct sl_copier_link){.fd = -1, .pid = proc.pid, .area = {.data_fd = -1}};
     sl_err err = sl_door_path(runtime_dir, DOOR_KIND, proc.pid, number, path, why);
     if (err == SL_OK) {
         err = link_connect(link, path, why);
@@ -533,7 +621,8 @@ struct sl_copier_run *sl_copier_runs(struct sl_copier_link *link)
 
 unsigned char *sl_copier_data(struct sl_copier_link *link)
 {
-    return link->area.base + link->area.data_offset_bytes;
+    SL_ASSERT(link->data != NULL);
+    return link->data;
 }
 
 sl_err sl_copier_ask(struct sl_copier_link *link, uint32_t run_count, bool to_process,
@@ -579,7 +668,53 @@ sl_err sl_copier_poll(struct sl_copier_link *link, bool *over, struct sl_error *
 
 void sl_copier_cancel(struct sl_copier_link *link)
 {
-    atomic_store_explicit(&area_head(&link->area)->cancelled, link->number, memory_order_release);
+    atomic_store(&area_head(&link->area)->cancelled, link->number);
+}
+
+static void data_unmap(struct sl_copier_link *link)
+{
+    if (link->data != NULL) {
+        (void)munmap(link->data, link->area.data_bytes);
+        link->data = NULL;
+    }
+}
+
+void sl_copier_revoke(struct sl_copier_link *link)
+{
+    sl_copier_cancel(link);
+    data_unmap(link); /* a page that is gone would end this process */
+    int gone;
+    do {
+        gone = ftruncate(link->area.data_fd, 0);
+    } while (gone != 0 && errno == EINTR);
+    SL_ASSERT(gone == 0);
+}
+
+/* Whether the copier's thread is stopped: then it is in no call of the kernel, and its next one
+ * finds no data. */
+static bool thread_stopped(const struct sl_copier_link *link)
+{
+    char path[64], text[512];
+    (void)snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", link->pid,
+                   atomic_load(&area_head(&link->area)->thread));
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (length <= 0) {
+        return false;
+    }
+    text[length] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name may be anything */
+    return name_end != NULL && name_end[1] == ' ' && strchr("TtZX", name_end[2]) != NULL;
+}
+
+bool sl_copier_settled(struct sl_copier_link *link)
+{
+    struct sl_error why;
+    if (!link->over) {
+        (void)sl_copier_poll(link, &link->over, &why);
+    }
+    return link->over || atomic_load(&area_head(&link->area)->writing) != link->number ||
+           thread_stopped(link);
 }
 
 void sl_copier_disconnect(struct sl_copier_link **link)
@@ -588,8 +723,8 @@ void sl_copier_disconnect(struct sl_copier_link **link)
     if (gone == NULL) {
         return;
     }
-    if (gone->area.base != NULL) {
-        sl_copier_cancel(gone);
+    if (gone->data != NULL) {
+        sl_copier_revoke(gone);
     }
     area_unmap(&gone->area);
     if (gone->fd >= 0) {

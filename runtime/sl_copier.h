@@ -1,12 +1,16 @@
 /* runtime/sl_copier.h - a process copies from and to its own memory for another one, which the
  * kernel does not let reach in: it is not dumpable, or Yama forbids it.
  *
- * The copier listens at a door (runtime/sl_door.h) of kind "copier". Who asks hands over an area of
- * shared memory: runs (addresses in the copier's process), and their bytes, one run after the other.
- * A request says how many runs, and which way. So the copier sees nothing but the area: what a
+ * The copier listens at a door (runtime/sl_door.h) of kind "copier". Who asks hands over shared
+ * memory: runs (addresses in the copier's process), and a file for their bytes, one run after the
+ * other. A request says how many runs, and which way. So the copier sees nothing but that: what a
  * process that was stopped writes there when it goes on, long after it was given up, reaches no
- * extent. Writes to its own memory it does in steps of up to SL_COPIER_STEP_BYTES, and begins none
- * of a request that was cancelled.
+ * extent.
+ *
+ * A request that writes to the copier's memory can be taken back: the file is cut off, so that not
+ * even a process that goes on after hours writes any more of it. The kernel copies between file and
+ * memory, in steps; memory that is not there is an error. A process that is stopped is in no such
+ * call.
  *
  * Both sides check the other's uid by the kernel's word; who asks also checks pid and start time. */
 #ifndef SL_COPIER_H
@@ -26,9 +30,8 @@ struct sl_copier_range {
 };
 struct sl_copier; /* opaque: a thread */
 
-/* Starts a thread that copies from and to these ranges, and to nothing else; they are copied. They
- * stay readable and writable until sl_copier_stop: a range that is unmapped before ends the process.
- * Errors: SL_ERR_INVALID (a range of nothing, or none; runtime_dir is too long for a socket),
+/* Starts a thread that copies from and to these ranges, and to nothing else; they are copied.
+ * Requests for memory that was unmapped end with SL_ERR_STALE. Errors: SL_ERR_INVALID (a range of nothing, or none; runtime_dir is too long for a socket),
  * SL_ERR_LIMIT, SL_ERR_NOT_FOUND (runtime_dir is not there), SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_copier_start(const char *runtime_dir, const struct sl_copier_range *ranges,
                        uint32_t range_count, struct sl_copier **out, struct sl_error *why);
@@ -43,7 +46,7 @@ struct sl_copier_run {
     uint64_t address, length_bytes;
 };
 struct sl_copier_room {
-    uint64_t data_bytes; /* of all runs of a request; up to SL_COPIER_AREA_MAX with the runs */
+    uint64_t data_bytes; /* of all runs of a request; 1..SL_COPIER_AREA_MAX */
     uint32_t run_count;
 };
 struct sl_copier_link; /* opaque; one thread; one request at a time */
@@ -63,12 +66,20 @@ unsigned char *sl_copier_data(struct sl_copier_link *link);
 sl_err sl_copier_ask(struct sl_copier_link *link, uint32_t run_count, bool to_process,
                      struct sl_error *why);
 /* Whether the request is over, without waiting; when it is, how it ended. Errors of it:
- * SL_ERR_NOT_FOUND (the process is gone, or ended its copier), SL_ERR_STALE (a run is in no range),
+ * SL_ERR_NOT_FOUND (the process is gone, or ended its copier), SL_ERR_STALE (a run is in no range,
+ * or nothing is there),
  * SL_ERR_CANCELLED, SL_ERR_PROTOCOL. After all but STALE and CANCELLED the link is of no more use. */
 sl_err sl_copier_poll(struct sl_copier_link *link, bool *over, struct sl_error *why);
 /* The request shall end soon, by SL_ERR_CANCELLED, if it is not over by then. */
 void sl_copier_cancel(struct sl_copier_link *link);
-/* Accepts NULL. A request that is not over may go on for a step. */
+/* Takes the last request back, whose data the copier finds no more. After it only sl_copier_settled
+ * and sl_copier_disconnect may be called. */
+void sl_copier_revoke(struct sl_copier_link *link);
+/* Whether none of the request that was taken back is written any more, ever: it was not begun, or
+ * is over, or the copier's thread is stopped. Else it will be so in microseconds, unless that thread
+ * hangs in the kernel or is frozen. */
+bool sl_copier_settled(struct sl_copier_link *link);
+/* Accepts NULL. Takes back what is not over, and does not wait. */
 void sl_copier_disconnect(struct sl_copier_link **link);
 
 #endif

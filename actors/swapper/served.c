@@ -11,8 +11,8 @@
  * millisecond, and a process that is stopped, hours. */
 #define LOOK_NS_MIN (20 * SL_NS_PER_US)
 #define LOOK_NS_MAX (10 * SL_NS_PER_MS)
-/* A FENCE waits so long for steps of copiers: some 30 us each. */
-#define SETTLE_NS (3 * SL_NS_PER_MS)
+/* A FENCE waits so long for copiers that are in a step: some 30 us, and more where cores are few. */
+#define SETTLE_NS (20 * SL_NS_PER_MS)
 
 /* ---- a link ---- */
 
@@ -232,11 +232,26 @@ static void served_over(struct swapper *self, struct sw_engine *engine, sl_err e
     slice->job = NULL;
 }
 
+/* Its end is that of the COPY, which has its reason by now. */
+static void revoked_look(struct swapper *self, struct sw_engine *engine)
+{
+    struct sw_served *served = engine->served;
+    if (sl_copier_settled(served->link)) {
+        served->revoked = false;
+        served_over(self, engine, SL_ERR_CANCELLED, NULL);
+        sl_copier_disconnect(&served->link);
+    }
+}
+
 static void served_look(struct swapper *self, struct sw_engine *engine)
 {
     struct sw_served *served = engine->served;
     struct sl_error why = {0};
     bool over = false;
+    if (served->revoked) {
+        revoked_look(self, engine);
+        return;
+    }
     sl_err err = sl_copier_poll(served->link, &over, &why);
     if (!over) {
         return;
@@ -275,13 +290,18 @@ bool sw_served_leave(struct swapper *self, struct sw_job *job)
     if (!served->busy || served->slice->job != job) {
         return true;
     }
-    sl_copier_cancel(served->link);
-    if (!served->out) {
-        return false;
+    if (served->out) {
+        sl_copier_cancel(served->link);
+        served->slice->job = NULL;
+        job->slices--;
+        return true;
     }
-    served->slice->job = NULL;
-    job->slices--;
-    return true;
+    if (!served->revoked) {
+        sl_copier_revoke(served->link);
+        served->revoked = true;
+    }
+    revoked_look(self, engine);
+    return !served->busy;
 }
 
 void sw_served_settle(struct swapper *self)
@@ -312,10 +332,19 @@ void sw_served_end(struct swapper *self, struct sw_engine *engine)
     if (engine->state != SW_ENGINE_READY || engine->served == NULL) {
         return;
     }
+    if (engine->served->busy && !engine->served->out) {
+        const struct timespec pause = {.tv_nsec = (long)LOOK_NS_MIN};
+        uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), SETTLE_NS);
+        sl_copier_revoke(engine->served->link);
+        while (!sl_copier_settled(engine->served->link) && sl_clock_monotonic_ns() < end_ns) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
     if (engine->served->busy) {
         sl_err err = sl_fail(&why, SL_ERR_NOT_FOUND, "engine %llu: its process copies no more",
                              (unsigned long long)engine->engine_id);
         served_over(self, engine, err, &why);
     }
+    engine->served->revoked = false;
     sl_copier_disconnect(&engine->served->link);
 }

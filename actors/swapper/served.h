@@ -1,10 +1,9 @@
 /* actors/swapper/served.h - memory of a process that does not let others copy it: its own copier does
  * (runtime/sl_copier.h), asked over a socket and without waiting.
  *
- * The bytes go through an area of shared memory, so that a copier that was stopped writes to no
- * extent when it goes on. It may still write to its own blocks. So a COPY in that was begun is
- * answered when the copier has said that it is over, or is gone, however late that is; and so is a
- * FENCE of it. One out is given up at once. */
+ * The bytes go through shared memory, so that a copier that was stopped writes to no extent when it
+ * goes on. A COPY out that is to end is given up at once. One in is taken back: the copier finds no
+ * more bytes for its blocks, and a process that is stopped is in no copy. */
 #ifndef SL_SWAPPER_SERVED_H
 #define SL_SWAPPER_SERVED_H
 
@@ -20,6 +19,7 @@ struct sw_served {
     struct sw_slice *slice; /* what was asked for; owned */
     bool busy;              /* a request is not over; slice->job NULL: it was given up */
     bool out;
+    bool revoked;                /* it was taken back, and is not settled yet */
     uint64_t asked_ns, again_ns; /* when it was asked, and when to look at it again */
 };
 

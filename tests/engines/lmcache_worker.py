@@ -92,7 +92,7 @@ def engine_make(told):
 
 class Worker:
     def __init__(self, told):
-        self.rank, self.master = told.get("rank", 0), told.get("master")
+        self.rank, self.master, self.speeds = told.get("rank", 0), told.get("master"), 0
         self.engine = engine_make(told)
 
     def counters(self):
@@ -209,8 +209,9 @@ class Worker:
             for one in objects:
                 one.ref_count_down()
 
-        for turn in range(rounds + 1):
-            chunks = list(self.engine.token_database.process_tokens(tokens_of(1000 + turn, count)))
+        for _ in range(rounds + 1):
+            chunks = list(self.engine.token_database.process_tokens(tokens_of(1000 + self.speeds, count)))
+            self.speeds += 1
             keys = [key for _, _, key in chunks]
             objects = [manager.allocate(self.engine.metadata.get_shapes(end - start), self.engine.metadata.get_dtypes(), busy_loop=False)
                        for start, end, _ in chunks]

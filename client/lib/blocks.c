@@ -7,6 +7,7 @@
  * block is missed that was there all the time. */
 #include "client/lib/engine.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define LOOK_KEYS      64u /* keys at a time: they stay in the first-level cache */
@@ -30,12 +31,26 @@ struct look_pass {
     uint64_t held_until_ns;
 };
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
+
+/* Eight digits a step, without a table: a nibble in each byte of a word. */
 static void hex_write(char *to, const unsigned char *from, uint32_t bytes)
 {
-    static const char digits[] = "0123456789abcdef";
-    for (uint32_t i = 0; i < bytes; i++) {
-        to[2 * i] = digits[from[i] >> 4];
-        to[2 * i + 1] = digits[from[i] & 15];
+    uint32_t at = 0;
+    for (; at + 4 <= bytes; at += 4) {
+        uint64_t word = (uint64_t)from[at] | (uint64_t)from[at + 1] << 16 |
+                        (uint64_t)from[at + 2] << 32 | (uint64_t)from[at + 3] << 48;
+        uint64_t nibbles =
+            (word >> 4 & UINT64_C(0x000f000f000f000f)) | (word & UINT64_C(0x000f000f000f000f)) << 8;
+        /* 6 more carry what is over 9 into bit 4: 39 = 'a' - '0' - 10 for each of these */
+        uint64_t letters =
+            (nibbles + UINT64_C(0x0606060606060606)) >> 4 & UINT64_C(0x0101010101010101);
+        uint64_t digits = nibbles + UINT64_C(0x3030303030303030) + letters * 39;
+        memcpy(&to[2 * (size_t)at], &digits, sizeof digits);
+    }
+    for (; at < bytes; at++) {
+        to[2 * (size_t)at] = "0123456789abcdef"[from[at] >> 4];
+        to[2 * (size_t)at + 1] = "0123456789abcdef"[from[at] & 15];
     }
 }
 

@@ -60,8 +60,7 @@ int __real_timerfd_settime(int fd, int flags, const struct itimerspec *at, struc
 int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old);
 int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old)
 {
-    uint64_t at_ns =
-        (uint64_t)at->it_value.tv_sec * SL_NS_PER_S + (uint64_t)at->it_value.tv_nsec;
+    uint64_t at_ns = (uint64_t)at->it_value.tv_sec * SL_NS_PER_S + (uint64_t)at->it_value.tv_nsec;
     bool looks_again = at_ns > sl_clock_monotonic_ns() + SHORT_WAIT_NS;
     return no_timers && looks_again ? 0 : __real_timerfd_settime(fd, flags, at, old);
 }

@@ -82,7 +82,7 @@ enum sl_setting_kind {
     X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                     \
     X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "bytes one client may pin; 0: half of memory")                                              \
-    X(engines_max, COUNT, "16", 1, 1024, "registered engines")                                    \
+    X(engines_max, COUNT, "64", 1, 1024, "registered engines; of a team each rank")               \
     X(pools_max, COUNT, "512", 1, 65536, "pools of the table of pools: ranks times pools")        \
     X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \

@@ -139,7 +139,10 @@ static sl_err hashes_check(const struct request *request, struct sl_error *why)
                    ? SL_OK
                    : sl_fail(why, SL_ERR_INVALID, "pool_blocks: without hashes");
     }
+    uint64_t table_blocks = request->device_blocks.count + request->pool_blocks.count;
+    /* No table has more entries than a message takes: nor are there more blocks. */
     if (each == 0 || length % each != 0 || length / each != request->block_count ||
+        request->block_count > table_blocks ||
         (request->device_blocks.count > 0 && request->pool_blocks.count > 0) || request->partial) {
         return sl_fail(why, SL_ERR_INVALID,
                        "hashes: %" PRIu64 " bytes, %" PRIu64 " each, for %" PRIu64

@@ -304,6 +304,12 @@ static void spoil_tables(struct sl_body_store *body)
 {
     body->pool_blocks.count--;
 }
+static void spoil_no_table(struct sl_body_store *body)
+{
+    static uint8_t many[4194304]; /* one byte each: more blocks than a reply has bits for */
+    body->hashes = (struct sl_bytes){many, sizeof(many)};
+    body->hash_bytes = 1;
+}
 static void spoil_two_tables(struct sl_body_store *body)
 {
     body->device_blocks = body->pool_blocks;
@@ -321,10 +327,11 @@ static const struct {
     const char *named;
     bool later; /* known with the engine */
 } spoilt[] = {
-    {spoil_both, "tokens", false},         {spoil_neither, "tokens", false},
-    {spoil_bytes, "hashes", false},        {spoil_no_bytes, "hashes", false},
-    {spoil_tables, "pool_blocks", true},   {spoil_two_tables, "pool_blocks", false},
-    {spoil_block, "pool_blocks[3]", true}, {spoil_partial, "partial", false},
+    {spoil_both, "tokens", false},          {spoil_neither, "tokens", false},
+    {spoil_bytes, "hashes", false},         {spoil_no_bytes, "hashes", false},
+    {spoil_tables, "pool_blocks", true},    {spoil_two_tables, "pool_blocks", false},
+    {spoil_block, "pool_blocks[3]", true},  {spoil_partial, "partial", false},
+    {spoil_no_table, "pool_blocks", false},
 };
 
 START_TEST(a_bad_request_is_refused_by_name)

@@ -73,11 +73,13 @@ static struct co_engine *engine_room(struct coordinator *self)
     return oldest;
 }
 
+/* One of a team that lost a rank stays with the ops that it has, and is found no more. */
 static struct co_engine *engine_find(struct coordinator *self, uint64_t id)
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
-        if (self->engines[i].state != CO_ENGINE_FREE && self->engines[i].id == id) {
-            return &self->engines[i];
+        struct co_engine *engine = &self->engines[i];
+        if (engine->state != CO_ENGINE_FREE && engine->id == id && !engine->stale) {
+            return engine;
         }
     }
     return NULL;
@@ -87,10 +89,6 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out)
 {
     struct co_engine *engine = engine_find(self, id);
-    if (engine != NULL && engine->stale && engine->ops == 0) {
-        co_engine_forget(self, engine);
-        engine = NULL;
-    }
     if (engine != NULL && (engine->state == CO_ENGINE_KNOWN || engine->asking)) {
         engine->used_ns = self->env->now_ns;
         *out = engine;
@@ -121,10 +119,14 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
 
 void co_engine_release(struct co_op *op)
 {
-    if (op->engine != NULL) {
-        SL_ASSERT(op->engine->ops > 0);
-        op->engine->ops--;
-        op->engine = NULL;
+    struct co_engine *engine = op->engine;
+    op->engine = NULL;
+    if (engine == NULL) {
+        return;
+    }
+    SL_ASSERT(engine->ops > 0);
+    if (--engine->ops == 0 && engine->stale) {
+        engine_clear(engine); /* of a team: its processes are not watched here */
     }
 }
 

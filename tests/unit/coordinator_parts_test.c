@@ -283,6 +283,36 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
     }
 END_TEST
 
+/* Ops that follow each other so closely that one always runs: the engine is never idle. */
+START_TEST(a_team_is_asked_for_anew_while_an_op_runs)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint32_t told[CUTS] = {0};
+        parts_put(bed, 0);
+        uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 1));
+        answer_parts(bed, TEAM, false);
+        struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
+        answer(bed, "swapper.1", &copy,
+               (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501 is gone")});
+        struct sl_body_store again = request(TEAM, 1);
+        struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 8};
+        msg.body.load.engine_id = TEAM;
+        msg.body.load.hashes = again.hashes;
+        msg.body.load.hash_bytes = again.hash_bytes;
+        msg.body.load.pool_blocks = again.pool_blocks;
+
+        fake_give(&bed->fake, "client.1.0", &msg); /* rank 0 still copies for the first */
+
+        answer_parts(bed, TEAM, false);
+        ck_assert_uint_eq(copy_answer(bed, 0, UINT64_MAX, told), 500); /* of the first */
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(copy_answer(bed, 0, UINT64_MAX, told), 500);
+        ck_assert_uint_eq(copy_answer(bed, 1, UINT64_MAX, told), 501);
+        ck_assert_int_eq(reply_to(bed, msg.seq).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
 static void spoil_both(struct sl_body_store *body)
 {
     static const uint32_t tokens[4];
@@ -361,6 +391,7 @@ static Suite *parts_suite(void)
     tcase_add_loop_test(parts, each_part_is_loaded_by_all_ranks_that_have_it, 0, 2);
     tcase_add_loop_test(parts, a_part_that_one_of_its_ranks_lacks_ends_the_prefix, 0, 2);
     tcase_add_test(parts, a_team_is_copied_by_the_registrations_of_its_ranks);
+    tcase_add_test(parts, a_team_is_asked_for_anew_while_an_op_runs);
     tcase_add_loop_test(parts, a_bad_request_is_refused_by_name, 0, 2 * SL_COUNT(spoilt));
     suite_add_tcase(suite, parts);
     return suite;

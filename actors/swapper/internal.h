@@ -47,6 +47,7 @@ struct swapper {
         uint64_t due_bytes; /* loaded since */
         void *scratch;      /* owned; the largest part so far */
         uint64_t scratch_bytes;
+        bool left; /* a job has parts to be read again */
     } verify;
     struct {
         sl_metric verified, verified_bytes, corrupt;
@@ -109,9 +110,9 @@ void sw_slices_end(struct swapper *self, bool wait);
 /* Errors: SL_ERR_CONFIG. */
 sl_err sw_verify_init(struct swapper *self, struct sl_error *why);
 void sw_verify_fini(struct swapper *self);
-/* Of a load whose parts are all there: checks those whose turn it is. One that is wrong is not done,
- * and fails the job (SL_ERR_CORRUPT). */
-void sw_verify(struct swapper *self, struct sw_job *job);
+/* Of a load whose parts are all there: checks those whose turn it is, some of them at a time. One that
+ * is wrong is not done, and fails the job (SL_ERR_CORRUPT). False: some are left, for the next step. */
+bool sw_verify(struct swapper *self, struct sw_job *job);
 /* ---- served.c: copies by the process that has the memory ---- */
 /* Whether the engine's copier has not ended what it was asked for. */
 bool sw_served_busy(const struct sw_engine *engine);

@@ -187,6 +187,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->turn = ++jobs->turn;
     job->item_count = count;
     job->next_item = 0;
+    job->verified = 0;
     job->slices = 0;
     job->done_count = 0;
     job->bytes = 0;

@@ -31,7 +31,8 @@ struct sw_job {
     uint64_t turn; /* the queued job with the least is next; grows with each slice: round robin */
     uint32_t item_count, item_capacity;
     uint32_t next_item;
-    uint32_t slices; /* on their way */
+    uint32_t slices;   /* on their way */
+    uint32_t verified; /* items that need not be looked at again: verify.c */
     uint32_t done_count;
     uint64_t bytes;
     enum sw_event_state event_state; /* no slice is done before SW_EVENT_OVER */

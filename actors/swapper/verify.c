@@ -89,33 +89,46 @@ static sl_err item_check(struct swapper *self, const struct sw_engine *engine,
                          item->device_block, item->pool);
 }
 
-void sw_verify(struct swapper *self, struct sw_job *job)
+static void item_verify(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                        uint32_t i)
+{
+    struct sl_error why = {0};
+    sw_slices_end(self, true); /* of others: this is no slice */
+    sl_err err = item_check(self, engine, &job->items[i], &why);
+    if (sl_err_class(err) == SL_CLASS_RESTART) {
+        self->fatal = err;
+    }
+    if (err == SL_OK) {
+        return;
+    }
+    if (err == SL_ERR_CORRUPT) {
+        sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
+        sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id, "%s", why.text);
+    }
+    job->done[i >> 3] = (unsigned char)((uint32_t)job->done[i >> 3] & ~(1u << (i & 7)));
+    job->done_count--;
+    if (job->code == SL_OK) {
+        job->code = err;
+        job->why = why;
+    }
+}
+
+bool sw_verify(struct swapper *self, struct sw_job *job)
 {
     const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
+    uint64_t read_bytes = 0;
     engine = engine != NULL && engine->served != NULL ? NULL : engine; /* not mapped here */
-    for (uint32_t i = 0; engine != NULL && i < job->item_count && self->fatal == SL_OK; i++) {
+    for (; engine != NULL && job->verified < job->item_count && self->fatal == SL_OK;
+         job->verified++) {
+        uint32_t i = job->verified;
         bool done = ((uint32_t)job->done[i >> 3] >> (i & 7) & 1u) != 0;
-        if (!done || !item_is_due(self, &job->items[i])) {
-            continue;
+        if (read_bytes >= self->memory.device->slice_bytes) {
+            return false; /* a FENCE and other jobs are not kept waiting for all */
         }
-        struct sl_error why = {0};
-        sw_slices_end(self, true); /* of others: this is no slice */
-        sl_err err = item_check(self, engine, &job->items[i], &why);
-        if (sl_err_class(err) == SL_CLASS_RESTART) {
-            self->fatal = err;
-        }
-        if (err == SL_OK) {
-            continue;
-        }
-        if (err == SL_ERR_CORRUPT) {
-            sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
-            sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id, "%s", why.text);
-        }
-        job->done[i >> 3] = (unsigned char)((uint32_t)job->done[i >> 3] & ~(1u << (i & 7)));
-        job->done_count--;
-        if (job->code == SL_OK) {
-            job->code = err;
-            job->why = why;
+        if (done && item_is_due(self, &job->items[i])) {
+            read_bytes += job->items[i].length_bytes;
+            item_verify(self, job, engine, i);
         }
     }
+    return true;
 }

@@ -353,6 +353,55 @@ START_TEST(one_byte_of_32_is_read_again)
     }
 END_TEST
 
+/* 20 MiB: three turns, two of them in a step. */
+static void load_large(void)
+{
+    with_engine();
+    for (uint64_t i = 0; i < WIDE_BLOCKS; i++) {
+        reserve(&items[i], 1, i, WIDE_VALUE);
+        unsigned char *value = sl_arena_at(arena, items[i].offset_bytes, WIDE_VALUE);
+        memset(value, (int)i + 1, WIDE_VALUE);
+        struct sl_digest digest = sl_digest_of(value, WIDE_VALUE);
+        items[i].digest_low = digest.low;
+        items[i].digest_high = digest.high;
+    }
+    struct sl_msg msg = copy_request(false, WIDE_BLOCKS);
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    while (pools[1][WIDE_BLOCKS * WIDE_VALUE - 1] != WIDE_BLOCKS) {
+        ck_assert_uint_eq(stepped_run(&bed, 1), 1);
+    }
+}
+
+START_TEST(large_loads_are_read_again_in_turns)
+    {
+        struct sl_msg reply;
+        load_large();
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+
+        ck_assert_uint_ge(stepped_run(&bed, 100), 1);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(not_done(&reply, WIDE_BLOCKS), 0);
+    }
+END_TEST
+
+START_TEST(a_fence_ends_a_load_that_is_read_again)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77};
+        load_large();
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        (void)stepped_run(&bed, 100);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+    }
+END_TEST
+
 START_TEST(nothing_is_read_again_when_it_is_off)
     {
         struct sl_msg reply = load_told(96, 1);
@@ -1073,6 +1122,8 @@ int main(void)
     tcase_add_checked_fixture(all, setup_all, teardown);
     tcase_add_test(all, what_arrived_wrong_is_not_done);
     tcase_add_test(all, what_arrived_right_is_done);
+    tcase_add_test(all, large_loads_are_read_again_in_turns);
+    tcase_add_test(all, a_fence_ends_a_load_that_is_read_again);
     suite_add_tcase(suite, all);
     TCase *off = tcase_create("verify off");
     tcase_add_checked_fixture(off, setup_off, teardown);

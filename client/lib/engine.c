@@ -269,7 +269,7 @@ static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine
         return memory_of_device(pool, pool->device[rank], memory, why);
     }
     if (pool->from != NULL) {
-        return memory_of_pool(pool->from[rank], rank, memory, why);
+        return memory_of_pool(pool->from[rank], engine->first_rank + rank, memory, why);
     }
     sl_err err = pool->fds == NULL ? memory_make(engine, memory, why)
                                    : memory_borrow(pool->fds[rank], memory, why);

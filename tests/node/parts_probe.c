@@ -51,13 +51,14 @@ struct shape {
     enum layout layout;
     uint64_t team;
     uint32_t first_rank, rank_count;
-    bool plain, closed;
+    bool plain, closed, lent; /* lent: of the table of pools */
 };
 struct side {
     struct shape shape;
     struct sl_client *client;
     struct sl_engine *engine;
     unsigned char *plain[WORLD_MAX][2];
+    struct sl_pool *lent[WORLD_MAX][2];
     uint32_t blocks[2][BLOCKS]; /* of each pool */
 };
 
@@ -106,11 +107,26 @@ static struct sl_client *client_open(void)
     return client;
 }
 
+static struct sl_pool *pool_make(struct sl_client *client, const struct shape *shape, uint32_t rank,
+                                 uint32_t pool)
+{
+    char deployment[32];
+    struct sl_pool *made = NULL;
+    (void)snprintf(deployment, sizeof deployment, "%016llx", (unsigned long long)shape->team);
+    const struct sl_pool_key key = {.deployment = deployment,
+                                    .rank = shape->first_rank + rank,
+                                    .pool = pool == 0 ? "attn" : "same"};
+    CHECK(sl_pool_create(client, &key, memory_bytes(shape, pool), PATIENT, &made, &why) == SL_OK);
+    CHECK(sl_pool_publish(made, NULL, PATIENT, &why) == SL_OK);
+    return made;
+}
+
 static void side_open(struct side *side, struct sl_client *client, struct shape shape)
 {
     struct sl_engine_layer pages[HEADS * LAYERS], same[SAME_LAYERS];
     uint64_t rows[WORLD_MAX][2][HEADS * LAYERS];
     const uint64_t *tables[2][WORLD_MAX];
+    const struct sl_pool *lent[2][WORLD_MAX];
     *side = (struct side){.shape = shape, .client = client};
     uint32_t page_count = pages_make(&shape, pages);
     for (uint64_t i = 0; i < SAME_LAYERS; i++) {
@@ -129,11 +145,16 @@ static void side_open(struct side *side, struct sl_client *client, struct shape 
             tables[pool][rank] = rows[rank][pool];
         }
     }
+    for (uint32_t i = 0; shape.lent && i < 2 * shape.rank_count; i++) {
+        side->lent[i / 2][i % 2] = pool_make(client, &shape, i / 2, i % 2);
+        lent[i % 2][i / 2] = side->lent[i / 2][i % 2];
+    }
     struct sl_engine_pool pools[2] = {{.name = "attn",
                                        .layer_count = page_count,
                                        .layers = pages,
                                        .memory_bytes = memory_bytes(&shape, 0),
                                        .device = shape.plain ? tables[0] : NULL,
+                                       .from = shape.lent ? lent[0] : NULL,
                                        .part_count = HEADS},
                                       {.name = "same",
                                        .kind = SL_POOL_INDEXER,
@@ -141,6 +162,7 @@ static void side_open(struct side *side, struct sl_client *client, struct shape 
                                        .layers = same,
                                        .memory_bytes = memory_bytes(&shape, 1),
                                        .device = shape.plain ? tables[1] : NULL,
+                                       .from = shape.lent ? lent[1] : NULL,
                                        .part_count = 1}};
     const struct sl_engine_options options = {.name = "parts",
                                               .model = {.name = "m", .layout = "head by head"},
@@ -161,6 +183,7 @@ static void side_end(struct side *side)
     sl_engine_end(&side->engine);
     for (uint32_t i = 0; i < 2 * WORLD_MAX; i++) {
         free(side->plain[i / 2][i % 2]);
+        sl_pool_release(&side->lent[i / 2][i % 2]);
     }
 }
 
@@ -378,7 +401,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
     }
 }
 
-enum memory { SHARED, PLAIN, CLOSED };
+enum memory { SHARED, PLAIN, CLOSED, LENT };
 static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
                                enum memory memory)
 {
@@ -386,8 +409,9 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
     int length = snprintf(name, sizeof name, "%s team %u", instance, number);
     return (struct shape){.world = world,
                           .layout = layout,
-                          .plain = memory != SHARED,
+                          .plain = memory == PLAIN || memory == CLOSED,
                           .closed = memory == CLOSED,
+                          .lent = memory == LENT,
                           .team = sl_team_number(name, (uint64_t)length)};
 }
 
@@ -404,7 +428,7 @@ static void team(enum memory memory)
     }
     struct sl_client *client = client_open();
     struct side store, load;
-    from.plain = to.plain = false; /* here is no rank, and no memory */
+    from.plain = to.plain = from.lent = to.lent = false; /* here is no rank, and no memory */
     side_open(&store, client, from);
     side_open(&load, client, to);
     for (uint32_t seed = 20; seed < 24; seed++) {
@@ -473,7 +497,7 @@ int main(int argc, char **argv)
     if (argc != 5) {
         (void)fprintf(
             stderr,
-            "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix|team|plain|closed|death\n");
+            "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix|team|plain|closed|lent|death\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -490,6 +514,7 @@ int main(int argc, char **argv)
     } else {
         team(strcmp(argv[4], "closed") == 0  ? CLOSED
              : strcmp(argv[4], "plain") == 0 ? PLAIN
+             : strcmp(argv[4], "lent") == 0  ? LENT
                                              : SHARED);
     }
     return 0;

@@ -28,6 +28,9 @@ class Parts(unittest.TestCase):
     def test_one_process_a_rank_in_plain_memory(self):
         self.probe("plain", ranks=4)
 
+    def test_one_process_a_rank_in_pools_of_the_node(self):
+        self.probe("lent", ranks=4)
+
     def test_one_process_a_rank_into_which_nobody_may_look(self):
         """The ranks copy by themselves then. Root may look into every process: so all of it is another user's."""
         if os.getuid() != 0:

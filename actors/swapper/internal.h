@@ -67,7 +67,8 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
 void sw_engines_revoke(struct swapper *self, uint64_t epoch);
 /* Questions about engines that nobody answered: asked again while jobs wait, else forgotten. */
 void sw_engines_unanswered(struct swapper *self, uint64_t now_ns);
-/* Registrations may end while their process lives on: idle engines are asked about now and then. */
+/* Registrations may end while their process lives on: idle engines are asked about now and then,
+ * ranks of teams always. */
 void sw_engines_check(struct swapper *self, uint64_t now_ns);
 void sw_engines_fini(struct swapper *self);
 

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* An idle engine's registration is asked for again so often; what ended is unmapped. */
+/* An idle engine's registration is asked for again so often, and that of a team's rank always; what
+ * ended is unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
 
 struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id)
@@ -136,6 +137,7 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     }
     engine->state = SW_ENGINE_READY;
     engine->proc = proc;
+    engine->team = body->team != 0;
     engine->used_ns = env->now_ns;
     sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
     sl_log_write(env->log, SL_LOG_INFO, 0,
@@ -245,8 +247,9 @@ void sw_engines_check(struct swapper *self, uint64_t now_ns)
         if (engine->state != SW_ENGINE_READY) {
             continue;
         }
-        uint64_t due_ns =
-            sl_deadline_ns(SL_MAX(engine->used_ns, engine->asked_ns), ENGINE_CHECK_NS);
+        uint64_t since_ns =
+            engine->team ? engine->asked_ns : SL_MAX(engine->used_ns, engine->asked_ns);
+        uint64_t due_ns = sl_deadline_ns(since_ns, ENGINE_CHECK_NS);
         if (due_ns <= now_ns) {
             (void)engine_ask(self, engine, 0); /* a full table: next time */
             due_ns = sl_deadline_ns(now_ns, ENGINE_CHECK_NS);

@@ -142,6 +142,8 @@ static struct sl_msg copy_request(bool out, uint64_t count)
 /* What the registrar answers to ENGINE_GET. */
 static uint64_t pool_epoch; /* of the first pool's regions in that answer */
 
+static uint64_t team; /* that the engine is of */
+
 static void answer_engine(sl_err code)
 {
     struct sl_item_pool pool_items[3] = {
@@ -198,6 +200,7 @@ static void answer_engine(sl_err code)
         reply.body.engine_get_reply.pid = self.pid;
         reply.body.engine_get_reply.start_time = self.start_time;
         reply.body.engine_get_reply.world = 2;
+        reply.body.engine_get_reply.team = team;
         reply.body.engine_get_reply.pools.at = pool_items;
         reply.body.engine_get_reply.pools.count = 3;
         reply.body.engine_get_reply.regions.at = regions;
@@ -975,6 +978,27 @@ START_TEST(an_idle_engine_whose_registration_ended_is_unmapped)
     }
 END_TEST
 
+/* Who asks for copies is another process, and does not know. */
+START_TEST(a_busy_rank_of_a_team_whose_registration_ended_is_unmapped)
+    {
+        struct sl_msg reply;
+        team = SL_TEAM_FIRST;
+        with_engine();
+        for (unsigned i = 0; i < 2; i++) {
+            stepped_pass(&bed, 900 * SL_NS_PER_MS);
+            struct sl_msg msg = copy_request(true, 1);
+            ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+            ck_assert(stepped_take(&bed, &reply, NULL));
+            ck_assert_int_eq(reply.code, SL_OK);
+        }
+
+        stepped_pass(&bed, 900 * SL_NS_PER_MS);
+        answer_engine(SL_ERR_NOT_FOUND);
+
+        ck_assert_uint_eq(bed.watch_count, 0);
+    }
+END_TEST
+
 START_TEST(too_many_engines_make_room_or_are_refused)
     {
         struct sl_msg reply;
@@ -1112,6 +1136,7 @@ int main(void)
     tcase_add_test(cases, memory_that_is_revoked_is_unmapped_before_the_answer);
     tcase_add_test(cases, memory_is_made_once_and_freed_when_it_is_dropped);
     tcase_add_test(cases, an_idle_engine_whose_registration_ended_is_unmapped);
+    tcase_add_test(cases, a_busy_rank_of_a_team_whose_registration_ended_is_unmapped);
     tcase_add_test(cases, too_many_engines_make_room_or_are_refused);
     tcase_add_test(cases, full_queue_answers_limit);
     tcase_add_loop_test(cases, regions_that_do_not_fit_are_refused, 0, SL_COUNT(bad_regions));

@@ -533,6 +533,39 @@ START_TEST(a_team_loses_and_regains_a_rank)
     }
 END_TEST
 
+/* Its successor may be quicker than the word of its death. */
+START_TEST(a_rank_that_is_dead_is_in_nobodys_way)
+    {
+        struct node *node = node_with_ranks();
+        struct engine *ranks[2] = {engine_of_rank(0), engine_of_rank(1)};
+        struct sl_msg reply;
+        uint64_t second;
+        ck_assert_int_eq(engine_register(node, ranks[0], NULL, NULL, NULL), SL_OK);
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, NULL, NULL), SL_OK);
+        ck_assert(sl_proc_id_equal(node->fake.living[node->fake.living_count - 1], proc_of(51)));
+        node->fake.living_count--; /* not told yet */
+
+        ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
+        ranks[1]->body.pid = 52;
+        ranks[1]->body.start_time = proc_of(52).start_time;
+        fake_live(&node->fake, proc_of(52));
+        ck_assert_int_eq(engine_register(node, ranks[1], NULL, &second, NULL), SL_OK);
+
+        for (unsigned i = 0; i < 2; i++) {
+            ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_OK);
+            ck_assert_uint_eq(reply.body.engine_get_reply.regions.count, 8);
+            for (uint32_t k = 0; k < 8; k++) {
+                const struct sl_item_region *region = &reply.body.engine_get_reply.regions.at[k];
+                ck_assert(region->rank == 0 || region->member == second);
+            }
+            fake_die(&node->fake, proc_of(51)); /* now it is */
+        }
+        free(ranks[0]);
+        free(ranks[1]);
+        node_end(node);
+    }
+END_TEST
+
 static void unlike_model(struct engine *engine)
 {
     engine->body.model = sl_text_of("ffffffffffffffffffffffffffffffff");
@@ -593,6 +626,7 @@ static Suite *engine_suite(void)
     tcase_add_loop_test(engines, a_bad_registration_is_refused_by_name, 0, SL_COUNT(spoilt));
     tcase_add_test(engines, a_team_is_one_engine_when_all_ranks_are_there);
     tcase_add_test(engines, a_team_loses_and_regains_a_rank);
+    tcase_add_test(engines, a_rank_that_is_dead_is_in_nobodys_way);
     tcase_add_loop_test(engines, who_does_not_fit_the_team_is_refused, 0, SL_COUNT(unlike));
     suite_add_tcase(suite, engines);
     return suite;

@@ -44,6 +44,15 @@ static sl_err team_fits(const struct sl_body_engine_register *engine,
                           other->pid);
 }
 
+/* Of the team, read into *kept. A process that died is none of it, told or not: its successor may
+ * register before the word of its death comes. */
+static bool is_of_team(struct registrar *self, const struct reg_engine *engine, uint64_t team,
+                       struct sl_msg *kept)
+{
+    return engine->used && engine->team == team && self->env->ops->alive(self->env, engine->proc) &&
+           reg_engine_body(self, engine, kept);
+}
+
 sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
                       struct sl_error *why)
 {
@@ -51,7 +60,7 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
     for (uint32_t i = 0; engine->team != 0 && i < self->engines->max; i++) {
         const struct reg_engine *other = &self->engines->all[i];
         struct sl_msg kept;
-        if (!other->used || other->team != engine->team || !reg_engine_body(self, other, &kept)) {
+        if (!is_of_team(self, other, engine->team, &kept)) {
             continue;
         }
         sl_err err = team_fits(engine, &kept.body.engine_get_reply, why);
@@ -112,7 +121,7 @@ static sl_err team_merge(struct registrar *self, uint64_t team, struct merged *a
     for (uint32_t i = 0; err == SL_OK && i < self->engines->max; i++) {
         const struct reg_engine *engine = &self->engines->all[i];
         struct sl_msg kept;
-        if (!engine->used || engine->team != team || !reg_engine_body(self, engine, &kept)) {
+        if (!is_of_team(self, engine, team, &kept)) {
             continue;
         }
         reply->body.engine_get_reply = kept.body.engine_get_reply;

@@ -562,6 +562,14 @@ class Loads(unittest.TestCase):
         told = stage.begin()
         self.assertEqual((told.finished, told.invalid), (set(), {2, 3, 4, 5, 6}))
 
+    def test_a_synchronous_load_that_may_still_be_written_is_no_load(self):
+        stage, one = self.filled(load="sync")
+        stage.load(one)
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.TIMEOUT, fenced=False)
+        told = stage.begin({one: 4})  # it runs in this very step: vLLM hears of failed requests only for those that wait
+        self.assertEqual((told.failed, told.invalid), (set(), {1, 2, 3, 4, 5, 6}))
+        self.assertEqual(stage.pool.held, {1, 2, 3, 4, 5, 6})
+
     def test_what_was_loaded_is_not_stored_again(self):
         stage, one = self.filled(tokens=128, there=4)
         stage.load(one)
@@ -618,6 +626,17 @@ class Hybrid(unittest.TestCase):
         stage.node.end(window, blocks=3)
         told = stage.begin()
         self.assertEqual((told.finished, told.failed, told.invalid), ({"a"}, {"a"}, set()))
+
+    def test_a_window_alone_that_did_not_come_is_computed_from_the_start(self):
+        stage, one = Stage(HYBRID[1:]), hashable("a", 200)
+        stage.scheduler.classes = [HYBRID[1]._replace(groups=(HYBRID[1].groups[0]._replace(index=0),))]
+        stage.node.keys[0].update(one.block_hashes)
+        self.assertEqual(stage.load(one), 192)
+        stage.begin()
+        stage.node.end(stage.node.loads[0], blocks=3)
+        stage.end()
+        told = stage.begin()  # the blocks before the window were never there: no prefix of it is valid
+        self.assertEqual((told.failed, told.invalid), ({"a"}, set()))
 
     def test_a_load_waits_for_steps_that_were_scheduled_before(self):
         stage, one = self.filled(12, range(8, 12))

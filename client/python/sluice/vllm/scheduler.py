@@ -358,7 +358,7 @@ class Scheduler:
             if load.tracker.next is not None:
                 load.tracker.next = [min(at, load.start // group.block_tokens) for at, group in zip(load.tracker.next, self.classes)]
             one = load.chunks[0].tables
-            if len(load.chunks) == 1 and len(one) == 1 and not load.unfenced:
+            if load.sync or len(load.chunks) == 1 and len(one) == 1 and not load.unfenced and not self.classes[0].window_blocks:
                 self.told.invalid.update(one[0][load.good[0]:])
             else:
                 self.told.failed.add(load.request_id)

@@ -160,6 +160,16 @@ class Facts(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, said):
                 groups_of(*configured)
 
+    def test_steps_wait_for_loads_of_one_group_without_a_window_alone(self):
+        for specs, load, fine in (([spec()], "sync", True), ([spec(), spec()], "sync", False), ([spec("sliding_window", window=64)], "sync", False),
+                                  ([spec("sliding_window", window=64)], "async", True)):
+            groups, parsed = groups_of(*configuration(specs=specs)), settings.parse({"load": load})
+            if fine:
+                facts.load_check(parsed, groups)
+            else:
+                with self.assertRaisesRegex(ValueError, "load: 'sync'"):
+                    facts.load_check(parsed, groups)
+
     def test_the_model_does_not_name_the_ranks(self):
         def model(ranks=1, interior="CPU 16 512", **given):
             configured = configuration(ranks)

@@ -123,8 +123,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         if transfer.kv_load_failure_policy != "recompute":
             log.warning("kv_load_failure_policy is %r: a load that fails ends its request; 'recompute' does not",
                         transfer.kv_load_failure_policy)
-        if self.settings.load == "sync" and len(self.groups) > 1:
-            raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone")
+        facts.load_check(self.settings, self.groups)
         self.settings.save = self.settings.save and transfer.is_kv_producer
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)

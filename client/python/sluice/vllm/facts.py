@@ -38,6 +38,13 @@ def groups_of(vllm_config, kv_cache_config, kind_of):
     return groups
 
 
+def load_check(settings, groups):
+    """Raises ValueError where a step cannot wait for its loads: with several groups vLLM could not be told which blocks failed, and
+    with a window the load itself waits for steps that run."""
+    if settings.load == "sync" and (len(groups) > 1 or groups[0].kind == "window"):
+        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, without a window")
+
+
 def shards_of(spec, ranks, model_heads):
     """Ranks with bytes of their own: where there are fewer KV heads than ranks, several have the same."""
     if spec.max_tp_shards is not None:

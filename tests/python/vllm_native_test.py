@@ -8,7 +8,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import facts, layout, scheduler, settings
+from sluice.vllm import facts, layout, node, scheduler, settings
 from sluice.vllm.layout import Cache, Class, Group
 
 
@@ -180,6 +180,43 @@ class Facts(unittest.TestCase):
         self.assertEqual(model(1), model(2))
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
         self.assertEqual(model(model="other")["name"], "other")
+
+
+# ---- registrations ----
+
+class Registrations(unittest.TestCase):
+    """A node that is played: what it says to clients and to registrations, one after the other; None: it takes them."""
+
+    def registered(self, *says):
+        said = iter(says)
+
+        def engine(*_, **__):
+            error = next(said)
+            if error is not None:
+                raise error
+            return types.SimpleNamespace(end=lambda: None)
+
+        one = node.Registered(settings.parse({}), "engine", lambda: self.clock)
+        one.open = lambda: types.SimpleNamespace(engine=engine, instance="played", close=lambda: None)
+        return one
+
+    def register(self, one):
+        return one.register(FULL, lambda *_: [], {"full16": {"name": "tiny"}}, 8, 1)
+
+    def setUp(self):
+        self.clock = 0.0
+
+    def test_what_no_time_makes_better_ends_the_start(self):
+        for refused in (sluice.InvalidError("ranks"), sluice.ConfigError("ranks"), sluice.UnsupportedError("ranks")):
+            with self.assertRaises(type(refused)):
+                self.register(self.registered(refused))
+
+    def test_a_late_node_that_refuses_is_asked_again_and_ends_nothing(self):
+        one = self.registered(sluice.UnreachableError("none"), sluice.InvalidError("too few ranks"), sluice.UnsupportedError("no"), None)
+        self.assertFalse(self.register(one))
+        for want in (False, False, True):
+            self.clock += 1.0
+            self.assertEqual(one.ready, want)  # of requests that are served: it raises nothing
 
 
 # ---- the scheduler ----

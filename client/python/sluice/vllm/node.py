@@ -27,12 +27,19 @@ class Registered:
         self.said = None
 
     def register(self, classes, make, models, block_count, world, first_rank=0, rank_count=0):
+        """Raises what no time makes better. Gives whether all is registered; when it is not, there is no node yet."""
         self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
-        return self.ready
+        try:
+            return self.attempt()
+        except (sluice.InvalidError, sluice.ConfigError, sluice.UnsupportedError):
+            raise
+        except sluice.SluiceError as error:
+            return self.failed(error)
 
     @property
     def ready(self):
-        """Whether all is registered; tries it, at most once in the setting `retry`."""
+        """Whether all is registered; tries it, at most once in the setting `retry`. Raises nothing: a node that comes late and refuses
+        is one that is not there."""
         if self.wanted is None:
             return False
         if len(self.engines) == len(self.wanted[0]):
@@ -40,15 +47,19 @@ class Registered:
         if self.now() < self.retry_at:
             return False
         try:
-            self.register_all()
-        except (sluice.InvalidError, sluice.ConfigError, sluice.UnsupportedError):
-            raise  # no time makes it better
+            return self.attempt()
         except sluice.SluiceError as error:
-            self.retry_at = self.now() + self.settings.retry
-            self.say(error)
-            return False
+            return self.failed(error)
+
+    def attempt(self):
+        self.register_all()
         log.info("registered %s at the node %s", ", ".join(self.names()), self.client.instance)
         return True
+
+    def failed(self, error):
+        self.retry_at = self.now() + self.settings.retry
+        self.say(error)
+        return False
 
     def say(self, error):
         if str(error) != self.said:  # once

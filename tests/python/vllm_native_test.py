@@ -446,6 +446,28 @@ class Stores(unittest.TestCase):
         self.assertEqual(len(stage.node.stores), 1)
         self.assertEqual(len(stage.pool.held), 2)
 
+    def test_stores_that_are_not_fenced_count_as_under_way(self):
+        stage = Stage(stores_max=2)
+        for number in range(6):  # a swapper stands still: each store takes its deadline
+            one = hashable(str(number), 32)
+            stage.match(one)
+            stage.begin({one: 32})
+            stage.end()
+            for op in stage.node.stores[number:]:
+                stage.node.end(op, blocks=0, code=sluice.Code.TIMEOUT, fenced=False)
+            stage.begin()
+            stage.end()
+            stage.clock += 100
+        self.assertEqual(len(stage.pool.held), 4)
+        one = hashable("other", 64)
+        stage.node.keys[0].update(one.block_hashes)
+        self.assertEqual(stage.match(one), (0, False))  # a load would add to it
+        stage.node.fence.update(stage.node.stores)
+        for _ in range(2):
+            stage.begin()
+            stage.end()
+        self.assertEqual((len(stage.pool.held), stage.match(one)), (0, (48, True)))
+
     def test_a_node_that_refuses_is_left_alone_for_a_while(self):
         stage = Stage()
         for name, refuse, stored in (("a", sluice.UnreachableError("gone"), 0), ("b", None, 0), ("c", None, 1)):

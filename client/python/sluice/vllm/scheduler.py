@@ -136,7 +136,7 @@ class Scheduler:
         if tracker is None:
             tracker = self.trackers[request.request_id] = Tracker(request)
         tracker.request, tracker.computed = request, computed
-        if not wanted or tracker.failed or self.now() < self.paused_until or not self.node.ready:
+        if not wanted or tracker.failed or self.now() < self.paused_until or self.stuck >= self.settings.stores_max or not self.node.ready:
             return 0, False
         began = self.now()
         tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token is computed: it gives the next one
@@ -254,7 +254,7 @@ class Scheduler:
         if count < chunk.count:  # what was taken back is computed and thought of again
             tracker.next[chunk.at] = min(tracker.next[chunk.at], chunk.first + count)
         gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # left by the window before they were full
-        if count <= gone or self.store_count >= self.settings.stores_max or self.now() < self.paused_until:
+        if count <= gone or self.store_count + self.stuck >= self.settings.stores_max or self.now() < self.paused_until:
             self.let_go(chunk.held)
             self.count(dropped_blocks=max(0, count - gone))
             return
@@ -426,6 +426,11 @@ class Scheduler:
         return finished
 
     # ---- the rest ----
+
+    @property
+    def stuck(self):
+        """Ops that keep blocks though they have ended. They are bounded: else a node that hangs would take all of vLLM's blocks."""
+        return len(self.unfenced)
 
     @property
     def busy(self):

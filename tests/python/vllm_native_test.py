@@ -468,6 +468,20 @@ class Stores(unittest.TestCase):
             stage.end()
         self.assertEqual((len(stage.pool.held), stage.match(one)), (0, (48, True)))
 
+    def test_only_stores_that_just_began_are_worth_waiting_for_instead_of_a_preemption(self):
+        stage, loaded, stored = Stage(), hashable("a", 100), hashable("b", 32)
+        stage.node.keys[0].update(loaded.block_hashes)
+        stage.load(loaded)
+        stage.begin()
+        self.assertEqual((stage.scheduler.busy, stage.scheduler.frees_blocks), (True, False))  # its blocks are the request's
+        stage.match(stored)
+        stage.begin({stored: 32})
+        stage.end()
+        stage.end()
+        self.assertTrue(stage.scheduler.frees_blocks)
+        stage.clock += 2.0  # a node that hangs would stop requests that run, step by step
+        self.assertEqual((stage.scheduler.busy, stage.scheduler.frees_blocks), (True, False))
+
     def test_a_node_that_refuses_is_left_alone_for_a_while(self):
         stage = Stage()
         for name, refuse, stored in (("a", sluice.UnreachableError("gone"), 0), ("b", None, 0), ("c", None, 1)):

@@ -183,7 +183,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return self.scheduler.busy
 
     def has_pending_block_frees(self):
-        return self.scheduler.busy
+        return self.scheduler.frees_blocks
 
     def reset_cache(self):
         """Forgets all blocks of this model, for every engine: its weights have changed."""

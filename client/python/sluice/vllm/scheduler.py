@@ -17,6 +17,7 @@ AGAIN_SECONDS = 0.05       # until a load is tried again whose ranks the node di
 AGAIN_MAX = 20
 SAY_SECONDS = 10.0         # between two lines of failures
 FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
+FREE_SECONDS = 1.0         # so long vLLM waits for the blocks of a store instead of preempting a request
 IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
 SYNC_WAIT_SECONDS = 0.05
 NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
@@ -436,6 +437,12 @@ class Scheduler:
     def busy(self):
         """Blocks are referenced that nothing but a step would let go of."""
         return bool(self.ops or self.loads_again) or any(until > self.now() for _, _, _, until in self.unfenced)
+
+    @property
+    def frees_blocks(self):
+        """Whether a step or two without a preemption may give blocks back: stores end within milliseconds, or hang. The blocks of loads
+        are their requests'."""
+        return any(isinstance(what, Store) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
         """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""

@@ -181,6 +181,31 @@ class Facts(unittest.TestCase):
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
         self.assertEqual(model(model="other")["name"], "other")
 
+    def test_the_model_says_what_its_bytes_depend_on(self):
+        def model(rope=None, drafts=None, **given):
+            configured, _ = both = configuration()
+            groups = groups_of(*both)
+            configured.model_config.__dict__.update(max_model_len=4096, hf_overrides={})
+            configured.model_config.__dict__.update(given)
+            configured.model_config.hf_config.__dict__.update(max_position_embeddings=131072, rope_parameters=rope)
+            configured.speculative_config = drafts
+            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: 4}, {0: 2}, {0: ""})
+
+        def drafts(name, revision=None):
+            return types.SimpleNamespace(draft_model_config=types.SimpleNamespace(model=name, revision=revision))
+
+        # Of long and short factors vLLM takes those that suit max_model_len, for all tokens.
+        long = {"rope_type": "longrope", "original_max_position_embeddings": 4096, "long_factor": [2.0], "short_factor": [1.0]}
+        self.assertNotEqual(model(long), model(long, max_model_len=4097))
+        self.assertEqual(model(long), model(long, max_model_len=2048))
+        self.assertNotEqual(model({"all": long}), model({"all": long}, max_model_len=4097))
+        self.assertEqual(model(), model(max_model_len=8192))
+        self.assertNotEqual(model(), model(hf_overrides={"num_experts_per_tok": 1}))
+        # The layers of a draft lie in the same blocks.
+        self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("b")))
+        self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("a", "v2")))
+        self.assertEqual(model(), model(drafts=drafts("tiny")))
+
 
 # ---- registrations ----
 

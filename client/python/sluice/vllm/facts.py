@@ -75,12 +75,33 @@ def model_of(vllm_config, settings, group, parts, layers, interiors):
     model, cache = vllm_config.model_config, vllm_config.cache_config
     stored = [[one.kind, one.window, layers[one.index], one.heads * one.shards, parts[one.index], interiors[one.index]]
               for one in group.groups]
-    says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored], sort_keys=True)
+    says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored, *told_apart(vllm_config)], sort_keys=True,
+                      default=str)
     shape = getattr(model, "hf_text_config", None) or model.hf_config
-    rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None)],
-                      sort_keys=True, default=str)
+    rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None),
+                       *long_rope(model, shape)], sort_keys=True, default=str)
     return {"name": settings.model or model.model, "revision": model.revision or "", "dtype": str(model.dtype),
             "layout": digest("vllm", says), "rope": digest(rope), "quantisation": str(model.quantization or "")}
+
+
+def told_apart(vllm_config):
+    """What few engines have: a configuration that is not the model's own, and a draft model, whose layers lie in the same blocks."""
+    model, apart = vllm_config.model_config, []
+    if getattr(model, "hf_overrides", None):
+        apart.append({"overrides": model.hf_overrides})
+    drafts = getattr(getattr(vllm_config, "speculative_config", None), "draft_model_config", None)
+    if drafts is not None and drafts.model != model.model:  # else it has no layers, or they are the model's
+        apart.append({"drafts": [drafts.model, drafts.revision or ""]})
+    return apart
+
+
+def long_rope(model, shape):
+    """Of a model with long and short factors: which of them vLLM takes, for all tokens, which max_model_len decides."""
+    told = getattr(shape, "rope_parameters", None) or {}
+    kinds = [told, *(one for one in told.values() if isinstance(one, dict))]  # some models have parameters for each kind of layer
+    lengths = [one.get("original_max_position_embeddings") or getattr(shape, "original_max_position_embeddings", 0) for one in kinds
+               if one.get("rope_type") == "longrope"]
+    return [model.max_model_len > length for length in lengths]
 
 
 def digest(*texts):

@@ -143,6 +143,24 @@ class Pages(OnNode):
             self.assertEqual(self.store(pool, extra, **config).batch_exists(KEYS[:1]), 0)
         self.assertEqual(self.store(mha()).batch_exists(KEYS[:1]), 1)
 
+    def test_settings_that_give_bytes_another_meaning_are_in_the_keys(self):
+        """Both kinds of FP8 lie in pools of bytes, so neither the pool's type nor its sizes tell them apart."""
+        def told(of, **settings):
+            before = dict(vars(of))
+            vars(of).update(settings)
+            try:
+                return self.store(mha()).batch_exists(KEYS[:1])
+            finally:
+                vars(of).update(before)
+
+        self.store(fill(mha())).batch_set_v1(KEYS[:1], indices(0))
+        for settings in ({"kv_cache_dtype": "fp8_e5m2"}, {"kv_cache_dtype": "fp8_e4m3"}, {"quantization": "fp8"}, {"revision": "v2"},
+                         {"json_model_override_args": '{"rope_theta": 1}'}, {"quantization_param_path": "scales.json"}):
+            self.assertEqual(told(standin.MODEL, **settings), 0, settings)
+        self.assertEqual(told(standin.SPEC, speculative_draft_model_path="draft"), 0)
+        self.assertEqual(told(standin.SPEC, speculative_draft_model_path="model"), 1)
+        self.assertEqual(told(standin.MODEL), 1)
+
     def test_pages_that_are_no_pages_fail_and_touch_nothing(self):
         pool = fill(mha())
         store, before = self.store(pool), bytes(pool.kv_buffer.values)

@@ -149,6 +149,12 @@ class MLATokenToKVPoolHost(Pool):
     pass
 
 
+# What SGLang publishes of its settings.
+MODEL = types.SimpleNamespace(model_path="model", kv_cache_dtype="auto", dtype="auto", quantization=None, quantization_param_path=None,
+                              revision=None, json_model_override_args="{}")
+SPEC = types.SimpleNamespace(speculative_draft_model_path=None, speculative_draft_model_revision=None)
+
+
 def install():
     """Makes `import torch` and `import sglang...` give these, in this process."""
     def module(name, **names):
@@ -163,4 +169,5 @@ def install():
            PoolTransfer=PoolTransfer, PoolTransferResult=PoolTransferResult)
     module("sglang.srt.mem_cache.pool_host.mha", MHATokenToKVPoolHost=MHATokenToKVPoolHost)
     module("sglang.srt.mem_cache.pool_host.mla", MLATokenToKVPoolHost=MLATokenToKVPoolHost)
+    module("sglang.srt.runtime_context", get_model=lambda: MODEL, get_spec=lambda: SPEC)
     module("sglang.srt.observability.metrics_collector", StorageMetrics=types.SimpleNamespace)

@@ -119,9 +119,8 @@ def install(group, world=1):
         sys.modules[name].__path__ = []
     for name, names in {
             "mem_cache.hybrid_cache.linker_pool_assembler": {"resolve_hybrid_device_pool_group": lambda **_: group()},
-            "mem_cache.unified_cache.unified_cache_linker": {"LayerWiseLoadCounter": Counter, "UnifiedCacheLinker": UnifiedCacheLinker},
-            "runtime_context": {"get_model": lambda: types.SimpleNamespace(model_path="model"),
-                                "get_parallel": lambda: types.SimpleNamespace(tp_size=world)}}.items():
+            "mem_cache.unified_cache.unified_cache_linker": {"LayerWiseLoadCounter": Counter, "UnifiedCacheLinker": UnifiedCacheLinker}}.items():
         made = types.ModuleType("sglang.srt." + name)
         made.__dict__.update(names)
         sys.modules["sglang.srt." + name] = made
+    sys.modules["sglang.srt.runtime_context"].get_parallel = lambda: types.SimpleNamespace(tp_size=world)

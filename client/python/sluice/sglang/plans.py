@@ -15,11 +15,14 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
+from sglang.srt.runtime_context import get_model, get_spec
 
 FORMAT = 1  # of keys and values: another number, and nothing of before is found
 PIECES_MAX, VALUES_MAX = 1 << 20, 65536
 # The order of a value's bytes, from the slowest index to the fastest. Layer by layer and page by page it is the same.
 ORDERS = {"layer_first": "layer token", "page_first_direct": "layer token", "page_first": "token layer", "page_head": "head token layer"}
+
+MODEL_SETTINGS = ("kv_cache_dtype", "dtype", "quantization", "quantization_param_path", "revision", "json_model_override_args")
 
 
 def numbers(values):
@@ -117,8 +120,19 @@ def slice_count(pool, total, config, flat):
     return pool.head_num // heads
 
 
+def told_apart():
+    """What of SGLang's settings decides what is computed, or what its bytes are: the pools of both kinds of FP8 have the type uint8.
+    Only what was set, so that other engines keep their keys."""
+    model, spec = get_model(), get_spec()
+    told = {name: getattr(model, name) for name in MODEL_SETTINGS}
+    if spec.speculative_draft_model_path != model.model_path:  # else the layers of a draft are the model's own
+        told.update({name: getattr(spec, name) for name in ("speculative_draft_model_path", "speculative_draft_model_revision")})
+    return {name: value for name, value in told.items() if value not in (None, "", "auto", "{}")}
+
+
 def model_of(config, options):
-    return {"model": options.model or config.model_name, "tag": options.extra_backend_tag}
+    told = told_apart()
+    return {"model": options.model or config.model_name, "tag": options.extra_backend_tag, **({"settings": told} if told else {})}
 
 
 def stages_of(pool, config):

@@ -222,7 +222,7 @@ class Registrations(unittest.TestCase):
             return types.SimpleNamespace(end=lambda: None)
 
         one = node.Registered(settings.parse({}), "engine", lambda: self.clock)
-        one.open = lambda: types.SimpleNamespace(engine=engine, instance="played", close=lambda: None)
+        one.open = lambda seconds: types.SimpleNamespace(engine=engine, instance="played", close=lambda: None)
         return one
 
     def register(self, one):
@@ -242,6 +242,22 @@ class Registrations(unittest.TestCase):
         for want in (False, False, True):
             self.clock += 1.0
             self.assertEqual(one.ready, want)  # of requests that are served: it raises nothing
+
+    def test_a_node_that_does_not_answer_costs_steps_little(self):
+        def refuse(seconds):
+            asked.append((self.clock, seconds))
+            self.clock += seconds
+            raise sluice.UnreachableError("registrar is not reachable")
+
+        one, asked = self.registered(), []
+        one.open = refuse
+        self.assertFalse(self.register(one))
+        self.assertEqual(asked.pop(), (0.0, one.settings.timeout))
+        while self.clock < 100:  # steps of a millisecond, which each ask
+            self.assertFalse(one.ready)
+            self.clock += 0.001
+        self.assertGreater(len(asked), 5)
+        self.assertLess(sum(seconds for _, seconds in asked), 11)
 
 
 # ---- the scheduler ----

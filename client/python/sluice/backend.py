@@ -123,9 +123,10 @@ class Options:
         near = difflib.get_close_matches(str(name), [*self._rows, *_STORE], 1)
         return f"; is {near[0]} meant?" if near else f" (there are {', '.join(sorted([*self._rows, *_STORE]))})"
 
-    def open(self):
-        """A client of the node, which has this process's memory when the mode says so. Raises SluiceError."""
-        client = Client(self.instance, config=self.config, settings=self.settings, timeout=self.timeout)
+    def open(self, seconds=None):
+        """A client of the node, which has this process's memory when the mode says so. seconds: in which the node has to answer
+        (None: the setting timeout). Raises SluiceError."""
+        client = Client(self.instance, config=self.config, settings=self.settings, timeout=self.timeout if seconds is None else seconds)
         lent = self.store["global_segment_size"]
         if lent > 0:
             try:

@@ -9,6 +9,7 @@ import sluice
 from .layout import Class
 
 OPEN_SECONDS = 0.5
+REST = 10            # times as long as an attempt took nothing is tried again
 NUDGE_SECONDS = 1.0
 BATCH_MAX = 65536
 log = logging.getLogger("vllm.sluice")
@@ -30,7 +31,7 @@ class Registered:
         """Raises what no time makes better. Gives whether all is registered; when it is not, there is no node yet."""
         self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
         try:
-            return self.attempt()
+            return self.attempt(self.settings.timeout)
         except (sluice.InvalidError, sluice.ConfigError, sluice.UnsupportedError):
             raise
         except sluice.SluiceError as error:
@@ -38,21 +39,24 @@ class Registered:
 
     @property
     def ready(self):
-        """Whether all is registered; tries it, at most once in the setting `retry`. Raises nothing: a node that comes late and refuses
-        is one that is not there."""
+        """Whether all is registered; tries it, at most once in the setting `retry` and in a tenth of the time. Raises nothing: a node
+        that comes late and refuses is one that is not there."""
         if self.wanted is None:
             return False
         if len(self.engines) == len(self.wanted[0]):
             return True
-        if self.now() < self.retry_at:
+        began = self.now()
+        if began < self.retry_at:
             return False
         try:
-            return self.attempt()
+            return self.attempt(OPEN_SECONDS)
         except sluice.SluiceError as error:
-            return self.failed(error)
+            self.failed(error)
+        self.retry_at = max(self.retry_at, self.now() + REST * (self.now() - began))  # a step of the engine waited for it
+        return False
 
-    def attempt(self):
-        self.register_all()
+    def attempt(self, seconds):
+        self.register_all(seconds)
         log.info("registered %s at the node %s", ", ".join(self.names()), self.client.instance)
         return True
 
@@ -69,10 +73,10 @@ class Registered:
     def names(self):
         return [group.name for group in self.wanted[0]]
 
-    def register_all(self):
+    def register_all(self, seconds):
         classes, make, models, block_count, world, first_rank, rank_count = self.wanted
         if self.client is None:
-            self.client = self.open()
+            self.client = self.open(seconds)
         for at in range(len(self.engines), len(classes)):
             group: Class = classes[at]
             self.engines.append(self.client.engine(
@@ -80,8 +84,9 @@ class Registered:
                 world=world, model=models[group.name], key_format="sluice", team=sluice.team_number(f"{self.engine_id} {group.name}"),
                 first_rank=first_rank, rank_count=rank_count, timeout=OPEN_SECONDS * 4))
 
-    def open(self):
-        return self.settings.open()  # embedded ranks lend memory
+    def open(self, seconds):
+        """A client, within so many seconds."""
+        return self.settings.open(seconds)  # embedded ranks lend memory
 
     def nudge(self):
         """A node that was started anew hears of the registrations with the next op: one that finds nothing."""
@@ -107,8 +112,9 @@ class Registered:
 class Node(Registered):
     """What the scheduler asks of it. `at` is the number of a class; hashes a list of keys, tables a list of blocks a pool."""
 
-    def open(self):
-        return sluice.Client(self.settings.instance, config=self.settings.config, settings=self.settings.settings, timeout=OPEN_SECONDS)
+    def open(self, seconds):
+        return sluice.Client(self.settings.instance, config=self.settings.config, settings=self.settings.settings,
+                             timeout=min(seconds, OPEN_SECONDS))
 
     def look(self, at, hashes, window, hold):
         return self.engines[at].look(hashes, window=window, hold=hold)

@@ -301,6 +301,32 @@ class Plugin(OnNode):
         self.assertEqual(backend.batched_remove([key(1)]), 0)
 
 
+class Pins(unittest.TestCase):
+    def test_look_ups_and_reads_beside_an_end_are_misses(self):
+        """LMCache's other threads still ask while its engine ends, and what is raised there ends them."""
+        begun, over = threading.Event(), threading.Event()
+
+        def fetch(names, timeout):
+            begun.set()
+            over.wait(10 * PATIENCE)
+            return ["view"] * len(names)
+
+        slow, pins = types.SimpleNamespace(get_pinned_batch=fetch), lmcache.Pins(60)
+        pins.add(slow, ["a"], 10)
+        self.assertTrue(begun.wait(10 * PATIENCE))
+        pins.add(slow, ["b"], 10)  # waits behind the first one
+        found = []
+        reader = threading.Thread(target=lambda: found.append(pins.views(["b"], 10 * PATIENCE)))
+        reader.start()
+        time.sleep(0.1)
+        pins.close()
+        reader.join(5 * PATIENCE)
+        over.set()
+        self.assertEqual(found, [[None]])
+        pins.add(slow, ["c"], 10)
+        self.assertEqual(pins.views(["c"], 1), [None])
+
+
 class WithoutNode(OnNode):
     def test_the_plugin_finds_a_node_that_starts_later(self):
         node = Node(ranks=1, memory="32MiB")

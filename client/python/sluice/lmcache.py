@@ -88,6 +88,7 @@ class Pins:
         self._lock = threading.Lock()
         self._held = collections.OrderedDict()  # name: [count, future of a list of views, index, end in seconds]
         self._fetcher = concurrent.futures.ThreadPoolExecutor(1, "sluice-pins")
+        self._closed = False
 
     @staticmethod
     def _fetch(client, names, timeout):
@@ -110,7 +111,7 @@ class Pins:
                     self._held[name][0] += 1
                 elif len(self._held) + len(fresh) < PINS_MAX:
                     fresh.append(name)
-            if fresh:
+            if fresh and not self._closed:
                 future = self._fetcher.submit(self._fetch, client, fresh, timeout)
                 end_s = time.monotonic() + self._seconds
                 self._held.update((name, [1, future, index, end_s]) for index, name in enumerate(fresh))
@@ -134,13 +135,14 @@ class Pins:
             if one is not None:
                 try:
                     view = one[1].result(max(0.0, end_s - time.monotonic()))[one[2]]
-                except concurrent.futures.TimeoutError:
+                except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
                     pass
             found.append(view)
         return found
 
     def close(self):
         with self._lock:
+            self._closed = True
             self._held.clear()
         self._fetcher.shutdown(wait=False, cancel_futures=True)
 

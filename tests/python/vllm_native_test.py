@@ -243,6 +243,17 @@ class Registrations(unittest.TestCase):
             self.clock += 1.0
             self.assertEqual(one.ready, want)  # of requests that are served: it raises nothing
 
+    def test_a_model_is_forgotten_when_nothing_of_it_is_left(self):
+        """What is being written stays, and would be found under the new weights."""
+        codes = {"m/1": 0, "m/2": int(sluice.Code.NOT_FOUND), "m/3": int(sluice.Code.BUSY)}
+        one = node.Node(settings.parse({}), "engine")
+        one.engines = [types.SimpleNamespace(model_identity="m")]
+        one.client = types.SimpleNamespace(list=lambda prefix: [types.SimpleNamespace(key=key) for key in codes],
+                                           remove_batch=lambda keys: [codes[key] for key in keys])
+        self.assertFalse(one.forget())
+        del codes["m/3"]
+        self.assertTrue(one.forget())
+
     def test_a_node_that_does_not_answer_costs_steps_little(self):
         def refuse(seconds):
             asked.append((self.clock, seconds))

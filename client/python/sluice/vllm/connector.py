@@ -188,13 +188,10 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
     def reset_cache(self):
         """Forgets all blocks of this model, for every engine: its weights have changed."""
         try:
-            if not self.scheduler.drain(self.settings.timeout):
-                return False
-            self.node.forget()
+            return self.scheduler.drain(self.settings.timeout) and self.node.forget()
         except sluice.SluiceError as error:
             log.warning("reset_cache: %s", error)
             return False
-        return True
 
     def get_kv_connector_stats(self):
         data = self.scheduler.take_stats() if self.scheduler is not None else {}

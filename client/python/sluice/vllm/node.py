@@ -146,8 +146,11 @@ class Node(Registered):
             return False
 
     def forget(self):
-        """Removes all blocks of these models from the node."""
+        """Removes all blocks of these models from the node. Whether none is left: what is being written stays."""
+        gone = True
         for engine in self.engines:
             keys = [info.key for info in self.client.list(engine.model_identity + "/")]
             for first in range(0, len(keys), BATCH_MAX):
-                self.client.remove_batch(keys[first:first + BATCH_MAX])
+                codes = self.client.remove_batch(keys[first:first + BATCH_MAX])
+                gone = gone and all(code in (sluice.Code.OK, sluice.Code.NOT_FOUND) for code in codes)
+        return gone

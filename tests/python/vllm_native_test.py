@@ -705,6 +705,15 @@ class Loads(unittest.TestCase):
         self.assertEqual((told.failed, told.invalid), (set(), {1, 2, 3, 4, 5, 6}))
         self.assertEqual(stage.pool.held, {1, 2, 3, 4, 5, 6})
 
+    def test_what_was_computed_from_a_load_that_failed_is_not_stored(self):
+        stage, one = self.filled(tokens=160, load="sync")
+        stage.load(one)
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.CORRUPT)
+        stage.begin({one: 64})
+        one.num_preemptions, one.num_computed_tokens = 1, 0  # by the next step, before this one's output tells of the failure
+        stage.end()
+        self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
+
     def test_what_was_loaded_is_not_stored_again(self):
         stage, one = self.filled(tokens=128, there=4)
         stage.load(one)

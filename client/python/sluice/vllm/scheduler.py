@@ -356,6 +356,8 @@ class Scheduler:
                 self.finished.add(load.request_id)
         else:
             load.tracker.failed = True
+            if load.sync:
+                self.unfill(load.tracker)
             if load.tracker.next is not None:
                 load.tracker.next = [min(at, load.start // group.block_tokens) for at, group in zip(load.tracker.next, self.classes)]
             one = load.chunks[0].tables
@@ -366,6 +368,14 @@ class Scheduler:
             if not load.sync:
                 self.told.finished.add(load.request_id)
         self.let_go(held)
+
+    def unfill(self, tracker):
+        """What the step that begins computes of this request is wrong, whatever becomes of the request before its output is there."""
+        for filled in self.steps[-1].filled:
+            if filled.tracker is tracker:
+                for chunk in filled.chunks:
+                    self.let_go(chunk.held)
+                filled.chunks = []
 
     # ---- ends of ops ----
 

@@ -182,13 +182,14 @@ class Facts(unittest.TestCase):
         self.assertEqual(model(model="other")["name"], "other")
 
     def test_the_model_says_what_its_bytes_depend_on(self):
-        def model(rope=None, drafts=None, **given):
+        def model(rope=None, drafts=None, skipped=None, **given):
             configured, _ = both = configuration()
             groups = groups_of(*both)
             configured.model_config.__dict__.update(max_model_len=4096, hf_overrides={})
             configured.model_config.__dict__.update(given)
             configured.model_config.hf_config.__dict__.update(max_position_embeddings=131072, rope_parameters=rope)
             configured.speculative_config = drafts
+            configured.cache_config.kv_cache_dtype_skip_layers = skipped
             return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: 4}, {0: 2}, {0: ""})
 
         def drafts(name, revision=None):
@@ -201,6 +202,10 @@ class Facts(unittest.TestCase):
         self.assertNotEqual(model({"all": long}), model({"all": long}, max_model_len=4097))
         self.assertEqual(model(), model(max_model_len=8192))
         self.assertNotEqual(model(), model(hf_overrides={"num_experts_per_tok": 1}))
+        # Layers with a type of their own may be others, and as many.
+        self.assertNotEqual(model(skipped=["1"]), model(skipped=["2"]))
+        self.assertNotEqual(model(skipped=["1"]), model())
+        self.assertEqual(model(skipped=[]), model())
         # The layers of a draft lie in the same blocks.
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("b")))
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("a", "v2")))

@@ -85,8 +85,12 @@ def model_of(vllm_config, settings, group, parts, layers, interiors):
 
 
 def told_apart(vllm_config):
-    """What few engines have: a configuration that is not the model's own, and a draft model, whose layers lie in the same blocks."""
+    """What few engines have: layers with a type of their own, a configuration that is not the model's, and a draft model, whose
+    layers lie in the same blocks."""
     model, apart = vllm_config.model_config, []
+    skipped = getattr(vllm_config.cache_config, "kv_cache_dtype_skip_layers", None)
+    if skipped:
+        apart.append({"skipped": sorted(skipped)})
     if getattr(model, "hf_overrides", None):
         apart.append({"overrides": model.hf_overrides})
     drafts = getattr(getattr(vllm_config, "speculative_config", None), "draft_model_config", None)

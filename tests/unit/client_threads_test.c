@@ -431,9 +431,12 @@ START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
             (void)pthread_join(waiters[i].thread, NULL);
             ck_assert_int_eq(waiters[i].first, SL_OK);
         }
-        struct sl_op *none[1];
-        ck_assert_uint_eq(sl_client_ended(&bed.client, none, 1), 0);
-        ck_assert(!readable(fd, 0));
+        /* A doorbell may be rung late for what was taken already: it comes to rest. */
+        for (uint32_t i = 0; i == 0 || readable(fd, 100); i++) {
+            struct sl_op *none[1];
+            ck_assert_uint_eq(sl_client_ended(&bed.client, none, 1), 0);
+            ck_assert_uint_lt(i, 20);
+        }
         ck_assert_ptr_null(bed.client.ended_first);
         bed_close(&bed);
     }

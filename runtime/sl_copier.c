@@ -261,7 +261,7 @@ static bool asker_hello(struct asker *asker)
         char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct hello_packet hello;
+    struct hello_packet hello = {.data_bytes = 0};
     struct iovec bytes = {.iov_base = &hello, .iov_len = sizeof(hello)};
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,

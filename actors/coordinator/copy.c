@@ -178,7 +178,7 @@ static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy
             continue;
         }
         (void)co_layers_range(op, co_cut_of(op, i), &range);
-        bool copied = whole && item < count && co_bit(done, item);
+        bool copied = whole && done != NULL && item < count && co_bit(done, item);
         uint64_t hash_from = hash_at;
         hash_at += chunked ? co_layers_hash_bytes(&range) : 0;
         copied = copied && (!chunked || hash_at <= body->chunks.length);

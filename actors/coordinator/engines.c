@@ -173,7 +173,7 @@ static sl_err cuts_make(struct co_engine *engine, const struct sl_body_engine_ge
         most = SL_MAX(most, pool_parts(body, pool));
         count += pool_parts(body, pool);
     }
-    engine->cuts = calloc(count, sizeof(*engine->cuts));
+    engine->cuts = calloc(count + 1u, sizeof(*engine->cuts));
     if (engine->cuts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", count);
     }
@@ -196,11 +196,13 @@ static sl_err engine_layers(struct co_engine *engine, const struct sl_body_engin
         engine->cuts[k].layer_at = at;
         at += engine->cuts[k].layer_count + 1;
     }
-    engine->layer_offsets = calloc(at, sizeof(uint64_t));
-    uint64_t *seen = calloc(at, sizeof(*seen)); /* by which ranks */
-    sl_err err = engine->layer_offsets != NULL && seen != NULL
-                     ? SL_OK
-                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
+    sl_err err = SL_OK;
+    engine->layer_offsets = calloc(at + 1u, sizeof(uint64_t));
+    uint64_t *seen = calloc(at + 1u, sizeof(*seen)); /* by which ranks */
+    if (engine->layer_offsets == NULL || seen == NULL) {
+        free(seen);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
+    }
     for (uint64_t i = 0; err == SL_OK && i < body->regions.count; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
         const struct co_cut *cut = cut_find(engine, region->pool, region_part(body, region));

@@ -175,6 +175,7 @@ static void look_up(const struct sl_look *look, struct look_keys *keys, struct l
                     struct sl_looked *out, unsigned char *there)
 {
     unsigned char bits[SL_BATCH_MAX / 8];
+    memset(there != NULL ? there : bits, 0, (look->count + 7u) / 8);
     if (look->window == 0) {
         pass->until_miss = there == NULL;
         out->prefix_count = blocks_look(look, 0, look->count, keys, pass, there);

@@ -100,6 +100,7 @@ sl_err sl_client_event_fd(struct sl_client *client, int *fd, struct sl_error *wh
     if (client->ends == NULL) {
         err = ends_open(client, &client->ends, why);
         if (err == SL_OK) { /* what came or ended before it is to be looked at */
+            SL_ASSERT(client->ends != NULL);
             event_set(client->ends);
         }
     }

@@ -53,7 +53,11 @@ PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers)
     }
     Py_ssize_t count = PyList_Size(list);
     struct sl_pool_buffer *spans = calloc((size_t)count + 1, sizeof *spans);
-    bool fine = spans != NULL || PyErr_NoMemory() != NULL;
+    if (spans == NULL) {
+        Py_DECREF(list);
+        return PyErr_NoMemory();
+    }
+    bool fine = true;
     for (Py_ssize_t i = 0; fine && i < count; i++) {
         unsigned long long start = 0, length = 0;
         PyObject *pair = PyList_GetItem(list, i);

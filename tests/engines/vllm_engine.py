@@ -110,6 +110,9 @@ class Vllm(Things):
         check(seconds_max is None or answer["seconds"] < seconds_max, f"the answers took {answer['seconds']:.1f} s")
         return Outcome(answer["hits"], answer["queried"], f"{answer['seconds']:.2f} s")
 
+    def connected(self, engine):
+        """The engine uses the node that was started anew."""
+
     # ---- one engine, two engines ----
 
     def off(self):
@@ -256,6 +259,7 @@ class Vllm(Things):
         check(self.node().disk_damage() > 0, "there is nothing on disk to damage")
         self.node().start()
         engine = self.engine()
+        self.connected(engine)
         engine.reset()
         answer = engine.generate(prompts_of("digest"))
         self.same(["digest"], answer)

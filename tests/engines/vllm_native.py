@@ -50,6 +50,15 @@ class Native(Vllm):
     def node(self, name="node"):
         return self.shared(name, lambda: NativeNode(self.run, disk_bytes=2 * GIB))
 
+    def connected(self, engine):
+        """Until the ranks have registered nothing is looked up: then what was stored is hit again."""
+
+        def hits():
+            engine.reset()
+            return engine.generate(prompts_of("pair"))["hits"] > 0
+
+        wait_until(hits, 60, "the engine uses the new node")
+
     def sync(self):
         """Loads before the step instead of beside it."""
         self.filled("base", self.engine())
@@ -103,7 +112,7 @@ class Native(Vllm):
         time.sleep(1.5)
         self.filled("base", engine, "late node")
         self.filled("base", engine, "late node")
-        found = self.hit("base", engine, "late node")
+        found = self.hit("base", engine)
         engine.worker.stop()
         del self.things["engine late"], self.things["late node"]
         return found

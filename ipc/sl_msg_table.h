@@ -456,6 +456,12 @@
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
 
 /* client -> coordinator */
+#define SL_FIELDS_HASHED(F)                                                   \
+    F(BIN, hashes, 0, 4194304,                                                \
+      "instead of tokens: keys of the blocks, from first_block on, as bytes") \
+    F(U64, hash_bytes, 0, 64, "of each")                                      \
+    F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                     \
+      "with hashes: [pool][block], instead of device_blocks, which is empty then")
 #define SL_BODY_STORE(F, L)                                                                                          \
     F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
     F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
@@ -479,11 +485,7 @@
       "one a rank: its blocks are read when the event is over; none: the engine has waited")                         \
     F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                                         \
       "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing") \
-    F(BIN, hashes, 0, 4194304,                                                                                       \
-      "instead of tokens: keys of the blocks, from first_block on, as bytes")                                        \
-    F(U64, hash_bytes, 0, 64, "of each")                                                                             \
-    F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                                                            \
-      "with hashes: [pool][block], instead of device_blocks, which is empty then")
+    SL_FIELDS_HASHED(F)
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -509,11 +511,7 @@
       "one a rank: its blocks are written when the event is over; none: the engine has waited")  \
     F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                     \
       "with events: device_blocks, which is empty then: who does not know events loads nothing") \
-    F(BIN, hashes, 0, 4194304,                                                                   \
-      "instead of tokens: keys of the blocks, from first_block on, as bytes")                    \
-    F(U64, hash_bytes, 0, 64, "of each")                                                         \
-    F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                                        \
-      "with hashes: [pool][block], instead of device_blocks, which is empty then")
+    SL_FIELDS_HASHED(F)
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \

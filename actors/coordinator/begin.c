@@ -1,5 +1,6 @@
 /* actors/coordinator/begin.c - how ops begin: the request, the engine's registration, the keys. */
 #include "actors/coordinator/internal.h"
+#include "runtime/sl_hex.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -226,7 +227,6 @@ static bool op_keep_pool_blocks(struct co_op *op, const struct request *request)
 /* The key of a block is its hash in lower-case hex. */
 static bool op_keep_hashes(struct co_op *op, const struct request *request)
 {
-    static const char digits[] = "0123456789abcdef";
     const uint8_t *from = request->hashes.at;
     uint64_t each = request->hash_bytes, room = 2 * each + 1;
     if (request->hashes.length == 0) {
@@ -237,11 +237,7 @@ static bool op_keep_hashes(struct co_op *op, const struct request *request)
         return false;
     }
     for (uint32_t i = 0; i < op->block_count; i++, text += room) {
-        for (uint64_t k = 0; k < each; k++) {
-            uint32_t byte = from[i * each + k];
-            text[2 * k] = digits[byte >> 4];
-            text[2 * k + 1] = digits[byte & 15];
-        }
+        sl_hex_write(text, from + i * each, each);
         op->blocks[i].key = (struct sl_key){.at = text, .length = (uint32_t)(2 * each)};
     }
     op->keyed = true;

@@ -2,6 +2,7 @@
  * from another process and is checked here before an address is made of it. */
 #include "actors/swapper/engines.h"
 #include "actors/swapper/served.h"
+#include "runtime/sl_runs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,8 +55,7 @@ static sl_err region_runs(const struct sl_item_region *region, uint64_t number,
                           uint64_t *span_bytes, struct sl_error *why)
 {
     uint64_t run_bytes = region->fragment_bytes, stride_bytes = region->fragment_stride_bytes;
-    uint64_t last_bytes = 0;
-    *span_bytes = region->piece_bytes;
+    *span_bytes = sl_runs_span(region->piece_bytes, run_bytes, stride_bytes);
     if (run_bytes == 0 && stride_bytes == 0) {
         return SL_OK;
     }
@@ -65,10 +65,7 @@ static sl_err region_runs(const struct sl_item_region *region, uint64_t number,
                        " do not make a piece of %" PRIu64,
                        number, run_bytes, region->piece_bytes);
     }
-    if (stride_bytes < run_bytes ||
-        __builtin_mul_overflow(region->piece_bytes / run_bytes - 1, stride_bytes, &last_bytes) ||
-        __builtin_add_overflow(last_bytes, run_bytes, span_bytes) ||
-        *span_bytes > region->block_stride_bytes) {
+    if (*span_bytes == 0 || *span_bytes > region->block_stride_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "region %" PRIu64 ": fragment_stride_bytes: runs every %" PRIu64
                        " bytes overlap, or pass the block's stride",

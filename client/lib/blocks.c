@@ -6,14 +6,14 @@
  * then is being written or removed, and is not there. Groups never move to another record, so no
  * block is missed that was there all the time. */
 #include "client/lib/engine.h"
+#include "runtime/sl_hex.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define LOOK_KEYS      64u /* keys at a time: they stay in the first-level cache */
-#define HASH_BYTES_MAX 64u
-#define MODEL_BYTES    33u /* identity and '/' */
-#define KEY_BYTES      (MODEL_BYTES + 2 * HASH_BYTES_MAX + 7u)
+#define LOOK_KEYS   64u /* keys at a time: they stay in the first-level cache */
+#define MODEL_BYTES 33u /* identity and '/' */
+#define KEY_BYTES   (MODEL_BYTES + 2 * SL_HASH_BYTES_MAX + 7u)
 
 struct look_keys {
     char texts[LOOK_KEYS][KEY_BYTES];
@@ -30,29 +30,6 @@ struct look_pass {
     bool busy;       /* out: something was being written, or the index was dead */
     uint64_t held_until_ns;
 };
-
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
-
-/* Eight digits a step, without a table: a nibble in each byte of a word. */
-static void hex_write(char *to, const unsigned char *from, uint32_t bytes)
-{
-    uint32_t at = 0;
-    for (; at + 4 <= bytes; at += 4) {
-        uint64_t word = (uint64_t)from[at] | (uint64_t)from[at + 1] << 16 |
-                        (uint64_t)from[at + 2] << 32 | (uint64_t)from[at + 3] << 48;
-        uint64_t nibbles =
-            (word >> 4 & UINT64_C(0x000f000f000f000f)) | (word & UINT64_C(0x000f000f000f000f)) << 8;
-        /* 6 more carry what is over 9 into bit 4: 39 = 'a' - '0' - 10 for each of these */
-        uint64_t letters =
-            (nibbles + UINT64_C(0x0606060606060606)) >> 4 & UINT64_C(0x0101010101010101);
-        uint64_t digits = nibbles + UINT64_C(0x3030303030303030) + letters * 39;
-        memcpy(&to[2 * (size_t)at], &digits, sizeof digits);
-    }
-    for (; at < bytes; at++) {
-        to[2 * (size_t)at] = "0123456789abcdef"[from[at] >> 4];
-        to[2 * (size_t)at + 1] = "0123456789abcdef"[from[at] & 15];
-    }
-}
 
 static void keys_begin(const struct sl_engine *engine, const struct sl_look *look,
                        struct look_keys *keys)
@@ -85,8 +62,8 @@ static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t
          from += LOOK_KEYS) {
         uint32_t share = SL_MIN(end - from, LOOK_KEYS);
         for (uint32_t i = 0; i < share; i++) {
-            hex_write(&keys->texts[i][MODEL_BYTES],
-                      look->hashes + (size_t)(from + i) * look->hash_bytes, look->hash_bytes);
+            sl_hex_write(&keys->texts[i][MODEL_BYTES],
+                         look->hashes + (size_t)(from + i) * look->hash_bytes, look->hash_bytes);
         }
         /* Behind the first that is missing nothing need stay. */
         if (pass->leases != NULL && missing == end) {
@@ -145,9 +122,9 @@ static sl_err look_check(const struct sl_look *look, struct sl_error *why)
         return sl_fail(why, SL_ERR_INVALID, "look-up of %u blocks, at most %d", look->count,
                        SL_BATCH_MAX);
     }
-    if (look->hash_bytes == 0 || look->hash_bytes > HASH_BYTES_MAX) {
+    if (look->hash_bytes == 0 || look->hash_bytes > SL_HASH_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "look-up: hashes of %u bytes, 1 to %u",
-                       look->hash_bytes, HASH_BYTES_MAX);
+                       look->hash_bytes, SL_HASH_BYTES_MAX);
     }
     if (look->hashes == NULL && look->count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "look-up: %u hashes at no address", look->count);

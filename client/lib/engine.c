@@ -1,6 +1,7 @@
 /* client/lib/engine.c - an engine: its pools' memory, and its registration at the node. */
 #include "client/lib/engine.h"
 #include "client/lib/pool.h"
+#include "runtime/sl_runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,20 +34,6 @@ static bool pool_name_fine(const char *name)
     return length >= 1 && length <= 31 && name[length] == '\0';
 }
 
-/* From where a piece begins to where it ends; 0: its fragments make no piece. */
-static uint64_t layer_span(const struct sl_engine_layer *layer)
-{
-    uint64_t each = layer->fragment_bytes, span = 0;
-    if (each == 0) {
-        return layer->piece_bytes;
-    }
-    bool whole = layer->piece_bytes % each == 0 && layer->fragment_stride_bytes >= each &&
-                 !__builtin_mul_overflow(layer->piece_bytes / each - 1,
-                                         layer->fragment_stride_bytes, &span) &&
-                 !__builtin_add_overflow(span, each, &span);
-    return whole ? span : 0;
-}
-
 static sl_err layer_check(const struct sl_engine_pool *pool, uint32_t number, uint64_t block_count,
                           uint64_t parts_bytes[PARTS_MAX], struct sl_error *why)
 {
@@ -63,7 +50,8 @@ static sl_err layer_check(const struct sl_engine_pool *pool, uint32_t number, ui
                        "pool %s layer %u: piece of %" PRIu64 " bytes, stride %" PRIu64, pool->name,
                        number, layer->piece_bytes, layer->block_stride_bytes);
     }
-    uint64_t span = layer_span(layer);
+    uint64_t span =
+        sl_runs_span(layer->piece_bytes, layer->fragment_bytes, layer->fragment_stride_bytes);
     if (span == 0 || span > layer->block_stride_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "pool %s layer %u: piece of %" PRIu64 " bytes, fragments of %" PRIu64

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define TOKENS_MAX       (SL_TOKENS_BYTES_MAX / 4u)
-#define HASH_BYTES_MAX   64u
 #define HASHES_BYTES_MAX 4194304u
 
 static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes from, uint32_t *count)
@@ -159,8 +158,8 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
                            struct sl_error *why)
 {
     uint32_t tables = request->pool_blocks != NULL ? engine->pool_count : 1;
-    if (request->hash_bytes < 1 || request->hash_bytes > HASH_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "op: keys of 1 to %u bytes, not %u", HASH_BYTES_MAX,
+    if (request->hash_bytes < 1 || request->hash_bytes > SL_HASH_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "op: keys of 1 to %u bytes, not %u", SL_HASH_BYTES_MAX,
                        request->hash_bytes);
     }
     if (request->token_count != 0 || request->partial || request->extras != NULL) {

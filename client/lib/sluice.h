@@ -653,6 +653,7 @@ const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank,
 const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex digits */
 
 /* ---- ops ---- */
+#define SL_HASH_BYTES_MAX 64u /* of a block's key that the engine made */
 struct sl_op;
 /* An event of the engine that the op comes after ("order with the engine's streams", above). */
 struct sl_op_event {

@@ -1,6 +1,7 @@
 /* client/python/batches.c - the type Batches: many objects in the background, on threads of C. */
 #include "client/python/internal.h"
 #include "client/python/jobs.h"
+#include "runtime/sl_hex.h"
 
 #include <string.h>
 
@@ -156,16 +157,6 @@ static PyObject *batches_new(PyTypeObject *type, PyObject *args, PyObject *names
 
 /* ---- names ---- */
 
-static char *hex_write(char *to, const unsigned char *bytes, Py_ssize_t count)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (Py_ssize_t i = 0; i < count; i++) {
-        *to++ = digits[bytes[i] >> 4];
-        *to++ = digits[bytes[i] & 15];
-    }
-    return to;
-}
-
 /* Of all keys: the prefix, and the key or, of bytes in rows, its hexadecimal digits. Room for
  * each was counted before. */
 static bool names_room(struct py_state *state, const struct py_batches *self, struct batch *batch,
@@ -246,7 +237,9 @@ static bool names_hex(struct py_state *state, const struct py_batches *self, PyO
         if (self->prefix_bytes > 0) {
             memcpy(to, self->prefix_at, self->prefix_bytes);
         }
-        end = hex_write(end, (const unsigned char *)PyBytes_AsString(item), PyBytes_Size(item));
+        size_t length = (size_t)PyBytes_Size(item);
+        sl_hex_write(end, PyBytes_AsString(item), length);
+        end += 2 * length;
         keys->keys[i] = (struct sl_object_key){.at = to, .length = (uint32_t)(end - to)};
         to = end;
     }

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define HASH_BYTES_MAX 64
-
 /* One run of bytes, hash_bytes each. */
 static bool hashes_view(struct py_state *state, PyObject *object, uint32_t hash_bytes,
                         struct py_hashes *out)
@@ -14,7 +12,7 @@ static bool hashes_view(struct py_state *state, PyObject *object, uint32_t hash_
     }
     out->viewed = true;
     uint64_t length = (uint64_t)out->view.len;
-    if (hash_bytes == 0 || hash_bytes > HASH_BYTES_MAX || length % hash_bytes != 0 ||
+    if (hash_bytes == 0 || hash_bytes > SL_HASH_BYTES_MAX || length % hash_bytes != 0 ||
         length / hash_bytes > SL_PY_BATCH_MAX) {
         sl_py_raise_text(state, SL_ERR_INVALID,
                          "hashes: bytes need hash_bytes of 1 to 64, which divides their length");
@@ -34,7 +32,7 @@ static bool hash_copy(struct py_state *state, PyObject *object, uint32_t number,
     if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) {
         return false;
     }
-    if (number == 0 && length >= 1 && length <= HASH_BYTES_MAX) {
+    if (number == 0 && length >= 1 && length <= SL_HASH_BYTES_MAX) {
         out->hash_bytes = (uint32_t)length;
         out->copied = PyMem_Malloc((size_t)length * out->count);
         if (out->copied == NULL) {

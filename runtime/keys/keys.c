@@ -3,6 +3,7 @@
 #include "runtime/keys/keys_encode.h"
 #include "runtime/keys/sl_keys.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_hex.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -297,10 +298,7 @@ static void sglang_block(struct keys_run *run, const struct keys_block *block,
 
 static void hex_of(const struct keys_digest *digest, char *out)
 {
-    for (uint32_t i = 0; i < digest->length; i++) {
-        out[2 * i] = hex_digits[digest->at[i] >> 4];
-        out[2 * i + 1] = hex_digits[digest->at[i] & 15];
-    }
+    sl_hex_write(out, digest->at, digest->length);
     out[2 * digest->length] = '\0';
 }
 

@@ -1,5 +1,6 @@
 /* actors/registrar/engines/check.c - what a registration of an engine must be. */
 #include "actors/registrar/engines/engines.h"
+#include "runtime/sl_runs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,20 +44,6 @@ static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text
     return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%" PRIu64 "].%s", index, text);
 }
 
-/* From where a piece begins to where it ends; 0: its fragments make no piece. */
-static uint64_t region_span(const struct sl_item_region *region)
-{
-    uint64_t each = region->fragment_bytes, span = 0;
-    if (each == 0) {
-        return region->piece_bytes;
-    }
-    bool whole = region->piece_bytes % each == 0 && region->fragment_stride_bytes >= each &&
-                 !__builtin_mul_overflow(region->piece_bytes / each - 1,
-                                         region->fragment_stride_bytes, &span) &&
-                 !__builtin_add_overflow(span, each, &span);
-    return whole ? span : 0;
-}
-
 static sl_err region_check(const struct sl_body_engine_register *engine, uint64_t index,
                            struct sl_error *why)
 {
@@ -87,7 +74,8 @@ static sl_err region_check(const struct sl_body_engine_register *engine, uint64_
     if (region->block_stride_bytes < region->piece_bytes) {
         return region_fail(why, index, "block_stride_bytes: less than piece_bytes");
     }
-    uint64_t span = region_span(region);
+    uint64_t span =
+        sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
     if (span == 0 || span > region->block_stride_bytes) {
         return region_fail(why, index, "fragment_bytes: not in piece_bytes or beyond the stride");
     }

@@ -1,5 +1,6 @@
 /* client/mooncake/store/names.c - see names.h. */
 #include "client/mooncake/store/names.h"
+#include "runtime/sl_hex.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,11 +66,8 @@ uint32_t sl_store_digest_name(struct sl_store_prefix tenant, struct sl_object_ke
     char *to = out + prefix.length;
     memcpy(out, prefix.at, prefix.length);
     to[-1] = SL_STORE_DIGEST_MARK; /* in place of the second mark */
-    for (uint32_t i = 0; i < SL_SHA256_BYTES; i++) {
-        static const char digits[] = "0123456789abcdef";
-        *to++ = digits[digest[i] >> 4];
-        *to++ = digits[digest[i] & 15];
-    }
+    sl_hex_write(to, digest, SL_SHA256_BYTES);
+    to += HEX_BYTES;
     char number[16];
     int length = snprintf(number, sizeof number, "-%u", key.length);
     memcpy(to, number, (size_t)length);

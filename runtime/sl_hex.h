@@ -1,0 +1,33 @@
+/* runtime/sl_hex.h - bytes as lower-case hexadecimal digits, as keys have them. */
+#ifndef SL_HEX_H
+#define SL_HEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
+
+/* Writes 2 * count digits, and no zero behind them. Eight digits a step, without a table: a nibble
+ * in each byte of a word. */
+static inline void sl_hex_write(char *to, const void *bytes, size_t count)
+{
+    const unsigned char *from = bytes;
+    for (; count >= 4; count -= 4, from += 4, to += 8) {
+        uint64_t word = (uint64_t)from[0] | (uint64_t)from[1] << 16 | (uint64_t)from[2] << 32 |
+                        (uint64_t)from[3] << 48;
+        uint64_t nibbles =
+            (word >> 4 & UINT64_C(0x000f000f000f000f)) | (word & UINT64_C(0x000f000f000f000f)) << 8;
+        /* 6 more carry what is over 9 into bit 4: 39 = 'a' - '0' - 10 for each of these */
+        uint64_t letters =
+            (nibbles + UINT64_C(0x0606060606060606)) >> 4 & UINT64_C(0x0101010101010101);
+        uint64_t digits = nibbles + UINT64_C(0x3030303030303030) + letters * 39;
+        memcpy(to, &digits, sizeof digits);
+    }
+    for (; count > 0; count--, from++, to += 2) {
+        to[0] = "0123456789abcdef"[*from >> 4];
+        to[1] = "0123456789abcdef"[*from & 15];
+    }
+}
+
+#endif
